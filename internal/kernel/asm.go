@@ -1,0 +1,80 @@
+package kernel
+
+import (
+	"fmt"
+	"os"
+	"strings"
+)
+
+// isa is the set of kernels for one instruction set.
+type isa struct {
+	name   string
+	gemm32 *engine[float32]
+	gemm64 *engine[float64]
+	// add32 and add64 write a + b to dst for a positive multiple of the lanes
+	// of the engine above. nil: plain Go.
+	add32 func(dst, a, b *float32, n int)
+	add64 func(dst, a, b *float64, n int)
+	grain float64 // multiply-adds that are worth waking another thread
+}
+
+// isas are the instruction sets that this CPU and build support, best first.
+// The last is always generic.
+var isas = append(assemblyISAs(), &isa{
+	name: "generic", gemm32: genericEngine[float32](), gemm64: genericEngine[float64](), grain: 1 << 15,
+})
+
+var active, cpuError = chooseISA(os.Getenv("RINGO_CPU"))
+
+// chooseISA returns the best instruction set, or the one that RINGO_CPU names.
+func chooseISA(name string) (*isa, error) {
+	if name == "" {
+		return isas[0], nil
+	}
+	var names []string
+	for _, s := range isas {
+		if s.name == name {
+			return s, nil
+		}
+		names = append(names, s.name)
+	}
+	return isas[len(isas)-1], fmt.Errorf("RINGO_CPU=%s: this CPU and build support %s", name, strings.Join(names, ", "))
+}
+
+// CPU names the instruction set of the kernels: avx512, avx2 or generic. It is
+// the best that the CPU supports, unless the environment variable RINGO_CPU
+// names one. It is chosen once, when the program starts.
+func CPU() string { return active.name }
+
+// CPUError is the error of a RINGO_CPU that is unknown or not supported here,
+// in which case [CPU] is generic; nil otherwise.
+func CPUError() error { return cpuError }
+
+// asmChunk is the longest vector, in elements, that one assembly call runs
+// through: the Go scheduler cannot preempt assembly, so a call must be short.
+const asmChunk = 1 << 14
+
+// AddTo32 writes a + b to dst. The slices have the same length; dst may be a or
+// b, other overlaps are not allowed.
+func AddTo32(dst, a, b []float32) {
+	addVectors(active.add32, active.gemm32.lanes, dst, a, b)
+}
+
+// AddTo64 is [AddTo32] for float64.
+func AddTo64(dst, a, b []float64) {
+	addVectors(active.add64, active.gemm64.lanes, dst, a, b)
+}
+
+func addVectors[T Float](kernel func(dst, a, b *T, n int), lanes int, dst, a, b []T) {
+	if len(a) != len(dst) || len(b) != len(dst) {
+		panic(fmt.Sprintf("kernel: AddTo: lengths %d, %d and %d", len(dst), len(a), len(b)))
+	}
+	for kernel != nil && len(dst) >= lanes {
+		n := min(asmChunk, len(dst)/lanes*lanes)
+		kernel(&dst[0], &a[0], &b[0], n)
+		dst, a, b = dst[n:], a[n:], b[n:]
+	}
+	for i := range dst {
+		dst[i] = a[i] + b[i]
+	}
+}

@@ -1,0 +1,74 @@
+package kernel
+
+import (
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestChooseISA(t *testing.T) {
+	best, err := chooseISA("")
+	require.NoError(t, err)
+	assert.Same(t, isas[0], best)
+	for _, s := range isas {
+		got, err := chooseISA(s.name)
+		require.NoError(t, err)
+		assert.Same(t, s, got)
+	}
+	got, err := chooseISA("sse9")
+	assert.Equal(t, "generic", got.name)
+	require.ErrorContains(t, err, "RINGO_CPU=sse9")
+	require.ErrorContains(t, err, "generic")
+}
+
+// The whole package is also tested with RINGO_CPU set.
+func TestCPU(t *testing.T) {
+	want, err := chooseISA(os.Getenv("RINGO_CPU"))
+	assert.Equal(t, want.name, CPU())
+	assert.Equal(t, err, CPUError())
+}
+
+func TestAddTo(t *testing.T) {
+	for _, s := range isas {
+		t.Run(s.name+"/float32", func(t *testing.T) { testAddTo(t, s.add32, s.gemm32.lanes) })
+		t.Run(s.name+"/float64", func(t *testing.T) { testAddTo(t, s.add64, s.gemm64.lanes) })
+	}
+}
+
+func testAddTo[T Float](t *testing.T, kernel func(dst, a, b *T, n int), lanes int) {
+	lengths := []int{asmChunk - 1, asmChunk, asmChunk + lanes, 2*asmChunk + 3}
+	for n := range 200 {
+		lengths = append(lengths, n)
+	}
+	for i, n := range lengths {
+		c := newCase[T](uint64(i), false, false, 1, n, 0, 0).real()
+		dst, a, b := c.c, append([]T(nil), c.c...), append([]T(nil), c.c...)
+		for p := range b {
+			b[p] = T(c.rng.Float64())
+		}
+		off := guard - i%5 // any alignment
+		want := append([]T(nil), dst...)
+		for p := off; p < off+n; p++ {
+			want[p] = a[p] + b[p]
+		}
+		addVectors(kernel, lanes, dst[off:off+n], a[off:off+n], b[off:off+n])
+		requireSameBits(t, want, dst, n)
+		addVectors(kernel, lanes, b[off:off+n], a[off:off+n], b[off:off+n]) // in place
+		requireSameBits(t, want[off:off+n], b[off:off+n], n)
+	}
+}
+
+func TestAddToSpecial(t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	dst := make([]float64, 40)
+	a, b := filled(40, inf), filled(40, -inf)
+	a[39], b[39] = 1, nan
+	AddTo64(dst, a, b)
+	assert.Equal(t, 40, countNonFinite(dst))
+	AddTo32(nil, nil, nil)
+	assert.Panics(t, func() { AddTo32(make([]float32, 2), make([]float32, 2), make([]float32, 1)) })
+	assert.Panics(t, func() { AddTo64(make([]float64, 1), make([]float64, 2), make([]float64, 2)) })
+}

@@ -1,0 +1,24 @@
+// Package kernel holds the CPU kernels: loops over plain slices that know nothing of tensors, devices or threads.
+//
+// The generic Go code here is the reference. It defines what a kernel computes; assembly and CUDA versions are tested
+// against it, and it runs wherever there is none of them. The rules that hold for every kernel:
+//
+//   - The caller checks shapes. Slices of a wrong length panic or, where the capacity allows it, read on.
+//   - dst may be exactly one of the inputs of its own type (same start, same length) unless the comment says otherwise;
+//     it may not overlap one in any other way.
+//   - A kernel starts no goroutine and allocates nothing. Work is cut over threads by the caller: elementwise kernels on
+//     sub-slices, the others by their lo and hi arguments. Every output element is computed by the same operations in
+//     the same order wherever the cuts are, so results do not depend on the number of threads, to the bit.
+//     [SumSquares] alone returns a partial result, whose cuts the caller must keep fixed.
+//   - Products are rounded before they are added: the code converts each product explicitly, T(a*b) + c, which forbids
+//     the compiler to fuse the two into one operation on machines that could. So apart from package math, whose
+//     functions may differ in the last bit between architectures, results are the same on every machine.
+//   - float32 versions of exp, tanh, sigmoid, erf and what is built on them are evaluated in float64 and rounded once
+//     (scalar.go): Exp, Tanh, Sigmoid, GELU and SiLU err by less than 0.51 ulp. float64 versions use package math.
+//
+// Element types are float32, float64, int32, int64 and uint8 ([Number]) and bool. [BF16] and [F16] are storage formats;
+// kernels on them convert to float32 blocks.
+//
+// Random numbers are a pure function of a key and an index ([Bits], [Key]), and dropout is keyed by an element's place in
+// the whole tensor ([Rows]), so a result does not depend on how the tensor is cut over ranks and threads.
+package kernel

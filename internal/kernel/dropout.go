@@ -1,0 +1,53 @@
+package kernel
+
+import "math"
+
+// Rows maps the elements of a local shard to their place in the whole (one-rank) tensor, so that randomness that is
+// keyed by the global place agrees under every layout.
+//
+// The local tensor is a sequence of rows of Elems elements (a row is a sample: a batch element with all its
+// positions). Local row k is row First + Stride*k of the global batch. Within a row the last dimension may be a
+// shard: Cols of its FullCols columns, starting at column Col. An unsharded tensor of rows with n elements has
+// Rows{Stride: 1, Elems: n, Cols: n, FullCols: n}. Cols divides Elems.
+type Rows struct{ First, Stride, Elems, Cols, FullCols, Col int }
+
+// Global returns the flat index in the whole tensor of local flat element e.
+func (m Rows) Global(e int) int {
+	row, c := m.First+m.Stride*(e/m.Elems), e%m.Elems
+	return (row*(m.Elems/m.Cols)+c/m.Cols)*m.FullCols + m.Col + c%m.Cols
+}
+
+// Dropout computes elements lo..hi of dst: x[e]/(1-p) where the element is kept, exactly 0 where it is dropped.
+// With i = m.Global(e), the element is kept if 32-bit word i%4 of Philox block i/4 under key is at least
+// round(p*2^32); so each is kept with probability 1-p, and p = 1 drops all. The scale 1/(1-p) is rounded to T once.
+// The gradient is the same function applied to the upstream gradient.
+func Dropout[T Float](dst, x []T, p float64, key uint64, m Rows, lo, hi int) {
+	limit := uint64(math.RoundToEven(p * 0x1p32))
+	scale := T(0)
+	if p < 1 {
+		scale = T(1 / (1 - p))
+	}
+	for e := lo; e < hi; { // a run of columns has consecutive global indices
+		end := min(hi, e+m.Cols-e%m.Cols)
+		dropRun(dst[e:end], x[e:end], limit, scale, key, uint64(m.Global(e)))
+		e = end
+	}
+}
+
+// dropRun applies dropout to elements with global indices i, i+1, …; one Philox block serves four of them.
+func dropRun[T Float](dst, x []T, limit uint64, scale T, key, i uint64) {
+	x = x[:len(dst)]
+	var w [4]uint32
+	for j := range dst {
+		if i&3 == 0 || j == 0 {
+			n := i >> 2
+			w[0], w[1], w[2], w[3] = philox(key, uint32(n), uint32(n>>32), 0, 0)
+		}
+		v := T(0)
+		if uint64(w[i&3]) >= limit {
+			v = x[j] * scale
+		}
+		dst[j] = v
+		i++
+	}
+}

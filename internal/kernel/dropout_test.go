@@ -1,0 +1,80 @@
+package kernel
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// wholeRows describes an unsharded tensor of rows with elems elements, cols in the last dimension.
+func wholeRows(elems, cols int) Rows {
+	return Rows{Stride: 1, Elems: elems, Cols: cols, FullCols: cols}
+}
+
+func TestDropout(t *testing.T) { bothFloats(t, testDropout[float32], testDropout[float64]) }
+
+func testDropout[T Float](t *testing.T) {
+	const n, p = 40000, 0.3
+	x, m := normals[T](n, 1), wholeRows(n, n)
+	dst := make([]T, n)
+	Dropout(dst, x, p, 7, m, 0, n)
+	kept := 0
+	for i, v := range dst {
+		if v != 0 {
+			kept++
+			require.Equal(t, x[i]*T(1/(1-p)), v)
+		}
+	}
+	assert.InDelta(t, 1-p, float64(kept)/n, 0.01)
+	requireCutsAgree(t, 301, 301, func(dst []T, lo, hi int) { Dropout(dst, x, p, 7, wholeRows(301, 43), lo, hi) }, "dropout")
+	other := make([]T, n)
+	Dropout(other, x, p, 8, m, 0, n)
+	assert.NotEqual(t, dst, other, "another key")
+	Dropout(other, x, 0, 7, m, 0, n)
+	assert.Equal(t, x, other, "p = 0 keeps all")
+	Dropout(other, x, 1, 7, m, 0, n)
+	assert.Equal(t, make([]T, n), other, "p = 1 drops all")
+	Dropout(x, x, p, 7, m, 0, n)
+	assert.Equal(t, dst, x, "in place")
+}
+
+// TestDropoutWords ties the mask to the words of the generator, which other implementations must use too.
+func TestDropoutWords(t *testing.T) {
+	x, dst := make([]float64, 8), make([]float64, 8)
+	Fill(x, 1)
+	Dropout(dst, x, 0.5, 0, wholeRows(8, 8), 0, 8)
+	for i := range dst {
+		word := uint32(Bits(0, uint64(i/2)) >> (32 * (i % 2)))
+		require.Equal(t, word >= 1<<31, dst[i] == 2, "element %d", i)
+	}
+}
+
+// TestDropoutSharded cuts a [6, 5, 12] tensor by rows (contiguous and interleaved) and by columns at once.
+func TestDropoutSharded(t *testing.T) {
+	const batch, seq, full = 6, 5, 12
+	n := batch * seq * full
+	ones, whole := make([]float32, n), make([]float32, n)
+	Fill(ones, 1)
+	Dropout(whole, ones, 0.4, 3, wholeRows(seq*full, full), 0, n)
+	for _, cols := range []int{1, 3, 4, 12} {
+		for _, rows := range []struct{ first, stride, count int }{{0, 1, 6}, {0, 1, 3}, {3, 1, 3}, {0, 2, 3}, {1, 2, 3}, {2, 3, 2}} {
+			for col := 0; col < full; col += cols {
+				m := Rows{First: rows.first, Stride: rows.stride, Elems: seq * cols, Cols: cols, FullCols: full, Col: col}
+				local := make([]float32, rows.count*seq*cols)
+				Dropout(local, ones, 0.4, 3, m, 0, len(local))
+				e := 0
+				for r := range rows.count {
+					for s := range seq {
+						for c := range cols {
+							g := ((rows.first+r*rows.stride)*seq+s)*full + col + c
+							require.Equal(t, g, m.Global(e))
+							require.Equal(t, whole[g], local[e], "%+v element %d", m, e)
+							e++
+						}
+					}
+				}
+			}
+		}
+	}
+}

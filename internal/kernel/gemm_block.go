@@ -1,0 +1,164 @@
+package kernel
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// The fast GEMM follows Goto and van de Geijn, "Anatomy of High-Performance
+// Matrix Multiplication" (2008): a block of A is packed to stay in the L2
+// cache, a panel of B as wide as the micro-tile to stay in L1, and a
+// micro-kernel keeps one tile of C in registers while it runs through both.
+
+// engine is the GEMM of one instruction set and element type.
+type engine[T Float] struct {
+	rows, cols int // the largest micro-tile
+	lanes      int // elements of a vector
+	step       int // panel heights are multiples of it
+	kc, mc, nc int // block sizes: K, rows in L2, columns in L3
+	// flat: a C of at most so many rows uses B where it lies. Packing does not
+	// pay for the few times that each panel is used.
+	flat int
+	// narrow: tiles of at most lanes columns have a micro-kernel of their own,
+	// which wants B packed [k][lanes].
+	narrow bool
+	// crop: tile writes only the n columns that it is asked for. Without it, it
+	// writes cols of them.
+	crop bool
+	// tile is the micro-kernel: C[0:h, 0:n] = alpha*A*B, plus C with add.
+	// A is packed [k][h]; the rows of B and C are bs and cs elements apart.
+	tile func(h, n, k int, a, b []T, bs int, c []T, cs int, alpha T, add bool)
+	// Vector kernels for packing (nil: plain Go), with strides in bytes.
+	copyRows  [2]func(dst *T, ds int, src *T, ss, n int) // of 1 or 2 vectors
+	transpose func(dst *T, ds int, src *T, ss, w, blocks int)
+}
+
+// slack is room for vector stores that reach past the end of packed A and for
+// the alignment of the workspace, in elements.
+const slack = 64
+
+func (e *engine[T]) workspace() int {
+	return (e.nc+e.mc)*e.kc + e.rows*e.cols + slack
+}
+
+// kBlock is the length of the blocks that K is cut into. It must depend on K
+// alone, or the bits of C would depend on the partition.
+func (e *engine[T]) kBlock(k int) int {
+	blocks := (k + e.kc - 1) / e.kc
+	return min(e.kc, ((k+blocks-1)/blocks+15)&^15)
+}
+
+// panelHeight cuts m rows into panels of equal height, except for the last.
+func (e *engine[T]) panelHeight(m int) int {
+	panels := (m + e.rows - 1) / e.rows
+	h := (m + panels - 1) / panels
+	return (h + e.step - 1) / e.step * e.step
+}
+
+// gemmPass is the state of one block call.
+type gemmPass[T Float] struct {
+	*engine[T]
+	g      Gemm[T] // a copy: a pointer would move the caller's Gemm to the heap
+	i0, i1 int     // rows of C
+	k0, k  int     // start and length of the block of K
+	add    bool
+	// The workspace: packed A, packed B, one tile of C.
+	a, b, edge []T
+}
+
+func (e *engine[T]) block(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
+	g.check()
+	if i0 < 0 || i1 > g.M || j0 < 0 || j1 > g.N {
+		panic(fmt.Sprintf("kernel: gemm: rows [%d, %d) and columns [%d, %d) of %d x %d", i0, i1, j0, j1, g.M, g.N))
+	}
+	if len(ws) < e.workspace() {
+		panic(fmt.Sprintf("kernel: gemm: workspace of %d elements, want %d", len(ws), e.workspace()))
+	}
+	if i0 >= i1 || j0 >= j1 {
+		return
+	}
+	empty := g.K == 0 || g.Alpha == 0
+	if empty || (g.Beta != 0 && g.Beta != 1) {
+		g.scaleC(i0, i1, j0, j1)
+	}
+	if empty {
+		return
+	}
+	p := gemmPass[T]{engine: e, g: *g, i0: i0, i1: i1}
+	p.cutWorkspace(ws)
+	kc := e.kBlock(g.K)
+	for j := j0; j < j1; j += e.nc {
+		for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
+			p.k = min(kc, g.K-p.k0)
+			p.add = p.k0 > 0 || g.Beta != 0
+			p.columns(j, min(j+e.nc, j1))
+		}
+	}
+}
+
+// scaleC multiplies a block of C by Beta, without reading it when that is 0.
+func (g *Gemm[T]) scaleC(i0, i1, j0, j1 int) {
+	for i := i0; i < i1; i++ {
+		row := g.C[i*g.LDC+j0 : i*g.LDC+j1]
+		if g.Beta == 0 {
+			clear(row)
+			continue
+		}
+		for j := range row {
+			row[j] *= g.Beta
+		}
+	}
+}
+
+// cutWorkspace starts packed B on a cache line: its rows are whole vectors.
+func (p *gemmPass[T]) cutWorkspace(ws []T) {
+	const line = 64
+	size := unsafe.Sizeof(ws[0])
+	if off := uintptr(unsafe.Pointer(&ws[0])) % line; off != 0 {
+		ws = ws[(line-off)/size:]
+	}
+	p.b, ws = ws[:p.nc*p.kc], ws[p.nc*p.kc:]
+	p.edge, p.a = ws[:p.rows*p.cols], ws[p.rows*p.cols:]
+}
+
+// columns computes columns [j0, j1), at most nc of them, for one block of K.
+func (p *gemmPass[T]) columns(j0, j1 int) {
+	m := p.i1 - p.i0
+	blocks := (m + p.mc - 1) / p.mc
+	for i := range blocks {
+		lo, hi := p.i0+m*i/blocks, p.i0+m*(i+1)/blocks
+		h := p.panelHeight(hi - lo)
+		p.packA(lo, hi, h)
+		for j := j0; j < j1; j += p.cols {
+			n := min(p.cols, j1-j)
+			slot := p.b
+			if blocks > 1 { // kept for the other blocks of rows
+				slot = p.b[(j-j0)*p.k:]
+			}
+			b, bs := p.panelB(slot, j, n, i == 0)
+			for r := lo; r < hi; r += h {
+				p.tileOf(r, min(h, hi-r), j, n, p.a[(r-lo)*p.k:], b, bs)
+			}
+		}
+	}
+}
+
+// tileOf computes one tile of C. Where the micro-kernel cannot crop, the last
+// columns go through a tile in the workspace: the same kernel, the same bits.
+func (p *gemmPass[T]) tileOf(i, h, j, n int, a, b []T, bs int) {
+	g := &p.g
+	c := g.C[i*g.LDC+j:]
+	if p.crop || n == p.cols {
+		p.tile(h, n, p.k, a, b, bs, c, g.LDC, g.Alpha, p.add)
+		return
+	}
+	if p.add {
+		for r := range h {
+			copy(p.edge[r*p.cols:r*p.cols+n], c[r*g.LDC:r*g.LDC+n])
+		}
+	}
+	p.tile(h, n, p.k, a, b, bs, p.edge, p.cols, g.Alpha, p.add)
+	for r := range h {
+		copy(c[r*g.LDC:r*g.LDC+n], p.edge[r*p.cols:r*p.cols+n])
+	}
+}

@@ -1,0 +1,54 @@
+package kernel
+
+import (
+	"runtime/debug"
+	"syscall"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Matrices that end where an inaccessible page begins: the assembly must not
+// read or write one byte more.
+func TestGemmStaysInsideItsMemory(t *testing.T) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	onEveryISA(t, gemmStaysInside[float32], gemmStaysInside[float64])
+}
+
+func gemmStaysInside[T Float](t *testing.T, e *testEngine[T]) {
+	var arena [4][]byte
+	for i := range arena {
+		arena[i] = fencedBytes(t, 8*max(e.workspace(), 64*80))
+	}
+	ws := atEnd(arena[3], make([]T, e.workspace()))
+	for i := range 100 {
+		tr := transposes[i%4]
+		c := newCase[T](uint64(i), tr[0], tr[1], 1+i%37, 1+i%67, 1+i%43, i%2)
+		c.g.Beta = T(i % 3)
+		want := c.reference()
+		g := c.g
+		g.A, g.B, g.C = atEnd(arena[0], g.A), atEnd(arena[1], g.B), atEnd(arena[2], g.C)
+		e.block(&g, ws, 0, g.M, 0, g.N)
+		requireSameBits(t, inner(want), g.C, caseName(c))
+	}
+}
+
+// fencedBytes is memory of at least n bytes, followed by an inaccessible page.
+func fencedBytes(t *testing.T, n int) []byte {
+	page := syscall.Getpagesize()
+	n = (n + page - 1) / page * page
+	mem, err := syscall.Mmap(-1, 0, n+page, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, syscall.Munmap(mem)) })
+	require.NoError(t, syscall.Mprotect(mem[n:], syscall.PROT_NONE))
+	return mem[:n]
+}
+
+// atEnd copies x to the end of mem.
+func atEnd[T Float](mem []byte, x []T) []T {
+	at := mem[len(mem)-len(x)*int(unsafe.Sizeof(x[0])):]
+	y := unsafe.Slice((*T)(unsafe.Pointer(&at[0])), len(x))
+	copy(y, x)
+	return y
+}

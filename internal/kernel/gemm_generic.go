@@ -1,0 +1,61 @@
+package kernel
+
+// genericEngine is the GEMM in plain Go, for every architecture.
+func genericEngine[T Float]() *engine[T] {
+	return &engine[T]{
+		rows: 2, cols: 4, lanes: 4, step: 2,
+		kc: 256, mc: 128, nc: 512,
+		crop: true,
+		tile: genericTile[T],
+	}
+}
+
+// genericTile computes tiles of up to 2 x 4 elements; B is packed [k][4] always.
+func genericTile[T Float](h, n, k int, a, b []T, _ int, c []T, cs int, alpha T, add bool) {
+	var acc [2][4]T
+	if h == 2 {
+		acc = product2x4(a[:2*k], b[:4*k])
+	} else {
+		acc[0] = product1x4(a[:k], b[:4*k])
+	}
+	for i := range h {
+		row := c[i*cs : i*cs+n]
+		for j := range row {
+			if add {
+				row[j] += T(alpha * acc[i][j])
+			} else {
+				row[j] = alpha * acc[i][j]
+			}
+		}
+	}
+}
+
+// product2x4 keeps 8 sums in registers: more are spilled to the stack on amd64,
+// which costs half of the speed. The conversions T(x*y) forbid the compiler to
+// fuse the product with the sum, which it might do here and not in product1x4.
+func product2x4[T Float](a, b []T) [2][4]T {
+	var c00, c01, c02, c03, c10, c11, c12, c13 T
+	for len(a) >= 2 && len(b) >= 4 {
+		x0, x1 := a[0], a[1]
+		y0, y1, y2, y3 := b[0], b[1], b[2], b[3]
+		c00 += T(x0 * y0)
+		c10 += T(x1 * y0)
+		c01 += T(x0 * y1)
+		c11 += T(x1 * y1)
+		c02 += T(x0 * y2)
+		c12 += T(x1 * y2)
+		c03 += T(x0 * y3)
+		c13 += T(x1 * y3)
+		a, b = a[2:], b[4:]
+	}
+	return [2][4]T{{c00, c01, c02, c03}, {c10, c11, c12, c13}}
+}
+
+func product1x4[T Float](a, b []T) (c [4]T) {
+	for p, x := range a {
+		for j, y := range b[4*p : 4*p+4] {
+			c[j] += T(x * y)
+		}
+	}
+	return c
+}

@@ -1,0 +1,44 @@
+package kernel
+
+// partUnit is the granularity of GemmPart: a whole number of vectors for every
+// instruction set, so that parts do not waste lanes.
+const partUnit = 16
+
+// packCost is the time to pack one element of A or B, in multiply-adds.
+const packCost = 16
+
+// GemmSplit says into how many row blocks and column blocks to cut an m x n x k
+// product for a pool of so many threads: rows*cols <= threads. It depends on
+// its arguments and the instruction set only. Small products are not cut.
+func GemmSplit(m, n, k, threads int) (rows, cols int) {
+	// More threads than grains of work cost more to wake than they save.
+	threads = min(threads, int(float64(m)*float64(n)*float64(k)/active.grain))
+	rows, cols = 1, 1
+	best := partCost(m, n, 1, 1)
+	for r := 1; r <= min(threads, units(m)); r++ {
+		c := min(threads/r, units(n))
+		if cost := partCost(m, n, r, c); cost < best {
+			rows, cols, best = r, c, cost
+		}
+	}
+	return rows, cols
+}
+
+// partCost is the time of the largest block of a rows x cols cut, for one k.
+func partCost(m, n, rows, cols int) int {
+	h, w := largestPart(m, rows), largestPart(n, cols)
+	return h*w + packCost*(h+w)
+}
+
+func largestPart(n, parts int) int {
+	return min(n, (units(n)+parts-1)/parts*partUnit)
+}
+
+func units(n int) int { return (n + partUnit - 1) / partUnit }
+
+// GemmPart is the range [lo, hi) of part i of the rows (or columns) of C when n
+// of them are cut into parts: balanced, aligned for the micro-kernels.
+func GemmPart(n, parts, i int) (lo, hi int) {
+	u := units(n)
+	return min(n, u*i/parts*partUnit), min(n, u*(i+1)/parts*partUnit)
+}

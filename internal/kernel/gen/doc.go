@@ -1,0 +1,16 @@
+// Command gen writes the assembly of package kernel: for each instruction set
+// one .s file and one file of Go declarations, in the parent directory.
+//
+//	cd internal/kernel/gen && go run .
+//
+// It is a module of its own, so that its dependency (avo, an assembly
+// generator) does not become one of the framework. Its output is committed;
+// run it only after a change here.
+//
+// For every instruction set and element type it makes
+//
+//   - the GEMM micro-kernels, one for each panel height: they keep the whole
+//     tile of C in registers and add k rank-1 updates to it;
+//   - the packing helpers: copying and transposing panels of A and B;
+//   - dst = a + b.
+package main

@@ -1,0 +1,137 @@
+package main
+
+import (
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/pass"
+	"github.com/mmcloughlin/avo/printer"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// isa is an instruction set and what the generator needs to know about it.
+type isa struct {
+	name   string
+	bytes  int // of one vector register
+	regs   int // number of vector registers
+	height int // rows of the largest micro-tile
+	widths []int
+	vec    func(i int) reg.Register
+}
+
+// The largest micro-tiles fill the register file: height x 2 accumulators, 2
+// vectors of B and 2 broadcast elements of A. The narrow one serves the last
+// columns of C.
+var isas = []isa{
+	{"AVX512", 64, 32, 14, []int{2, 1}, func(i int) reg.Register { return zmm[i] }},
+	{"AVX2", 32, 16, 6, []int{2}, func(i int) reg.Register { return ymm[i] }},
+}
+
+var zmm = []reg.Register{
+	reg.Z0, reg.Z1, reg.Z2, reg.Z3, reg.Z4, reg.Z5, reg.Z6, reg.Z7,
+	reg.Z8, reg.Z9, reg.Z10, reg.Z11, reg.Z12, reg.Z13, reg.Z14, reg.Z15,
+	reg.Z16, reg.Z17, reg.Z18, reg.Z19, reg.Z20, reg.Z21, reg.Z22, reg.Z23,
+	reg.Z24, reg.Z25, reg.Z26, reg.Z27, reg.Z28, reg.Z29, reg.Z30, reg.Z31,
+}
+
+var ymm = []reg.Register{
+	reg.Y0, reg.Y1, reg.Y2, reg.Y3, reg.Y4, reg.Y5, reg.Y6, reg.Y7,
+	reg.Y8, reg.Y9, reg.Y10, reg.Y11, reg.Y12, reg.Y13, reg.Y14, reg.Y15,
+}
+
+// gen emits the functions of one file: one instruction set, both element types.
+type gen struct {
+	*build.Context
+	isa
+	size int // bytes of one element: 4 or 8
+}
+
+func (g *gen) lanes() int { return g.bytes / g.size }
+
+// goType is the element type in Go declarations.
+func (g *gen) goType() string { return fmt.Sprintf("float%d", 8*g.size) }
+
+// begin starts a function called name+type+isa, as in addF32AVX512.
+func (g *gen) begin(name, params, doc string) {
+	full := fmt.Sprintf("%sF%d%s", name, 8*g.size, g.name)
+	g.Function(full)
+	g.Attributes(build.NOSPLIT)
+	g.Pragma("noescape")
+	g.Doc(full + " " + doc)
+	g.SignatureExpr("func(" + strings.ReplaceAll(params, "T", g.goType()) + ")")
+}
+
+// end returns to Go, where the upper halves of the registers must be clear.
+func (g *gen) end() {
+	g.VZEROUPPER()
+	g.RET()
+}
+
+// arg loads parameter name into r.
+func (g *gen) arg(name string, r reg.Register) { g.Load(g.Param(name), r) }
+
+func mem(base reg.Register, disp int) operand.Mem {
+	return operand.Mem{Base: base, Disp: disp}
+}
+
+func label(name string) operand.LabelRef { return operand.LabelRef(name) }
+
+func (g *gen) file() {
+	g.ConstraintExpr("!noasm")
+	for _, g.size = range []int{4, 8} {
+		for _, w := range g.widths {
+			for h := g.height; h > 0; h-- {
+				g.microKernel(h, w)
+			}
+		}
+		g.copyRows(1)
+		g.copyRows(2)
+		g.transpose()
+		g.add()
+	}
+}
+
+// output is the text of the two files of s, by path.
+func output(s isa) (map[string][]byte, error) {
+	g := &gen{Context: build.NewContext(), isa: s}
+	g.file()
+	f, err := g.Result()
+	if err != nil {
+		return nil, err
+	}
+	if err := pass.Compile.Execute(f); err != nil {
+		return nil, err
+	}
+	cfg := printer.Config{Name: "internal/kernel/gen (cd internal/kernel/gen && go run .)", Pkg: "kernel"}
+	base := filepath.Join("..", "asm_"+strings.ToLower(s.name))
+	text := map[string][]byte{}
+	for path, p := range map[string]printer.Printer{
+		base + "_amd64.s":  printer.NewGoAsm(cfg),
+		base + "_amd64.go": printer.NewStubs(cfg),
+	} {
+		if text[path], err = p.Print(f); err != nil {
+			return nil, err
+		}
+	}
+	return text, nil
+}
+
+func main() {
+	log.SetFlags(0)
+	for _, s := range isas {
+		files, err := output(s)
+		if err != nil {
+			log.Fatalf("%s: %v", s.name, err)
+		}
+		for path, text := range files {
+			if err := os.WriteFile(path, text, 0o644); err != nil {
+				log.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// copyRows emits the copy of n rows of w vectors.
+func (g *gen) copyRows(w int) {
+	g.begin(fmt.Sprintf("copyRows%d", w), "dst *T, ds int, src *T, ss int, n int",
+		fmt.Sprintf("copies n > 0 rows of %d elements in ascending order; ds and ss are the bytes between rows.", w*g.lanes()))
+	g.arg("dst", reg.RDI)
+	g.arg("ds", reg.RDX)
+	g.arg("src", reg.RSI)
+	g.arg("ss", reg.R8)
+	g.arg("n", reg.RCX)
+	g.Label("loop")
+	for j := range w {
+		g.move(mem(reg.RSI, j*g.bytes), g.vec(j))
+	}
+	for j := range w {
+		g.move(g.vec(j), mem(reg.RDI, j*g.bytes))
+	}
+	g.ADDQ(reg.R8, reg.RSI)
+	g.ADDQ(reg.RDX, reg.RDI)
+	g.DECQ(reg.RCX)
+	g.JNZ(label("loop"))
+	g.end()
+}
+
+// transpose emits the transposing copy of square blocks of one vector a side.
+func (g *gen) transpose() {
+	n := g.lanes()
+	g.begin("transpose", "dst *T, ds int, src *T, ss int, w int, blocks int",
+		fmt.Sprintf("writes the transpose of w in [1, %d] rows of blocks*%d > 0 elements: rows of %d elements, of which the first w count, in ascending order. ds and ss are the bytes between rows.", n, n, n))
+	g.arg("dst", reg.RDI)
+	g.arg("ds", reg.RDX)
+	g.arg("src", reg.RSI)
+	g.arg("ss", reg.R8)
+	g.arg("w", reg.R9)
+	g.arg("blocks", reg.RCX)
+	for i := range n {
+		g.zero(g.vec(i))
+	}
+	g.Label("loop")
+	g.MOVQ(reg.RSI, reg.R10)
+	g.MOVQ(reg.R9, reg.R11)
+	for i := range n {
+		g.move(mem(reg.R10, 0), g.vec(i))
+		if i < n-1 {
+			g.DECQ(reg.R11)
+			g.JZ(label("loaded"))
+			g.ADDQ(reg.R8, reg.R10)
+		}
+	}
+	g.Label("loaded")
+	for _, v := range g.transposed() {
+		g.move(v, mem(reg.RDI, 0))
+		g.ADDQ(reg.RDX, reg.RDI)
+	}
+	g.ADDQ(operand.Imm(uint64(g.bytes)), reg.RSI)
+	g.DECQ(reg.RCX)
+	g.JNZ(label("loop"))
+	g.end()
+}
+
+// transposed emits the exchange network on the first lanes registers (one row
+// each) and returns the registers that then hold the columns.
+func (g *gen) transposed() []reg.Register {
+	n := g.lanes()
+	v := make([]reg.Register, 2*n)
+	for i := range v {
+		v[i] = g.vec(i)
+	}
+	rows, tmp := v[:n], v[n:]
+	// Inside each 128-bit lane, first pairs of rows and then, for float32,
+	// pairs of pairs: column j of group q (16/size rows) ends in from[q*m+j].
+	for i := 0; i < n; i += 2 {
+		g.pick(g.VUNPCKLPS, g.VUNPCKLPD, rows[i+1], rows[i], tmp[i])
+		g.pick(g.VUNPCKHPS, g.VUNPCKHPD, rows[i+1], rows[i], tmp[i+1])
+	}
+	from, to := tmp, rows
+	if g.size == 4 {
+		for q := 0; q < n; q += 4 {
+			for p := range 2 {
+				g.VUNPCKLPD(tmp[q+2+p], tmp[q+p], rows[q+2*p])
+				g.VUNPCKHPD(tmp[q+2+p], tmp[q+p], rows[q+2*p+1])
+			}
+		}
+		from, to = rows, tmp
+	}
+	m := 16 / g.size
+	if g.bytes == 32 {
+		for j := range m {
+			g.VPERM2F128(operand.Imm(0x20), from[m+j], from[j], to[j])
+			g.VPERM2F128(operand.Imm(0x31), from[m+j], from[j], to[m+j])
+		}
+		return to
+	}
+	g.gatherLanes(from, to, m)
+	g.gatherLanes(to, from, m)
+	return from
+}
+
+// gatherLanes emits one of the two steps that exchange 128-bit lanes between
+// the four groups of m registers: afterwards group 0 and 2 hold the even and
+// the odd lanes of the first two groups, and 1 and 3 those of the last two.
+func (g *gen) gatherLanes(from, to []reg.Register, m int) {
+	for j := range m {
+		for half := range 2 {
+			lo, hi := from[2*half*m+j], from[(2*half+1)*m+j]
+			g.VSHUFF32X4(operand.Imm(0x88), hi, lo, to[half*m+j])
+			g.VSHUFF32X4(operand.Imm(0xdd), hi, lo, to[(half+2)*m+j])
+		}
+	}
+}
+
+// add emits dst = a + b, four vectors at a time and then singly.
+func (g *gen) add() {
+	g.begin("add", "dst, a, b *T, n int",
+		fmt.Sprintf("writes a + b to dst; n is a positive multiple of %d.", g.lanes()))
+	g.arg("dst", reg.RDI)
+	g.arg("a", reg.RSI)
+	g.arg("b", reg.RBX)
+	g.arg("n", reg.RCX)
+	step := func(vectors int) {
+		for i := range vectors {
+			g.move(mem(reg.RSI, i*g.bytes), g.vec(i))
+		}
+		for i := range vectors {
+			g.sum(mem(reg.RBX, i*g.bytes), g.vec(i), g.vec(i))
+		}
+		for i := range vectors {
+			g.move(g.vec(i), mem(reg.RDI, i*g.bytes))
+		}
+		for _, r := range []reg.Register{reg.RSI, reg.RBX, reg.RDI} {
+			g.ADDQ(operand.I32(vectors*g.bytes), r)
+		}
+		g.SUBQ(operand.I32(vectors*g.lanes()), reg.RCX)
+	}
+	g.Label("wide")
+	g.CMPQ(reg.RCX, operand.I32(4*g.lanes()))
+	g.JLT(label("narrow"))
+	step(4)
+	g.JMP(label("wide"))
+	g.Label("narrow")
+	g.TESTQ(reg.RCX, reg.RCX)
+	g.JZ(label("done"))
+	step(1)
+	g.JMP(label("narrow"))
+	g.Label("done")
+	g.end()
+}

@@ -1,0 +1,190 @@
+package kernel
+
+import "math"
+
+// The normalizations treat x as rows of cols elements. Row and column sums are accumulated in float64 from left to right
+// (four interleaved accumulators in the row statistics); the elementwise part is computed in T.
+
+// LayerNorm computes, for rows lo..hi, dst = (x-mean)*rstd*w + b (Ba, Kiros and Hinton 2016), where mean[r] is the mean of row r and
+// rstd[r] = 1/sqrt(variance + eps) with the biased variance in two passes. w and b have cols elements; nil stands for
+// ones and zeros.
+func LayerNorm[T Float](dst, mean, rstd, x, w, b []T, cols, lo, hi int, eps float64) {
+	for r := lo; r < hi; r++ {
+		d, x := row(dst, r, cols), row(x, r, cols)
+		m64 := rowSum(x) / float64(cols)
+		m, s := T(m64), T(1/math.Sqrt(sumSquaresAround(x, m64)/float64(cols)+eps))
+		mean[r], rstd[r] = m, s
+		for i := range d {
+			d[i] = (x[i] - m) * s
+		}
+		scaleShift(d, w, b)
+	}
+}
+
+// scaleShift computes d = d*w + b; nil w and b stand for ones and zeros.
+func scaleShift[T Float](d, w, b []T) {
+	if w != nil {
+		w = w[:len(d)]
+		for i := range d {
+			d[i] *= w[i]
+		}
+	}
+	if b != nil {
+		addTo(d, b)
+	}
+}
+
+// rowSum adds up x in float64.
+func rowSum[T Float](x []T) float64 {
+	var a, b, c, d float64
+	for ; len(x) >= 4; x = x[4:] {
+		a += float64(x[0])
+		b += float64(x[1])
+		c += float64(x[2])
+		d += float64(x[3])
+	}
+	for _, v := range x {
+		a += float64(v)
+	}
+	return (a + b) + (c + d)
+}
+
+// sumSquaresAround adds up (x-m)**2 in float64.
+func sumSquaresAround[T Float](x []T, m float64) float64 {
+	var a, b, c, d float64
+	for ; len(x) >= 4; x = x[4:] {
+		p, q, r, s := float64(x[0])-m, float64(x[1])-m, float64(x[2])-m, float64(x[3])-m
+		a += float64(p * p)
+		b += float64(q * q)
+		c += float64(r * r)
+		d += float64(s * s)
+	}
+	for _, v := range x {
+		p := float64(v) - m
+		a += float64(p * p)
+	}
+	return (a + b) + (c + d)
+}
+
+// LayerNormGradX computes, for rows lo..hi, the gradient of [LayerNorm] with respect to x: with h = (x-mean)*rstd and u = g*w,
+// dst = rstd*(u - mean(u) - h*mean(u*h)). w may be nil.
+func LayerNormGradX[T Float](dst, g, x, w, mean, rstd []T, cols, lo, hi int) {
+	for r := lo; r < hi; r++ {
+		d, g, x := row(dst, r, cols), row(g, r, cols), row(x, r, cols)
+		m, s := mean[r], rstd[r]
+		su, suh := normSums(g, x, w, m, s)
+		a, b := T(su/float64(cols)), T(suh/float64(cols))
+		for i := range d {
+			u := g[i]
+			if w != nil {
+				u = T(u * w[i])
+			}
+			d[i] = s * (u - a - T((x[i]-m)*s*b))
+		}
+	}
+}
+
+// normSums returns the sums of u and u*h over a row, where u = g*w and h = (x-m)*s.
+func normSums[T Float](g, x, w []T, m, s T) (su, suh float64) {
+	x = x[:len(g)]
+	if w != nil {
+		w = w[:len(g)]
+	}
+	for i, u := range g {
+		if w != nil {
+			u = T(u * w[i])
+		}
+		su += float64(u)
+		suh += float64(float64(u) * float64((x[i]-m)*s))
+	}
+	return su, suh
+}
+
+// LayerNormGradW computes, for columns lo..hi, the gradients of [LayerNorm] with respect to its weight and bias,
+// dw = sum over rows of g*(x-mean)*rstd and db = sum over rows of g, added to dw and db if acc. dw or db may be nil.
+func LayerNormGradW[T Float](dw, db, g, x, mean, rstd []T, rows, cols, lo, hi int, acc bool) {
+	var tw, tb [sumTile]float64
+	for lo < hi {
+		k := min(sumTile, hi-lo)
+		w, b := tw[:k], tb[:k]
+		clear(w)
+		clear(b)
+		for r := range rows {
+			g, x := g[r*cols+lo:][:k], x[r*cols+lo:][:k]
+			m, s := mean[r], rstd[r]
+			for i, v := range g {
+				w[i] += float64(float64(v) * float64((x[i]-m)*s))
+				b[i] += float64(v)
+			}
+		}
+		if dw != nil {
+			storeSums(dw[lo:lo+k], w, acc)
+		}
+		if db != nil {
+			storeSums(db[lo:lo+k], b, acc)
+		}
+		lo += k
+	}
+}
+
+// storeSums rounds s into dst, or adds it to dst if acc.
+func storeSums[T Float](dst []T, s []float64, acc bool) {
+	for i, v := range s[:len(dst)] {
+		if acc {
+			v += float64(dst[i])
+		}
+		dst[i] = T(v)
+	}
+}
+
+// RMSNorm computes, for rows lo..hi, dst = x*rstd*w (Zhang and Sennrich 2019), where rstd[r] = 1/sqrt(mean(x*x) + eps).
+// w has cols elements; nil stands for ones.
+func RMSNorm[T Float](dst, rstd, x, w []T, cols, lo, hi int, eps float64) {
+	for r := lo; r < hi; r++ {
+		d, x := row(dst, r, cols), row(x, r, cols)
+		s := T(1 / math.Sqrt(SumSquares(x)/float64(cols)+eps))
+		rstd[r] = s
+		for i := range d {
+			d[i] = x[i] * s
+		}
+		scaleShift(d, w, nil)
+	}
+}
+
+// RMSNormGradX computes, for rows lo..hi, the gradient of [RMSNorm] with respect to x: with h = x*rstd and u = g*w,
+// dst = rstd*(u - h*mean(u*h)). w may be nil.
+func RMSNormGradX[T Float](dst, g, x, w, rstd []T, cols, lo, hi int) {
+	for r := lo; r < hi; r++ {
+		d, g, x := row(dst, r, cols), row(g, r, cols), row(x, r, cols)
+		s := rstd[r]
+		_, suh := normSums(g, x, w, 0, s)
+		b := T(suh / float64(cols))
+		for i := range d {
+			u := g[i]
+			if w != nil {
+				u = T(u * w[i])
+			}
+			d[i] = s * (u - T(x[i]*s*b))
+		}
+	}
+}
+
+// RMSNormGradW computes, for columns lo..hi, the gradient of [RMSNorm] with respect to its weight,
+// dw = sum over rows of g*x*rstd, added to dw if acc.
+func RMSNormGradW[T Float](dw, g, x, rstd []T, rows, cols, lo, hi int, acc bool) {
+	var tw [sumTile]float64
+	for lo < hi {
+		k := min(sumTile, hi-lo)
+		w := tw[:k]
+		clear(w)
+		for r := range rows {
+			g, x := g[r*cols+lo:][:k], x[r*cols+lo:][:k]
+			s := rstd[r]
+			for i, v := range g {
+				w[i] += float64(float64(v) * float64(x[i]*s))
+			}
+		}
+		storeSums(dw[lo:lo+k], w, acc)
+		lo += k
+	}
+}

@@ -1,0 +1,168 @@
+package kernel
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// sgdNaive is the pseudocode in the documentation of torch.optim.SGD for one parameter.
+func sgdNaive(p, g, buf float64, h SGDHyper) (float64, float64) {
+	g = g*h.GradScale + h.WeightDecay*p
+	if h.Momentum != 0 {
+		if h.First {
+			buf = g
+		} else {
+			buf = h.Momentum*buf + (1-h.Dampening)*g
+		}
+		if h.Nesterov {
+			g += h.Momentum * buf
+		} else {
+			g = buf
+		}
+	}
+	return p - h.LR*g, buf
+}
+
+func TestSGD(t *testing.T) { bothFloats(t, testSGD[float32], testSGD[float64]) }
+
+func testSGD[T Float](t *testing.T) {
+	for _, h := range []SGDHyper{
+		{LR: 0.1, GradScale: 1},
+		{LR: 0.1, WeightDecay: 0.01, GradScale: 0.5},
+		{LR: 0.1, Momentum: 0.9, GradScale: 1},
+		{LR: 0.1, Momentum: 0.9, Dampening: 0.3, WeightDecay: 0.01, GradScale: 0.5},
+		{LR: 0.1, Momentum: 0.9, Nesterov: true, WeightDecay: 0.01, GradScale: 1},
+	} {
+		for _, n := range testSizes {
+			p, mom := normals[T](n, 1), make([]T, n)
+			want, wantMom := float64s(p), make([]float64, n)
+			Fill(mom, T(math.NaN())) // the first step does not read it
+			for step := range 5 {
+				h.First = step == 0
+				g := normals[T](n, uint64(10+step))
+				before := clone(g)
+				for i := range want {
+					want[i], wantMom[i] = sgdNaive(want[i], float64(g[i]), wantMom[i], h)
+				}
+				if h.Momentum == 0 {
+					SGD(p, g, nil, h)
+				} else {
+					SGD(p, g, mom, h)
+					requireNear(t, wantMom, mom, 1e-6, 1e-14, "momentum")
+				}
+				requireNear(t, want, p, 1e-6, 1e-14, fmt.Sprintf("%+v", h))
+				requireSame(t, before, g, "g is not changed")
+			}
+		}
+	}
+}
+
+// adamNaive is the pseudocode in the documentation of torch.optim.Adam and AdamW for one parameter.
+func adamNaive(p, g, m, v float64, h AdamHyper) (float64, float64, float64) {
+	g *= h.GradScale
+	if h.Decoupled {
+		p -= h.LR * h.WeightDecay * p
+	} else {
+		g += h.WeightDecay * p
+	}
+	m = h.Beta1*m + (1-h.Beta1)*g
+	v = h.Beta2*v + (1-h.Beta2)*g*g
+	mHat := m / (1 - math.Pow(h.Beta1, float64(h.Step)))
+	vHat := v / (1 - math.Pow(h.Beta2, float64(h.Step)))
+	return p - h.LR*mHat/(math.Sqrt(vHat)+h.Eps), m, v
+}
+
+func TestAdam(t *testing.T) { bothFloats(t, testAdam[float32], testAdam[float64]) }
+
+func testAdam[T Float](t *testing.T) {
+	for _, h := range []AdamHyper{
+		{LR: 0.01, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, GradScale: 1},
+		{LR: 0.01, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, GradScale: 0.25},
+		{LR: 0.01, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, Decoupled: true, GradScale: 1},
+		{LR: 0.01, Beta1: 0.3, Beta2: 0.95, Eps: 0.1, GradScale: 1}, // the other branch of lerp
+	} {
+		for _, n := range testSizes {
+			p, m, v := normals[T](n, 1), make([]T, n), make([]T, n)
+			want, wantM, wantV := float64s(p), make([]float64, n), make([]float64, n)
+			for step := range 5 {
+				h.Step = step + 1
+				g := normals[T](n, uint64(10+step))
+				before := clone(g)
+				for i := range want {
+					want[i], wantM[i], wantV[i] = adamNaive(want[i], float64(g[i]), wantM[i], wantV[i], h)
+				}
+				Adam(p, g, m, v, h)
+				requireNear(t, wantM, m, 1e-6, 1e-14, "first moment")
+				requireNear(t, wantV, v, 1e-6, 1e-14, "second moment")
+				requireNear(t, want, p, 3e-6, 1e-13, fmt.Sprintf("%+v", h))
+				requireSame(t, before, g, "g is not changed")
+			}
+		}
+	}
+}
+
+// TestAdamOrder checks one float32 step against bits worked out one operation at a time in PyTorch's order.
+func TestAdamOrder(t *testing.T) {
+	f := func(x float64) float32 { return float32(x) }
+	p, g, m, v := f(0.7), f(0.3), f(0.11), f(0.013)
+	gotP, gotM, gotV := []float32{p}, []float32{m}, []float32{v}
+	Adam(gotP, []float32{g}, gotM, gotV, AdamHyper{LR: 0.003, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.1, Decoupled: true, Step: 7, GradScale: 1})
+	p = f(float64(p) * float64(f(1-0.003*0.1)))                     // p.mul_(1 - lr*weight_decay)
+	diff := f(float64(g) - float64(m))                              // m.lerp_(g, 1-beta1)
+	m = f(float64(m) + float64(f(float64(f(1-0.9))*float64(diff)))) // rounded twice, as in the kernel
+	v = f(float64(v) * float64(f(0.999)))                           // v.mul_(beta2)
+	w := f(float64(f(1-0.999)) * float64(g))                        // .addcmul_(g, g, value=1-beta2)
+	v = f(float64(v) + float64(f(float64(w)*float64(g))))
+	root := f(math.Sqrt(1 - math.Pow(0.999, 7)))
+	denom := f(float64(f(float64(f(math.Sqrt(float64(v))))/float64(root))) + float64(f(1e-8)))
+	num := f(float64(f(-0.003/(1-math.Pow(0.9, 7)))) * float64(m)) // p.addcdiv_(m, denom, value=-step_size)
+	p = f(float64(p) + float64(f(float64(num)/float64(denom))))
+	assert.Equal(t, []float32{m, v, p}, []float32{gotM[0], gotV[0], gotP[0]})
+}
+
+// TestNoDenormals lets moments decay with a zero gradient, and feeds gradients of all small sizes: nothing stored is
+// ever denormal, and without a gradient all decays to 0.
+func TestNoDenormals(t *testing.T) { bothFloats(t, testNoDenormals[float32], testNoDenormals[float64]) }
+
+func testNoDenormals[T Float](t *testing.T) {
+	normal, tiny := smallestNormal[T](), negligible[T]()
+	require.Equal(t, float64(ulp[T](0)), float64(normal)*float64(ulp[T](1)), "the smallest normal number")
+	require.Equal(t, float64(normal), ulp[T](float64(tiny)), "the last place of the smallest number kept")
+	var g []T
+	for x := normal / 16; x < 1; x *= 3 {
+		g = append(g, x, -x)
+	}
+	n := len(g)
+	p, m, v, mom := normals[T](n, 1), make([]T, n), make([]T, n), make([]T, n)
+	step := func(k int) {
+		Adam(p, g, m, v, AdamHyper{LR: 0.1, Beta1: 0.9, Beta2: 0.9, Eps: 1e-8, Step: k, GradScale: 1})
+		SGD(p, g, mom, SGDHyper{LR: 0.1, Momentum: 0.9, GradScale: 1})
+		for _, x := range [][]T{m, v, mom} {
+			for _, u := range x {
+				if u != 0 && -normal < u && u < normal {
+					require.Failf(t, "denormal", "step %d: %g", k, u)
+				}
+			}
+		}
+	}
+	for k := range 10 {
+		step(k + 1)
+	}
+	clear(g)
+	for k := range 8000 {
+		step(k + 11)
+	}
+	for _, x := range [][]T{m, v, mom} {
+		require.Equal(t, make([]T, n), x)
+	}
+}
+
+func TestLerpIsExactAtBothEnds(t *testing.T) {
+	assert.Equal(t, float32(1e8), lerp[float32](1e8, 0.1, 0))
+	assert.Equal(t, float32(0.1), lerp[float32](1e8, 0.1, 1))
+	assert.Equal(t, float32(2), lerp[float32](1, 3, 0.5))
+}

@@ -1,0 +1,168 @@
+package kernel
+
+import (
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+type unaryCase[T Float] struct {
+	name string
+	f    func(dst, x []T)
+	want func(x float64) float64
+	ulps float64 // bound on the error for T
+}
+
+func sigmoidNaive(x float64) float64 {
+	if x < 0 {
+		return math.Exp(x) / (1 + math.Exp(x))
+	}
+	return 1 / (1 + math.Exp(-x))
+}
+
+func geluTanhNaive(x float64) float64 {
+	u := math.Sqrt(2/math.Pi) * (x + 0.044715*x*x*x)
+	return x * math.Exp(u) / (math.Exp(u) + math.Exp(-u)) // no cancellation in the lower tail
+}
+
+func geluNaive(x float64) float64 { return 0.5 * x * math.Erfc(-x/math.Sqrt2) }
+
+func unaryCases[T Float]() []unaryCase[T] {
+	fast, gelu, geluTanh := 0.51, 0.51, 0.51
+	if !single[T]() { // here the naive formulas err too: by the square of x, and its cube, in the lower tail
+		fast, gelu, geluTanh = 3, 200, 500
+	}
+	return []unaryCase[T]{
+		{"Neg", Neg[T], func(x float64) float64 { return -x }, 0},
+		{"Abs", Abs[T], math.Abs, 0},
+		{"Exp", Exp[T], math.Exp, fast},
+		{"Log", Log[T], math.Log, fast},
+		{"Sqrt", Sqrt[T], math.Sqrt, 0.5},
+		{"Square", Square[T], func(x float64) float64 { return x * x }, 0.5},
+		{"Recip", Recip[T], func(x float64) float64 { return 1 / x }, 0.5},
+		{"Sin", Sin[T], math.Sin, fast},
+		{"Cos", Cos[T], math.Cos, fast},
+		{"Tanh", Tanh[T], math.Tanh, fast},
+		{"Sigmoid", Sigmoid[T], sigmoidNaive, fast},
+		{"ReLU", ReLU[T], func(x float64) float64 { return max(x, 0) }, 0},
+		{"GELU", GELU[T], geluNaive, gelu},
+		{"GELUTanh", GELUTanh[T], geluTanhNaive, geluTanh},
+		{"SiLU", SiLU[T], func(x float64) float64 { return x * sigmoidNaive(x) }, fast},
+	}
+}
+
+func TestUnary(t *testing.T) { bothFloats(t, testUnary[float32], testUnary[float64]) }
+
+func testUnary[T Float](t *testing.T) {
+	for _, c := range unaryCases[T]() {
+		for _, n := range testSizes {
+			x := normals[T](n, 1)
+			Affine(x, x, 3, 0.25)
+			dst, want := make([]T, n), make([]float64, n)
+			for i, v := range x {
+				want[i] = c.want(float64(v))
+			}
+			c.f(dst, x)
+			requireUlps(t, want, dst, c.ulps, c.name)
+			c.f(x, x)
+			requireSame(t, dst, x, c.name+" in place")
+		}
+	}
+}
+
+func TestUnarySpecial(t *testing.T) {
+	bothFloats(t, testUnarySpecial[float32], testUnarySpecial[float64])
+}
+
+func testUnarySpecial[T Float](t *testing.T) {
+	inf, nan := math.Inf(1), math.NaN()
+	zero := math.Copysign(0, -1)
+	x := []float64{nan, inf, -inf, 0, zero, 1e30, -1e30}
+	want := map[string][]float64{
+		"Neg":      {nan, -inf, inf, zero, 0, -1e30, 1e30},
+		"Abs":      {nan, inf, inf, 0, 0, 1e30, 1e30},
+		"Exp":      {nan, inf, 0, 1, 1, inf, 0},
+		"Log":      {nan, inf, nan, -inf, -inf, math.Log(1e30), nan},
+		"Sqrt":     {nan, inf, nan, 0, zero, 1e15, nan},
+		"Square":   {nan, inf, inf, 0, 0, 1e60, 1e60},
+		"Recip":    {nan, 0, zero, inf, -inf, 1e-30, -1e-30},
+		"Sin":      {nan, nan, nan, 0, zero},
+		"Cos":      {nan, nan, nan, 1, 1},
+		"Tanh":     {nan, 1, -1, 0, zero, 1, -1},
+		"Sigmoid":  {nan, 1, 0, 0.5, 0.5, 1, 0},
+		"ReLU":     {nan, inf, 0, 0, 0, 1e30, 0},
+		"GELU":     {nan, inf, nan, 0, zero, 1e30, zero},
+		"GELUTanh": {nan, inf, nan, 0, zero, 1e30, zero},
+		"SiLU":     {nan, inf, nan, 0, zero, 1e30, zero},
+	}
+	for _, c := range unaryCases[T]() {
+		for i, w := range want[c.name] {
+			got := make([]T, 1)
+			c.f(got, []T{T(x[i])})
+			require.LessOrEqual(t, ulpsApart(w, got[0]), 4.0, "%s(%g): want %g, got %g", c.name, x[i], w, got[0])
+			if w == 0 {
+				assert.Equal(t, math.Signbit(w), math.Signbit(float64(got[0])), "%s(%g): sign of zero", c.name, x[i])
+			}
+		}
+	}
+}
+
+// TestFloat32Error goes through the float32 numbers (many more with RINGO_LONG) and checks the bounds that are stated for
+// the polynomials, on saturation and subnormal results too.
+func TestFloat32Error(t *testing.T) {
+	step := uint64(9973)
+	if os.Getenv("RINGO_LONG") == "1" {
+		step = 17
+	}
+	cases := []struct {
+		name string
+		f    func(dst, x []float32)
+		want func(x float64) float64
+		ulps float64
+	}{
+		{"Exp", Exp[float32], math.Exp, 0.51},
+		{"Tanh", Tanh[float32], math.Tanh, 0.51},
+		{"Sigmoid", Sigmoid[float32], sigmoidNaive, 0.51},
+		{"GELU", GELU[float32], geluNaive, 0.51},
+		{"SiLU", SiLU[float32], func(x float64) float64 { return x * sigmoidNaive(x) }, 0.51},
+	}
+	for _, c := range cases {
+		worst, at := 0.0, float32(0)
+		x, y := make([]float32, 1), make([]float32, 1)
+		for u := uint64(0); u < 1<<32; u += step {
+			x[0] = math.Float32frombits(uint32(u))
+			if x[0] != x[0] || x[0] < -700 {
+				continue
+			}
+			c.f(y, x)
+			if d := ulpsApart(c.want(float64(x[0])), y[0]); d > worst {
+				worst, at = d, x[0]
+			}
+		}
+		assert.LessOrEqual(t, worst, c.ulps, "%s at %g", c.name, at)
+		t.Logf("%s: at most %.5f ulp, at %g", c.name, worst, at)
+	}
+}
+
+func TestAffineAxpyFill(t *testing.T) { bothFloats(t, testAffine[float32], testAffine[float64]) }
+
+func testAffine[T Float](t *testing.T) {
+	for _, n := range testSizes {
+		x, y := normals[T](n, 1), normals[T](n, 2)
+		affine, axpy := make([]T, n), clone(y)
+		Affine(affine, x, 3, 0.1)
+		Axpy(axpy, x, 0.3)
+		for i := range x {
+			p, q := T(T(3)*x[i]), T(T(0.3)*x[i])
+			require.Equal(t, p+T(0.1), affine[i])
+			require.Equal(t, y[i]+q, axpy[i])
+		}
+		Fill(x, 2)
+		for _, v := range x {
+			require.Equal(t, T(2), v)
+		}
+	}
+}
