@@ -1,7 +1,8 @@
 // Package kernel holds the CPU kernels: loops over plain slices that know nothing of tensors, devices or threads.
 //
 // The generic Go code here is the reference. It defines what a kernel computes; assembly and CUDA versions are tested
-// against it, and it runs wherever there is none of them. The rules that hold for every kernel:
+// against it, and it runs wherever there is none of them. Matrix products ([Gemm]) have assembly of their own, chosen at
+// run time ([CPU]), and results that depend on the instruction set. The rules for all other kernels:
 //
 //   - The caller checks shapes. Slices of a wrong length panic or, where the capacity allows it, read on.
 //   - dst may be exactly one of the inputs of its own type (same start, same length) unless the comment says otherwise;
@@ -16,8 +17,8 @@
 //   - float32 versions of exp, tanh, sigmoid, erf and what is built on them are evaluated in float64 and rounded once
 //     (scalar.go): Exp, Tanh, Sigmoid, GELU and SiLU err by less than 0.51 ulp. float64 versions use package math.
 //
-// Element types are float32, float64, int32, int64 and uint8 ([Number]) and bool. [BF16] and [F16] are storage formats;
-// kernels on them convert to float32 blocks.
+// Element types are float32, float64, int32, int64 and uint8 ([Number]) and bool. [BF16] and [F16] are storage formats:
+// convert them to float32, compute, and round back.
 //
 // Random numbers are a pure function of a key and an index ([Bits], [Key]), and dropout is keyed by an element's place in
 // the whole tensor ([Rows]), so a result does not depend on how the tensor is cut over ranks and threads.

@@ -161,6 +161,18 @@ func testNoDenormals[T Float](t *testing.T) {
 	}
 }
 
+// TestDenormalSquare: a square too small to be normal does not enter the second moment.
+func TestDenormalSquare(t *testing.T) {
+	normal := smallestNormal[float32]()
+	h := AdamHyper{LR: 0.1, Beta1: 0.9, Beta2: 0.5, Eps: 1e-8, Step: 1, GradScale: 1}
+	for _, c := range []struct{ square, want float32 }{{0.75, 2}, {4, 4}} { // in units of the smallest normal number
+		g := []float32{float32(math.Sqrt(float64(c.square) * float64(normal)))}
+		v := []float32{4 * normal}
+		Adam([]float32{1}, g, []float32{0}, v, h)
+		assert.InEpsilon(t, c.want*normal, v[0], 1e-6, "square of %g", g[0])
+	}
+}
+
 func TestLerpIsExactAtBothEnds(t *testing.T) {
 	assert.Equal(t, float32(1e8), lerp[float32](1e8, 0.1, 0))
 	assert.Equal(t, float32(0.1), lerp[float32](1e8, 0.1, 1))
