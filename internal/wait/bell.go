@@ -1,0 +1,54 @@
+package wait
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+const (
+	quiet  uint32 = iota // nothing happened since the last Park
+	rung                 // something happened: the next Park returns at once
+	parked               // somebody sleeps
+)
+
+// Bell wakes one sleeping goroutine. A Ring between two Parks is never lost: it ends the next Park at once. So the waiter
+// looks for work, parks when there is none, and looks again after each Park. Only one goroutine may Park at a time; any
+// number may Ring. The state sits on a cache line of its own: ringing a bell that is already rung is one load.
+type Bell struct {
+	_     [64]byte
+	state atomic.Uint32
+	_     [60]byte
+	wake  chan struct{}
+}
+
+// NewBell returns a quiet bell.
+func NewBell() *Bell { return &Bell{wake: make(chan struct{}, 1)} }
+
+// Ring ends the current or the next Park.
+func (b *Bell) Ring() {
+	if b.state.Load() == rung {
+		return
+	}
+	if b.state.Swap(rung) == parked {
+		b.wake <- struct{}{}
+	}
+}
+
+// Park sleeps until the bell has been rung since the last Park, or until ctx ends (it returns ctx.Err()).
+func (b *Bell) Park(ctx context.Context) error {
+	if !b.state.CompareAndSwap(quiet, parked) {
+		b.state.Store(quiet)
+		return nil
+	}
+	select {
+	case <-b.wake:
+		b.state.Store(quiet)
+		return nil
+	case <-ctx.Done():
+	}
+	if !b.state.CompareAndSwap(parked, quiet) {
+		<-b.wake // a Ring is under way: take its token, keep its meaning
+		b.state.Store(rung)
+	}
+	return ctx.Err()
+}

@@ -1,0 +1,49 @@
+package tensor
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+var floatTypes = []DType{Float32, Float64, BFloat16, Float16}
+
+// A step allocates nothing on the Go heap once the tape's slabs are there.
+func TestStepAllocatesNothing(t *testing.T) {
+	dev := NewCPU(2)
+	defer dev.Close()
+	for _, d := range floatTypes {
+		for name, step := range map[string]func(){
+			"mlp": mlpStep(dev, d), "gpt": gptStep(dev, d, false, 0), "gpt, checkpoint, dropout": gptStep(dev, d, true, 0.1),
+		} {
+			step()
+			assert.Zero(t, testing.AllocsPerRun(5, step), "%v %s", d, name)
+		}
+	}
+}
+
+func mlpStep(dev Device, d DType) func() {
+	ps := &params{dev: dev, dtype: d}
+	m := newMLP(ps, 7, 16, 16, 5)
+	x, y := random(dev, d, 3, 12, 7), randomTokens(dev, 5, 12)
+	t := NewTape(dev)
+	return func() {
+		t.Backward(CrossEntropy(m.forward(t.Input(x)), y, CrossEntropyOptions{}))
+		ps.consume()
+		t.Reset()
+	}
+}
+
+func gptStep(dev Device, d DType, checkpoint bool, drop float64) func() {
+	ps := &params{dev: dev, dtype: d}
+	m := newGPT(ps, 11, 6, 8, 2, 2)
+	m.checkpoint, m.drop = checkpoint, drop
+	tokens := randomTokens(dev, 11, 3, 7)
+	t := NewTape(dev)
+	return func() {
+		ids, labels := gptBatch(t, tokens)
+		t.Backward(CrossEntropy(m.forward(t, ids), labels, CrossEntropyOptions{}))
+		ps.consume()
+		t.Reset()
+	}
+}

@@ -1,0 +1,126 @@
+package tensor
+
+import (
+	"math/bits"
+	"slices"
+	"unsafe"
+)
+
+// Step memory: blocks of 16 size classes a doubling up to 1 MiB, cut from slabs; larger ones are whole pages.
+const (
+	minBlock   = 64
+	largeBlock = 1 << 20
+	slabBytes  = 4 << 20
+	pageBytes  = 4096
+	numClasses = 16 * 16
+)
+
+// arena hands out the step memory of one tape. What is freed is reused; nothing goes back to the device before close.
+type arena struct {
+	dev        Device
+	free       [numClasses][]Ptr
+	large      []block // sorted by bytes
+	slabs      []Ptr
+	slab       Ptr
+	left       int
+	live, peak int
+	poison     bool
+}
+
+type block struct {
+	p     Ptr
+	bytes int
+}
+
+// classOf returns the size class of n bytes and the bytes of its blocks, a multiple of 64.
+func classOf(n int) (class, bytes int) {
+	if n <= minBlock {
+		return 0, minBlock
+	}
+	e := bits.Len(uint(n-1)) - 1 // 2^e < n <= 2^(e+1)
+	step := max(1<<e/16, minBlock)
+	k := (n - 1<<e + step - 1) / step
+	return 1 + (e-6)*16 + k - 1, 1<<e + k*step
+}
+
+func (m *arena) alloc(n int) block {
+	b := m.take(n)
+	m.spoil(b)
+	return b
+}
+
+func (m *arena) take(n int) block {
+	if n > largeBlock {
+		return m.allocLarge((n + pageBytes - 1) &^ (pageBytes - 1))
+	}
+	c, bytes := classOf(n)
+	m.account(bytes)
+	if k := len(m.free[c]); k > 0 {
+		p := m.free[c][k-1]
+		m.free[c] = m.free[c][:k-1]
+		return block{p, bytes}
+	}
+	if m.left < bytes {
+		m.slab, m.left = m.fromDevice(slabBytes), slabBytes
+	}
+	p := m.slab
+	m.slab, m.left = unsafe.Add(p, bytes), m.left-bytes
+	return block{p, bytes}
+}
+
+// allocLarge takes the smallest free block that fits and wastes at most an eighth.
+func (m *arena) allocLarge(bytes int) block {
+	i, _ := slices.BinarySearchFunc(m.large, bytes, func(b block, n int) int { return b.bytes - n })
+	if i < len(m.large) && m.large[i].bytes <= bytes+bytes/8 {
+		b := m.large[i]
+		m.large = slices.Delete(m.large, i, i+1)
+		m.account(b.bytes)
+		return b
+	}
+	m.account(bytes)
+	return block{m.fromDevice(bytes), bytes}
+}
+
+func (m *arena) account(bytes int) {
+	m.live += bytes
+	m.peak = max(m.peak, m.live)
+}
+
+func (m *arena) fromDevice(n int) Ptr {
+	p, err := m.dev.Alloc(n)
+	if err != nil {
+		panic(&Failure{Op: "alloc", Err: err})
+	}
+	m.slabs = append(m.slabs, p)
+	return p
+}
+
+func (m *arena) release(b block) {
+	m.live -= b.bytes
+	m.spoil(b)
+	if b.bytes > largeBlock {
+		i, _ := slices.BinarySearchFunc(m.large, b.bytes, func(x block, n int) int { return x.bytes - n })
+		m.large = slices.Insert(m.large, i, b)
+		return
+	}
+	c, _ := classOf(b.bytes)
+	m.free[c] = append(m.free[c], b.p)
+}
+
+// spoil fills a block with NaN, in debug mode: before its first use, and when it is freed.
+func (m *arena) spoil(b block) {
+	if m.poison && m.dev.Host() {
+		fill := unsafe.Slice((*byte)(b.p), b.bytes)
+		for i := range fill {
+			fill[i] = 0xff // NaN in every float type
+		}
+	}
+}
+
+// close gives all memory back to the device.
+func (m *arena) close() {
+	for _, p := range m.slabs {
+		m.dev.Free(p)
+	}
+	*m = arena{dev: m.dev, poison: m.poison}
+}

@@ -1,0 +1,353 @@
+package tensor
+
+import (
+	"fmt"
+	"slices"
+)
+
+// contrib is one contribution to a gradient whose collective is still running.
+type contrib struct {
+	g    *header
+	p    Pending
+	next *contrib
+}
+
+// BackwardOption changes one Backward.
+type BackwardOption struct {
+	more  bool
+	scale float64
+}
+
+// More says that further microbatches follow before the optimizer's step: gradients add up, and parallel packages do
+// not synchronize them yet.
+func More() BackwardOption { return BackwardOption{more: true} }
+
+// Scale multiplies the seed gradients, of the loss and of WithAux alike, by s.
+func Scale(s float64) BackwardOption { return BackwardOption{scale: s} }
+
+// Backward computes the gradients of loss (one element) for all parameters that it depends on, into Param.Grad. It
+// frees activations as it goes and fires the hooks of parameters. A collective that fails panics with a *Failure.
+func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
+	h := t.arg(loss)
+	if t.noGrad {
+		fail("Backward", nil, "the tape was made with NoGrad")
+	}
+	if h.n != 1 || !h.needs || h.leaf != nil {
+		fail("Backward", []Shape{h.shape()}, "needs one element, computed from parameters since the last Backward")
+	}
+	t.more, t.scale = false, 1
+	for _, o := range opts {
+		t.more = t.more || o.more
+		if o.scale != 0 {
+			t.scale = o.scale
+		}
+	}
+	h.kept = true
+	t.inBackward = true
+	for _, k := range t.hooks {
+		k.BackwardBegin(!t.more)
+	}
+	t.addGrad(h, t.full(h, t.scale))
+	t.run(0)
+	t.finishBackward()
+}
+
+func (t *Tape) finishBackward() {
+	t.nn = 0
+	for _, s := range t.used {
+		if s.pending != 0 { // uses that the loss does not depend on, inside a Checkpoint
+			s.pending = 0
+			s.ready()
+		}
+	}
+	for _, k := range t.hooks {
+		if err := k.BackwardDone(!t.more); err != nil {
+			panic(&Failure{Op: "Backward", Err: err})
+		}
+	}
+	for _, s := range t.used {
+		if s.p.state == gradPartial && !t.more {
+			s.p.state = gradReady
+		}
+	}
+	t.inBackward = false
+	if t.more {
+		t.micro++
+	} else {
+		t.micro = 0
+		t.step++
+	}
+}
+
+// run differentiates the nodes from the last one down to node from. Weight gradients of a node whose input comes from a
+// Function (a collective) are deferred until that Function has been differentiated, so that both run at the same time.
+func (t *Tape) run(from int) {
+	for i := t.nn - 1; i >= from; i-- {
+		if t.poller != nil {
+			t.poller.Poll()
+		}
+		n := t.node(i)
+		if !t.gradOf(n) {
+			t.drain()
+			t.finish(n)
+			continue
+		}
+		t.beforeUse(n)
+		if n.op == OpApply || n.op == OpCheckpoint { // these differentiate their parameters themselves
+			t.vjp(n, n.need)
+			t.drain()
+			t.finish(n)
+			continue
+		}
+		if m := n.need &^ n.leaf; m != 0 {
+			t.vjp(n, m)
+		}
+		if m := n.need & n.leaf; m != 0 {
+			t.deferred, t.deferMask = n, m
+			if i == from || t.node(i-1).op != OpApply {
+				t.drain()
+			}
+		} else {
+			t.finish(n)
+		}
+	}
+}
+
+func (t *Tape) vjp(n *Node, m uint8) {
+	rule := ops[n.op].VJP
+	if rule == nil {
+		fail(n.op.String(), []Shape{n.out.shape()}, "has no gradient rule")
+	}
+	mark := t.nh
+	rule(t, n, m)
+	if n.op >= numBuiltin {
+		t.sweep(mark, t.nh, nil, nil) // what a rule from outside made on its way
+	}
+}
+
+// gradOf completes the gradient of n's output: the settled sum, then the contributions whose collectives are still
+// running. It reports whether there is one.
+func (t *Tape) gradOf(n *Node) bool {
+	t.settleGrad(n.out)
+	have := n.out.grad != nil
+	if n.call != nil {
+		for _, o := range n.call.outs {
+			t.settleGrad(o)
+			have = have || o.grad != nil
+		}
+	}
+	return have
+}
+
+func (t *Tape) settleGrad(h *header) {
+	if h.more == nil {
+		return
+	}
+	t.drain() // first the work that does not depend on them
+	for c := h.more; c != nil; c = c.next {
+		t.await(h, c.p)
+		t.mergeGrad(h, c.g)
+	}
+	h.more = nil
+}
+
+func (t *Tape) await(h *header, p Pending) {
+	if err := p.Wait(); err != nil {
+		panic(&Failure{Op: "Backward", Shapes: []Shape{h.shape()}, Err: err})
+	}
+}
+
+func (t *Tape) beforeUse(n *Node) {
+	for _, h := range n.in {
+		if h != nil && h.leaf != nil {
+			h.leaf.p.beforeUse(Backward)
+			h.leaf.refresh()
+		}
+	}
+}
+
+// drain runs the deferred weight gradients.
+func (t *Tape) drain() {
+	if n := t.deferred; n != nil {
+		t.deferred = nil
+		t.vjp(n, t.deferMask)
+		t.finish(n)
+	}
+}
+
+// finish ends a node: its output and gradient are not needed any more, and a parameter whose last use it was is ready.
+func (t *Tape) finish(n *Node) {
+	t.dropGrad(n.out)
+	n.out.needs = false // the graph behind it is gone
+	if !n.out.kept && !t.keepAll {
+		t.release(n.out)
+	}
+	for i, h := range n.aux {
+		if h != nil && !t.keepAll {
+			t.release(h)
+			n.aux[i] = nil
+		}
+	}
+	if n.call != nil {
+		n.call.finish()
+	}
+	if n.leaf == 0 {
+		return
+	}
+	for i, h := range n.in {
+		if n.leaf&(1<<i) != 0 {
+			if h.leaf.pending--; h.leaf.pending == 0 {
+				h.leaf.ready()
+			}
+		}
+	}
+}
+
+func (t *Tape) dropGrad(h *header) {
+	if h.grad != nil {
+		if !t.keepAll {
+			t.release(h.grad)
+		}
+		h.grad = nil
+	}
+}
+
+// AddGrad adds g to the gradient of n's input i. g, if the rule made it, belongs to the gradient from now on.
+func (t *Tape) AddGrad(n *Node, i int, g Tensor) {
+	h := g.hdr()
+	if h.tape != t || h == n.out.grad || h == n.out || slices.Contains(n.in, h) || h.isGrad {
+		h = t.alias(h)
+	}
+	t.addGrad(n.in[i], h)
+}
+
+func (t *Tape) addGrad(h, g *header) {
+	if h.n != g.n || h.dtype != g.dtype {
+		fail("Backward", []Shape{h.shape(), g.shape()}, "a gradient rule gave another shape or type")
+	}
+	if g.ld != 0 {
+		c := t.contiguousCopy(g)
+		t.release(g)
+		g = c
+	}
+	g.rank, g.dims = h.rank, h.dims
+	if h.leaf != nil {
+		t.addLeafGrad(h, g)
+		return
+	}
+	if h.more != nil {
+		t.addPending(h, g, Pending{})
+		return
+	}
+	t.mergeGrad(h, g)
+}
+
+func (t *Tape) addLeafGrad(h, g *header) {
+	dst, beta := t.leafGrad(h)
+	if dst.dtype != g.dtype { // gradients are collected in a wider type
+		c := t.newTensor(dst.dtype, g.dims[:g.rank]...)
+		t.cast(c, g)
+		t.release(g)
+		g = c
+	}
+	t.accumulate(dst, g, beta)
+	t.release(g)
+}
+
+func (t *Tape) mergeGrad(h, g *header) {
+	g.isGrad = true
+	switch {
+	case h.grad == nil:
+		h.grad = g
+	case h.grad.shared(): // with another gradient: the sum needs memory of its own
+		sum := t.newLike(g)
+		sum.isGrad = true
+		t.binary(OpAdd, sum, h.grad, g)
+		t.release(h.grad)
+		t.release(g)
+		h.grad = sum
+	default:
+		t.accumulate(h.grad, g, 1)
+		t.release(g)
+	}
+}
+
+// addPending adds a contribution that is complete when p is done. Contributions are added in their order of arrival.
+func (t *Tape) addPending(h, g *header, p Pending) {
+	if h.leaf != nil {
+		t.drain()
+		t.await(h, p)
+		t.addGrad(h, g)
+		return
+	}
+	g.isGrad = true
+	c := t.newContrib()
+	*c = contrib{g: g, p: p}
+	tail := &h.more
+	for *tail != nil {
+		tail = &(*tail).next
+	}
+	*tail = c
+}
+
+func (t *Tape) newContrib() *contrib {
+	i, j := t.nc/slabLen, t.nc%slabLen
+	if i == len(t.contribs) {
+		t.contribs = append(t.contribs, make([]contrib, slabLen))
+	}
+	t.nc++
+	return &t.contribs[i][j]
+}
+
+// leafGrad returns the memory of a parameter's gradient and what to multiply its content by before adding: 0 for the
+// first write since the optimizer's step.
+func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
+	p := h.leaf.p
+	if p.sync.F != nil && !p.sync.Done() {
+		fail("Backward", []Shape{h.shape()}, "gradient of %s is written while its collective is in flight", p.name)
+	}
+	switch p.state {
+	case gradReady:
+		fail("Backward", []Shape{h.shape()}, "gradient of %s was not consumed: call the optimizer's Step between two Backwards, or use More()", p.name)
+	case gradPartial:
+		beta = 1
+	}
+	p.state = gradPartial
+	if p.Grad.IsZero() {
+		p.Grad = New(t.dev, h.dtype, h.dims[:h.rank]...)
+	}
+	dst = p.Grad.hdr()
+	t.mustShape("Backward", dst.n == h.n && dst.ld == 0, h, dst)
+	return dst, beta
+}
+
+// exclusive makes sure that nothing else shares g's memory, so that a collective may write to it.
+func (t *Tape) exclusive(g *header) *header {
+	if !g.shared() {
+		return g
+	}
+	c := t.contiguousCopy(g)
+	c.isGrad = true
+	t.release(g)
+	return c
+}
+
+// full returns a tensor of h's shape filled with v.
+func (t *Tape) full(h *header, v float64) *header {
+	g := t.newLike(h)
+	t.fill(g, v)
+	return g
+}
+
+func (t *Tape) mustShape(op string, ok bool, hs ...*header) {
+	if ok {
+		return
+	}
+	shapes := make([]Shape, 0, len(hs))
+	for _, h := range hs {
+		if h != nil {
+			shapes = append(shapes, h.shape())
+		}
+	}
+	panic(&Failure{Op: op, Shapes: shapes, Err: fmt.Errorf("shapes do not fit")})
+}

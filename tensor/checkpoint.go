@@ -1,0 +1,120 @@
+package tensor
+
+// Scope runs fn and frees at its end what no gradient rule will read, but for the result. Handles made inside are
+// stale afterwards. On a NoGrad tape everything but the result is freed.
+func (t *Tape) Scope(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
+	mark, node := t.nh, t.nn
+	y := t.arg(t.call(fn, in))
+	for i := node; i < t.nn; i++ {
+		t.node(i).markSaved()
+	}
+	t.sweep(mark, t.nh, y, nil)
+	return y.tensor()
+}
+
+// call runs fn on a copy of in that lives on the tape, so that a caller's variadic list stays on its stack.
+func (t *Tape) call(fn func(...Tensor) Tensor, in []Tensor) Tensor {
+	c := t.ctx(nil, in)
+	return fn(c.in...)
+}
+
+func (n *Node) markSaved() {
+	if n.op == OpApply {
+		for _, h := range n.call.saved {
+			h.saved = true
+		}
+		for _, h := range n.call.outs {
+			h.saved = true
+		}
+	}
+	saves := ops[n.op].Saves
+	for i, h := range n.in {
+		if h != nil && saves&(1<<i) != 0 {
+			h.saved = true
+		}
+	}
+	if saves&SaveOut != 0 {
+		n.out.saved = true
+	}
+	for _, h := range n.aux {
+		if h != nil {
+			h.saved = true
+		}
+	}
+}
+
+// Checkpoint runs fn and keeps nothing but its result; Backward runs it again. fn must do the same each time. Step
+// tensors that it reads are best passed as in (at most 8). (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
+// Cost".)
+func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
+	if !t.record || !t.recording() {
+		return t.Scope(fn, in...)
+	}
+	hs := t.inputs("checkpoint", in)
+	var need uint8
+	for i, h := range hs {
+		if h != nil && h.needs {
+			need |= 1 << i
+		}
+	}
+	mark := t.nh
+	t.record = false
+	y := t.arg(t.call(fn, in))
+	t.record = true
+	if !t.madeSince(mark, y) { // one of in: there is nothing to run again
+		return y.tensor()
+	}
+	t.sweep(mark, t.nh, y, nil)
+	if y.needs {
+		n := t.newNode()
+		n.op, n.need, n.out, n.in, n.fn = OpCheckpoint, need, y, hs, fn
+		n.I = [8]int{t.rows.First, t.rows.Stride, t.rows.Total, t.localRows}
+	}
+	return y.tensor()
+}
+
+// checkpointVJP runs the function again, on names of its own for the inputs, and differentiates what it recorded.
+// Parameters among the inputs are themselves: the rules inside write to their gradients.
+func checkpointVJP(t *Tape, n *Node, need uint8) {
+	nodes, mark := t.nn, t.nh
+	c := t.ctx(nil, nil)
+	for _, h := range n.in {
+		x := h
+		if h != nil && h.leaf == nil {
+			x = t.alias(h)
+			x.needs = h.needs
+		}
+		c.in = append(c.in, x.maybe())
+	}
+	y := t.again(n, c)
+	y.grad, n.out.grad = n.out.grad, nil
+	t.run(nodes)
+	t.nn = nodes
+	for i, x := range c.in {
+		if x.IsZero() || x.h.leaf != nil {
+			continue
+		}
+		t.settleGrad(x.h)
+		if g := x.h.grad; g != nil {
+			x.h.grad = nil
+			t.addGrad(n.in[i], g)
+		}
+	}
+	for i := mark; i < t.nh; i++ {
+		t.headers[i/slabLen][i%slabLen].saved = false
+	}
+	t.sweep(mark, t.nh, nil, nil)
+}
+
+// again runs a checkpointed function for the second time, under the random keys of the first.
+func (t *Tape) again(n *Node, c *Ctx) *header {
+	recompute, rows, local := t.recompute, t.rows, t.localRows
+	t.recompute = true
+	t.rows, t.localRows = Rows{n.I[0], n.I[1], n.I[2]}, n.I[3]
+	y := t.arg(n.fn(c.in...))
+	t.recompute, t.rows, t.localRows = recompute, rows, local
+	if y.dtype != n.out.dtype || y.dims != n.out.dims || !y.needs {
+		fail("checkpoint", []Shape{n.out.shape(), y.shape()}, "the function did something else when it was run again")
+	}
+	return y
+}

@@ -1,0 +1,127 @@
+package tensor
+
+import (
+	"runtime"
+	"sync"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/wait"
+)
+
+// CPU is the host as a Device: memory from the operating system and a pool of worker threads.
+type CPU struct {
+	pool  *pool
+	queue cpuQueue
+	poll  func()
+	mu    sync.Mutex
+	mem   map[Ptr][]byte
+}
+
+type cpuQueue struct {
+	pool *pool
+	half scratch // widened 16-bit operands
+	wide Args
+	// packed panels of GEMM, per thread
+	lanes32 []gemmLane[float32]
+	lanes64 []gemmLane[float64]
+}
+
+// Sync returns nil: kernels of the CPU are done when their launch returns.
+func (q *cpuQueue) Sync() error { return nil }
+
+var (
+	cpuTable   Table
+	hostDevice = NewCPU(1) // the device of FromSlice: memory that any CPU device may use
+)
+
+// NewCPU returns a CPU device that computes with the given number of threads (0: one per core). Ranks have a device
+// each and share the cores (see SetRanks). Close it when it is no longer used.
+func NewCPU(threads int) *CPU {
+	if threads <= 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	d := &CPU{pool: newPool(threads, threads), mem: map[Ptr][]byte{}}
+	d.queue.pool = d.pool
+	return d
+}
+
+// Close stops the worker threads and returns the memory of Alloc. Tensors of tapes on the device must not be used
+// afterwards.
+func (d *CPU) Close() {
+	d.pool.close()
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for p, b := range d.mem {
+		unmapMemory(b)
+		delete(d.mem, p)
+	}
+}
+
+// String returns "cpu".
+func (d *CPU) String() string { return "cpu" }
+
+// Host reports true.
+func (d *CPU) Host() bool { return true }
+
+// Threads returns the number of threads that compute.
+func (d *CPU) Threads() int { return d.pool.n }
+
+// SetRanks says how many ranks, this one included, compute on the cores of this host with as many threads each. Idle
+// threads wait awake for the next kernel, for a short time, only when each has a core. Call it before the first kernel.
+func (d *CPU) SetRanks(n int) { d.pool.policy = wait.For(n * d.pool.n) }
+
+// SetPoll sets what tapes on the device call once a node, so that communication goes on while they compute.
+func (d *CPU) SetPoll(fn func()) { d.poll = fn }
+
+// Poll calls the function of SetPoll.
+func (d *CPU) Poll() {
+	if d.poll != nil {
+		d.poll()
+	}
+}
+
+// Alloc returns n bytes of zeroed memory.
+func (d *CPU) Alloc(n int) (Ptr, error) {
+	b, err := mapMemory(n)
+	if err != nil {
+		return nil, err
+	}
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	d.mu.Lock()
+	d.mem[p] = b
+	d.mu.Unlock()
+	return p, nil
+}
+
+// Free returns memory that Alloc gave.
+func (d *CPU) Free(p Ptr) {
+	d.mu.Lock()
+	b := d.mem[p]
+	delete(d.mem, p)
+	d.mu.Unlock()
+	if b != nil {
+		unmapMemory(b)
+	}
+}
+
+// Copy copies n bytes at once.
+func (d *CPU) Copy(dst, src Ptr, n int, _ Queue) {
+	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
+}
+
+// Queue returns the only queue.
+func (d *CPU) Queue(int) Queue { return &d.queue }
+
+// Kernels returns the table of Go and assembly kernels.
+func (d *CPU) Kernels() *Table { return &cpuTable }
+
+// scratch is memory that a kernel uses while it runs. It grows to the largest need and stays.
+type scratch struct{ b []byte }
+
+func (s *scratch) get(n int) Ptr {
+	if len(s.b) < n+63 {
+		s.b = make([]byte, n+n/2+63)
+	}
+	p := unsafe.Pointer(unsafe.SliceData(s.b))
+	return unsafe.Add(p, int(-uintptr(p)&63))
+}

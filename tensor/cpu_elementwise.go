@@ -1,0 +1,216 @@
+package tensor
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+// map1 applies f(dst, x) to contiguous operands.
+func map1[T any](f func(dst, x []T)) Kernel {
+	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		f(slice[T](a, 0)[lo:hi], slice[T](a, 1)[lo:hi])
+	})
+}
+
+// map2 applies f(dst, x, y) to contiguous operands of one length.
+func map2[T any](f func(dst, x, y []T)) Kernel {
+	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		f(slice[T](a, 0)[lo:hi], slice[T](a, 1)[lo:hi], slice[T](a, 2)[lo:hi])
+	})
+}
+
+// lossGradKernel applies f(dst, g, x, y), where g is one element.
+func lossGradKernel[T any](f func(dst, g, x, y []T)) Kernel {
+	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		f(slice[T](a, 0)[lo:hi], slice[T](a, 3), slice[T](a, 1)[lo:hi], slice[T](a, 2)[lo:hi])
+	})
+}
+
+func affineKernel[T kernel.Float]() Kernel {
+	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.Affine(slice[T](a, 0)[lo:hi], slice[T](a, 1)[lo:hi], T(a.F[0]), T(a.F[1]))
+	})
+}
+
+func whereKernel[T any]() Kernel {
+	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.Where(slice[T](a, 0)[lo:hi], slice[bool](a, 1)[lo:hi], slice[T](a, 2)[lo:hi], slice[T](a, 3)[lo:hi])
+	})
+}
+
+// stridedItems is the number of inner loops of an elementwise launch with strides when there are several dimensions,
+// else of elements.
+func stridedItems(a *Args) int {
+	if a.Rank == 1 {
+		return a.Dim[0]
+	}
+	n := 1
+	for _, d := range a.Dim[:a.Rank-1] {
+		n *= d
+	}
+	return n
+}
+
+func stridedCost(a *Args) int {
+	if a.Rank == 1 {
+		return 1
+	}
+	return a.Dim[a.Rank-1]
+}
+
+// offsets returns the element offsets of operands 0, 1, 2 at item i of the outer dimensions.
+func (a *Args) offsets(i int) (o [3]int) {
+	for d := a.Rank - 2; d >= 0; d-- {
+		k := i % a.Dim[d]
+		i /= a.Dim[d]
+		for j := range o {
+			o[j] += k * a.Stride[j][d]
+		}
+	}
+	return o
+}
+
+// inner returns n elements of operand i from offset off on, or one if it is repeated along the last dimension.
+func inner[T any](a *Args, i, off, n int) []T {
+	if a.Stride[i][a.Rank-1] == 0 {
+		n = 1
+	}
+	return unsafe.Slice((*T)(unsafe.Add(a.X[i], off*int(unsafe.Sizeof(*new(T))))), n)
+}
+
+// zip applies f(dst, x, y) along the last dimension of broadcast operands.
+func zip[D, S any](f func(dst []D, x, y []S)) Kernel {
+	return spread(stridedItems, stridedCost, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		if a.Rank == 1 {
+			o := [3]int{lo * a.Stride[0][0], lo * a.Stride[1][0], lo * a.Stride[2][0]}
+			f(inner[D](a, 0, o[0], hi-lo), inner[S](a, 1, o[1], hi-lo), inner[S](a, 2, o[2], hi-lo))
+			return
+		}
+		n := a.Dim[a.Rank-1]
+		for i := lo; i < hi; i++ {
+			o := a.offsets(i)
+			f(inner[D](a, 0, o[0], n), inner[S](a, 1, o[1], n), inner[S](a, 2, o[2], n))
+		}
+	})
+}
+
+func binaryKernel[T any](f func(dst, x, y []T)) Kernel         { return zip(f) }
+func compareKernel[T any](f func(dst []bool, x, y []T)) Kernel { return zip(f) }
+
+// strided calls f for a part of dimension 0 of a copy from operand 1 to operand 0.
+func strided[T any](f func(dst, src []T, dims, ds, ss []int)) Kernel {
+	cost := func(a *Args) int {
+		n := 1
+		for _, d := range a.Dim[1:a.Rank] {
+			n *= d
+		}
+		return n
+	}
+	return spread(dim0, cost, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		var dims, ds, ss [MaxRank]int
+		copy(dims[:], a.Dim[:])
+		copy(ds[:], a.Stride[0][:])
+		copy(ss[:], a.Stride[1][:])
+		dims[0] = hi - lo
+		f(slice[T](a, 0)[min(lo*ds[0], a.Len[0]):], slice[T](a, 1)[min(lo*ss[0], a.Len[1]):], dims[:a.Rank], ds[:a.Rank], ss[:a.Rank])
+	})
+}
+
+func copyKernel[T any]() Kernel            { return strided(kernel.CopyStrided[T]) }
+func addToKernel[T kernel.Number]() Kernel { return strided(kernel.AddStrided[T]) }
+
+var fillKernels = [NumDTypes]Kernel{
+	Float32:  fillKernel(func(v float64) float32 { return float32(v) }),
+	Float64:  fillKernel(func(v float64) float64 { return v }),
+	BFloat16: fillKernel(func(v float64) BF16 { return kernel.ToBF16(float32(v)) }),
+	Float16:  fillKernel(func(v float64) F16 { return kernel.ToF16(float32(v)) }),
+	Int32:    fillKernel(func(v float64) int32 { return int32(v) }),
+	Int64:    fillKernel(func(v float64) int64 { return int64(v) }),
+	Uint8:    fillKernel(func(v float64) uint8 { return uint8(v) }),
+	Bool:     fillKernel(func(v float64) bool { return v != 0 }),
+}
+
+func fillKernel[T any](conv func(float64) T) Kernel {
+	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.Fill(slice[T](a, 0)[lo:hi], conv(a.F[0]))
+	})
+}
+
+// castKernels has a row per source type; the destination type is the output's.
+var castKernels = [NumDTypes]Kernel{
+	Float32:  castFrom(loadNumbers[float32]),
+	Float64:  castFrom(loadNumbers[float64]),
+	BFloat16: castFrom(loadHalf[BF16]),
+	Float16:  castFrom(loadHalf[F16]),
+	Int32:    castFrom(loadNumbers[int32]),
+	Int64:    castFrom(loadNumbers[int64]),
+	Uint8:    castFrom(loadNumbers[uint8]),
+	Bool:     castFrom(loadBool),
+}
+
+const castBlock = 256
+
+// castFrom converts block by block. load fills wide (or ints, for an integer source) with n elements from i on.
+func castFrom(load func(a *Args, i, n int, wide *[castBlock]float64, ints *[castBlock]int64) (isInt bool)) Kernel {
+	return spread(outLen, one, castBlock, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		var wide [castBlock]float64
+		var ints [castBlock]int64
+		for i := lo; i < hi; i += castBlock {
+			n := min(castBlock, hi-i)
+			if load(a, i, n, &wide, &ints) {
+				storeAs(a, i, ints[:n])
+			} else {
+				storeAs(a, i, wide[:n])
+			}
+		}
+	})
+}
+
+func loadNumbers[T kernel.Number](a *Args, i, n int, wide *[castBlock]float64, ints *[castBlock]int64) bool {
+	src := slice[T](a, 1)[i : i+n]
+	if DType(a.DT[1]).IsFloat() {
+		kernel.Convert(wide[:n], src)
+		return false
+	}
+	kernel.Convert(ints[:n], src)
+	return true
+}
+
+func loadHalf[T interface{ Float32() float32 }](a *Args, i, n int, wide *[castBlock]float64, _ *[castBlock]int64) bool {
+	for j, v := range slice[T](a, 1)[i : i+n] {
+		wide[j] = float64(v.Float32())
+	}
+	return false
+}
+
+func loadBool(a *Args, i, n int, _ *[castBlock]float64, ints *[castBlock]int64) bool {
+	kernel.FromBool(ints[:n], slice[bool](a, 1)[i:i+n])
+	return true
+}
+
+func storeAs[S kernel.Number](a *Args, i int, src []S) {
+	n := len(src)
+	switch a.DT[0] {
+	case Float32:
+		kernel.Convert(slice[float32](a, 0)[i:i+n], src)
+	case Float64:
+		kernel.Convert(slice[float64](a, 0)[i:i+n], src)
+	case BFloat16:
+		for j, v := range src {
+			slice[BF16](a, 0)[i+j] = kernel.ToBF16(float32(v))
+		}
+	case Float16:
+		for j, v := range src {
+			slice[F16](a, 0)[i+j] = kernel.ToF16(float32(v))
+		}
+	case Int32:
+		kernel.Convert(slice[int32](a, 0)[i:i+n], src)
+	case Int64:
+		kernel.Convert(slice[int64](a, 0)[i:i+n], src)
+	case Uint8:
+		kernel.Convert(slice[uint8](a, 0)[i:i+n], src)
+	default:
+		kernel.ToBool(slice[bool](a, 0)[i:i+n], src)
+	}
+}

@@ -1,0 +1,198 @@
+package tensor
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+// A part computes items lo to hi of a kernel's work, on one of the pool's threads.
+type part func(q *cpuQueue, a *Args, lo, hi, thread int)
+
+// Work smaller than this many elements is not worth waking a thread for.
+const grainElems = 1 << 14
+
+// spread makes a kernel that cuts count(a) items, of cost(a) elements each, over the pool.
+func spread(count, cost func(a *Args) int, align int, fn part) Kernel {
+	return func(q Queue, a *Args) {
+		c := q.(*cpuQueue)
+		c.pool.run(c, a, count(a), (grainElems-1)/max(cost(a), 1)+1, align, fn)
+	}
+}
+
+func one(*Args) int      { return 1 }
+func outLen(a *Args) int { return a.Len[0] }
+func dim0(a *Args) int   { return a.Dim[0] }
+func dim1(a *Args) int   { return a.Dim[1] }
+
+func floats(f32, f64 Kernel) (k [NumDTypes]Kernel) {
+	k[Float32], k[Float64] = f32, f64
+	return k
+}
+
+func numbers(f32, f64, i32, i64, u8 Kernel) (k [NumDTypes]Kernel) {
+	k[Float32], k[Float64], k[Int32], k[Int64], k[Uint8] = f32, f64, i32, i64, u8
+	return k
+}
+
+// bySize serves kernels that only move elements.
+func bySize(b1, b2, b4, b8 Kernel) (k [NumDTypes]Kernel) {
+	for d := range DType(NumDTypes) {
+		k[d] = map[int]Kernel{1: b1, 2: b2, 4: b4, 8: b8}[d.Size()]
+	}
+	return k
+}
+
+// cpuKernels says what computes each operation on the CPU.
+var cpuKernels = map[Op][NumDTypes]Kernel{
+	OpCopy:  bySize(copyKernel[uint8](), copyKernel[uint16](), copyKernel[uint32](), copyKernel[uint64]()),
+	OpAddTo: numbers(addToKernel[float32](), addToKernel[float64](), addToKernel[int32](), addToKernel[int64](), addToKernel[uint8]()),
+	OpFill:  fillKernels,
+	OpCast:  castKernels,
+	OpWhere: bySize(whereKernel[uint8](), whereKernel[uint16](), whereKernel[uint32](), whereKernel[uint64]()),
+	OpAdd: numbers(binaryKernel(kernel.Add[float32]), binaryKernel(kernel.Add[float64]),
+		binaryKernel(kernel.Add[int32]), binaryKernel(kernel.Add[int64]), binaryKernel(kernel.Add[uint8])),
+	OpSub: numbers(binaryKernel(kernel.Sub[float32]), binaryKernel(kernel.Sub[float64]),
+		binaryKernel(kernel.Sub[int32]), binaryKernel(kernel.Sub[int64]), binaryKernel(kernel.Sub[uint8])),
+	OpMul: numbers(binaryKernel(kernel.Mul[float32]), binaryKernel(kernel.Mul[float64]),
+		binaryKernel(kernel.Mul[int32]), binaryKernel(kernel.Mul[int64]), binaryKernel(kernel.Mul[uint8])),
+	OpDiv: numbers(binaryKernel(kernel.Div[float32]), binaryKernel(kernel.Div[float64]),
+		binaryKernel(kernel.Div[int32]), binaryKernel(kernel.Div[int64]), binaryKernel(kernel.Div[uint8])),
+	OpMaximum: numbers(binaryKernel(kernel.Max[float32]), binaryKernel(kernel.Max[float64]),
+		binaryKernel(kernel.Max[int32]), binaryKernel(kernel.Max[int64]), binaryKernel(kernel.Max[uint8])),
+	OpMinimum: numbers(binaryKernel(kernel.Min[float32]), binaryKernel(kernel.Min[float64]),
+		binaryKernel(kernel.Min[int32]), binaryKernel(kernel.Min[int64]), binaryKernel(kernel.Min[uint8])),
+	OpPow: floats(binaryKernel(kernel.Pow[float32]), binaryKernel(kernel.Pow[float64])),
+	OpEq: numbers(compareKernel(kernel.Eq[float32]), compareKernel(kernel.Eq[float64]),
+		compareKernel(kernel.Eq[int32]), compareKernel(kernel.Eq[int64]), compareKernel(kernel.Eq[uint8])),
+	OpNe: numbers(compareKernel(kernel.Ne[float32]), compareKernel(kernel.Ne[float64]),
+		compareKernel(kernel.Ne[int32]), compareKernel(kernel.Ne[int64]), compareKernel(kernel.Ne[uint8])),
+	OpLt: numbers(compareKernel(kernel.Lt[float32]), compareKernel(kernel.Lt[float64]),
+		compareKernel(kernel.Lt[int32]), compareKernel(kernel.Lt[int64]), compareKernel(kernel.Lt[uint8])),
+	OpLe: numbers(compareKernel(kernel.Le[float32]), compareKernel(kernel.Le[float64]),
+		compareKernel(kernel.Le[int32]), compareKernel(kernel.Le[int64]), compareKernel(kernel.Le[uint8])),
+	OpGt: numbers(compareKernel(kernel.Gt[float32]), compareKernel(kernel.Gt[float64]),
+		compareKernel(kernel.Gt[int32]), compareKernel(kernel.Gt[int64]), compareKernel(kernel.Gt[uint8])),
+	OpGe: numbers(compareKernel(kernel.Ge[float32]), compareKernel(kernel.Ge[float64]),
+		compareKernel(kernel.Ge[int32]), compareKernel(kernel.Ge[int64]), compareKernel(kernel.Ge[uint8])),
+	OpAffine: floats(affineKernel[float32](), affineKernel[float64]()),
+
+	OpNeg:          floats(map1(kernel.Neg[float32]), map1(kernel.Neg[float64])),
+	OpAbs:          floats(map1(kernel.Abs[float32]), map1(kernel.Abs[float64])),
+	OpExp:          floats(map1(kernel.Exp[float32]), map1(kernel.Exp[float64])),
+	OpLog:          floats(map1(kernel.Log[float32]), map1(kernel.Log[float64])),
+	OpSqrt:         floats(map1(kernel.Sqrt[float32]), map1(kernel.Sqrt[float64])),
+	OpSquare:       floats(map1(kernel.Square[float32]), map1(kernel.Square[float64])),
+	OpRecip:        floats(map1(kernel.Recip[float32]), map1(kernel.Recip[float64])),
+	OpSin:          floats(map1(kernel.Sin[float32]), map1(kernel.Sin[float64])),
+	OpCos:          floats(map1(kernel.Cos[float32]), map1(kernel.Cos[float64])),
+	OpTanh:         floats(map1(kernel.Tanh[float32]), map1(kernel.Tanh[float64])),
+	OpSigmoid:      floats(map1(kernel.Sigmoid[float32]), map1(kernel.Sigmoid[float64])),
+	OpReLU:         floats(map1(kernel.ReLU[float32]), map1(kernel.ReLU[float64])),
+	OpGELU:         floats(map1(kernel.GELU[float32]), map1(kernel.GELU[float64])),
+	OpGELUTanh:     floats(map1(kernel.GELUTanh[float32]), map1(kernel.GELUTanh[float64])),
+	OpSiLU:         floats(map1(kernel.SiLU[float32]), map1(kernel.SiLU[float64])),
+	OpAbsGrad:      floats(map2(kernel.AbsGrad[float32]), map2(kernel.AbsGrad[float64])),
+	OpLogGrad:      floats(map2(kernel.LogGrad[float32]), map2(kernel.LogGrad[float64])),
+	OpSqrtGrad:     floats(map2(kernel.SqrtGrad[float32]), map2(kernel.SqrtGrad[float64])),
+	OpSquareGrad:   floats(map2(kernel.SquareGrad[float32]), map2(kernel.SquareGrad[float64])),
+	OpRecipGrad:    floats(map2(kernel.RecipGrad[float32]), map2(kernel.RecipGrad[float64])),
+	OpSinGrad:      floats(map2(kernel.SinGrad[float32]), map2(kernel.SinGrad[float64])),
+	OpCosGrad:      floats(map2(kernel.CosGrad[float32]), map2(kernel.CosGrad[float64])),
+	OpTanhGrad:     floats(map2(kernel.TanhGrad[float32]), map2(kernel.TanhGrad[float64])),
+	OpSigmoidGrad:  floats(map2(kernel.SigmoidGrad[float32]), map2(kernel.SigmoidGrad[float64])),
+	OpReLUGrad:     floats(map2(kernel.ReLUGrad[float32]), map2(kernel.ReLUGrad[float64])),
+	OpGELUGrad:     floats(map2(kernel.GELUGrad[float32]), map2(kernel.GELUGrad[float64])),
+	OpGELUTanhGrad: floats(map2(kernel.GELUTanhGrad[float32]), map2(kernel.GELUTanhGrad[float64])),
+	OpSiLUGrad:     floats(map2(kernel.SiLUGrad[float32]), map2(kernel.SiLUGrad[float64])),
+
+	OpMatMul: floats(matmulKernel(workspace32), matmulKernel(workspace64)),
+	OpColSum: floats(colSumKernel[float32](), colSumKernel[float64]()),
+	OpSum: numbers(sumKernel(kernel.ReduceSum[float32]), sumKernel(kernel.ReduceSum[float64]),
+		sumKernel(kernel.ReduceSum[int32]), sumKernel(kernel.ReduceSum[int64]), sumKernel(kernel.ReduceSum[uint8])),
+	OpMax: numbers(extremeKernel(kernel.ReduceMax[float32]), extremeKernel(kernel.ReduceMax[float64]),
+		extremeKernel(kernel.ReduceMax[int32]), extremeKernel(kernel.ReduceMax[int64]), extremeKernel(kernel.ReduceMax[uint8])),
+	OpMin: numbers(extremeKernel(kernel.ReduceMin[float32]), extremeKernel(kernel.ReduceMin[float64]),
+		extremeKernel(kernel.ReduceMin[int32]), extremeKernel(kernel.ReduceMin[int64]), extremeKernel(kernel.ReduceMin[uint8])),
+	OpSoftmax:        floats(rows1(kernel.Softmax[float32]), rows1(kernel.Softmax[float64])),
+	OpSoftmaxGrad:    floats(rowsYG(kernel.SoftmaxGrad[float32]), rowsYG(kernel.SoftmaxGrad[float64])),
+	OpSoftmaxCausal:  floats(causalKernel[float32](), causalKernel[float64]()),
+	OpLogSoftmax:     floats(rows1(kernel.LogSoftmax[float32]), rows1(kernel.LogSoftmax[float64])),
+	OpLogSoftmaxGrad: floats(rowsYG(kernel.LogSoftmaxGrad[float32]), rowsYG(kernel.LogSoftmaxGrad[float64])),
+	OpLogSumExp:      floats(rows1(kernel.LogSumExp[float32]), rows1(kernel.LogSumExp[float64])),
+	OpLogSumExpGrad:  floats(logSumExpGradKernel[float32](), logSumExpGradKernel[float64]()),
+
+	OpCrossEntropy:     floats(crossEntropyKernel[float32](), crossEntropyKernel[float64]()),
+	OpCrossEntropyGrad: floats(crossEntropyGradKernel[float32](), crossEntropyGradKernel[float64]()),
+	OpMSE:              floats(map2(kernel.MSE[float32]), map2(kernel.MSE[float64])),
+	OpMSEGrad:          floats(lossGradKernel(kernel.MSEGrad[float32]), lossGradKernel(kernel.MSEGrad[float64])),
+	OpBCE:              floats(map2(kernel.BCEWithLogits[float32]), map2(kernel.BCEWithLogits[float64])),
+	OpBCEGrad:          floats(lossGradKernel(kernel.BCEWithLogitsGrad[float32]), lossGradKernel(kernel.BCEWithLogitsGrad[float64])),
+
+	OpLayerNorm:      floats(layerNormKernel[float32](), layerNormKernel[float64]()),
+	OpLayerNormGradX: floats(layerNormGradXKernel[float32](), layerNormGradXKernel[float64]()),
+	OpLayerNormGradW: floats(layerNormGradWKernel[float32](), layerNormGradWKernel[float64]()),
+	OpRMSNorm:        floats(rmsNormKernel[float32](), rmsNormKernel[float64]()),
+	OpRMSNormGradX:   floats(rmsNormGradXKernel[float32](), rmsNormGradXKernel[float64]()),
+	OpRMSNormGradW:   floats(rmsNormGradWKernel[float32](), rmsNormGradWKernel[float64]()),
+
+	OpEmbedding:     bySize(embeddingKernel[uint8](), embeddingKernel[uint16](), embeddingKernel[uint32](), embeddingKernel[uint64]()),
+	OpEmbeddingGrad: floats(embeddingGradKernel[float32](), embeddingGradKernel[float64]()),
+	OpGather:        bySize(gatherKernel[uint8](), gatherKernel[uint16](), gatherKernel[uint32](), gatherKernel[uint64]()),
+	OpScatterAdd: numbers(scatterAddKernel[float32](), scatterAddKernel[float64](), scatterAddKernel[int32](),
+		scatterAddKernel[int64](), scatterAddKernel[uint8]()),
+	OpDropout: floats(dropoutKernel[float32](), dropoutKernel[float64]()),
+
+	OpSumSquares: sumSquaresKernels,
+	OpSGD:        floats(sgdKernel[float32](), sgdKernel[float64]()),
+	OpAdam:       floats(adamKernel[float32](), adamKernel[float64]()),
+}
+
+// via32 makes a kernel for 16-bit floats out of the float32 one: operands are widened, and outputs rounded once.
+func via32(k Kernel) Kernel {
+	return func(q Queue, a *Args) {
+		c := q.(*cpuQueue)
+		if len(a.List) > 0 {
+			fail(a.Op.String(), nil, "cpu has no kernel for lists of %v", a.DType)
+		}
+		need := 0
+		for i := range a.N {
+			if a.DT[i].IsHalf() && a.X[i] != nil {
+				need += (a.Len[i]*4 + 63) &^ 63
+			}
+		}
+		wide := *a
+		wide.DType = Float32
+		p := c.half.get(need)
+		for i := range a.N {
+			if a.DT[i].IsHalf() && a.X[i] != nil {
+				widen(unsafe.Slice((*float32)(p), a.Len[i]), a.X[i], a.DT[i])
+				wide.X[i], wide.DT[i] = p, Float32
+				p = unsafe.Add(p, (a.Len[i]*4+63)&^63)
+			}
+		}
+		c.wide = wide
+		k(q, &c.wide)
+		for i := range a.Outs {
+			if a.DT[i].IsHalf() && a.X[i] != nil {
+				narrow(a.X[i], unsafe.Slice((*float32)(wide.X[i]), a.Len[i]), a.DT[i])
+			}
+		}
+	}
+}
+
+func widen(dst []float32, src Ptr, d DType) {
+	if d == BFloat16 {
+		kernel.BF16ToF32(dst, unsafe.Slice((*BF16)(src), len(dst)))
+	} else {
+		kernel.F16ToF32(dst, unsafe.Slice((*F16)(src), len(dst)))
+	}
+}
+
+func narrow(dst Ptr, src []float32, d DType) {
+	if d == BFloat16 {
+		kernel.F32ToBF16(unsafe.Slice((*BF16)(dst), len(src)), src)
+	} else {
+		kernel.F32ToF16(unsafe.Slice((*F16)(dst), len(src)), src)
+	}
+}

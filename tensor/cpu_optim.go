@@ -1,0 +1,81 @@
+package tensor
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+// Multi-tensor kernels take List in groups: the tensors of one parameter, all of ListLen[i] elements.
+
+func listTotal(a *Args) int {
+	n := 0
+	for _, l := range a.ListLen {
+		n += l
+	}
+	return n
+}
+
+// eachList calls f for the pieces of the parameters that items lo to hi of all elements cover.
+func eachList[T any](a *Args, group, lo, hi int, f func(a *Args, i int, x [4][]T)) {
+	at := 0
+	for i, n := range a.ListLen {
+		from, to := max(lo-at, 0), min(hi-at, n)
+		if from < to {
+			var x [4][]T
+			for k := range group {
+				if p := a.List[i*group+k]; p != nil {
+					x[k] = unsafe.Slice((*T)(p), n)[from:to]
+				}
+			}
+			f(a, i, x)
+		}
+		at += n
+	}
+}
+
+// OpSGD: List = value, gradient, momentum (nil without). I[0]: Nesterov, I[1]: first step.
+// F = lr, momentum, dampening, weight decay, gradient scale.
+func sgdKernel[T kernel.Float]() Kernel {
+	step := func(a *Args, _ int, x [4][]T) {
+		kernel.SGD(x[0], x[1], x[2], kernel.SGDHyper{LR: a.F[0], Momentum: a.F[1], Dampening: a.F[2], WeightDecay: a.F[3],
+			GradScale: a.F[4], Nesterov: a.I[0] != 0, First: a.I[1] != 0})
+	}
+	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) { eachList(a, 3, lo, hi, step) })
+}
+
+// OpAdam: List = value, gradient, first and second moment. I[0]: decoupled weight decay, I[1]: step, from 1.
+// F = lr, beta1, beta2, eps, weight decay, gradient scale.
+func adamKernel[T kernel.Float]() Kernel {
+	step := func(a *Args, _ int, x [4][]T) {
+		kernel.Adam(x[0], x[1], x[2], x[3], kernel.AdamHyper{LR: a.F[0], Beta1: a.F[1], Beta2: a.F[2], Eps: a.F[3],
+			WeightDecay: a.F[4], GradScale: a.F[5], Decoupled: a.I[0] != 0, Step: a.I[1]})
+	}
+	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) { eachList(a, 4, lo, hi, step) })
+}
+
+// OpSumSquares: List = tensors; the output, Float64, gets the sum of squares of each.
+var sumSquaresKernels = [NumDTypes]Kernel{
+	Float32:  sumSquaresKernel(kernel.SumSquares[float32]),
+	Float64:  sumSquaresKernel(kernel.SumSquares[float64]),
+	BFloat16: sumSquaresKernel(sumSquaresHalf[BF16]),
+	Float16:  sumSquaresKernel(sumSquaresHalf[F16]),
+}
+
+func sumSquaresKernel[T any](f func(x []T) float64) Kernel {
+	count := func(a *Args) int { return len(a.List) }
+	return spread(count, func(a *Args) int { return listTotal(a) / max(len(a.List), 1) }, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		out := slice[float64](a, 0)
+		for i := lo; i < hi; i++ {
+			out[i] = f(unsafe.Slice((*T)(a.List[i]), a.ListLen[i]))
+		}
+	})
+}
+
+func sumSquaresHalf[T interface{ Float32() float32 }](x []T) (sum float64) {
+	for _, v := range x {
+		f := float64(v.Float32())
+		sum += f * f
+	}
+	return sum
+}

@@ -1,0 +1,129 @@
+package tensor
+
+import "github.com/ringo-ml/ringo/internal/kernel"
+
+// rows1 applies f(dst, x, cols, lo, hi) to rows.
+func rows1[T any](f func(dst, x []T, cols, lo, hi int)) Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		f(slice[T](a, 0), slice[T](a, 1), a.Dim[1], lo, hi)
+	})
+}
+
+// rowsYG applies f(dst, g, y, cols, lo, hi); the operands are y, g.
+func rowsYG[T any](f func(dst, g, y []T, cols, lo, hi int)) Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		f(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), a.Dim[1], lo, hi)
+	})
+}
+
+func causalKernel[T kernel.Float]() Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.SoftmaxCausal(slice[T](a, 0), slice[T](a, 1), a.Dim[1], lo, hi, a.I[0])
+	})
+}
+
+func logSumExpGradKernel[T kernel.Float]() Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.LogSumExpGrad(slice[T](a, 0), slice[T](a, 3), slice[T](a, 1), slice[T](a, 2), a.Dim[1], lo, hi)
+	})
+}
+
+func crossEntropyKernel[T kernel.Float]() Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.CrossEntropy(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), a.Dim[1], lo, hi, a.F[0], int64(a.I[0]))
+	})
+}
+
+func crossEntropyGradKernel[T kernel.Float]() Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.CrossEntropyGrad(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[int64](a, 3), slice[T](a, 4), a.Dim[1], lo, hi, a.F[0], int64(a.I[0]))
+	})
+}
+
+func layerNormKernel[T kernel.Float]() Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.LayerNorm(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[T](a, 3), slice[T](a, 4), slice[T](a, 5), a.Dim[1], lo, hi, a.F[0])
+	})
+}
+
+func layerNormGradXKernel[T kernel.Float]() Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.LayerNormGradX(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), slice[T](a, 5), a.Dim[1], lo, hi)
+	})
+}
+
+func layerNormGradWKernel[T kernel.Float]() Kernel {
+	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.LayerNormGradW(slice[T](a, 0), nil, slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
+	})
+}
+
+func rmsNormKernel[T kernel.Float]() Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.RMSNorm(slice[T](a, 0), slice[T](a, 1), slice[T](a, 2), slice[T](a, 3), a.Dim[1], lo, hi, a.F[0])
+	})
+}
+
+func rmsNormGradXKernel[T kernel.Float]() Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.RMSNormGradX(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), slice[T](a, 4), a.Dim[1], lo, hi)
+	})
+}
+
+func rmsNormGradWKernel[T kernel.Float]() Kernel {
+	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.RMSNormGradW(slice[T](a, 0), slice[T](a, 2), slice[T](a, 1), slice[T](a, 3), a.Dim[0], a.Dim[1], lo, hi, a.F[0] != 0)
+	})
+}
+
+func colSumKernel[T kernel.Float]() Kernel {
+	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.ColSum(slice[T](a, 0), slice[T](a, 1), a.Dim[0], a.Dim[1], a.Dim[1], lo, hi, a.F[0] != 0)
+	})
+}
+
+func sumKernel[T any](f func(dst, x []T, n, inner, lo, hi int)) Kernel {
+	return spread(outLen, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		f(slice[T](a, 0), slice[T](a, 1), a.Dim[1], a.Dim[2], lo, hi)
+	})
+}
+
+func extremeKernel[T any](f func(dst []T, idx []int64, x []T, n, inner, lo, hi int)) Kernel {
+	return spread(outLen, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		f(slice[T](a, 0), slice[int64](a, 1), slice[T](a, 2), a.Dim[1], a.Dim[2], lo, hi)
+	})
+}
+
+func embeddingKernel[T any]() Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.GatherRows(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], lo, hi)
+	})
+}
+
+// embeddingGradKernel cuts columns: rows may repeat, and are added in order.
+func embeddingGradKernel[T kernel.Float]() Kernel {
+	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.ScatterAddRows(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], lo, hi)
+	})
+}
+
+func gatherCost(a *Args) int { return a.Dim[2] * a.Dim[3] }
+
+func gatherKernel[T any]() Kernel {
+	return spread(dim0, gatherCost, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.GatherDim(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], a.Dim[2], a.Dim[3], lo, hi)
+	})
+}
+
+func scatterAddKernel[T kernel.Number]() Kernel {
+	return spread(dim0, gatherCost, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.ScatterAddDim(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], a.Dim[2], a.Dim[3], lo, hi)
+	})
+}
+
+func dropoutKernel[T kernel.Float]() Kernel {
+	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		rows := kernel.Rows{First: a.I[0], Stride: a.I[1], Elems: a.I[2], Cols: a.I[2], FullCols: a.I[2]}
+		kernel.Dropout(slice[T](a, 0), slice[T](a, 1), a.F[0], a.Key, rows, lo, hi)
+	})
+}

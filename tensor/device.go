@@ -1,0 +1,67 @@
+package tensor
+
+import "unsafe"
+
+// Ptr is an address in a device's memory.
+type Ptr = unsafe.Pointer
+
+// Device is memory and queues of work; what it can compute is a table of kernels. A Device serves one rank.
+type Device interface {
+	// String names the device in errors, such as "cpu".
+	String() string
+	// Host reports whether Go code may read and write the device's memory.
+	Host() bool
+	// Alloc returns n bytes, aligned to 64, with any content.
+	Alloc(n int) (Ptr, error)
+	// Free returns memory that Alloc gave.
+	Free(p Ptr)
+	// Copy copies n bytes, in the order of q. Both addresses may be host or device memory.
+	Copy(dst, src Ptr, n int, q Queue)
+	// Queue returns the k-th queue (a stream: 0 computes, 1 communicates, 2 copies).
+	Queue(k int) Queue
+	// Kernels returns the table of what the device can compute.
+	Kernels() *Table
+}
+
+// Queue orders work on a device. Each device has its own kind; a kernel knows the one of its device.
+type Queue interface {
+	// Sync waits until everything launched on the queue is done.
+	Sync() error
+}
+
+// Poller is implemented by a Device whose rank drives communication: the Tape calls Poll once a node.
+type Poller interface {
+	Poll()
+}
+
+// MaxOperands is the number of tensors that one kernel takes.
+const MaxOperands = 8
+
+// MaxRank is the largest number of dimensions.
+const MaxRank = 6
+
+// Args is what a kernel gets. It lives in the tape and is filled anew for each launch; a kernel may not keep it.
+// Operands are outputs first, then inputs.
+type Args struct {
+	Op      Op
+	DType   DType              // the row of the table
+	Outs    int                // the first Outs operands are written
+	N       int                // operands in use
+	X       [MaxOperands]Ptr   // addresses; nil for an optional operand that is absent
+	Len     [MaxOperands]int   // elements from X[i] on that the kernel may touch
+	DT      [MaxOperands]DType // element types
+	Rank    int                // dimensions in Dim
+	Dim     [MaxRank]int       // sizes; their meaning is the op's
+	Stride  [3][MaxRank]int    // element strides of operands 0, 1, 2, where the op needs them; else anything
+	I       [8]int             // integer attributes
+	F       [8]float64         // float attributes
+	Key     uint64             // random key
+	List    []Ptr              // addresses of a multi-tensor kernel
+	ListLen []int              // elements of each
+}
+
+// Kernel computes one operation on a queue.
+type Kernel func(q Queue, a *Args)
+
+// Table says which kernel computes an operation for an element type. An empty cell is an error, never a fallback.
+type Table [MaxOps][NumDTypes]Kernel

@@ -1,0 +1,351 @@
+package tensor
+
+// broadcastDims writes the shape that a and b broadcast to (NumPy's rules) into h.
+func broadcastDims(op string, h *header, a, b *header) {
+	r := max(a.rank, b.rank)
+	var dims [MaxRank]int
+	for i := 1; i <= int(r); i++ {
+		d, e := 1, 1
+		if i <= int(a.rank) {
+			d = a.dims[int(a.rank)-i]
+		}
+		if i <= int(b.rank) {
+			e = b.dims[int(b.rank)-i]
+		}
+		if d != e && d != 1 && e != 1 {
+			fail(op, []Shape{a.shape(), b.shape()}, "shapes do not broadcast")
+		}
+		if d == 1 {
+			d = e
+		}
+		dims[int(r)-i] = d
+	}
+	h.setDims(dims[:r])
+}
+
+// strideTo returns the element strides of h when read in the shape dims (rank r): 0 where it is repeated.
+func (h *header) strideTo(dims *[MaxRank]int, r int) (s [MaxRank]int) {
+	step := 1
+	for i := 1; i <= int(h.rank); i++ {
+		k, d := r-i, h.dims[int(h.rank)-i]
+		if h.ld != 0 && i == 2 {
+			step = h.ld
+		}
+		if d != 1 || dims[k] == 1 {
+			s[k] = step
+		}
+		step *= d
+	}
+	return s
+}
+
+// elementwise prepares a launch over out's shape with the strides of up to three operands, dimensions merged where
+// memory allows. The stride of the last dimension is 1, or 0 where an operand is repeated.
+func (t *Tape) elementwise(a *Args, hs ...*header) {
+	out := hs[0]
+	if allAlike(hs) {
+		a.flat(out.n)
+		return
+	}
+	r := int(out.rank)
+	a.Rank, a.Dim = r, out.dims
+	for i, h := range hs {
+		a.Stride[i] = h.strideTo(&out.dims, r)
+	}
+	a.merge(len(hs))
+	for i := range hs {
+		if a.Stride[i][a.Rank-1] > 1 { // a column of a wider matrix
+			a.column(len(hs))
+			return
+		}
+	}
+}
+
+// allAlike reports whether tensors are contiguous and of one shape.
+func allAlike(hs []*header) bool {
+	for _, h := range hs {
+		if h.ld != 0 || h.rank != hs[0].rank || h.dims != hs[0].dims {
+			return false
+		}
+	}
+	return true
+}
+
+// flat describes operands of n elements that lie one after another.
+func (a *Args) flat(n int) {
+	a.Rank, a.Dim[0] = 1, n
+	a.Stride[0][0], a.Stride[1][0], a.Stride[2][0] = 1, 1, 1
+}
+
+// column adds a last dimension of size 1. There is room: a column had one, which merge dropped.
+func (a *Args) column(n int) {
+	a.Dim[a.Rank] = 1
+	for i := range n {
+		a.Stride[i][a.Rank] = 1
+	}
+	a.Rank++
+}
+
+// merge joins neighbouring dimensions that lie one after another in all n operands, and drops those of size 1.
+func (a *Args) merge(n int) {
+	k := 0 // dimensions kept
+	for d := range a.Rank {
+		if a.Dim[d] == 1 {
+			continue
+		}
+		joins := k > 0
+		for i := range n {
+			joins = joins && a.Stride[i][k-1] == a.Stride[i][d]*a.Dim[d]
+		}
+		if joins {
+			k--
+			a.Dim[k] *= a.Dim[d]
+		} else {
+			a.Dim[k] = a.Dim[d]
+		}
+		for i := range n {
+			a.Stride[i][k] = a.Stride[i][d]
+		}
+		k++
+	}
+	if k == 0 { // one element
+		a.Dim[0], k = 1, 1
+		for i := range n {
+			a.Stride[i][0] = 1
+		}
+	}
+	a.Rank = k
+}
+
+// binary launches out = op(x, y); the shapes broadcast to out's.
+func (t *Tape) binary(op Op, out, x, y *header) {
+	if out.n == 0 {
+		return
+	}
+	a := t.Args(op, x.dtype)
+	a.out(out).in(x).in(y)
+	t.elementwise(a, out, x, y)
+	t.Launch()
+}
+
+func (t *Tape) sameDType(op string, hs ...*header) {
+	for _, h := range hs[1:] {
+		if h.dtype != hs[0].dtype {
+			t.mustSame(op, hs)
+		}
+	}
+}
+
+func (t *Tape) mustSame(op string, hs []*header) {
+	var shapes []Shape
+	for _, h := range hs {
+		shapes = append(shapes, h.shape())
+	}
+	fail(op, shapes, "element types differ (see Cast)")
+}
+
+func binaryOp(op Op, x, y Tensor) Tensor {
+	t := tapeOf(op.String(), x, y)
+	a, b := t.arg(x), t.arg(y)
+	t.sameDType(op.String(), a, b)
+	out := t.blankHeader()
+	out.dtype = a.dtype
+	if op >= OpEq && op <= OpGe {
+		out.dtype = Bool
+	}
+	broadcastDims(op.String(), out, a, b)
+	t.alloc(out)
+	t.binary(op, out, a, b)
+	t.rec(op, out, a, b)
+	return out.tensor()
+}
+
+// Add returns x + y, broadcast.
+func (x Tensor) Add(y Tensor) Tensor { return binaryOp(OpAdd, x, y) }
+
+// Sub returns x − y, broadcast.
+func (x Tensor) Sub(y Tensor) Tensor { return binaryOp(OpSub, x, y) }
+
+// Mul returns x·y element by element, broadcast.
+func (x Tensor) Mul(y Tensor) Tensor { return binaryOp(OpMul, x, y) }
+
+// Div returns x/y element by element, broadcast.
+func (x Tensor) Div(y Tensor) Tensor { return binaryOp(OpDiv, x, y) }
+
+// Maximum returns the larger element of x and y, broadcast; NaN if one is. Ties share the gradient, as in PyTorch.
+func (x Tensor) Maximum(y Tensor) Tensor { return binaryOp(OpMaximum, x, y) }
+
+// Minimum returns the smaller element of x and y, broadcast; NaN if one is. Ties share the gradient.
+func (x Tensor) Minimum(y Tensor) Tensor { return binaryOp(OpMinimum, x, y) }
+
+// Pow returns x to the power y, element by element, broadcast.
+func (x Tensor) Pow(y Tensor) Tensor { return binaryOp(OpPow, x, y) }
+
+// Eq returns x == y as Bool, broadcast. Comparisons have no gradient.
+func (x Tensor) Eq(y Tensor) Tensor { return binaryOp(OpEq, x, y) }
+
+// Ne returns x != y as Bool, broadcast.
+func (x Tensor) Ne(y Tensor) Tensor { return binaryOp(OpNe, x, y) }
+
+// Lt returns x < y as Bool, broadcast.
+func (x Tensor) Lt(y Tensor) Tensor { return binaryOp(OpLt, x, y) }
+
+// Le returns x <= y as Bool, broadcast.
+func (x Tensor) Le(y Tensor) Tensor { return binaryOp(OpLe, x, y) }
+
+// Gt returns x > y as Bool, broadcast.
+func (x Tensor) Gt(y Tensor) Tensor { return binaryOp(OpGt, x, y) }
+
+// Ge returns x >= y as Bool, broadcast.
+func (x Tensor) Ge(y Tensor) Tensor { return binaryOp(OpGe, x, y) }
+
+// Where returns x where cond is true and y elsewhere, broadcast.
+func Where(cond, x, y Tensor) Tensor {
+	t := tapeOf("where", cond, x, y)
+	c, a, b := t.arg(cond), t.arg(x), t.arg(y)
+	t.sameDType("where", a, b)
+	if c.dtype != Bool {
+		fail("where", []Shape{c.shape()}, "condition must be bool")
+	}
+	out := t.blankHeader()
+	out.dtype = a.dtype
+	broadcastDims("where", out, a, b)
+	broadcastDims("where", out, out, c)
+	c, a, b = t.broadcastTo(c, out), t.broadcastTo(a, out), t.broadcastTo(b, out)
+	t.alloc(out)
+	t.where(out, c, a, b)
+	t.rec(OpWhere, out, c, a, b)
+	return out.tensor()
+}
+
+// where launches out = a where c is true, b elsewhere, on contiguous operands of one shape.
+func (t *Tape) where(out, c, a, b *header) {
+	if out.n == 0 {
+		return
+	}
+	t.Args(OpWhere, out.dtype).out(out).in(c).in(a).in(b)
+	t.Launch()
+}
+
+// unary launches out = op(x) or op(g, x): operands of one shape, made contiguous.
+func (t *Tape) unary(op Op, out *header, in ...*header) {
+	if out.n == 0 {
+		return
+	}
+	a := t.Args(op, in[0].dtype)
+	a.out(out)
+	for _, h := range in {
+		a.in(h)
+	}
+	t.Launch()
+}
+
+func unaryOp(op Op, x Tensor) Tensor {
+	t := tapeOf(op.String(), x)
+	in := t.contiguous(t.arg(x))
+	out := t.newLike(in)
+	t.unary(op, out, in)
+	t.rec(op, out, in)
+	return out.tensor()
+}
+
+// Neg returns −x.
+func (x Tensor) Neg() Tensor { return unaryOp(OpNeg, x) }
+
+// Abs returns |x|. Its gradient at 0 is 0.
+func (x Tensor) Abs() Tensor { return unaryOp(OpAbs, x) }
+
+// Exp returns e to the power x.
+func (x Tensor) Exp() Tensor { return unaryOp(OpExp, x) }
+
+// Log returns the natural logarithm.
+func (x Tensor) Log() Tensor { return unaryOp(OpLog, x) }
+
+// Sqrt returns the square root.
+func (x Tensor) Sqrt() Tensor { return unaryOp(OpSqrt, x) }
+
+// Square returns x².
+func (x Tensor) Square() Tensor { return unaryOp(OpSquare, x) }
+
+// Recip returns 1/x.
+func (x Tensor) Recip() Tensor { return unaryOp(OpRecip, x) }
+
+// Sin returns the sine of x in radians.
+func (x Tensor) Sin() Tensor { return unaryOp(OpSin, x) }
+
+// Cos returns the cosine of x in radians.
+func (x Tensor) Cos() Tensor { return unaryOp(OpCos, x) }
+
+// Tanh returns the hyperbolic tangent.
+func (x Tensor) Tanh() Tensor { return unaryOp(OpTanh, x) }
+
+// Sigmoid returns 1/(1+e^−x).
+func (x Tensor) Sigmoid() Tensor { return unaryOp(OpSigmoid, x) }
+
+// ReLU returns max(x, 0).
+func (x Tensor) ReLU() Tensor { return unaryOp(OpReLU, x) }
+
+// GELU returns x·Φ(x), exact (Hendrycks and Gimpel 2016).
+func (x Tensor) GELU() Tensor { return unaryOp(OpGELU, x) }
+
+// GELUTanh returns GELU's approximation by tanh, PyTorch's approximate="tanh".
+func (x Tensor) GELUTanh() Tensor { return unaryOp(OpGELUTanh, x) }
+
+// SiLU returns x·sigmoid(x).
+func (x Tensor) SiLU() Tensor { return unaryOp(OpSiLU, x) }
+
+// Affine returns a·x + b.
+func (x Tensor) Affine(a, b float64) Tensor {
+	t := tapeOf("affine", x)
+	in := t.contiguous(t.arg(x))
+	out := t.newLike(in)
+	t.affine(out, in, a, b)
+	if n := t.rec(OpAffine, out, in); n != nil {
+		n.F[0] = a
+	}
+	return out.tensor()
+}
+
+// Scale returns s·x.
+func (x Tensor) Scale(s float64) Tensor { return x.Affine(s, 0) }
+
+func (t *Tape) affine(out, in *header, a, b float64) {
+	if out.n == 0 {
+		return
+	}
+	args := t.Args(OpAffine, in.dtype)
+	args.out(out).in(in)
+	args.F[0], args.F[1] = a, b
+	t.Launch()
+}
+
+func (t *Tape) fill(h *header, v float64) {
+	if h.n == 0 {
+		return
+	}
+	a := t.Args(OpFill, h.dtype)
+	a.out(h)
+	a.F[0] = v
+	t.Launch()
+}
+
+// accumulate sets dst = beta·dst + g for beta 0 or 1; they have the same number of elements, and dst is contiguous.
+func (t *Tape) accumulate(dst, g *header, beta float64) {
+	if dst.n == 0 {
+		return
+	}
+	op := OpCopy
+	if beta != 0 {
+		op = OpAddTo
+	}
+	a := t.Args(op, g.dtype)
+	a.out(dst).in(g)
+	if g.ld == 0 {
+		a.flat(g.n)
+	} else {
+		a.Rank, a.Dim = int(g.rank), g.dims
+		a.Stride[0] = [MaxRank]int{g.dims[1], 1}
+		a.Stride[1] = [MaxRank]int{g.ld, 1}
+	}
+	t.Launch()
+}

@@ -1,0 +1,184 @@
+package tensor
+
+// sumTo returns g summed to the shape of h: the gradient of broadcasting. It gives g away.
+func (t *Tape) sumTo(g, h *header) *header {
+	if g.rank == h.rank && g.dims == h.dims {
+		return g
+	}
+	mask, missing := 0, int(g.rank)-int(h.rank)
+	for i := range int(g.rank) {
+		if g.dims[i] != 1 && (i < missing || h.dims[i-missing] == 1) {
+			mask |= 1 << i
+		}
+	}
+	if mask != 0 {
+		sum := t.sumMask(g, mask)
+		t.release(g)
+		g = sum
+	}
+	g.rank, g.dims = h.rank, h.dims
+	return g
+}
+
+func (t *Tape) product(op Op, like, x, y *header) *header {
+	out := t.newLike(like)
+	t.binary(op, out, x, y)
+	return out
+}
+
+func addVJP(t *Tape, n *Node, need uint8) {
+	for i := range 2 {
+		if need&(1<<i) != 0 {
+			t.addGrad(n.in[i], t.sumTo(t.alias(n.out.grad), n.in[i]))
+		}
+	}
+}
+
+func subVJP(t *Tape, n *Node, need uint8) {
+	g := n.out.grad
+	if need&1 != 0 {
+		t.addGrad(n.in[0], t.sumTo(t.alias(g), n.in[0]))
+	}
+	if need&2 != 0 {
+		m := t.newLike(g)
+		t.affine(m, g, -1, 0)
+		t.addGrad(n.in[1], t.sumTo(m, n.in[1]))
+	}
+}
+
+func mulVJP(t *Tape, n *Node, need uint8) {
+	g := n.out.grad
+	for i := range 2 {
+		if need&(1<<i) != 0 {
+			t.addGrad(n.in[i], t.sumTo(t.product(OpMul, g, g, n.in[1-i]), n.in[i]))
+		}
+	}
+}
+
+// d(x/y) = g/y for x and −g·(x/y)/y for y.
+func divVJP(t *Tape, n *Node, need uint8) {
+	q := t.product(OpDiv, n.out.grad, n.out.grad, n.in[1])
+	if need&2 != 0 {
+		m := t.product(OpMul, q, q, n.out)
+		t.affine(m, m, -1, 0)
+		t.addGrad(n.in[1], t.sumTo(m, n.in[1]))
+	}
+	if need&1 != 0 {
+		t.addGrad(n.in[0], t.sumTo(q, n.in[0]))
+	} else {
+		t.release(q)
+	}
+}
+
+// extremumVJP sends the gradient to the operand that won, half to each on a tie.
+func extremumVJP(t *Tape, n *Node, need uint8) {
+	g, wins := n.out.grad, OpGt
+	if n.op == OpMinimum {
+		wins = OpLt
+	}
+	for i := range 2 {
+		if need&(1<<i) == 0 {
+			continue
+		}
+		x, y := n.in[i], n.in[1-i]
+		w := t.indicator(wins, g, x, y)
+		tie := t.indicator(OpEq, g, x, y)
+		t.affine(tie, tie, 0.5, 0)
+		t.accumulate(w, tie, 1)
+		t.binary(OpMul, tie, g, w)
+		t.release(w)
+		t.addGrad(n.in[i], t.sumTo(tie, x))
+	}
+}
+
+// indicator returns 1 where the comparison holds and 0 elsewhere, in g's type and shape.
+func (t *Tape) indicator(op Op, g, x, y *header) *header {
+	b := t.newTensor(Bool, g.dims[:g.rank]...)
+	t.binary(op, b, x, y)
+	f := t.newLike(g)
+	t.cast(f, b)
+	t.release(b)
+	return f
+}
+
+// d(x^y) = g·y·x^(y−1) for x (0 where y is 0) and g·x^y·ln x for y (0 where x is 0).
+func powVJP(t *Tape, n *Node, need uint8) {
+	g, x, y := n.out.grad, n.in[0], n.in[1]
+	if need&1 != 0 {
+		e := t.newLike(y)
+		t.accumulate(e, y, 0)
+		t.affine(e, e, 1, -1)
+		d := t.product(OpPow, g, x, e)
+		t.binary(OpMul, d, d, y)
+		t.release(e)
+		t.zeroWhereZero(d, y)
+		t.binary(OpMul, d, d, g)
+		t.addGrad(x, t.sumTo(d, x))
+	}
+	if need&2 != 0 {
+		l := t.newLike(x)
+		t.accumulate(l, x, 0)
+		t.unary(OpLog, l, l)
+		d := t.product(OpMul, g, n.out, l)
+		t.release(l)
+		t.zeroWhereZero(d, x)
+		t.binary(OpMul, d, d, g)
+		t.addGrad(y, t.sumTo(d, y))
+	}
+}
+
+// zeroWhereZero sets d to 0 where x, broadcast, is 0.
+func (t *Tape) zeroWhereZero(d, x *header) {
+	zero, isZero := t.full(d, 0), t.newTensor(Bool, d.dims[:d.rank]...)
+	t.binary(OpEq, isZero, x, zero)
+	t.where(d, isZero, zero, d)
+	t.release(zero)
+	t.release(isZero)
+}
+
+func whereVJP(t *Tape, n *Node, need uint8) {
+	g := n.out.grad
+	for i := 1; i <= 2; i++ {
+		if need&(1<<i) == 0 {
+			continue
+		}
+		d := t.full(g, 0)
+		if i == 1 {
+			t.where(d, n.in[0], g, d)
+		} else {
+			t.where(d, n.in[0], d, g)
+		}
+		t.addGrad(n.in[i], d)
+	}
+}
+
+func affineVJP(t *Tape, n *Node, _ uint8) {
+	d := t.newLike(n.out)
+	t.affine(d, n.out.grad, n.F[0], 0)
+	t.addGrad(n.in[0], d)
+}
+
+func negVJP(t *Tape, n *Node, _ uint8) {
+	d := t.newLike(n.out)
+	t.unary(OpNeg, d, n.out.grad)
+	t.addGrad(n.in[0], d)
+}
+
+// unaryVJP returns the rule dx = grad(g, s), where s is input 0 or, for saved = −1, the output.
+func unaryVJP(grad Op, saved int) VJP {
+	return func(t *Tape, n *Node, _ uint8) {
+		s := n.out
+		if saved == 0 {
+			s = n.in[0]
+		}
+		d := t.newLike(n.out)
+		if grad == OpMul {
+			t.binary(OpMul, d, n.out.grad, s)
+		} else {
+			t.unary(grad, d, n.out.grad, s)
+		}
+		t.addGrad(n.in[0], d)
+	}
+}
+
+func passVJP(t *Tape, n *Node, _ uint8) { t.addGrad(n.in[0], t.alias(n.out.grad)) }

@@ -1,0 +1,105 @@
+package tensor
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/trace"
+)
+
+// Exec launches kernels on a device. It is the one place where they are launched, and so the place where they are
+// traced, and checked in debug mode. A Tape is an Exec; optimizers have their own.
+type Exec struct {
+	dev   Device
+	q     Queue
+	table *Table
+	a     Args
+	spans *trace.Recorder
+	debug *oracle
+}
+
+// NewExec returns an Exec for dev's computing queue.
+func NewExec(dev Device) *Exec {
+	e := &Exec{}
+	e.init(dev)
+	return e
+}
+
+func (e *Exec) init(dev Device) {
+	e.dev, e.q, e.table = dev, dev.Queue(0), dev.Kernels()
+	if debugMode {
+		e.debug = new(oracle)
+	}
+}
+
+// Device returns the device.
+func (e *Exec) Device() Device { return e.dev }
+
+// Args returns the argument block, emptied, for a launch of op in the row of dtype. Add the outputs first. Operands
+// beyond N and the strides hold anything: an operation that reads strides sets them.
+func (e *Exec) Args(op Op, dtype DType) *Args {
+	a := &e.a
+	a.Op, a.DType, a.Outs, a.N, a.Rank, a.Key = op, dtype, 0, 0, 0, 0
+	a.Dim, a.I, a.F = [MaxRank]int{}, [8]int{}, [8]float64{}
+	a.List, a.ListLen = a.List[:0], a.ListLen[:0]
+	return a
+}
+
+// Out adds x as an output.
+func (a *Args) Out(x Tensor) *Args { return a.out(x.hdr()) }
+
+// In adds x as an input.
+func (a *Args) In(x Tensor) *Args { return a.in(x.hdr()) }
+
+// None adds an absent operand.
+func (a *Args) None() *Args {
+	a.X[a.N], a.Len[a.N] = nil, 0
+	a.N++
+	return a
+}
+
+func (a *Args) out(h *header) *Args {
+	if debugMode && h.st != nil && h.st.arena != nil && h.st.busy() {
+		fail(a.Op.String(), []Shape{h.shape()}, "writes to memory that a collective still uses")
+	}
+	a.Outs++
+	return a.in(h)
+}
+
+func (a *Args) in(h *header) *Args {
+	i := a.N
+	a.X[i], a.Len[i], a.DT[i] = h.ptr(), h.span(), h.dtype
+	a.N++
+	return a
+}
+
+// Launch runs the kernel that Args prepared.
+func (e *Exec) Launch() {
+	a := &e.a
+	k := e.table[a.Op][a.DType]
+	if k == nil {
+		e.noKernel()
+	}
+	start := e.spans.Now()
+	if e.debug != nil {
+		e.debug.launch(e, k)
+	} else {
+		k(e.q, a)
+	}
+	if e.spans != nil {
+		e.spans.Span(trace.Compute, a.Op.String(), start, e.spans.Now(), int64(a.Len[0]))
+	}
+}
+
+func (e *Exec) noKernel() {
+	a := &e.a
+	var shapes []Shape
+	for i := range a.N {
+		shapes = append(shapes, Shape{a.DT[i], []int{a.Len[i]}})
+	}
+	fail(a.Op.String(), shapes, "%v has no kernel for %v", e.dev, a.DType)
+}
+
+// slice returns operand i of a as a slice; nil for an absent one.
+func slice[T any](a *Args, i int) []T {
+	return unsafe.Slice((*T)(a.X[i]), a.Len[i])
+}

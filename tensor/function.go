@@ -1,0 +1,245 @@
+package tensor
+
+import (
+	"slices"
+	"unsafe"
+)
+
+// Function is a differentiable operation from outside, such as a collective. One value serves many calls: what belongs
+// to a call is in its Ctx.
+type Function interface {
+	Name() string
+	// Forward computes the output from in. It may return one of in (the identity).
+	Forward(c *Ctx, in []Tensor) Tensor
+	// Backward gets the gradient g of the output (none if only further outputs have one) and sets grads[i] for each
+	// input i that has a gradient; grads[i] may be g itself. g's memory is the function's to write to. What it
+	// returns must be over before the gradients are read.
+	Backward(c *Ctx, g Tensor, grads []Tensor) Pending
+}
+
+// Ctx is what the tape keeps for one call of a Function, from Forward to Backward.
+type Ctx struct {
+	t     *Tape
+	f     Function
+	in    []Tensor
+	grads []Tensor
+	saved []*header
+	outs  []*header // further outputs
+	ints  []int
+	host  []byte
+}
+
+// Tape returns the tape of the call.
+func (c *Ctx) Tape() *Tape { return c.t }
+
+// New returns a tensor of the tape, with any content.
+func (c *Ctx) New(dtype DType, dims ...int) Tensor { return c.t.New(dtype, dims...) }
+
+// Save keeps x (an input, an output or a tensor made in Forward) for Backward.
+func (c *Ctx) Save(x Tensor) { c.saved = append(c.saved, x.hdr()) }
+
+// Saved returns what the i-th Save kept.
+func (c *Ctx) Saved(i int) Tensor { return c.saved[i].tensor() }
+
+// Ints returns n integers that live from Forward to Backward.
+func (c *Ctx) Ints(n int) []int {
+	for len(c.ints) < n {
+		c.ints = append(c.ints, 0)
+	}
+	return c.ints[:n]
+}
+
+// Out declares x, made in Forward, to be a further output and returns it.
+func (c *Ctx) Out(x Tensor) Tensor {
+	c.outs = append(c.outs, x.hdr())
+	return x
+}
+
+// OutGrad returns the gradient of further output i, or none.
+func (c *Ctx) OutGrad(i int) Tensor {
+	if g := c.outs[i].grad; g != nil {
+		return g.tensor()
+	}
+	return Tensor{}
+}
+
+// HostInts returns the elements of an Int64 tensor on the host. On a device it waits for the computation: it is the
+// only place where an operation does, for shapes that depend on data.
+func (c *Ctx) HostInts(x Tensor) []int64 {
+	h := c.t.arg(x)
+	if h.dtype != Int64 || h.ld != 0 {
+		fail("HostInts", []Shape{h.shape()}, "needs a contiguous int64 tensor")
+	}
+	if c.t.dev.Host() {
+		return Data[int64](x)
+	}
+	n := h.n * 8
+	if len(c.host) < n+8 {
+		c.host = make([]byte, n+8)
+	}
+	p := unsafe.Pointer(unsafe.SliceData(c.host))
+	p = unsafe.Add(p, int(-uintptr(p)&7))
+	c.t.dev.Copy(p, h.ptr(), n, c.t.q)
+	if err := c.t.q.Sync(); err != nil {
+		panic(&Failure{Op: "HostInts", Shapes: []Shape{h.shape()}, Err: err})
+	}
+	return unsafe.Slice((*int64)(p), h.n)
+}
+
+func (c *Ctx) keeps(h *header) bool { return slices.Contains(c.saved, h) || slices.Contains(c.outs, h) }
+
+// finish gives up what the call holds, after Backward.
+func (c *Ctx) finish() {
+	for _, o := range c.outs {
+		c.t.dropGrad(o)
+		o.needs = false
+	}
+	if c.t.keepAll {
+		return
+	}
+	for _, h := range c.outs {
+		if !h.kept && h.st != nil {
+			c.t.release(h)
+		}
+	}
+	c.dropSaved()
+}
+
+// dropSaved frees what Forward made and saved.
+func (c *Ctx) dropSaved() {
+	for _, h := range c.saved {
+		if h.local && !h.kept && h.st != nil && !slices.Contains(c.outs, h) {
+			c.t.release(h)
+		}
+	}
+}
+
+func (t *Tape) ctx(f Function, in []Tensor) *Ctx {
+	if t.ncalls == len(t.calls) {
+		t.calls = append(t.calls, &Ctx{t: t})
+	}
+	c := t.calls[t.ncalls]
+	t.ncalls++
+	c.f, c.saved, c.outs = f, c.saved[:0], c.outs[:0]
+	clear(c.ints)
+	c.in = append(c.in[:0], in...)
+	return c
+}
+
+// Apply calls f and records it. At most 8 inputs. What f computes in Forward is not differentiated: its Backward is its
+// gradient. Tensors that it makes and neither returns, saves nor declares are freed.
+func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
+	c := t.ctx(f, in)
+	hs := t.inputs(f.Name(), in)
+	for i, h := range hs {
+		if h == nil {
+			fail(f.Name(), nil, "input %d is the zero Tensor", i)
+		}
+		c.in[i] = h.tensor()
+	}
+	mark, was := t.nh, t.quiet
+	t.quiet = true
+	y := t.arg(f.Forward(c, c.in))
+	t.quiet = was
+	for _, o := range c.outs {
+		if !t.madeSince(mark, o) || o == y {
+			fail(f.Name(), []Shape{o.shape()}, "a further output must be made in Forward")
+		}
+	}
+	if !t.madeSince(mark, y) { // the identity: another tensor on the same memory
+		y = t.alias(y)
+	}
+	t.sweep(mark, t.nh, y, c)
+	if n := t.rec(OpApply, y, hs...); n != nil {
+		n.call = c
+	} else {
+		c.dropSaved()
+	}
+	for _, o := range c.outs {
+		o.needs = y.needs && o.dtype.IsFloat()
+	}
+	return y.tensor()
+}
+
+// madeSince reports whether h is one of the tape's headers from mark on.
+func (t *Tape) madeSince(mark int, h *header) bool {
+	for i := mark; i < t.nh; i++ {
+		if &t.headers[i/slabLen][i%slabLen] == h {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep frees the tensors made from header number from up to to, but for y, gradients, and what was kept or is saved
+// for a gradient rule: marked so, or by c.
+func (t *Tape) sweep(from, to int, y *header, c *Ctx) {
+	for i := from; i < to; i++ {
+		h := &t.headers[i/slabLen][i%slabLen]
+		if h == y || h.kept || h.saved || h.isGrad || h.st == nil {
+			continue
+		}
+		if c != nil && c.keeps(h) {
+			h.local = true
+			continue
+		}
+		t.release(h)
+	}
+}
+
+func applyVJP(t *Tape, n *Node, need uint8) {
+	c, mark := n.call, t.nh
+	var g Tensor
+	if n.out.grad != nil {
+		n.out.grad = t.exclusive(n.out.grad)
+		g = n.out.grad.tensor()
+	}
+	c.grads = c.grads[:0]
+	for range n.in {
+		c.grads = append(c.grads, Tensor{})
+	}
+	p := c.f.Backward(c, g, c.grads)
+	end := t.nh
+	for i, x := range c.grads { // hand them on under new names: two may be the same, or g, or a saved tensor
+		if !x.IsZero() {
+			c.grads[i] = t.alias(t.arg(x)).tensor()
+		}
+	}
+	t.sweep(mark, end, nil, nil)
+	for i, x := range c.grads {
+		switch {
+		case x.IsZero():
+		case need&(1<<i) == 0:
+			t.release(x.h)
+		case p.F == nil:
+			t.addGrad(n.in[i], x.h)
+		default:
+			t.addPending(n.in[i], x.h, p)
+		}
+	}
+}
+
+// auxVJP is the rule of WithAux: in = y, aux; F[0] = weight.
+func auxVJP(t *Tape, n *Node, need uint8) {
+	if need&1 != 0 {
+		t.addGrad(n.in[0], t.alias(n.out.grad))
+	}
+	if need&2 != 0 {
+		t.addGrad(n.in[1], t.full(n.in[1], n.F[0]*t.scale))
+	}
+}
+
+// WithAux returns y; Backward also seeds aux, a tensor of one element, with weight, as if weight·aux were part of the
+// loss (balancing losses of mixtures of experts).
+func WithAux(y, aux Tensor, weight float64) Tensor {
+	t := tapeOf("WithAux", y, aux)
+	yh, ah := t.arg(y), t.arg(aux)
+	if ah.n != 1 {
+		fail("WithAux", []Shape{ah.shape()}, "aux must have one element")
+	}
+	out := t.alias(yh)
+	if n := t.rec(OpAux, out, yh, ah); n != nil {
+		n.F[0] = weight
+	}
+	return out.tensor()
+}

@@ -1,0 +1,178 @@
+package tensor
+
+import "github.com/ringo-ml/ringo/internal/kernel"
+
+// checkIndex panics when an index on the host is out of range.
+func (t *Tape) checkIndex(op string, x, idx *header, n int) {
+	if idx.dtype != Int64 {
+		fail(op, []Shape{x.shape(), idx.shape()}, "indices must be int64")
+	}
+	if !t.dev.Host() {
+		return
+	}
+	ids := Data[int64](idx.tensor())
+	if i := kernel.CheckIndex(ids, n); i >= 0 {
+		fail(op, []Shape{x.shape(), idx.shape()}, "index %d is %d, not in [0,%d)", i, ids[i], n)
+	}
+}
+
+// Embedding returns the rows ids of the table w [n, d]: [..., d] for Int64 ids [...].
+func Embedding(w, ids Tensor) Tensor {
+	t := tapeOf("embedding", w, ids)
+	wh, ih := t.contiguous(t.arg(w)), t.contiguous(t.arg(ids))
+	t.mustShape("embedding", wh.rank == 2, wh, ih)
+	t.checkIndex("embedding", wh, ih, wh.dims[0])
+	out := t.newHeader(wh.dtype, ih.dims[:ih.rank]...)
+	if int(out.rank) == MaxRank {
+		fail("embedding", []Shape{ih.shape()}, "too many dimensions")
+	}
+	out.dims[out.rank] = wh.dims[1]
+	out.setDims(out.dims[:out.rank+1])
+	t.alloc(out)
+	if out.n > 0 {
+		a := t.Args(OpEmbedding, wh.dtype)
+		a.out(out).in(wh).in(ih)
+		a.Dim[0], a.Dim[1] = ih.n, wh.dims[1]
+		t.Launch()
+	}
+	t.rec(OpEmbedding, out, wh, ih)
+	return out.tensor()
+}
+
+func embeddingVJP(t *Tape, n *Node, _ uint8) {
+	w, ids := n.in[0], n.in[1]
+	dst, beta := t.gradTarget(w)
+	if beta == 0 {
+		t.fill(dst, 0)
+	}
+	if n.out.n > 0 {
+		a := t.Args(OpEmbeddingGrad, dst.dtype)
+		a.out(dst).in(n.out.grad).in(ids)
+		a.Dim[0], a.Dim[1] = ids.n, w.dims[1]
+		t.Launch()
+	}
+	t.gradDone(w, dst)
+}
+
+// checkGather returns x as [outer, n, inner] around dim, and the size of idx there.
+func checkGather(t *Tape, op string, x, idx *header, dim int) (d, outer, n, m, inner int) {
+	d = x.axis(op, dim)
+	t.mustShape(op, x.rank == idx.rank, x, idx)
+	same := *idx
+	same.dims[d] = x.dims[d]
+	t.mustShape(op, same.dims == x.dims, x, idx)
+	t.checkIndex(op, x, idx, x.dims[d])
+	outer, n, inner = x.split3(d)
+	return d, outer, n, idx.dims[d], inner
+}
+
+// Gather returns x[..., idx[i], ...] along dim, as torch.gather: idx (Int64) has x's shape but for dim.
+func (x Tensor) Gather(dim int, idx Tensor) Tensor {
+	t := tapeOf("gather", x, idx)
+	in, ih := t.contiguous(t.arg(x)), t.contiguous(t.arg(idx))
+	d, outer, size, m, inner := checkGather(t, "gather", in, ih, dim)
+	out := t.newTensor(in.dtype, ih.dims[:ih.rank]...)
+	t.gather(out, in, ih, outer, size, m, inner)
+	if n := t.rec(OpGather, out, in, ih); n != nil {
+		n.I = [8]int{d, outer, size, m, inner}
+	}
+	return out.tensor()
+}
+
+func (t *Tape) gather(out, x, idx *header, outer, n, m, inner int) {
+	if out.n == 0 {
+		return
+	}
+	a := t.Args(OpGather, x.dtype)
+	a.out(out).in(x).in(idx)
+	a.Dim = [MaxRank]int{outer, n, m, inner}
+	t.Launch()
+}
+
+func (t *Tape) scatterAdd(dst, src, idx *header, outer, n, m, inner int) {
+	if src.n == 0 {
+		return
+	}
+	a := t.Args(OpScatterAdd, dst.dtype)
+	a.out(dst).in(src).in(idx)
+	a.Dim = [MaxRank]int{outer, n, m, inner}
+	t.Launch()
+}
+
+func gatherVJP(t *Tape, n *Node, _ uint8) {
+	d := t.full(n.in[0], 0)
+	t.scatterAdd(d, n.out.grad, n.in[1], n.I[1], n.I[2], n.I[3], n.I[4])
+	t.addGrad(n.in[0], d)
+}
+
+// ScatterAdd returns x with src[i] added at x[..., idx[i], ...] along dim, as torch.scatter_add. Equal indices add up
+// in order.
+func (x Tensor) ScatterAdd(dim int, idx, src Tensor) Tensor {
+	t := tapeOf("scatter_add", x, src)
+	in, ih, sh := t.arg(x), t.contiguous(t.arg(idx)), t.contiguous(t.arg(src))
+	t.sameDType("scatter_add", in, sh)
+	d, outer, size, m, inner := checkGather(t, "scatter_add", in, ih, dim)
+	t.mustShape("scatter_add", sh.rank == ih.rank && sh.dims == ih.dims, in, ih, sh)
+	out := t.contiguousCopy(in)
+	t.scatterAdd(out, sh, ih, outer, size, m, inner)
+	if n := t.rec(OpScatterAdd, out, in, ih, sh); n != nil {
+		n.I = [8]int{d, outer, size, m, inner}
+	}
+	return out.tensor()
+}
+
+func scatterAddVJP(t *Tape, n *Node, need uint8) {
+	if need&4 != 0 {
+		d := t.newLike(n.in[2])
+		t.gather(d, n.out.grad, n.in[1], n.I[1], n.I[2], n.I[3], n.I[4])
+		t.addGrad(n.in[2], d)
+	}
+	if need&1 != 0 {
+		t.addGrad(n.in[0], t.alias(n.out.grad))
+	}
+}
+
+// Dropout zeroes elements of x with probability p and divides the others by 1−p, on a tape in training; otherwise it
+// returns x. layer is the hash of the layer's name (HashName): two calls with one name in one Forward have one mask. On
+// a tape whose Input has Rows, the leading dimension must be the batch's, or the batch and further dimensions
+// flattened: an element's fate depends on its place in the global batch only.
+func (x Tensor) Dropout(p float64, layer uint64) Tensor {
+	t := tapeOf("dropout", x)
+	if p < 0 || p >= 1 {
+		fail("dropout", nil, "probability %v is not in [0,1)", p)
+	}
+	if p == 0 || !t.training {
+		return x
+	}
+	in := t.contiguous(t.arg(x))
+	out := t.newLike(in)
+	rows, key, elems := t.rows, t.RandomKey(layer), in.n
+	if t.rows.Stride == 0 {
+		rows = Rows{0, 1, 0}
+	} else if t.mustShape("dropout", in.n == 0 || in.rank > 0 && in.dims[0]%t.localRows == 0, in); in.n > 0 {
+		elems = in.n / t.localRows
+	}
+	t.dropout(out, in, p, key, rows, elems)
+	if n := t.rec(OpDropout, out, in); n != nil {
+		n.F[0], n.key = p, key
+		n.I = [8]int{rows.First, rows.Stride, elems}
+	}
+	return out.tensor()
+}
+
+func (t *Tape) dropout(out, in *header, p float64, key uint64, r Rows, elems int) {
+	if out.n == 0 {
+		return
+	}
+	a := t.Args(OpDropout, in.dtype)
+	a.out(out).in(in)
+	a.F[0], a.Key = p, key
+	a.I = [8]int{r.First, r.Stride, elems}
+	t.Launch()
+}
+
+func dropoutVJP(t *Tape, n *Node, _ uint8) {
+	d := t.newLike(n.out)
+	t.dropout(d, n.out.grad, n.F[0], n.key, Rows{n.I[0], n.I[1], 0}, n.I[2])
+	t.addGrad(n.in[0], d)
+}

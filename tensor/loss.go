@@ -1,0 +1,166 @@
+package tensor
+
+// globalCount returns how many of n local elements there are in the global batch: losses divide by it, so that the sum
+// over ranks is the mean over the global batch.
+func (t *Tape) globalCount(n int) float64 {
+	if t.rows.Total == 0 || t.localRows == 0 {
+		return float64(max(n, 1))
+	}
+	return float64(n) / float64(t.localRows) * float64(t.rows.Total)
+}
+
+// meanLoss returns Σ rows / count in type d, of one element, and records nothing. It gives rows away.
+func (t *Tape) meanLoss(rows *header, count float64, d DType) *header {
+	sum := t.newTensor(rows.dtype)
+	t.reduce(OpSum, sum, nil, rows, 0, int(rows.rank))
+	t.affine(sum, sum, 1/count, 0)
+	t.release(rows)
+	if sum.dtype == d {
+		return sum
+	}
+	out := t.newTensor(d)
+	t.cast(out, sum)
+	t.release(sum)
+	return out
+}
+
+// upstream returns the loss's gradient divided by count, of one element; for a 16-bit loss in float32.
+func (t *Tape) upstream(n *Node) *header {
+	g := t.newTensor(statType(n.out.dtype))
+	t.cast(g, n.out.grad)
+	t.affine(g, g, 1/n.F[0], 0)
+	return g
+}
+
+// CrossEntropyOptions changes CrossEntropy. The zero value is PyTorch's default, but that no label is ignored.
+type CrossEntropyOptions struct {
+	Smoothing float64 // label smoothing, 0 to 1
+	// Ignore, if not nil, is a label that does not count (PyTorch's ignore_index).
+	Ignore *int64
+	// Count is what the sum of losses is divided by; 0: the labels of the global batch. With ignored labels and a
+	// batch that is shared with other ranks it must be given: the number of labels that count, over all ranks.
+	Count float64
+}
+
+// CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels
+// [...]. On a tape whose input is part of a global batch (Rows.Total) it returns this rank's part of the mean: the sum
+// over ranks is the loss.
+func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
+	t := tapeOf("cross_entropy", logits)
+	x, y := t.contiguous(t.arg(logits)), t.contiguous(t.arg(labels))
+	t.mustShape("cross_entropy", x.rank >= 1 && y.dtype == Int64 && y.n == x.rowCount(), x, y)
+	cols, ignore, count := x.dims[x.rank-1], int64(-1<<63), o.Count
+	if o.Ignore != nil {
+		ignore = *o.Ignore
+	}
+	counted := t.checkLabels(x, y, cols, ignore)
+	switch {
+	case count != 0:
+	case o.Ignore == nil:
+		count = t.globalCount(y.n)
+	case t.rows.Total > t.localRows:
+		fail("cross_entropy", []Shape{x.shape(), y.shape()}, "labels may be ignored and the batch is shared between ranks: give Count")
+	default:
+		count = float64(counted)
+	}
+	st := statType(x.dtype)
+	loss, lse := t.newTensor(st, y.n), t.newTensor(st, y.n)
+	if y.n > 0 {
+		a := t.byRow(OpCrossEntropy, cols, x.dtype, []*header{loss, lse}, []*header{x, y})
+		a.F[0], a.I[0] = o.Smoothing, int(ignore)
+		t.Launch()
+	}
+	out := t.meanLoss(loss, count, x.dtype)
+	n := t.rec(OpCrossEntropy, out, x, y)
+	if n == nil {
+		t.release(lse)
+		return out.tensor()
+	}
+	n.aux[0], n.F[0], n.F[1], n.I[0] = lse, count, o.Smoothing, int(ignore)
+	return out.tensor()
+}
+
+// checkLabels returns how many labels count. Labels in device memory are not looked at.
+func (t *Tape) checkLabels(x, y *header, cols int, ignore int64) int {
+	if !t.dev.Host() {
+		return y.n
+	}
+	counted := 0
+	for i, l := range Data[int64](y.tensor()) {
+		if l == ignore {
+			continue
+		}
+		if l < 0 || l >= int64(cols) {
+			fail("cross_entropy", []Shape{x.shape(), y.shape()}, "label %d is %d, of %d classes", i, l, cols)
+		}
+		counted++
+	}
+	return counted
+}
+
+func crossEntropyVJP(t *Tape, n *Node, _ uint8) {
+	x, y := n.in[0], n.in[1]
+	d := t.newLike(x)
+	if x.n > 0 {
+		g := t.upstream(n)
+		a := t.byRow(OpCrossEntropyGrad, x.dims[x.rank-1], x.dtype, []*header{d}, []*header{x, n.aux[0], y, g})
+		a.F[0], a.I[0] = n.F[1], n.I[0]
+		t.Launch()
+		t.release(g)
+	}
+	t.addGrad(x, d)
+}
+
+func pointLoss(op Op, x, y Tensor) Tensor {
+	t := tapeOf(op.String(), x, y)
+	a, b := t.contiguous(t.arg(x)), t.contiguous(t.arg(y))
+	t.sameDType(op.String(), a, b)
+	t.mustShape(op.String(), a.rank == b.rank && a.dims == b.dims, a, b)
+	each := t.newTensor(statType(a.dtype), a.dims[:a.rank]...)
+	t.unary(op, each, a, b)
+	count := t.globalCount(a.n)
+	out := t.meanLoss(each, count, a.dtype)
+	if n := t.rec(op, out, a, b); n != nil {
+		n.F[0] = count
+	}
+	return out.tensor()
+}
+
+// MSE returns the mean of (x−y)², of this rank's part of the global batch (see CrossEntropy).
+func MSE(x, y Tensor) Tensor { return pointLoss(OpMSE, x, y) }
+
+// BCEWithLogits returns the mean binary cross-entropy of logits x and targets y in [0,1], of this rank's part of the
+// global batch (see CrossEntropy).
+func BCEWithLogits(x, y Tensor) Tensor { return pointLoss(OpBCE, x, y) }
+
+func pointLossGrad(t *Tape, n *Node, op Op, x, y *header) *header {
+	d := t.newLike(x)
+	if x.n > 0 {
+		g := t.upstream(n)
+		t.unary(op, d, x, y, g)
+		t.release(g)
+	}
+	return d
+}
+
+func mseVJP(t *Tape, n *Node, need uint8) {
+	for i := range 2 {
+		if need&(1<<i) != 0 {
+			t.addGrad(n.in[i], pointLossGrad(t, n, OpMSEGrad, n.in[i], n.in[1-i]))
+		}
+	}
+}
+
+func bceVJP(t *Tape, n *Node, need uint8) {
+	if need&1 != 0 {
+		t.addGrad(n.in[0], pointLossGrad(t, n, OpBCEGrad, n.in[0], n.in[1]))
+	}
+	if need&2 != 0 { // d/dy of −y·x + … is −x
+		x, g := n.in[0], t.upstream(n)
+		d := t.newLike(x)
+		t.binary(OpMul, d, x, g)
+		t.affine(d, d, -1, 0)
+		t.release(g)
+		t.addGrad(n.in[1], d)
+	}
+}

@@ -1,0 +1,216 @@
+package tensor
+
+// gemm launches C = op(A)·op(B) + beta·C on matrices that may be batched. c is [batch,m,n]; a batch stride of 0 repeats
+// a matrix.
+type gemm struct {
+	batch, m, n, k int
+	ta, tb         bool
+	sa, sb, sc     int // elements between matrices of the batch
+	beta           float64
+}
+
+func rowStride(h *header, cols int) int {
+	if h.ld != 0 {
+		return h.ld
+	}
+	return cols
+}
+
+func (t *Tape) gemm(c, a, b *header, g gemm) {
+	if g.batch*g.m*g.n == 0 {
+		return
+	}
+	args := t.Args(OpMatMul, a.dtype)
+	args.out(c).in(a).in(b)
+	args.Dim = [MaxRank]int{g.batch, g.m, g.n, g.k}
+	args.Rank = 4
+	lda, ldb := g.k, g.n
+	if g.ta {
+		lda = g.m
+		args.I[0] = 1
+	}
+	if g.tb {
+		ldb = g.k
+		args.I[1] = 1
+	}
+	args.Stride[0] = [MaxRank]int{g.sc, rowStride(c, g.n)}
+	args.Stride[1] = [MaxRank]int{g.sa, rowStride(a, lda)}
+	args.Stride[2] = [MaxRank]int{g.sb, rowStride(b, ldb)}
+	args.F[0] = g.beta
+	t.Launch()
+}
+
+// rowCount returns the product of all dimensions but the last.
+func (h *header) rowCount() int {
+	n := 1
+	for _, d := range h.dims[:h.rank-1] {
+		n *= d
+	}
+	return n
+}
+
+// MatMul returns op(a)·op(b), where op transposes the last two dimensions if asked to. Leading dimensions are a batch:
+// equal in both, or only in a (b is then one matrix, and a is not transposed).
+func MatMul(a, b Tensor, transA, transB bool) Tensor {
+	t := tapeOf("matmul", a, b)
+	ah, bh := t.arg(a), t.arg(b)
+	t.sameDType("matmul", ah, bh)
+	g := matmulShape(ah, bh, transA, transB)
+	if ah.rank > 2 && bh.rank == 2 {
+		ah = t.contiguous(ah)
+	}
+	out := t.newHeader(ah.dtype, ah.dims[:ah.rank]...)
+	out.dims[out.rank-2], out.dims[out.rank-1] = g.m, g.n
+	if ah.rank > 2 && bh.rank == 2 {
+		g.m, g.batch = g.m*g.batch, 1
+	}
+	out.setDims(out.dims[:out.rank])
+	t.alloc(out)
+	t.gemm(out, ah, bh, g)
+	if n := t.rec(OpMatMul, out, ah, bh); n != nil {
+		n.I = [8]int{b2i(transA), b2i(transB), g.batch, g.m, g.n, g.k}
+	}
+	return out.tensor()
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func matmulShape(a, b *header, ta, tb bool) gemm {
+	if a.rank < 2 || b.rank < 2 || b.rank > 2 && a.rank != b.rank || a.rank > 2 && b.rank == 2 && ta {
+		fail("matmul", []Shape{a.shape(), b.shape()}, "needs matrices, or batches of them (transposed %v, %v)", ta, tb)
+	}
+	g := gemm{batch: 1, ta: ta, tb: tb}
+	g.m, g.k = a.dims[a.rank-2], a.dims[a.rank-1]
+	k, n := b.dims[b.rank-2], b.dims[b.rank-1]
+	g.sa, g.sb = g.m*g.k, k*n
+	if ta {
+		g.m, g.k = g.k, g.m
+	}
+	if tb {
+		k, n = n, k
+	}
+	g.n = n
+	ok := g.k == k
+	for i := range int(a.rank) - 2 {
+		g.batch *= a.dims[i]
+		ok = ok && (b.rank == 2 || a.dims[i] == b.dims[i])
+	}
+	if !ok {
+		fail("matmul", []Shape{a.shape(), b.shape()}, "shapes do not fit (transposed %v, %v)", ta, tb)
+	}
+	g.sc = g.m * g.n
+	return g
+}
+
+// gradTarget returns the memory that a rule writes the gradient of h into, and the beta to use: a parameter's gradient
+// itself, or new memory. Hand it to gradDone.
+func (t *Tape) gradTarget(h *header) (dst *header, beta float64) {
+	if h.leaf != nil {
+		if dst, beta = t.leafGrad(h); dst.dtype == h.dtype {
+			return dst, beta
+		}
+		h.leaf.p.undoWrite(beta)
+	}
+	return t.newLike(h), 0
+}
+
+func (t *Tape) gradDone(h, dst *header) {
+	if h.leaf == nil || dst.tape == t {
+		t.addGrad(h, dst)
+	}
+}
+
+// With y = op(A)·op(B): dA = g·op(B)ᵀ and dB = op(A)ᵀ·g, each transposed when its operand is.
+func matmulVJP(t *Tape, n *Node, need uint8) {
+	a, b, gr := n.in[0], n.in[1], n.out.grad
+	ta, tb := n.I[0] == 1, n.I[1] == 1
+	batch, m, nn, k := n.I[2], n.I[3], n.I[4], n.I[5]
+	sb := k * nn
+	if need&1 != 0 {
+		dst, beta := t.gradTarget(a)
+		if ta {
+			t.gemm(dst, b, gr, gemm{batch: batch, m: k, n: m, k: nn, ta: tb, tb: true, sa: sb, sb: m * nn, sc: m * k, beta: beta})
+		} else {
+			t.gemm(dst, gr, b, gemm{batch: batch, m: m, n: k, k: nn, tb: !tb, sa: m * nn, sb: sb, sc: m * k, beta: beta})
+		}
+		t.gradDone(a, dst)
+	}
+	if need&2 != 0 {
+		dst, beta := t.gradTarget(b)
+		if tb {
+			t.gemm(dst, gr, a, gemm{batch: batch, m: nn, n: k, k: m, ta: true, tb: ta, sa: m * nn, sb: m * k, sc: sb, beta: beta})
+		} else {
+			t.gemm(dst, a, gr, gemm{batch: batch, m: k, n: nn, k: m, ta: !ta, sa: m * k, sb: m * nn, sc: sb, beta: beta})
+		}
+		t.gradDone(b, dst)
+	}
+}
+
+// Linear returns x·wᵀ + b for x [..., in], w [out, in] and b [out] (or none), as torch.nn.functional.linear.
+func Linear(x, w, b Tensor) Tensor {
+	t := tapeOf("linear", x, w)
+	xh, wh := t.arg(x), t.arg(w)
+	var bh *header
+	if !b.IsZero() {
+		bh = t.arg(b)
+		t.sameDType("linear", xh, wh, bh)
+		t.mustShape("linear", bh.rank == 1 && wh.rank == 2 && bh.n == wh.dims[0], xh, wh, bh)
+	}
+	t.sameDType("linear", xh, wh)
+	t.mustShape("linear", xh.rank >= 1 && wh.rank == 2 && xh.dims[max(xh.rank, 1)-1] == wh.dims[1], xh, wh, bh)
+	m, n, k := xh.rowCount(), wh.dims[0], wh.dims[1]
+	out := t.newHeader(xh.dtype, xh.dims[:xh.rank]...)
+	out.dims[out.rank-1] = n
+	out.setDims(out.dims[:out.rank])
+	t.alloc(out)
+	beta := 0.0
+	if bh != nil {
+		t.copyTo(out, bh)
+		beta = 1
+	}
+	t.gemm(out, xh, wh, gemm{batch: 1, m: m, n: n, k: k, tb: true, beta: beta})
+	if bh != nil {
+		t.rec(OpLinear, out, xh, wh, bh)
+	} else {
+		t.rec(OpLinear, out, xh, wh)
+	}
+	return out.tensor()
+}
+
+func linearVJP(t *Tape, n *Node, need uint8) {
+	x, w, g := n.in[0], n.in[1], n.out.grad
+	m, out, in := x.rowCount(), w.dims[0], w.dims[1]
+	if need&1 != 0 {
+		dst, beta := t.gradTarget(x)
+		t.gemm(dst, g, w, gemm{batch: 1, m: m, n: in, k: out, beta: beta})
+		t.gradDone(x, dst)
+	}
+	if need&2 != 0 {
+		dst, beta := t.gradTarget(w)
+		t.gemm(dst, g, x, gemm{batch: 1, m: out, n: in, k: m, ta: true, beta: beta})
+		t.gradDone(w, dst)
+	}
+	if need&4 != 0 {
+		b := n.in[2]
+		dst, beta := t.gradTarget(b)
+		t.colSum(dst, g, m, out, beta)
+		t.gradDone(b, dst)
+	}
+}
+
+// colSum launches dst = beta·dst + the sum over rows of x [rows, cols].
+func (t *Tape) colSum(dst, x *header, rows, cols int, beta float64) {
+	if cols == 0 {
+		return
+	}
+	a := t.Args(OpColSum, x.dtype)
+	a.out(dst).in(x)
+	a.Dim[0], a.Dim[1] = rows, cols
+	a.F[0] = beta
+	t.Launch()
+}

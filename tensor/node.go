@@ -1,0 +1,122 @@
+package tensor
+
+// Node is one recorded operation.
+type Node struct {
+	op         Op
+	need, leaf uint8 // inputs that want a gradient; those that are parameters
+	in         []*header
+	out        *header
+	aux        [2]*header // further tensors that the rule reads
+	I          [8]int     // attributes
+	F          [3]float64
+	key        uint64 // of its randomness
+	call       *Ctx
+	fn         func(...Tensor) Tensor
+}
+
+// In returns input i, or none where it is absent.
+func (n *Node) In(i int) Tensor { return n.in[i].maybe() }
+
+// Out returns the output.
+func (n *Node) Out() Tensor { return n.out.tensor() }
+
+// Grad returns the gradient of the output.
+func (n *Node) Grad() Tensor { return n.out.grad.tensor() }
+
+func (t *Tape) node(i int) *Node { return &t.nodes[i/slabLen][i%slabLen] }
+
+// operands returns a list of n headers that lives until Reset.
+func (t *Tape) operands(n int) []*header {
+	const chunk = 1024
+	if n > chunk {
+		return make([]*header, n)
+	}
+	if t.np%chunk+n > chunk {
+		t.np = (t.np/chunk + 1) * chunk
+	}
+	i := t.np / chunk
+	if i == len(t.ptrs) {
+		t.ptrs = append(t.ptrs, make([]*header, chunk))
+	}
+	j := t.np % chunk
+	t.np += n
+	return t.ptrs[i][j : j+n : j+n]
+}
+
+// recording reports whether operations that are run now belong to the graph.
+func (t *Tape) recording() bool { return !(t.noGrad || t.quiet || t.inBackward && !t.recompute) }
+
+// rec records that out was computed by op from in, and returns the node, or nil when no gradient flows through it.
+func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
+	if t.poller != nil {
+		t.poller.Poll()
+	}
+	if !t.recording() {
+		return nil
+	}
+	var need, leaf uint8
+	for i, h := range in {
+		if h == nil || !h.needs {
+			continue
+		}
+		need |= 1 << i
+		if h.leaf != nil {
+			leaf |= 1 << i
+			if !t.recompute {
+				h.leaf.pending++
+			}
+		}
+	}
+	if need == 0 {
+		return nil
+	}
+	out.needs = true
+	if !t.record {
+		return nil
+	}
+	n := t.newNode()
+	n.op, n.need, n.leaf, n.out = op, need, leaf, out
+	n.in = t.operands(len(in))
+	copy(n.in, in)
+	return n
+}
+
+func (t *Tape) newNode() *Node {
+	i, j := t.nn/slabLen, t.nn%slabLen
+	if i == len(t.nodes) {
+		t.nodes = append(t.nodes, make([]Node, slabLen))
+	}
+	t.nn++
+	n := &t.nodes[i][j]
+	*n = Node{}
+	return n
+}
+
+// maxInputs is the number of inputs of a node: need and leaf have a bit for each.
+const maxInputs = 8
+
+// inputs returns the headers of xs, in a list that lives until Reset; nil for none.
+func (t *Tape) inputs(op string, xs []Tensor) []*header {
+	if len(xs) > maxInputs {
+		fail(op, nil, "%d inputs, at most %d", len(xs), maxInputs)
+	}
+	hs := t.operands(len(xs))
+	for i, x := range xs {
+		hs[i] = nil
+		if !x.IsZero() {
+			hs[i] = t.arg(x)
+		}
+	}
+	return hs
+}
+
+// Record records an operation from outside (see Register): out, made by New, was computed by op from at most 8
+// inputs; absent ones are zero Tensors. It returns the node, whose I and F the caller may fill, or nil when no gradient
+// is wanted.
+func (t *Tape) Record(op Op, out Tensor, in ...Tensor) *Node {
+	h := out.hdr()
+	if h.tape != t || h.needs {
+		fail(op.String(), []Shape{h.shape()}, "the output must be a new tensor of the tape")
+	}
+	return t.rec(op, h, t.inputs(op.String(), in)...)
+}

@@ -1,0 +1,85 @@
+package tensor
+
+import (
+	"fmt"
+	"sync"
+)
+
+// Op numbers an operation: a row of every device's kernel table, and a gradient rule.
+type Op uint16
+
+// MaxOps is the number of operations that there is room for, built-in and registered ones together.
+const MaxOps = 256
+
+// SaveMask says which tensors of a node its gradient rule reads: bit i is input i, SaveOut the output. What no rule
+// reads is freed at the end of a Scope.
+type SaveMask uint16
+
+// SaveOut is the bit of the node's output; SaveAll covers the output and all inputs.
+const (
+	SaveOut SaveMask = 1 << 15
+	SaveAll SaveMask = 1<<16 - 1
+)
+
+// VJP is a gradient rule (a vector-Jacobian product). It reads n's inputs, output and gradient and calls
+// t.AddGrad for each input i with bit i set in need. It may be called twice, with disjoint masks.
+type VJP func(t *Tape, n *Node, need uint8)
+
+// OpSpec describes an operation.
+type OpSpec struct {
+	Name  string
+	Saves SaveMask
+	VJP   VJP  // nil only with Const
+	Const bool // its output depends on no input in a differentiable way, or it is a step of another rule
+	// CPU holds the kernels of the host. Where there is one for Float32 but none for the 16-bit floats, these are
+	// computed through float32.
+	CPU [NumDTypes]Kernel
+}
+
+var (
+	opsMu sync.Mutex
+	ops   [MaxOps]OpSpec
+	nops  = int(numBuiltin)
+)
+
+// Register adds an operation from outside the package and returns its number. Call it from an init function or a
+// package variable; Exec and Tape.Record then use it like a built-in one.
+func Register(s OpSpec) Op {
+	opsMu.Lock()
+	defer opsMu.Unlock()
+	if nops == MaxOps {
+		fail("Register", nil, "%s: no room, %d operations at most", s.Name, MaxOps)
+	}
+	if s.Name == "" || (s.VJP == nil) != s.Const {
+		fail("Register", nil, "%q needs a name and either a VJP or Const", s.Name)
+	}
+	op := Op(nops)
+	nops++
+	define(op, s)
+	return op
+}
+
+func define(op Op, s OpSpec) {
+	if ops[op].Name != "" {
+		fail("Register", nil, "operation %d is %s already", op, ops[op].Name)
+	}
+	if s.CPU[Float32] != nil {
+		for _, d := range []DType{BFloat16, Float16} {
+			if s.CPU[d] == nil {
+				s.CPU[d] = via32(s.CPU[Float32])
+			}
+		}
+	}
+	ops[op] = s
+	for d, k := range s.CPU {
+		cpuTable[op][d] = k
+	}
+}
+
+// String returns the operation's name.
+func (o Op) String() string {
+	if int(o) < MaxOps && ops[o].Name != "" {
+		return ops[o].Name
+	}
+	return fmt.Sprintf("Op(%d)", uint16(o))
+}

@@ -1,0 +1,140 @@
+package tensor
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ringo-ml/ringo/internal/wait"
+)
+
+// pool runs a function on parts of a range, on threads that persist. The calling goroutine is one of them.
+type pool struct {
+	n       int
+	policy  wait.Policy
+	workers []*worker
+	done    *wait.Bell
+	left    atomic.Int32
+	started sync.Once
+	closed  bool
+	failed  atomic.Pointer[kernelPanic]
+
+	fn    part // the work
+	q     *cpuQueue
+	a     *Args
+	total int
+	align int
+	parts int
+}
+
+type worker struct {
+	bell *wait.Bell
+	jobs atomic.Uint32 // counts what was handed out
+	_    [64]byte
+}
+
+// kernelPanic carries a panic from a worker to the goroutine that launched the kernel.
+type kernelPanic struct {
+	value any
+	stack []byte
+}
+
+// String returns the panic and where it happened.
+func (k *kernelPanic) String() string {
+	return fmt.Sprintf("%v [on a worker thread]\n%s", k.value, k.stack)
+}
+
+// newPool returns a pool of n threads. All of `runnable` threads want to run at the same time.
+func newPool(n, runnable int) *pool {
+	return &pool{n: n, policy: wait.For(runnable), done: wait.NewBell()}
+}
+
+func (p *pool) start() {
+	for i := 1; i < p.n; i++ {
+		w := &worker{bell: wait.NewBell()}
+		p.workers = append(p.workers, w)
+		go p.work(w, i)
+	}
+}
+
+func (p *pool) work(w *worker, i int) {
+	for seen := uint32(0); ; seen++ {
+		for s := p.policy.Start(); w.jobs.Load() == seen; {
+			if !s.Again() {
+				_ = w.bell.Park(context.Background())
+			}
+		}
+		if p.fn == nil {
+			return
+		}
+		p.guard(i)
+		if p.left.Add(-1) == 0 {
+			p.done.Ring()
+		}
+	}
+}
+
+func (p *pool) close() {
+	p.started.Do(func() {})
+	if p.closed {
+		return
+	}
+	p.closed, p.n, p.fn = true, 1, nil
+	for _, w := range p.workers {
+		w.jobs.Add(1)
+		w.bell.Ring()
+	}
+}
+
+// run calls fn for [0,n) cut into as many equal parts as there are threads, but no part smaller than grain. Cuts are
+// multiples of align. fn's results must not depend on the cuts. A panic of fn is the caller's.
+func (p *pool) run(q *cpuQueue, a *Args, n, grain, align int, fn part) {
+	parts := min(p.n, n/max(grain, 1))
+	if parts <= 1 {
+		if n > 0 {
+			fn(q, a, 0, n, 0)
+		}
+		return
+	}
+	p.started.Do(p.start)
+	p.fn, p.q, p.a, p.total, p.align, p.parts = fn, q, a, n, align, parts
+	p.left.Store(int32(parts - 1))
+	for _, w := range p.workers[:parts-1] {
+		w.jobs.Add(1)
+		w.bell.Ring()
+	}
+	p.guard(0)
+	for s := p.policy.Start(); p.left.Load() != 0; {
+		if !s.Again() {
+			_ = p.done.Park(context.Background())
+		}
+	}
+	if f := p.failed.Swap(nil); f != nil {
+		if fail, ok := f.value.(*Failure); ok {
+			panic(fail)
+		}
+		panic(f)
+	}
+}
+
+// guard runs part i and notes its panic: the others must end before the caller unwinds.
+func (p *pool) guard(i int) {
+	defer func() {
+		if r := recover(); r != nil {
+			p.failed.CompareAndSwap(nil, &kernelPanic{r, debug.Stack()})
+		}
+	}()
+	lo, hi := p.cut(i), p.cut(i+1)
+	if lo < hi {
+		p.fn(p.q, p.a, lo, hi, i)
+	}
+}
+
+func (p *pool) cut(i int) int {
+	if i >= p.parts {
+		return p.total
+	}
+	return min(p.total, (p.total*i/p.parts+p.align-1)/p.align*p.align)
+}

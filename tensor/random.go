@@ -1,0 +1,81 @@
+package tensor
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+// RandomBits returns 64 random bits, a function of key and i alone (Philox4x32-10, Salmon et al. 2011).
+func RandomBits(key, i uint64) uint64 { return kernel.Bits(key, i) }
+
+// RandomKey derives a key from a seed and what the randomness is for. It is the only source of randomness in Ringo.
+func RandomKey(seed uint64, parts ...uint64) uint64 { return kernel.Key(seed, parts...) }
+
+// HashName returns a hash (FNV-1a) of a layer's or parameter's dotted name, a part of its random keys.
+func HashName(name string) uint64 { return kernel.HashName(name) }
+
+// RandomKey returns the key of this step's and microbatch's randomness for a layer, given the hash of its name.
+func (t *Tape) RandomKey(layer uint64) uint64 {
+	return kernel.Key(t.seed, t.step, t.micro, layer)
+}
+
+type initKind uint8
+
+const (
+	initConst initKind = iota
+	initUniform
+	initNormal
+)
+
+// Initializer says how the first values of a parameter are made. Element i depends on the key and i alone, so that a
+// shard is made without the whole.
+type Initializer struct {
+	kind initKind
+	a, b float64
+}
+
+// Constant fills with v.
+func Constant(v float64) Initializer { return Initializer{initConst, v, 0} }
+
+// UniformInit draws from [lo, hi).
+func UniformInit(lo, hi float64) Initializer { return Initializer{initUniform, lo, hi} }
+
+// NormalInit draws from the normal distribution.
+func NormalInit(mean, std float64) Initializer { return Initializer{initNormal, mean, std} }
+
+// KaimingUniform is PyTorch's default for Linear: uniform in ±1/√fanIn (kaiming_uniform_ with a = √5).
+func KaimingUniform(fanIn int) Initializer {
+	bound := 1 / math.Sqrt(float64(max(fanIn, 1)))
+	return UniformInit(-bound, bound)
+}
+
+// Fill writes elements first, first+1, … of the parameter with this key into x, a contiguous float tensor.
+func (in Initializer) Fill(x Tensor, key, first uint64) {
+	h := x.hdr()
+	if !h.dtype.IsFloat() || h.ld != 0 {
+		fail("Initializer.Fill", []Shape{h.shape()}, "needs a contiguous float tensor")
+	}
+	p, bytes := h.ptr(), h.n*h.dtype.Size()
+	var staged []byte
+	if !h.st.dev.Host() {
+		p, staged = alignedBytes(bytes)
+	}
+	for i := range h.n {
+		storeFloat(p, h.dtype, i, in.at(key, first+uint64(i)))
+	}
+	if staged != nil {
+		upload(h.st.dev, h.ptr(), unsafe.Slice((*byte)(p), bytes))
+	}
+}
+
+func (in Initializer) at(key, i uint64) float64 {
+	switch in.kind {
+	case initUniform:
+		return in.a + (in.b-in.a)*kernel.Uniform(key, i)
+	case initNormal:
+		return in.a + in.b*kernel.Normal(key, i)
+	}
+	return in.a
+}

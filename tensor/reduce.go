@@ -1,0 +1,262 @@
+package tensor
+
+import "math/bits"
+
+// reduce launches op over count dimensions of x from axis on. idx, for Max and Min, gets the winning position.
+func (t *Tape) reduce(op Op, out, idx, x *header, axis, count int) {
+	if out.n == 0 {
+		return
+	}
+	outer, n, inner := 1, 1, 1
+	for i, d := range x.dims[:x.rank] {
+		switch {
+		case i < axis:
+			outer *= d
+		case i < axis+count:
+			n *= d
+		default:
+			inner *= d
+		}
+	}
+	a := t.Args(op, x.dtype)
+	a.out(out)
+	if idx != nil {
+		a.out(idx)
+	}
+	a.in(x)
+	a.Dim[0], a.Dim[1], a.Dim[2] = outer, n, inner
+	t.Launch()
+}
+
+// Sum returns the sum over the given dimensions, which disappear; over all without an argument.
+func (x Tensor) Sum(dims ...int) Tensor {
+	t := tapeOf("sum", x)
+	in := t.contiguous(t.arg(x))
+	var mask int
+	for _, d := range dims {
+		mask |= 1 << in.axis("sum", d)
+	}
+	if len(dims) == 0 {
+		mask = 1<<in.rank - 1
+	}
+	out := t.sumMask(in, mask)
+	if n := t.rec(OpSum, out, in); n != nil {
+		n.I[0] = mask
+	}
+	return out.tensor()
+}
+
+// sumMask sums over the dimensions in mask, run by run of neighbouring ones from the last. 16-bit floats are rounded
+// once, at the end.
+func (t *Tape) sumMask(in *header, mask int) *header {
+	if mask == 0 {
+		return t.contiguousCopy(in)
+	}
+	h := in
+	if several := mask>>bits.TrailingZeros(uint(mask)) + 1; several&(several-1) != 0 && in.dtype.IsHalf() {
+		h = t.newTensor(Float32, in.dims[:in.rank]...)
+		t.cast(h, in)
+	}
+	for end := int(in.rank); end > 0; {
+		if mask&(1<<(end-1)) == 0 {
+			end--
+			continue
+		}
+		first := end - 1
+		for first > 0 && mask&(1<<(first-1)) != 0 {
+			first--
+		}
+		out := t.newHeader(h.dtype, h.dims[:h.rank]...)
+		copy(out.dims[first:], h.dims[end:h.rank])
+		out.setDims(out.dims[:int(h.rank)-(end-first)])
+		t.alloc(out)
+		t.reduce(OpSum, out, nil, h, first, end-first)
+		if h != in {
+			t.release(h)
+		}
+		h, end = out, first
+	}
+	if h.dtype == in.dtype {
+		return h
+	}
+	out := t.newTensor(in.dtype, h.dims[:h.rank]...)
+	t.cast(out, h)
+	t.release(h)
+	return out
+}
+
+// Mean returns the mean over the given dimensions, which disappear; over all without an argument. Means of 16-bit
+// floats are computed in float32.
+func (x Tensor) Mean(dims ...int) Tensor {
+	if d := x.DType(); d.IsHalf() {
+		return x.Cast(Float32).Mean(dims...).Cast(d)
+	}
+	s := x.Sum(dims...)
+	return s.Scale(float64(s.Len()) / float64(x.Len()))
+}
+
+func sumVJP(t *Tape, n *Node, _ uint8) {
+	in, g := n.in[0], t.alias(n.out.grad)
+	wide := in.dims
+	for i := range in.rank {
+		if n.I[0]&(1<<i) != 0 {
+			wide[i] = 1
+		}
+	}
+	g.setDims(wide[:in.rank])
+	d := t.newLike(in)
+	t.copyTo(d, g)
+	t.release(g)
+	t.addGrad(in, d)
+}
+
+func extremum(op Op, x Tensor, dim int) (values, indices *header) {
+	t := tapeOf(op.String(), x)
+	in := t.contiguous(t.arg(x))
+	d := in.axis(op.String(), dim)
+	if in.dims[d] == 0 {
+		fail(op.String(), []Shape{in.shape()}, "no elements in dimension %d", d)
+	}
+	out := t.newHeader(in.dtype, in.dims[:in.rank]...)
+	copy(out.dims[d:], in.dims[d+1:in.rank])
+	out.setDims(out.dims[:in.rank-1])
+	t.alloc(out)
+	idx := t.newTensor(Int64, out.dims[:out.rank]...)
+	t.reduce(op, out, idx, in, d, 1)
+	if n := t.rec(op, out, in); n != nil {
+		n.I[0] = d
+		n.aux[0] = t.alias(idx)
+	}
+	return out, idx
+}
+
+// Max returns the largest elements along dim, which disappears, and their positions (Int64, the first on a tie).
+func (x Tensor) Max(dim int) (values, indices Tensor) {
+	v, i := extremum(OpMax, x, dim)
+	return v.tensor(), i.tensor()
+}
+
+// Min returns the smallest elements along dim, which disappears, and their positions (Int64, the first on a tie).
+func (x Tensor) Min(dim int) (values, indices Tensor) {
+	v, i := extremum(OpMin, x, dim)
+	return v.tensor(), i.tensor()
+}
+
+// ArgMax returns the position of the largest element along dim as Int64.
+func (x Tensor) ArgMax(dim int) Tensor {
+	_, i := extremum(OpMax, x, dim)
+	return i.tensor()
+}
+
+func selectVJP(t *Tape, n *Node, _ uint8) {
+	in := n.in[0]
+	d := t.full(in, 0)
+	outer, size, inner := in.split3(n.I[0])
+	t.scatterAdd(d, n.out.grad, n.aux[0], outer, size, 1, inner)
+	t.addGrad(in, d)
+}
+
+// byRow launches op over rows of the last dimension.
+func (t *Tape) byRow(op Op, cols int, dtype DType, outs, ins []*header) *Args {
+	a := t.Args(op, dtype)
+	for _, h := range outs {
+		a.out(h)
+	}
+	for _, h := range ins {
+		if h == nil {
+			a.None()
+		} else {
+			a.in(h)
+		}
+	}
+	a.Dim[0], a.Dim[1] = ins[0].rowCount(), cols
+	return a
+}
+
+func rowOp(op Op, x Tensor) (t *Tape, in, out *header) {
+	t = tapeOf(op.String(), x)
+	in = t.contiguous(t.arg(x))
+	if in.rank == 0 {
+		fail(op.String(), []Shape{in.shape()}, "needs a dimension")
+	}
+	return t, in, t.newLike(in)
+}
+
+// Softmax returns e^x normalized to sum 1 along the last dimension.
+func (x Tensor) Softmax() Tensor {
+	t, in, out := rowOp(OpSoftmax, x)
+	t.rowwise(OpSoftmax, out, in)
+	t.rec(OpSoftmax, out, in)
+	return out.tensor()
+}
+
+// SoftmaxCausal is Softmax over the last dimension (keys) of attention scores [..., queries, keys], where a query sees
+// no key of a later position. With more keys than queries, the queries are the last positions.
+func (x Tensor) SoftmaxCausal() Tensor {
+	t, in, out := rowOp(OpSoftmaxCausal, x)
+	t.mustShape("softmax_causal", in.rank >= 2 && in.dims[in.rank-1] >= in.dims[in.rank-2], in)
+	if in.n > 0 {
+		a := t.byRow(OpSoftmaxCausal, in.dims[in.rank-1], in.dtype, []*header{out}, []*header{in})
+		a.I[0] = in.dims[in.rank-2]
+		t.Launch()
+	}
+	t.rec(OpSoftmaxCausal, out, in)
+	return out.tensor()
+}
+
+// LogSoftmax returns the logarithm of Softmax, computed stably.
+func (x Tensor) LogSoftmax() Tensor {
+	t, in, out := rowOp(OpLogSoftmax, x)
+	t.rowwise(OpLogSoftmax, out, in)
+	t.rec(OpLogSoftmax, out, in)
+	return out.tensor()
+}
+
+// LogSumExp returns log Σ e^x along the last dimension, which disappears.
+func (x Tensor) LogSumExp() Tensor {
+	t := tapeOf("logsumexp", x)
+	in := t.contiguous(t.arg(x))
+	t.mustShape("logsumexp", in.rank > 0, in)
+	lse := t.newTensor(statType(in.dtype), in.dims[:in.rank-1]...)
+	t.rowwise(OpLogSumExp, lse, in)
+	out := lse
+	if in.dtype.IsHalf() { // the rule needs it in full precision
+		out = t.newTensor(in.dtype, lse.dims[:lse.rank]...)
+		t.cast(out, lse)
+	}
+	n := t.rec(OpLogSumExp, out, in)
+	if out != lse {
+		t.keepStats(n, lse)
+	}
+	return out.tensor()
+}
+
+func (t *Tape) rowwise(op Op, out *header, in ...*header) {
+	if out.n == 0 {
+		return
+	}
+	t.byRow(op, in[0].dims[in[0].rank-1], in[0].dtype, []*header{out}, in)
+	t.Launch()
+}
+
+func softmaxVJP(t *Tape, n *Node, _ uint8) {
+	d := t.newLike(n.out)
+	t.rowwise(OpSoftmaxGrad, d, n.out, n.out.grad)
+	t.addGrad(n.in[0], d)
+}
+
+func logSoftmaxVJP(t *Tape, n *Node, _ uint8) {
+	d := t.newLike(n.out)
+	t.rowwise(OpLogSoftmaxGrad, d, n.out, n.out.grad)
+	t.addGrad(n.in[0], d)
+}
+
+func logSumExpVJP(t *Tape, n *Node, _ uint8) {
+	lse := n.out
+	if n.aux[0] != nil {
+		lse = n.aux[0]
+	}
+	d := t.newLike(n.in[0])
+	t.rowwise(OpLogSumExpGrad, d, n.in[0], lse, n.out.grad)
+	t.addGrad(n.in[0], d)
+}

@@ -1,0 +1,214 @@
+package tensor
+
+// The built-in operations. Those with a rule are recorded by the tape; the others are steps of rules.
+const (
+	OpApply Op = iota
+	OpAux
+	OpCheckpoint
+
+	OpCopy // strided copy, also to a broadcast shape
+	OpAddTo
+	OpFill
+	OpCast
+	OpReshape
+	OpPermute
+	OpSlice
+	OpConcat
+	OpPad
+	OpBroadcast
+
+	OpAdd
+	OpSub
+	OpMul
+	OpDiv
+	OpMaximum
+	OpMinimum
+	OpPow
+	OpEq
+	OpNe
+	OpLt
+	OpLe
+	OpGt
+	OpGe
+	OpWhere
+	OpAffine
+
+	OpNeg
+	OpAbs
+	OpExp
+	OpLog
+	OpSqrt
+	OpSquare
+	OpRecip
+	OpSin
+	OpCos
+	OpTanh
+	OpSigmoid
+	OpReLU
+	OpGELU
+	OpGELUTanh
+	OpSiLU
+	OpAbsGrad
+	OpLogGrad
+	OpSqrtGrad
+	OpSquareGrad
+	OpRecipGrad
+	OpSinGrad
+	OpCosGrad
+	OpTanhGrad
+	OpSigmoidGrad
+	OpReLUGrad
+	OpGELUGrad
+	OpGELUTanhGrad
+	OpSiLUGrad
+
+	OpMatMul
+	OpLinear
+	OpColSum
+
+	OpSum
+	OpMax
+	OpMin
+	OpSoftmax
+	OpSoftmaxGrad
+	OpSoftmaxCausal
+	OpLogSoftmax
+	OpLogSoftmaxGrad
+	OpLogSumExp
+	OpLogSumExpGrad
+
+	OpCrossEntropy
+	OpCrossEntropyGrad
+	OpMSE
+	OpMSEGrad
+	OpBCE
+	OpBCEGrad
+
+	OpLayerNorm
+	OpLayerNormGradX
+	OpLayerNormGradW
+	OpRMSNorm
+	OpRMSNormGradX
+	OpRMSNormGradW
+
+	OpEmbedding
+	OpEmbeddingGrad
+	OpGather
+	OpScatterAdd
+	OpDropout
+
+	OpSumSquares
+	OpSGD
+	OpAdam
+	numBuiltin
+)
+
+// rules is every built-in operation with its gradient rule; what computes it on the CPU is in cpuKernels.
+var rules = map[Op]OpSpec{
+	OpApply:      {Name: "apply", VJP: applyVJP},
+	OpAux:        {Name: "aux", VJP: auxVJP},
+	OpCheckpoint: {Name: "checkpoint", Saves: SaveAll &^ SaveOut, VJP: checkpointVJP},
+
+	OpCopy:      {Name: "copy", VJP: passVJP},
+	OpAddTo:     {Name: "addto", Const: true},
+	OpFill:      {Name: "fill", Const: true},
+	OpCast:      {Name: "cast", VJP: castVJP},
+	OpReshape:   {Name: "reshape", VJP: reshapeVJP},
+	OpPermute:   {Name: "permute", VJP: permuteVJP},
+	OpSlice:     {Name: "slice", VJP: sliceVJP},
+	OpConcat:    {Name: "concat", VJP: concatVJP},
+	OpPad:       {Name: "pad", VJP: padVJP},
+	OpBroadcast: {Name: "broadcast", VJP: broadcastVJP},
+
+	OpAdd:     {Name: "add", VJP: addVJP},
+	OpSub:     {Name: "sub", VJP: subVJP},
+	OpMul:     {Name: "mul", Saves: 3, VJP: mulVJP},
+	OpDiv:     {Name: "div", Saves: 2 | SaveOut, VJP: divVJP},
+	OpMaximum: {Name: "maximum", Saves: 3, VJP: extremumVJP},
+	OpMinimum: {Name: "minimum", Saves: 3, VJP: extremumVJP},
+	OpPow:     {Name: "pow", Saves: 3 | SaveOut, VJP: powVJP},
+	OpEq:      {Name: "eq", Const: true},
+	OpNe:      {Name: "ne", Const: true},
+	OpLt:      {Name: "lt", Const: true},
+	OpLe:      {Name: "le", Const: true},
+	OpGt:      {Name: "gt", Const: true},
+	OpGe:      {Name: "ge", Const: true},
+	OpWhere:   {Name: "where", Saves: 1, VJP: whereVJP},
+	OpAffine:  {Name: "affine", VJP: affineVJP},
+
+	OpNeg:      {Name: "neg", VJP: negVJP},
+	OpAbs:      {Name: "abs", Saves: 1, VJP: unaryVJP(OpAbsGrad, 0)},
+	OpExp:      {Name: "exp", Saves: SaveOut, VJP: unaryVJP(OpMul, -1)},
+	OpLog:      {Name: "log", Saves: 1, VJP: unaryVJP(OpLogGrad, 0)},
+	OpSqrt:     {Name: "sqrt", Saves: SaveOut, VJP: unaryVJP(OpSqrtGrad, -1)},
+	OpSquare:   {Name: "square", Saves: 1, VJP: unaryVJP(OpSquareGrad, 0)},
+	OpRecip:    {Name: "recip", Saves: SaveOut, VJP: unaryVJP(OpRecipGrad, -1)},
+	OpSin:      {Name: "sin", Saves: 1, VJP: unaryVJP(OpSinGrad, 0)},
+	OpCos:      {Name: "cos", Saves: 1, VJP: unaryVJP(OpCosGrad, 0)},
+	OpTanh:     {Name: "tanh", Saves: SaveOut, VJP: unaryVJP(OpTanhGrad, -1)},
+	OpSigmoid:  {Name: "sigmoid", Saves: SaveOut, VJP: unaryVJP(OpSigmoidGrad, -1)},
+	OpReLU:     {Name: "relu", Saves: SaveOut, VJP: unaryVJP(OpReLUGrad, -1)},
+	OpGELU:     {Name: "gelu", Saves: 1, VJP: unaryVJP(OpGELUGrad, 0)},
+	OpGELUTanh: {Name: "gelu_tanh", Saves: 1, VJP: unaryVJP(OpGELUTanhGrad, 0)},
+	OpSiLU:     {Name: "silu", Saves: 1, VJP: unaryVJP(OpSiLUGrad, 0)},
+
+	OpAbsGrad:      {Name: "abs_grad", Const: true},
+	OpLogGrad:      {Name: "log_grad", Const: true},
+	OpSqrtGrad:     {Name: "sqrt_grad", Const: true},
+	OpSquareGrad:   {Name: "square_grad", Const: true},
+	OpRecipGrad:    {Name: "recip_grad", Const: true},
+	OpSinGrad:      {Name: "sin_grad", Const: true},
+	OpCosGrad:      {Name: "cos_grad", Const: true},
+	OpTanhGrad:     {Name: "tanh_grad", Const: true},
+	OpSigmoidGrad:  {Name: "sigmoid_grad", Const: true},
+	OpReLUGrad:     {Name: "relu_grad", Const: true},
+	OpGELUGrad:     {Name: "gelu_grad", Const: true},
+	OpGELUTanhGrad: {Name: "gelu_tanh_grad", Const: true},
+	OpSiLUGrad:     {Name: "silu_grad", Const: true},
+
+	OpMatMul: {Name: "matmul", Saves: 3, VJP: matmulVJP},
+	OpLinear: {Name: "linear", Saves: 3, VJP: linearVJP},
+	OpColSum: {Name: "colsum", Const: true},
+
+	OpSum:            {Name: "sum", VJP: sumVJP},
+	OpMax:            {Name: "max", VJP: selectVJP},
+	OpMin:            {Name: "min", VJP: selectVJP},
+	OpSoftmax:        {Name: "softmax", Saves: SaveOut, VJP: softmaxVJP},
+	OpSoftmaxGrad:    {Name: "softmax_grad", Const: true},
+	OpSoftmaxCausal:  {Name: "softmax_causal", Saves: SaveOut, VJP: softmaxVJP},
+	OpLogSoftmax:     {Name: "log_softmax", Saves: SaveOut, VJP: logSoftmaxVJP},
+	OpLogSoftmaxGrad: {Name: "log_softmax_grad", Const: true},
+	OpLogSumExp:      {Name: "logsumexp", Saves: 1 | SaveOut, VJP: logSumExpVJP},
+	OpLogSumExpGrad:  {Name: "logsumexp_grad", Const: true},
+
+	OpCrossEntropy:     {Name: "cross_entropy", Saves: 3, VJP: crossEntropyVJP},
+	OpCrossEntropyGrad: {Name: "cross_entropy_grad", Const: true},
+	OpMSE:              {Name: "mse", Saves: 3, VJP: mseVJP},
+	OpMSEGrad:          {Name: "mse_grad", Const: true},
+	OpBCE:              {Name: "bce_with_logits", Saves: 3, VJP: bceVJP},
+	OpBCEGrad:          {Name: "bce_with_logits_grad", Const: true},
+
+	OpLayerNorm:      {Name: "layer_norm", Saves: 3, VJP: layerNormVJP},
+	OpLayerNormGradX: {Name: "layer_norm_grad_x", Const: true},
+	OpLayerNormGradW: {Name: "layer_norm_grad_w", Const: true},
+	OpRMSNorm:        {Name: "rms_norm", Saves: 3, VJP: rmsNormVJP},
+	OpRMSNormGradX:   {Name: "rms_norm_grad_x", Const: true},
+	OpRMSNormGradW:   {Name: "rms_norm_grad_w", Const: true},
+
+	OpEmbedding:     {Name: "embedding", Saves: 2, VJP: embeddingVJP},
+	OpEmbeddingGrad: {Name: "embedding_grad", Const: true},
+	OpGather:        {Name: "gather", Saves: 2, VJP: gatherVJP},
+	OpScatterAdd:    {Name: "scatter_add", Saves: 2, VJP: scatterAddVJP},
+	OpDropout:       {Name: "dropout", VJP: dropoutVJP},
+
+	OpSumSquares: {Name: "sum_squares", Const: true},
+	OpSGD:        {Name: "sgd", Const: true},
+	OpAdam:       {Name: "adam", Const: true},
+}
+
+func init() {
+	for op, s := range rules {
+		s.CPU = cpuKernels[op]
+		define(op, s)
+	}
+}

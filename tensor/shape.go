@@ -1,0 +1,377 @@
+package tensor
+
+// copyTo copies x, read in the shape of dst, into dst.
+func (t *Tape) copyTo(dst, x *header) {
+	if dst.n == 0 {
+		return
+	}
+	a := t.Args(OpCopy, x.dtype)
+	a.out(dst).in(x)
+	if x.ld == 0 && dst.ld == 0 && x.n == dst.n {
+		a.flat(dst.n)
+	} else {
+		a.Rank, a.Dim = int(dst.rank), dst.dims
+		a.Stride[0] = dst.strideTo(&dst.dims, int(dst.rank))
+		a.Stride[1] = x.strideTo(&dst.dims, int(dst.rank))
+		a.merge(2)
+	}
+	t.Launch()
+}
+
+func (t *Tape) contiguousCopy(h *header) *header {
+	c := t.newLike(h)
+	t.copyTo(c, h)
+	return c
+}
+
+// contiguous returns h, or a recorded copy of a view with gaps.
+func (t *Tape) contiguous(h *header) *header {
+	if h.ld == 0 {
+		return h
+	}
+	c := t.contiguousCopy(h)
+	t.rec(OpCopy, c, h)
+	return c
+}
+
+// broadcastTo returns h with like's shape, contiguous.
+func (t *Tape) broadcastTo(h, like *header) *header {
+	if h.rank == like.rank && h.dims == like.dims {
+		return t.contiguous(h)
+	}
+	out := t.newTensor(h.dtype, like.dims[:like.rank]...)
+	t.copyTo(out, h)
+	t.rec(OpBroadcast, out, h)
+	return out
+}
+
+func broadcastVJP(t *Tape, n *Node, _ uint8) {
+	t.addGrad(n.in[0], t.sumTo(t.alias(n.out.grad), n.in[0]))
+}
+
+// Broadcast returns x repeated to the given shape, by NumPy's rules.
+func (x Tensor) Broadcast(dims ...int) Tensor {
+	t := tapeOf("broadcast", x)
+	h := t.arg(x)
+	like, out := t.newHeader(h.dtype, dims...), t.blankHeader()
+	broadcastDims("broadcast", out, h, like)
+	if out.dims != like.dims {
+		fail("broadcast", []Shape{h.shape(), like.shape()}, "does not fit")
+	}
+	return t.broadcastTo(h, like).tensor()
+}
+
+func (t *Tape) cast(out, in *header) {
+	if out.n == 0 {
+		return
+	}
+	t.Args(OpCast, in.dtype).out(out).in(in)
+	t.Launch()
+}
+
+// Cast returns x as another element type. Floats to integers truncate and saturate (NaN is 0); to 16-bit floats they
+// round to float32 and then to nearest even.
+func (x Tensor) Cast(d DType) Tensor {
+	t := tapeOf("cast", x)
+	in := t.arg(x)
+	if in.dtype == d {
+		return x
+	}
+	in = t.contiguous(in)
+	out := t.newTensor(d, in.dims[:in.rank]...)
+	t.cast(out, in)
+	if in.dtype.IsFloat() && d.IsFloat() {
+		t.rec(OpCast, out, in)
+	}
+	return out.tensor()
+}
+
+func castVJP(t *Tape, n *Node, _ uint8) {
+	d := t.newTensor(n.in[0].dtype, n.out.dims[:n.out.rank]...)
+	t.cast(d, n.out.grad)
+	t.addGrad(n.in[0], d)
+}
+
+// Reshape returns x's elements, in row-major order, with other dimensions. One of them may be −1: whatever is left. The
+// result shares x's memory when x is contiguous.
+func (x Tensor) Reshape(dims ...int) Tensor {
+	t := tapeOf("reshape", x)
+	in := t.contiguous(t.arg(x))
+	var d [MaxRank]int
+	k := copy(d[:], dims)
+	free, n := -1, 1
+	for i := range k {
+		if d[i] < 0 {
+			free = i
+			continue
+		}
+		n *= d[i]
+	}
+	if free >= 0 && n > 0 {
+		d[free] = in.n / n
+	}
+	out := t.alias(in)
+	if out.setDims(d[:k]); out.n != in.n || len(dims) > MaxRank {
+		fail("reshape", []Shape{in.shape(), out.shape()}, "other number of elements")
+	}
+	t.rec(OpReshape, out, in)
+	return out.tensor()
+}
+
+func reshapeVJP(t *Tape, n *Node, _ uint8) {
+	g := t.alias(n.out.grad)
+	g.setDims(n.in[0].dims[:n.in[0].rank])
+	t.addGrad(n.in[0], g)
+}
+
+// Permute returns x with its dimensions in another order: dimension i of the result is dimension perm[i] of x. It copies.
+func (x Tensor) Permute(perm ...int) Tensor {
+	t := tapeOf("permute", x)
+	in := t.contiguous(t.arg(x))
+	var seen, dims [MaxRank]int
+	for i, p := range perm {
+		if len(perm) != int(in.rank) || p < 0 || p >= len(perm) || seen[p] != 0 {
+			fail("permute", []Shape{in.shape()}, "%v is not a permutation of its dimensions", append([]int(nil), perm...))
+		}
+		seen[p], dims[i] = 1, in.dims[p]
+	}
+	if len(perm) != int(in.rank) {
+		fail("permute", []Shape{in.shape()}, "no permutation given")
+	}
+	out := t.newTensor(in.dtype, dims[:in.rank]...)
+	var p [MaxRank]int
+	copy(p[:], perm)
+	t.permute(out, in, &p)
+	if n := t.rec(OpPermute, out, in); n != nil {
+		copy(n.I[:], p[:])
+	}
+	return out.tensor()
+}
+
+func (t *Tape) permute(out, in *header, perm *[MaxRank]int) {
+	if out.n == 0 {
+		return
+	}
+	a := t.Args(OpCopy, in.dtype)
+	a.out(out).in(in)
+	r := int(out.rank)
+	a.Rank, a.Dim = r, out.dims
+	a.Stride[0] = out.strideTo(&out.dims, r)
+	s := in.strideTo(&in.dims, r)
+	for i := range r {
+		a.Stride[1][i] = s[perm[i]]
+	}
+	a.merge(2)
+	t.Launch()
+}
+
+func permuteVJP(t *Tape, n *Node, _ uint8) {
+	var inverse [MaxRank]int
+	for i := range n.out.rank {
+		inverse[n.I[i]] = int(i)
+	}
+	d := t.newLike(n.in[0])
+	t.permute(d, n.out.grad, &inverse)
+	t.addGrad(n.in[0], d)
+}
+
+// Transpose returns x with dimensions i and j exchanged. It copies; MatMul transposes without.
+func (x Tensor) Transpose(i, j int) Tensor {
+	var p [MaxRank]int
+	r := x.Rank()
+	for k := range r {
+		p[k] = k
+	}
+	i, j = x.h.axis("transpose", i), x.h.axis("transpose", j)
+	p[i], p[j] = j, i
+	return x.Permute(p[:r]...)
+}
+
+// axis returns dimension i, counted from the end if negative.
+func (h *header) axis(op string, i int) int {
+	k := i
+	if k < 0 {
+		k += int(h.rank)
+	}
+	if k < 0 || k >= int(h.rank) {
+		fail(op, []Shape{h.shape()}, "no dimension %d", i)
+	}
+	return k
+}
+
+// split3 returns h's dimensions as [outer, n, inner] around axis.
+func (h *header) split3(axis int) (outer, n, inner int) {
+	outer, n, inner = 1, h.dims[axis], 1
+	for _, d := range h.dims[:axis] {
+		outer *= d
+	}
+	for _, d := range h.dims[axis+1 : h.rank] {
+		inner *= d
+	}
+	return
+}
+
+// Slice returns elements lo to hi of dimension dim. It is a view for the first dimension and for the columns of a
+// matrix (a fused QKV is split without a copy), and copies otherwise.
+func (x Tensor) Slice(dim, lo, hi int) Tensor {
+	t := tapeOf("slice", x)
+	in := t.arg(x)
+	d := in.axis("slice", dim)
+	if lo < 0 || hi < lo || hi > in.dims[d] {
+		fail("slice", []Shape{in.shape()}, "elements %d to %d of dimension %d", lo, hi, d)
+	}
+	var out *header
+	size := in.dtype.Size()
+	switch {
+	case d == 0 && in.rank > 0:
+		row := in.n / max(in.dims[0], 1)
+		if in.ld != 0 {
+			row = in.ld
+		}
+		out = t.alias(in)
+		out.off += lo * row * size
+	case d == 1 && in.rank == 2:
+		out = t.alias(in)
+		out.off += lo * size
+		if out.ld == 0 && hi-lo != in.dims[1] {
+			out.ld = in.dims[1]
+		}
+	default:
+		in = t.contiguous(in)
+		out = t.newHeader(in.dtype, in.dims[:in.rank]...)
+	}
+	out.dims[d] = hi - lo
+	out.setDims(out.dims[:out.rank])
+	if out.n == 0 || out.rank == 2 && out.dims[0] == 1 {
+		out.ld = 0
+	}
+	if out.st == nil {
+		t.alloc(out)
+		t.region(OpCopy, out, in, d, lo, true)
+	}
+	if n := t.rec(OpSlice, out, in); n != nil {
+		n.I[0], n.I[1] = d, lo
+	}
+	return out.tensor()
+}
+
+// region launches op (copy or add) between part and elements lo… of dimension d of whole: from whole to part if read,
+// else the other way.
+func (t *Tape) region(op Op, part, whole *header, d, lo int, read bool) {
+	if part.n == 0 {
+		return
+	}
+	a := t.Args(op, part.dtype)
+	r := int(part.rank)
+	a.Rank, a.Dim = r, part.dims
+	ps, ws := part.strideTo(&part.dims, r), whole.strideTo(&whole.dims, r)
+	view := *whole
+	view.off += lo * ws[d] * whole.dtype.Size()
+	view.n -= lo * ws[d]
+	view.ld = 0
+	if read {
+		a.out(part).in(&view)
+		a.Stride[0], a.Stride[1] = ps, ws
+	} else {
+		a.out(&view).in(part)
+		a.Stride[0], a.Stride[1] = ws, ps
+	}
+	a.merge(2)
+	t.Launch()
+}
+
+// sliceVJP adds g to its part of the gradient of the whole, which is made once for all slices.
+func sliceVJP(t *Tape, n *Node, _ uint8) {
+	h, g := n.in[0], n.out.grad
+	if h.leaf == nil && h.more == nil && h.grad != nil && h.grad.st.refs == 1 {
+		t.region(OpAddTo, g, h.grad, n.I[0], n.I[1], false)
+		return
+	}
+	whole := t.full(h, 0)
+	t.region(OpCopy, g, whole, n.I[0], n.I[1], false)
+	t.addGrad(h, whole)
+}
+
+// Split returns x cut along dim into pieces of the given sizes. It allocates its result; Slice does not.
+func (x Tensor) Split(dim int, sizes ...int) []Tensor {
+	out := make([]Tensor, len(sizes))
+	lo := 0
+	for i, s := range sizes {
+		out[i] = x.Slice(dim, lo, lo+s)
+		lo += s
+	}
+	if lo != x.Dim(dim) {
+		fail("split", []Shape{x.Shape()}, "sizes sum to %d, not %d", lo, x.Dim(dim))
+	}
+	return out
+}
+
+// Concat joins up to 8 tensors along dim.
+func Concat(dim int, xs ...Tensor) Tensor {
+	t := tapeOf("concat", xs...)
+	if len(xs) > 8 {
+		fail("concat", nil, "%d tensors, at most 8", len(xs))
+	}
+	in := t.operands(len(xs))
+	total := 0
+	for i, x := range xs {
+		in[i] = t.contiguous(t.arg(x))
+		total += in[i].dims[in[i].axis("concat", dim)]
+	}
+	d := in[0].axis("concat", dim)
+	out := t.newHeader(in[0].dtype, in[0].dims[:in[0].rank]...)
+	out.dims[d] = total
+	out.setDims(out.dims[:out.rank])
+	t.alloc(out)
+	t.sameDType("concat", in...)
+	lo := 0
+	for _, h := range in {
+		same := *h
+		same.dims[d] = total
+		t.mustShape("concat", h.rank == out.rank && same.dims == out.dims, in...)
+		t.region(OpCopy, h, out, d, lo, false)
+		lo += h.dims[d]
+	}
+	if n := t.rec(OpConcat, out, in...); n != nil {
+		n.I[0] = d
+	}
+	return out.tensor()
+}
+
+func concatVJP(t *Tape, n *Node, need uint8) {
+	lo := 0
+	for i, h := range n.in {
+		if need&(1<<i) != 0 {
+			d := t.newLike(h)
+			t.region(OpCopy, d, n.out.grad, n.I[0], lo, true)
+			t.addGrad(h, d)
+		}
+		lo += h.dims[n.I[0]]
+	}
+}
+
+// Pad returns x with before and after zeros added to dimension dim.
+func (x Tensor) Pad(dim, before, after int) Tensor {
+	t := tapeOf("pad", x)
+	in := t.contiguous(t.arg(x))
+	d := in.axis("pad", dim)
+	if before < 0 || after < 0 {
+		fail("pad", []Shape{in.shape()}, "%d before, %d after", before, after)
+	}
+	out := t.newHeader(in.dtype, in.dims[:in.rank]...)
+	out.dims[d] += before + after
+	out.setDims(out.dims[:out.rank])
+	t.alloc(out)
+	t.fill(out, 0)
+	t.region(OpCopy, in, out, d, before, false)
+	if n := t.rec(OpPad, out, in); n != nil {
+		n.I[0], n.I[1] = d, before
+	}
+	return out.tensor()
+}
+
+func padVJP(t *Tape, n *Node, _ uint8) {
+	d := t.newLike(n.in[0])
+	t.region(OpCopy, d, n.out.grad, n.I[0], n.I[1], true)
+	t.addGrad(n.in[0], d)
+}

@@ -1,0 +1,161 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// Fence tells when an asynchronous operation, numbered seq, no longer touches the memory that it was given.
+// A lane of package dist is one.
+type Fence interface {
+	// FenceDone reports whether operation seq is over. It does not block.
+	FenceDone(seq uint64) bool
+	// FenceWait blocks until operation seq is over and returns its error.
+	FenceWait(seq uint64) error
+}
+
+// Pending is an operation that may still be running: a fence and a number on it. The zero Pending is done.
+type Pending struct {
+	F   Fence
+	Seq uint64
+}
+
+// Done reports whether the operation is over.
+func (p Pending) Done() bool { return p.F == nil || p.F.FenceDone(p.Seq) }
+
+// Wait blocks until the operation is over and returns its error.
+func (p Pending) Wait() error {
+	if p.F == nil {
+		return nil
+	}
+	return p.F.FenceWait(p.Seq)
+}
+
+// storage is the identity of a piece of memory. Several headers (views, shared gradients) may refer to it.
+type storage struct {
+	ptr   Ptr // nil: not resident
+	bytes int
+	refs  int32
+	dev   Device
+	arena *arena    // owner of step memory; nil for memory that lives on its own
+	heap  []byte    // keeps Go memory reachable
+	held  []Pending // collectives that still read or write it
+	name  string    // of the parameter, for errors
+}
+
+// busy reports whether a collective still uses the memory, forgetting those that are over.
+func (s *storage) busy() bool {
+	k := 0
+	for _, p := range s.held {
+		if !p.Done() {
+			s.held[k] = p
+			k++
+		}
+	}
+	s.held = s.held[:k]
+	return k > 0
+}
+
+// settle waits until no collective uses the memory. An error of the collective is not lost: its own Wait reports it.
+func (s *storage) settle() {
+	for _, p := range s.held {
+		_ = p.Wait()
+	}
+	s.held = s.held[:0]
+}
+
+// free gives step memory back to its arena.
+func (s *storage) free() {
+	s.arena.release(block{s.ptr, s.bytes})
+	s.ptr = nil
+}
+
+func alignedBytes(n int) (Ptr, []byte) {
+	b := make([]byte, n+63)
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	return unsafe.Add(p, int(-uintptr(p)&63)), b
+}
+
+// newStorage returns zeroed memory that lives as long as something refers to it.
+func newStorage(dev Device, bytes int) *storage {
+	s := &storage{bytes: bytes, refs: 1, dev: dev}
+	if dev.Host() {
+		s.ptr, s.heap = alignedBytes(max(bytes, 1))
+		return s
+	}
+	p, err := dev.Alloc(bytes)
+	if err != nil {
+		panic(&Failure{Op: "alloc", Err: err})
+	}
+	s.ptr = p
+	runtime.AddCleanup(s, dev.Free, p)
+	if bytes > 0 {
+		upload(dev, p, make([]byte, bytes))
+	}
+	return s
+}
+
+// upload copies b to device memory and waits.
+func upload(dev Device, p Ptr, b []byte) {
+	q := dev.Queue(0)
+	dev.Copy(p, unsafe.Pointer(unsafe.SliceData(b)), len(b), q)
+	if err := q.Sync(); err != nil {
+		panic(&Failure{Op: "copy", Err: err})
+	}
+}
+
+// Borrow marks x's memory as used by operation seq of f until the fence passes: step memory is not reused before,
+// and Tape.Reset waits for it. In debug mode (RINGO_DEBUG=1) writing to borrowed step memory is a Failure.
+func Borrow(x Tensor, f Fence, seq uint64) {
+	s := x.hdr().st
+	s.busy()
+	s.held = append(s.held, Pending{f, seq})
+}
+
+// Settle waits until no collective uses x's memory.
+func Settle(x Tensor) { x.hdr().st.settle() }
+
+// Failure is the panic value of a misuse: wrong shapes, types or devices, a stale handle, or a collective that failed
+// inside Forward or Backward. Try and dist.Run turn it back into an error.
+type Failure struct {
+	Op     string  // what was called
+	Shapes []Shape // of its operands
+	Err    error   // what is wrong
+}
+
+// Error names the operation, the shapes and the cause.
+func (f *Failure) Error() string {
+	s := "tensor: " + f.Op
+	for i, sh := range f.Shapes {
+		if i == 0 {
+			s += " "
+		} else {
+			s += ", "
+		}
+		s += sh.String()
+	}
+	return fmt.Sprintf("%s: %v", s, f.Err)
+}
+
+// Unwrap returns the cause.
+func (f *Failure) Unwrap() error { return f.Err }
+
+// Try runs fn and returns the *Failure that it panicked with, or nil. Other panics go on.
+func Try(fn func()) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			f, ok := r.(*Failure)
+			if !ok {
+				panic(r)
+			}
+			err = f
+		}
+	}()
+	fn()
+	return nil
+}
+
+func fail(op string, shapes []Shape, format string, a ...any) {
+	panic(&Failure{Op: op, Shapes: shapes, Err: fmt.Errorf(format, a...)})
+}

@@ -1,0 +1,297 @@
+package tensor
+
+import (
+	"github.com/ringo-ml/ringo/internal/trace"
+)
+
+const slabLen = 128 // headers, nodes and contributions are made in slabs of this many
+
+// Tape records operations and owns the memory of a training step. In steady state, a step allocates nothing on the Go
+// heap. A Tape belongs to one goroutine; a rank may have several.
+type Tape struct {
+	Exec
+	mem     arena
+	headers [][]header
+	nh      int
+	nodes   [][]Node
+	nn      int
+	ptrs    [][]*header // operand lists of nodes
+	np      int
+	calls   []*Ctx // contexts of Functions, reused
+	ncalls  int
+	leaves  map[*Param]*leafState
+	used    []*leafState // leaves used since Reset
+	hooks   []Hooks      // of the leaves used since Reset, each once
+	limbo   []*storage   // freed while a collective still uses them
+
+	noGrad, training  bool
+	record, recompute bool // in the first run of a Checkpoint record is false; in the second recompute is true
+	quiet             bool // in a Function's Forward
+	inBackward, more  bool
+	scale             float64
+	keepAll           bool // test hook: free nothing before Reset
+	deferred          *Node
+	deferMask         uint8
+	contribs          [][]contrib
+	nc                int
+
+	seed, step, micro uint64
+	serial            uint32 // counts Resets
+	rows              Rows
+	localRows         int
+	poller            Poller
+}
+
+// TapeOption configures NewTape.
+type TapeOption func(*Tape)
+
+// NoGrad makes a tape for inference: nothing is recorded, Backward is an error. It implies Eval.
+func NoGrad() TapeOption { return func(t *Tape) { t.noGrad, t.training = true, false } }
+
+// Eval makes a tape on which Training reports false: dropout is the identity.
+func Eval() TapeOption { return func(t *Tape) { t.training = false } }
+
+// Seed sets the seed of the tape's randomness. Ranks of one job use the same seed: the global position of an element,
+// not the rank, makes its random numbers.
+func Seed(seed uint64) TapeOption { return func(t *Tape) { t.seed = seed } }
+
+// Trace records a span per kernel on r.
+func Trace(r *trace.Recorder) TapeOption { return func(t *Tape) { t.spans = r } }
+
+// NewTape returns a tape for dev.
+func NewTape(dev Device, opts ...TapeOption) *Tape {
+	t := &Tape{leaves: map[*Param]*leafState{}, record: true, training: true, scale: 1, serial: 1}
+	t.init(dev)
+	t.mem.dev = dev
+	t.mem.poison = debugMode
+	t.poller, _ = dev.(Poller)
+	for _, o := range opts {
+		o(t)
+	}
+	return t
+}
+
+// Training reports whether layers behave as in training (dropout) or as in evaluation.
+func (t *Tape) Training() bool { return t.training }
+
+// Memory returns the bytes of step memory in use now, and the most since NewTape.
+func (t *Tape) Memory() (live, peak int) { return t.mem.live, t.mem.peak }
+
+// Close returns the tape's memory to the device. Its tensors must not be used afterwards.
+func (t *Tape) Close() {
+	t.Reset()
+	t.mem.close()
+}
+
+// newHeader returns a header with no memory. dims does not escape.
+func (t *Tape) newHeader(dtype DType, dims ...int) *header {
+	h := t.blankHeader()
+	h.dtype = dtype
+	h.setDims(dims)
+	return h
+}
+
+func (t *Tape) blankHeader() *header {
+	i, j := t.nh/slabLen, t.nh%slabLen
+	if i == len(t.headers) {
+		t.headers = append(t.headers, make([]header, slabLen))
+	}
+	t.nh++
+	h := &t.headers[i][j]
+	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
+	h.st, h.off, h.ld, h.rows, h.tape = nil, 0, 0, Rows{}, t
+	h.needs, h.kept, h.saved, h.local, h.isGrad = false, false, false, false, false
+	h.leaf, h.grad, h.more = nil, nil, nil
+	return h
+}
+
+// alloc gives h memory of its own.
+func (t *Tape) alloc(h *header) {
+	t.reap()
+	b := t.mem.alloc(h.n * h.dtype.Size())
+	h.own.ptr, h.own.bytes, h.own.refs, h.own.dev, h.own.arena = b.p, b.bytes, 1, t.dev, &t.mem
+	h.st = &h.own
+}
+
+// newTensor returns a header with memory of any content.
+func (t *Tape) newTensor(dtype DType, dims ...int) *header {
+	h := t.newHeader(dtype, dims...)
+	t.alloc(h)
+	return h
+}
+
+func (t *Tape) newLike(x *header) *header {
+	h := t.blankHeader()
+	h.sizeAs(x)
+	t.alloc(h)
+	return h
+}
+
+// alias returns a header of the same shape on the same memory.
+func (t *Tape) alias(x *header) *header {
+	h := t.blankHeader()
+	h.sizeAs(x)
+	h.ld, h.off, h.rows = x.ld, x.off, x.rows
+	h.st = x.st
+	if h.st != nil && h.st.arena != nil {
+		h.st.refs++
+	}
+	return h
+}
+
+func (h *header) tensor() Tensor { return Tensor{h, h.gen} }
+
+// maybe is tensor for an operand that may be absent.
+func (h *header) maybe() Tensor {
+	if h == nil {
+		return Tensor{}
+	}
+	return h.tensor()
+}
+
+// release gives up a header's part in its memory and makes its handles stale.
+func (t *Tape) release(h *header) {
+	if h.st != nil {
+		t.unref(h.st)
+		h.st = nil
+	}
+	h.gen++
+}
+
+// unref gives up one reference. Memory from outside is not counted: tapes of several goroutines may read it.
+func (t *Tape) unref(s *storage) {
+	if s.arena == nil {
+		return
+	}
+	if s.refs--; s.refs > 0 {
+		return
+	}
+	if s.busy() {
+		t.limbo = append(t.limbo, s)
+		return
+	}
+	s.free()
+}
+
+// shared reports whether something else may refer to h's memory.
+func (h *header) shared() bool { return h.st.arena == nil || h.st.refs > 1 }
+
+// reap frees what collectives have let go of.
+func (t *Tape) reap() {
+	k := 0
+	for _, s := range t.limbo {
+		if s.busy() {
+			t.limbo[k] = s
+			k++
+			continue
+		}
+		s.free()
+	}
+	t.limbo = t.limbo[:k]
+}
+
+// Reset ends the step: it waits for collectives that still use step memory, and all of it is reused. Tensors of the
+// tape become invalid. After a Failure, Reset makes the tape usable again; gradients that a Backward left half written
+// are dropped.
+func (t *Tape) Reset() {
+	for _, s := range t.limbo {
+		s.settle()
+	}
+	t.reap()
+	for i := range t.nh {
+		h := &t.headers[i/slabLen][i%slabLen]
+		if s := h.st; s != nil {
+			if s.arena != nil && s.refs == 1 {
+				s.settle()
+			}
+			t.unref(s)
+			h.st = nil
+		}
+		h.gen++
+	}
+	for _, s := range t.used {
+		s.h.gen++
+		if t.inBackward && s.p.state == gradPartial {
+			s.p.state = gradEmpty
+		}
+	}
+	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
+	t.inBackward, t.record, t.recompute, t.quiet, t.deferred = false, true, false, false, nil
+	t.used, t.hooks = t.used[:0], t.hooks[:0]
+	t.rows, t.localRows = Rows{}, 0
+	t.serial++
+}
+
+// Input puts a tensor from outside (a batch) on the tape, with no copy where the memory is the device's already. x must
+// not change before Reset. Its Rows become those of the step. A tensor of another tape is copied; no gradient flows back.
+func (t *Tape) Input(x Tensor) Tensor {
+	h := x.hdr()
+	var in *header
+	switch {
+	case h.tape == t:
+		return x
+	case !t.reaches(h):
+		in = t.newLike(h)
+		if h.ld != 0 {
+			fail("Input", []Shape{h.shape()}, "not contiguous")
+		}
+		t.dev.Copy(in.ptr(), h.ptr(), h.n*h.dtype.Size(), t.q)
+	case h.tape != nil:
+		in = t.contiguousCopy(h)
+	default:
+		in = t.alias(h)
+	}
+	in.rows = h.rows
+	return t.noteRows(in).tensor()
+}
+
+// reaches reports whether the device's kernels can read h's memory.
+func (t *Tape) reaches(h *header) bool {
+	return h.st.dev == t.dev || h.st.dev.Host() && t.dev.Host()
+}
+
+func (t *Tape) noteRows(h *header) *header {
+	if h.rows.Stride != 0 && h.rank > 0 {
+		t.rows, t.localRows = h.rows, h.dims[0]
+	}
+	return h
+}
+
+// arg returns the header of an operand: one of this tape, or a constant from outside.
+func (t *Tape) arg(x Tensor) *header {
+	h := x.hdr()
+	if h.tape == t {
+		return h
+	}
+	if h.tape != nil {
+		fail("use", []Shape{h.shape()}, "tensor of another tape")
+	}
+	if !t.reaches(h) {
+		return t.Input(x).h
+	}
+	return h
+}
+
+// tapeOf returns the tape of the first operand that has one.
+func tapeOf(op string, xs ...Tensor) *Tape {
+	for _, x := range xs {
+		if x.h != nil && x.hdr().tape != nil {
+			return x.h.tape
+		}
+	}
+	fail(op, nil, "no operand is on a tape; put it there with Tape.Input")
+	return nil
+}
+
+// New returns a tensor of the tape with memory of any content: the output of an operation from outside.
+func (t *Tape) New(dtype DType, dims ...int) Tensor { return t.newTensor(dtype, dims...).tensor() }
+
+// Keep makes x survive Backward; it lives until Reset.
+func (t *Tape) Keep(x Tensor) Tensor {
+	x.hdr().kept = true
+	return x
+}
+
+// SetStep sets the numbers that randomness is keyed by: optimizer steps and microbatches done. The tape counts both
+// itself; a resumed run, or one of several tapes of a pipeline, says where it is.
+func (t *Tape) SetStep(step, micro int) { t.step, t.micro = uint64(step), uint64(micro) }

@@ -1,0 +1,369 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+// Tensor is a handle of 16 bytes: copy it freely, compare it with ==. The zero Tensor means "none". A handle to step
+// memory is valid until the Tape's Reset (or until Backward released it); using it later panics.
+type Tensor struct {
+	h   *header
+	gen uint32
+}
+
+// Shape is a list of dimensions with the element type, as errors print it.
+type Shape struct {
+	DType DType
+	Dims  []int
+}
+
+// String returns for example "float32[64,784]".
+func (s Shape) String() string {
+	var b strings.Builder
+	b.WriteString(s.DType.String())
+	b.WriteByte('[')
+	for i, d := range s.Dims {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		fmt.Fprint(&b, d)
+	}
+	b.WriteByte(']')
+	return b.String()
+}
+
+// Rows says which rows of the global batch a tensor's leading dimension holds: row i is First + i*Stride, of Total.
+// Dropout uses it, so that a sharded batch is treated as the whole one would be, and losses divide by Total.
+type Rows struct{ First, Stride, Total int }
+
+type header struct {
+	own    storage  // the memory that it was made with
+	st     *storage // the memory that it refers to: &own, or another header's
+	off    int      // bytes from st.ptr
+	n      int      // elements
+	ld     int      // elements between rows of a 2-D view; 0: contiguous
+	dims   [MaxRank]int
+	rank   uint8
+	dtype  DType
+	needs  bool // wants a gradient
+	kept   bool // survives Backward
+	saved  bool // a gradient rule reads it
+	local  bool // made inside a Function and saved by it
+	isGrad bool // a gradient, or a contribution to one
+	gen    uint32
+	rows   Rows
+	tape   *Tape
+	leaf   *leafState
+	grad   *header  // sum of the settled contributions
+	more   *contrib // contributions whose collective is still running
+}
+
+func (h *header) shape() Shape {
+	return Shape{h.dtype, append([]int(nil), h.dims[:h.rank]...)}
+}
+
+func (h *header) setDims(dims []int) {
+	if len(dims) > MaxRank {
+		fail("shape", nil, "%d dimensions, at most %d", len(dims), MaxRank)
+	}
+	h.rank, h.n = uint8(len(dims)), 1
+	for i, d := range dims {
+		if d < 0 {
+			fail("shape", nil, "dimension %d is %d", i, d)
+		}
+		h.dims[i] = d
+		h.n *= d
+	}
+	for i := len(dims); i < MaxRank; i++ { // so that shapes compare with ==
+		h.dims[i] = 0
+	}
+}
+
+// sizeAs gives h the shape and type of x.
+func (h *header) sizeAs(x *header) { h.dtype, h.rank, h.n, h.dims = x.dtype, x.rank, x.n, x.dims }
+
+// span is the number of elements from the first to the last one, gaps included.
+func (h *header) span() int {
+	if h.ld == 0 || h.n == 0 {
+		return h.n
+	}
+	return (h.dims[0]-1)*h.ld + h.dims[1]
+}
+
+func (h *header) ptr() Ptr {
+	if h.st == nil || h.st.ptr == nil {
+		name := "a tensor"
+		if h.leaf != nil {
+			name = h.leaf.p.name
+		} else if h.st != nil && h.st.name != "" {
+			name = h.st.name
+		}
+		fail("use", []Shape{h.shape()}, "memory of %s is not there: never made (call nn.Init or Attach), not gathered, or released by Backward", name)
+	}
+	return unsafe.Add(h.st.ptr, h.off)
+}
+
+func (x Tensor) hdr() *header {
+	if x.h == nil {
+		fail("use", nil, "the zero Tensor")
+	}
+	if x.h.gen != x.gen {
+		fail("use", []Shape{x.h.shape()}, "used after Tape.Reset, or after Backward released it (see Tape.Keep)")
+	}
+	return x.h
+}
+
+// New returns a tensor of zeros on dev that belongs to no tape: a parameter, a batch, a bucket.
+func New(dev Device, dtype DType, dims ...int) Tensor {
+	h := &header{dtype: dtype}
+	h.setDims(dims)
+	h.st = newStorage(dev, h.n*dtype.Size())
+	return Tensor{h, 0}
+}
+
+// FromSlice returns a tensor that shares the memory of data, in row-major order. len(data) must be the product of dims.
+func FromSlice[T Elem](data []T, dims ...int) Tensor {
+	h := &header{dtype: DTypeOf[T]()}
+	h.setDims(dims)
+	if h.n != len(data) {
+		fail("FromSlice", []Shape{h.shape()}, "%d elements given, the shape has %d", len(data), h.n)
+	}
+	p := unsafe.Pointer(unsafe.SliceData(data))
+	h.st = &storage{ptr: p, bytes: len(data) * h.dtype.Size(), refs: 1, dev: hostDevice}
+	if p == nil {
+		h.st.ptr, h.st.heap = alignedBytes(1)
+	}
+	return Tensor{h, 0}
+}
+
+// FromPtr returns a tensor over memory that the caller owns on dev: an arena of shared memory, another library's
+// buffer. The memory must outlive every use of the tensor.
+func FromPtr(dev Device, p Ptr, dtype DType, dims ...int) Tensor {
+	h := &header{dtype: dtype}
+	h.setDims(dims)
+	h.st = &storage{ptr: p, bytes: h.n * dtype.Size(), refs: 1, dev: dev}
+	return Tensor{h, 0}
+}
+
+// Data returns x's elements as a slice over its own memory (of the whole span when x has a leading stride). The
+// memory must be the host's; the slice of a tape's tensor is valid as long as the tensor is.
+func Data[T Elem](x Tensor) []T {
+	h := x.hdr()
+	if DTypeOf[T]() != h.dtype {
+		fail("Data", []Shape{h.shape()}, "read as %v", DTypeOf[T]())
+	}
+	if !h.st.dev.Host() {
+		fail("Data", []Shape{h.shape()}, "memory of %v is not the host's", h.st.dev)
+	}
+	return unsafe.Slice((*T)(h.ptr()), h.span())
+}
+
+// Bytes returns the raw memory of a contiguous tensor in host memory.
+func (x Tensor) Bytes() []byte {
+	h := x.hdr()
+	if !h.st.dev.Host() || h.ld != 0 {
+		fail("Bytes", []Shape{h.shape()}, "not contiguous host memory")
+	}
+	return unsafe.Slice((*byte)(h.ptr()), h.n*h.dtype.Size())
+}
+
+// IsZero reports whether x is the zero Tensor, "none".
+func (x Tensor) IsZero() bool { return x.h == nil }
+
+// Valid reports whether x may be used: not the zero Tensor and not released.
+func (x Tensor) Valid() bool { return x.h != nil && x.h.gen == x.gen }
+
+// Ptr returns the address of the first element.
+func (x Tensor) Ptr() Ptr { return x.hdr().ptr() }
+
+// DType returns the element type.
+func (x Tensor) DType() DType { return x.hdr().dtype }
+
+// Rank returns the number of dimensions.
+func (x Tensor) Rank() int { return int(x.hdr().rank) }
+
+// Dim returns the size of dimension i; a negative i counts from the end.
+func (x Tensor) Dim(i int) int {
+	h := x.hdr()
+	if i < 0 {
+		i += int(h.rank)
+	}
+	if i < 0 || i >= int(h.rank) {
+		fail("Dim", []Shape{h.shape()}, "no dimension %d", i)
+	}
+	return h.dims[i]
+}
+
+// Shape returns a copy of the element type and dimensions.
+func (x Tensor) Shape() Shape { return x.hdr().shape() }
+
+// Len returns the number of elements.
+func (x Tensor) Len() int { return x.hdr().n }
+
+// Contiguous reports whether the elements lie one after another.
+func (x Tensor) Contiguous() bool { return x.hdr().ld == 0 }
+
+// Device returns where the memory is.
+func (x Tensor) Device() Device { return x.hdr().st.dev }
+
+// Tape returns the tape that x belongs to, or nil.
+func (x Tensor) Tape() *Tape { return x.hdr().tape }
+
+// WithRows says which rows of the global batch x holds. Loaders call it; Tape.Input hands it on.
+func (x Tensor) WithRows(r Rows) Tensor {
+	x.hdr().rows = r
+	return x
+}
+
+// Item returns the only element of x as a float64. On a device it waits for the computation.
+func (x Tensor) Item() float64 {
+	h := x.hdr()
+	if h.n != 1 {
+		fail("Item", []Shape{h.shape()}, "has %d elements, not one", h.n)
+	}
+	return Floats(x)[0]
+}
+
+// Floats returns a copy of x's elements as float64, in row-major order, whatever their type. It allocates: it is for
+// looking, not for training steps.
+func Floats(x Tensor) []float64 {
+	h := x.hdr()
+	p := h.ptr()
+	if !h.st.dev.Host() {
+		q := h.st.dev.Queue(0)
+		buf, _ := alignedBytes(h.span() * h.dtype.Size())
+		h.st.dev.Copy(buf, p, h.span()*h.dtype.Size(), q)
+		if err := q.Sync(); err != nil {
+			panic(&Failure{Op: "read", Shapes: []Shape{h.shape()}, Err: err})
+		}
+		p = buf
+	}
+	out := make([]float64, 0, h.n)
+	cols, ld := h.n, h.n
+	if h.ld != 0 {
+		cols, ld = h.dims[1], h.ld
+	}
+	for r := 0; len(out) < h.n; r++ {
+		for c := range cols {
+			out = append(out, loadFloat(p, h.dtype, r*ld+c))
+		}
+	}
+	return out
+}
+
+func loadFloat(p Ptr, d DType, i int) float64 {
+	q := unsafe.Add(p, i*d.Size())
+	switch d {
+	case Float32:
+		return float64(*(*float32)(q))
+	case Float64:
+		return *(*float64)(q)
+	case BFloat16:
+		return float64((*(*BF16)(q)).Float32())
+	case Float16:
+		return float64((*(*F16)(q)).Float32())
+	case Int32:
+		return float64(*(*int32)(q))
+	case Int64:
+		return float64(*(*int64)(q))
+	}
+	return float64(*(*uint8)(q))
+}
+
+func storeFloat(p Ptr, d DType, i int, v float64) {
+	q := unsafe.Add(p, i*d.Size())
+	switch d {
+	case Float32:
+		*(*float32)(q) = float32(v)
+	case Float64:
+		*(*float64)(q) = v
+	case BFloat16:
+		*(*BF16)(q) = kernel.ToBF16(float32(v))
+	case Float16:
+		*(*F16)(q) = kernel.ToF16(float32(v))
+	case Int32:
+		*(*int32)(q) = int32(v)
+	case Int64:
+		*(*int64)(q) = int64(v)
+	default:
+		*(*uint8)(q) = uint8(v)
+	}
+}
+
+// View returns x's memory with other dimensions of the same number of elements. x must be contiguous and belong to no
+// tape (on a tape, use Reshape, which is differentiable).
+func (x Tensor) View(dims ...int) Tensor {
+	h := x.hdr()
+	v := &header{dtype: h.dtype, st: h.st, off: h.off, rows: h.rows}
+	v.setDims(dims)
+	if h.tape != nil || h.ld != 0 || v.n != h.n {
+		fail("View", []Shape{h.shape(), v.shape()}, "needs a contiguous tensor outside a tape, of the same number of elements")
+	}
+	return Tensor{v, 0}
+}
+
+// Range returns elements lo to hi of x, counted in row-major order, as a one-dimensional view: a bucket's gradient, a
+// shard. x must be contiguous and belong to no tape.
+func (x Tensor) Range(lo, hi int) Tensor {
+	h := x.hdr()
+	if h.tape != nil || h.ld != 0 || lo < 0 || hi < lo || hi > h.n {
+		fail("Range", []Shape{h.shape()}, "elements %d to %d", lo, hi)
+	}
+	v := &header{dtype: h.dtype, st: h.st, off: h.off + lo*h.dtype.Size()}
+	v.setDims([]int{hi - lo})
+	return Tensor{v, 0}
+}
+
+const printed = 6 // elements of a dimension that String shows at each end, as PyTorch's threshold does in spirit
+
+// String returns the type, the shape and the elements, shortened in the middle.
+func (x Tensor) String() string {
+	if x.h == nil {
+		return "tensor(none)"
+	}
+	h := x.hdr()
+	var b strings.Builder
+	b.WriteString(h.shape().String())
+	b.WriteByte(' ')
+	v := Floats(x)
+	writeDim(&b, v, h.dims[:h.rank], h.dtype)
+	return b.String()
+}
+
+func writeDim(b *strings.Builder, v []float64, dims []int, d DType) {
+	if len(dims) == 0 {
+		b.WriteString(formatElem(v[0], d))
+		return
+	}
+	step := 1
+	for _, n := range dims[1:] {
+		step *= n
+	}
+	b.WriteByte('[')
+	for i := 0; i < dims[0]; i++ {
+		if i > 0 {
+			b.WriteByte(' ')
+		}
+		if dims[0] > 2*printed && i == printed {
+			b.WriteString("… ")
+			i = dims[0] - printed
+		}
+		writeDim(b, v[i*step:], dims[1:], d)
+	}
+	b.WriteByte(']')
+}
+
+func formatElem(v float64, d DType) string {
+	switch {
+	case d == Bool:
+		return fmt.Sprint(v != 0)
+	case !d.IsFloat(), v == math.Trunc(v) && math.Abs(v) < 1e6:
+		return fmt.Sprintf("%.0f", v)
+	}
+	return fmt.Sprintf("%.4g", v)
+}
