@@ -1,0 +1,58 @@
+package nn
+
+import (
+	"math"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Attention is causal multi-head self-attention (Vaswani et al. 2017): position i sees positions 0 to i.
+type Attention struct {
+	QKV     *Linear  // queries, keys and values of all heads, in this order
+	Out     *Linear  // of the heads' joined outputs
+	Drop    *Dropout // of the attention probabilities; nil: none
+	HeadDim int      // features per head
+}
+
+// NewAttention returns attention over d features with the given number of heads, which must divide d.
+func NewAttention(d, heads int) *Attention {
+	if heads <= 0 || d%heads != 0 {
+		fail("NewAttention", "%d features do not divide into %d heads", d, heads)
+	}
+	a := &Attention{QKV: NewLinear(d, 3*d), Out: NewLinear(d, d), HeadDim: d / heads}
+	a.QKV.Parts = []int{d, d, d}
+	return a
+}
+
+// Forward returns [B, T, d] for x [B, T, d]. The number of heads is what QKV's output has room for, so that QKV may
+// hold a part of them.
+func (a *Attention) Forward(x T) T {
+	y := a.QKV.Forward(x)
+	b, n, hd := y.Dim(0), y.Dim(1), a.HeadDim
+	heads := y.Dim(2) / (3 * hd)
+	if y.Rank() != 3 || heads*3*hd != y.Dim(2) {
+		fail("Attention", "QKV gives %v, not [batch, time, 3·heads·%d]", y.Shape(), hd)
+	}
+	y = y.Reshape(b, n, 3, heads, hd).Permute(2, 0, 3, 1, 4) // one copy; q, k and v are views of it
+	q := y.Slice(0, 0, 1).Reshape(b, heads, n, hd)
+	k := y.Slice(0, 1, 2).Reshape(b, heads, n, hd)
+	v := y.Slice(0, 2, 3).Reshape(b, heads, n, hd)
+	p := tensor.MatMul(q.Scale(1/math.Sqrt(float64(hd))), k, false, true).SoftmaxCausal()
+	if a.Drop != nil {
+		p = a.Drop.Forward(p)
+	}
+	z := tensor.MatMul(p, v, false, false).Permute(0, 2, 1, 3).Reshape(b, n, heads*hd)
+	return a.Out.Forward(z)
+}
+
+// MLP is two linear layers with an activation between them.
+type MLP struct {
+	Up, Down *Linear
+	Act      Layer
+}
+
+// NewMLP returns a network from d to h and back to d features, with GELU. Set Act for another activation.
+func NewMLP(d, h int) *MLP { return &MLP{Up: NewLinear(d, h), Down: NewLinear(h, d), Act: GELU} }
+
+// Forward returns [..., d] for x [..., d].
+func (m *MLP) Forward(x T) T { return m.Down.Forward(m.Act.Forward(m.Up.Forward(x))) }

@@ -1,0 +1,167 @@
+package nn
+
+import (
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Layer is what a Sequential is made of.
+type Layer interface{ Forward(x T) T }
+
+// Sequential calls layers one after another. Its parameters are named "0.weight", "2.bias" and so on.
+type Sequential []Layer
+
+// Forward returns the output of the last layer.
+func (s Sequential) Forward(x T) T {
+	for _, l := range s {
+		x = l.Forward(x)
+	}
+	return x
+}
+
+// Linear computes x·Wᵀ + B.
+type Linear struct {
+	W *tensor.Param `nn:"weight"` // [out, in]
+	B *tensor.Param `nn:"bias"`   // [out]; nil: none
+	// Pre, if not nil, is applied to the input, and Post to the output. A bias that is cut along with W's rows is added
+	// before Post (which may gather them), and any other after it (Post may sum, and the bias counts once).
+	Pre, Post tensor.Function `nn:"-"`
+	// Parts, if not nil, are the widths of the outputs that W holds on top of each other, such as the queries, keys and
+	// values of attention. Who cuts W's rows must cut each part.
+	Parts []int
+}
+
+// NewLinear returns a layer from in to out features, with PyTorch's initialization: weight and bias uniform in
+// ±1/√in. For a layer without bias, set B to nil.
+func NewLinear(in, out int) *Linear {
+	init := tensor.KaimingUniform(in)
+	return &Linear{W: tensor.NewParam(init, out, in), B: tensor.NewParam(init, out)}
+}
+
+// Forward returns [..., out] for x [..., in].
+func (l *Linear) Forward(x T) T {
+	t := tapeOf(x)
+	if l.Pre != nil {
+		x = t.Apply(l.Pre, x)
+	}
+	late := l.Post != nil && l.B != nil && len(l.B.Shard.Boxes) == 0
+	var b T
+	if l.B != nil && !late {
+		b = t.Use(l.B)
+	}
+	y := tensor.Linear(x, t.Use(l.W), b)
+	if l.Post != nil {
+		y = t.Apply(l.Post, y)
+	}
+	if late {
+		y = y.Add(t.Use(l.B))
+	}
+	return y
+}
+
+// Embedding is a table of vectors.
+type Embedding struct {
+	W    *tensor.Param   `nn:"weight"` // [n, d]
+	Post tensor.Function `nn:"-"`      // if not nil, applied to the output
+}
+
+// NewEmbedding returns a table of n vectors of d elements, standard normal at first.
+func NewEmbedding(n, d int) *Embedding {
+	return &Embedding{W: tensor.NewParam(tensor.NormalInit(0, 1), n, d)}
+}
+
+// Forward returns the vectors [..., d] of ids [...], which are Int64.
+func (e *Embedding) Forward(ids T) T {
+	t := tapeOf(ids)
+	y := tensor.Embedding(t.Use(e.W), ids)
+	if e.Post != nil {
+		y = t.Apply(e.Post, y)
+	}
+	return y
+}
+
+// Dropout zeroes elements with probability P on a tape in training, and divides the others by 1−P. Which ones depends
+// on the tape's seed and step, the layer's name and an element's place in the global batch. A Dropout that is used
+// twice in a step drops the same places twice: have one for each use.
+type Dropout struct {
+	P    float64
+	name string
+	key  uint64
+}
+
+// NewDropout returns a layer that drops with probability p, 0 ≤ p < 1.
+func NewDropout(p float64) *Dropout { return &Dropout{P: p} }
+
+func (d *Dropout) setName(name string) { d.name, d.key = name, tensor.HashName(name) }
+
+// Forward returns x, thinned out in training. The leading dimension of x is the batch's. It panics if the layer has no
+// name yet: Init, ParamsOf and each Attach give one.
+func (d *Dropout) Forward(x T) T {
+	if d.P != 0 && d.key == 0 && tapeOf(x).Training() {
+		fail("Dropout", "has no name, and so no random numbers: call nn.Init or ParamsOf on the model first")
+	}
+	return x.Dropout(d.P, d.key)
+}
+
+// LayerNorm normalizes the last dimension to mean 0 and variance 1, and scales and shifts it (Ba et al. 2016).
+type LayerNorm struct {
+	W   *tensor.Param `nn:"weight"` // [d]; nil: ones
+	B   *tensor.Param `nn:"bias"`   // [d]; nil: zeros
+	Eps float64
+}
+
+// NewLayerNorm returns a layer for d features, with W = 1, B = 0 and Eps = 1e-5.
+func NewLayerNorm(d int) *LayerNorm {
+	return &LayerNorm{W: tensor.NewParam(tensor.Constant(1), d), B: tensor.NewParam(tensor.Constant(0), d), Eps: 1e-5}
+}
+
+// Forward returns a tensor of x's shape, [..., d].
+func (n *LayerNorm) Forward(x T) T {
+	t := tapeOf(x)
+	return tensor.LayerNorm(x, use(t, n.W), use(t, n.B), n.Eps)
+}
+
+// RMSNorm divides the last dimension by its root mean square and scales it (Zhang and Sennrich 2019).
+type RMSNorm struct {
+	W   *tensor.Param `nn:"weight"` // [d]; nil: ones
+	Eps float64
+}
+
+// NewRMSNorm returns a layer for d features, with W = 1 and Eps = 1e-5.
+func NewRMSNorm(d int) *RMSNorm {
+	return &RMSNorm{W: tensor.NewParam(tensor.Constant(1), d), Eps: 1e-5}
+}
+
+// Forward returns a tensor of x's shape, [..., d].
+func (n *RMSNorm) Forward(x T) T { return tensor.RMSNorm(x, use(tapeOf(x), n.W), n.Eps) }
+
+func tapeOf(x T) *tensor.Tape {
+	t := x.Tape()
+	if t == nil {
+		fail("Forward", "the input %v is on no tape; put it there with Tape.Input", x.Shape())
+	}
+	return t
+}
+
+// use puts an optional parameter on the tape.
+func use(t *tensor.Tape, p *tensor.Param) T {
+	if p == nil {
+		return T{}
+	}
+	return t.Use(p)
+}
+
+// Activation is a function of a tensor as a Layer.
+type Activation func(x T) T
+
+// Forward returns f(x).
+func (f Activation) Forward(x T) T { return f(x) }
+
+// The activations, as layers. GELU is the exact one, GELUTanh PyTorch's approximate="tanh".
+var (
+	ReLU     = Activation(T.ReLU)
+	GELU     = Activation(T.GELU)
+	GELUTanh = Activation(T.GELUTanh)
+	SiLU     = Activation(T.SiLU)
+	Tanh     = Activation(T.Tanh)
+	Sigmoid  = Activation(T.Sigmoid)
+)

@@ -1,0 +1,55 @@
+package nn
+
+import "github.com/ringo-ml/ringo/tensor"
+
+// Losses are means over the global batch: on a tape whose input is a part of one (tensor.Rows), a loss is this rank's
+// part of the mean, and the sum over ranks is what one rank would compute.
+
+// CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels
+// [...]. Options, at most one, set label smoothing and an ignored label.
+func CrossEntropy(logits, labels T, options ...tensor.CrossEntropyOptions) T {
+	switch len(options) {
+	case 0:
+		return tensor.CrossEntropy(logits, labels, tensor.CrossEntropyOptions{})
+	case 1:
+		return tensor.CrossEntropy(logits, labels, options[0])
+	}
+	fail("CrossEntropy", "%d options, at most one", len(options))
+	return T{}
+}
+
+// MSE returns the mean of (x−y)², for tensors of one shape.
+func MSE(x, y T) T { return tensor.MSE(x, y) }
+
+// BCEWithLogits returns the mean of −y·log σ(x) − (1−y)·log(1−σ(x)) for logits x and targets y in [0, 1] of one shape.
+func BCEWithLogits(x, y T) T { return tensor.BCEWithLogits(x, y) }
+
+// Hits returns how many of logits [..., classes] are largest at their label, an element of Int64 labels [...]. It reads
+// the result on the host.
+func Hits(logits, labels T) float64 {
+	best := ids(logits.ArgMax(-1))
+	want := ids(labels)
+	if len(best) != len(want) {
+		fail("Hits", "logits %v do not fit labels %v", logits.Shape(), labels.Shape())
+	}
+	hits := 0
+	for i, w := range want {
+		if best[i] == w {
+			hits++
+		}
+	}
+	return float64(hits)
+}
+
+// ids returns the elements of an Int64 tensor on the host.
+func ids(x T) []int64 {
+	if x.Device().Host() {
+		return tensor.Data[int64](x)
+	}
+	v := tensor.Floats(x)
+	out := make([]int64, len(v))
+	for i := range v {
+		out[i] = int64(v[i])
+	}
+	return out
+}

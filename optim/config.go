@@ -1,0 +1,132 @@
+package optim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// AdamConfig configures NewAdam. The zero value of a field is its default.
+type AdamConfig struct {
+	LR          float64    // learning rate; 0: 1e-3
+	Betas       [2]float64 // decay rates of the moments; both 0: 0.9 and 0.999
+	Eps         float64    // added to the root of the second moment; 0: 1e-8
+	WeightDecay float64    // 0: none (PyTorch's AdamW has 0.01)
+	Schedule    Schedule   // multiplies LR; nil: constant
+	Groups      []Group    // the first one that matches a parameter applies to it
+	Clip        float64    // largest norm of all gradients together; 0: neither clipped nor computed
+	Norm        Norm       // sums the norm over ranks; nil: this rank holds all gradients whole
+}
+
+// AdamWConfig configures NewAdamW, with the fields of AdamConfig.
+type AdamWConfig AdamConfig
+
+// SGDConfig configures NewSGD. The zero value of a field is its default.
+type SGDConfig struct {
+	LR          float64  // learning rate; 0: 1e-3
+	Momentum    float64  // 0: none
+	Dampening   float64  // the gradient enters the momentum times 1−Dampening
+	Nesterov    bool     // needs momentum and no dampening
+	WeightDecay float64  // added to the gradient, times the parameter
+	Schedule    Schedule // multiplies LR; nil: constant
+	Groups      []Group  // the first one that matches a parameter applies to it
+	Clip        float64  // largest norm of all gradients together; 0: neither clipped nor computed
+	Norm        Norm     // sums the norm over ranks; nil: this rank holds all gradients whole
+}
+
+// Group sets what differs for some of the parameters.
+type Group struct {
+	Match       func(p *tensor.Param) bool // which ones; see Vectors and Only
+	LRScale     float64                    // multiplies the learning rate; 0: 1
+	WeightDecay float64                    // in place of the configuration's; 0: none
+}
+
+// Vectors matches parameters of at most one dimension: biases, and the scales of norms.
+func Vectors(p *tensor.Param) bool { return len(p.Dims()) < 2 }
+
+// Only returns a match for the given parameters.
+func Only(params ...*tensor.Param) func(*tensor.Param) bool {
+	return func(p *tensor.Param) bool { return slices.Contains(params, p) }
+}
+
+// Norm adds up x over all ranks, in place. A group of package dist is one. With data parallelism alone every rank holds
+// all gradients, and no Norm is needed.
+//
+// With a Norm, a parameter with a Shard counts on the rank where Shard.Counts is true, and one with the zero Shard is
+// taken to be held by every rank of the Norm.
+type Norm interface {
+	SumFloats(x []float64) error
+}
+
+// NewSGD returns stochastic gradient descent, torch.optim.SGD. It panics with a *tensor.Failure if the configuration
+// makes no sense or a parameter was never made; so do the others.
+func NewSGD(params nn.Params, c SGDConfig) *Optimizer {
+	if c.Nesterov && (c.Momentum == 0 || c.Dampening != 0) {
+		fail("Nesterov needs momentum and no dampening")
+	}
+	notNegative("Momentum", c.Momentum)
+	r := &sgd{momentum: c.Momentum, dampening: c.Dampening, nesterov: c.Nesterov}
+	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm})
+}
+
+// NewAdam returns Adam (Kingma and Ba 2015), torch.optim.Adam: weight decay is added to the gradient.
+func NewAdam(params nn.Params, c AdamConfig) *Optimizer { return newAdam(params, c, false) }
+
+// NewAdamW returns AdamW (Loshchilov and Hutter 2019), torch.optim.AdamW: weight decay shrinks the parameters directly.
+func NewAdamW(params nn.Params, c AdamWConfig) *Optimizer {
+	return newAdam(params, AdamConfig(c), true)
+}
+
+func newAdam(params nn.Params, c AdamConfig, decoupled bool) *Optimizer {
+	if c.Betas == [2]float64{} {
+		c.Betas = [2]float64{0.9, 0.999}
+	}
+	for _, b := range c.Betas {
+		if !(b >= 0 && b < 1) {
+			fail("Betas %v are not in [0,1)", c.Betas)
+		}
+	}
+	if c.Eps == 0 {
+		c.Eps = 1e-8
+	}
+	notNegative("Eps", c.Eps)
+	r := &adam{beta1: c.Betas[0], beta2: c.Betas[1], eps: c.Eps, decoupled: decoupled}
+	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm})
+}
+
+// common is what all configurations have.
+type common struct {
+	lr, decay float64
+	schedule  Schedule
+	groups    []Group
+	clip      float64
+	norm      Norm
+}
+
+func (c *common) check() {
+	notNegative("LR", c.lr)
+	notNegative("WeightDecay", c.decay)
+	notNegative("Clip", c.clip)
+	if c.lr == 0 {
+		c.lr = 1e-3
+	}
+	for i, g := range c.groups {
+		if g.Match == nil {
+			fail("group %d has no Match", i)
+		}
+		notNegative("LRScale", g.LRScale)
+		notNegative("WeightDecay", g.WeightDecay)
+	}
+}
+
+func notNegative(name string, v float64) {
+	if !(v >= 0) {
+		fail("%s is %v", name, v)
+	}
+}
+
+func fail(format string, a ...any) {
+	panic(&tensor.Failure{Op: "optim", Err: fmt.Errorf(format, a...)})
+}

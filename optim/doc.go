@@ -1,0 +1,24 @@
+// Package optim holds the optimizers SGD, Adam and AdamW, learning rate schedules and clipping.
+//
+//	params := nn.Init(model, dev, tensor.Float32, 1)
+//	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1,
+//		Schedule: optim.Warmup(100, optim.Cosine(0.1, 900)),
+//		Groups:   []optim.Group{{Match: optim.Vectors}}}) // no decay of biases and norms
+//	for batch := range batches {
+//		tape.Backward(loss(tape, batch))
+//		if err := opt.Step(); err != nil {
+//			return err
+//		}
+//		tape.Reset()
+//	}
+//
+// The arithmetic is PyTorch's, and results agree with it up to rounding. One kernel updates all parameters of a group together, and a step
+// allocates nothing. A step uses gradients up: the next Backward overwrites them, and there is no ZeroGrad. A parameter
+// that got no gradient since the last step is left alone, as PyTorch does where grad is None.
+//
+// What is updated is Param.Local: the parameter, or this rank's shard of it. So an optimizer needs to know nothing of
+// parallelism, but for the norm that clipping needs (see Norm). Moments lie on the parameter's device in its type. A
+// parameter of 16-bit floats has float32 moments and a float32 master copy; Local is the master, rounded.
+//
+// NaN and infinite gradients are not looked for: they end up in the parameters.
+package optim

@@ -1,0 +1,55 @@
+package optim
+
+import "github.com/ringo-ml/ringo/tensor"
+
+// grad returns the gradient in the type that the kernel computes in. The result is valid until the next call.
+func (o *Optimizer) grad(s *slot) tensor.Tensor {
+	g := s.p.Grad
+	if g.DType() == s.dtype {
+		return g
+	}
+	if s.wide.IsZero() {
+		s.wide = o.scratchFor(s)
+	}
+	o.cast(s.wide, g)
+	return s.wide
+}
+
+// scratchFor returns room for the slot's gradient. All slots share the memory; it is made when first needed.
+func (o *Optimizer) scratchFor(s *slot) tensor.Tensor {
+	n := s.p.Local.Len()
+	if s.dtype != tensor.Float32 {
+		fail("gradient of %v is %v; a %v parameter needs one of its own type", s.p, s.p.Grad.DType(), s.dtype)
+	}
+	if o.scratch.IsZero() {
+		most := 0
+		for i := range o.slots {
+			most = max(most, o.slots[i].p.Local.Len())
+		}
+		o.scratch = tensor.New(o.exec.Device(), tensor.Float32, most)
+	}
+	return o.scratch.Range(0, n)
+}
+
+// syncMaster copies a 16-bit parameter to its master before the first step: until then its value may be loaded from a
+// checkpoint.
+func (o *Optimizer) syncMaster(s *slot) {
+	if !s.master.IsZero() && !s.synced {
+		o.cast(s.master, s.p.Local)
+		s.synced = true
+	}
+}
+
+func (o *Optimizer) writeBack(s *slot) {
+	if !s.master.IsZero() {
+		o.cast(s.p.Local, s.master)
+	}
+}
+
+func (o *Optimizer) cast(dst, src tensor.Tensor) {
+	if src.Len() == 0 {
+		return
+	}
+	o.exec.Args(tensor.OpCast, src.DType()).Out(dst).In(src)
+	o.exec.Launch()
+}

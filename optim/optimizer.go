@@ -1,0 +1,212 @@
+package optim
+
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Optimizer updates parameters from their gradients. It belongs to one goroutine.
+type Optimizer struct {
+	common
+	rule    rule
+	exec    *tensor.Exec
+	slots   []slot // those of a group together
+	steps   int
+	norms   tensor.Tensor // sums of squares, one per gradient
+	sums    [3]float64    // what Norm adds up over ranks
+	total   float64       // norm of the last step's gradients
+	scratch tensor.Tensor // a gradient in the type of its parameter's moments
+}
+
+// slot is one parameter with its state.
+type slot struct {
+	p       *tensor.Param
+	lrScale float64
+	decay   float64
+	group   int // index of its Group, or their number
+	dtype   tensor.DType
+	moments [2]tensor.Tensor
+	master  tensor.Tensor // of a 16-bit parameter
+	synced  bool          // master holds the parameter's value
+	wide    tensor.Tensor // part of scratch, if the gradient needs a cast
+	steps   int
+}
+
+func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
+	c.check()
+	o := &Optimizer{common: c, rule: r}
+	taken := map[string]bool{}
+	for _, p := range params.Trainable() {
+		if taken[p.Name()] {
+			fail("parameter %v is given twice, or two have its name", p)
+		}
+		taken[p.Name()] = true
+		if p.Local.IsZero() {
+			fail("parameter %v was never made: call nn.Init or Attach first", p)
+		}
+		o.addSlot(p)
+	}
+	if len(o.slots) == 0 {
+		fail("no trainable parameters")
+	}
+	slices.SortStableFunc(o.slots, func(a, b slot) int { return a.group - b.group })
+	dev := o.slots[0].p.Local.Device()
+	o.exec = tensor.NewExec(dev)
+	o.norms = tensor.New(dev, tensor.Float64, len(o.slots))
+	return o
+}
+
+func (o *Optimizer) addSlot(p *tensor.Param) {
+	s := slot{p: p, lrScale: 1, decay: o.decay, group: len(o.groups), dtype: p.Local.DType()}
+	if i := slices.IndexFunc(o.groups, func(g Group) bool { return g.Match(p) }); i >= 0 {
+		g := o.groups[i]
+		s.group, s.decay = i, g.WeightDecay
+		if g.LRScale != 0 {
+			s.lrScale = g.LRScale
+		}
+	}
+	dev, n := p.Local.Device(), p.Local.Len()
+	if len(o.slots) > 0 {
+		if first := o.slots[0].p.Local.Device(); dev != first && !(dev.Host() && first.Host()) {
+			fail("parameters on %v and %v; an optimizer has one device", first, dev)
+		}
+	}
+	if s.dtype.IsHalf() {
+		s.dtype = tensor.Float32
+		s.master = tensor.New(dev, s.dtype, n)
+	}
+	for i := range o.rule.state() {
+		s.moments[i] = tensor.New(dev, s.dtype, n)
+	}
+	o.slots = append(o.slots, s)
+}
+
+// LR returns the learning rate of the next step, before a group's LRScale.
+func (o *Optimizer) LR() float64 {
+	if o.schedule == nil {
+		return o.lr
+	}
+	return o.lr * o.schedule(o.steps)
+}
+
+// SetLR sets the learning rate that the schedule multiplies.
+func (o *Optimizer) SetLR(lr float64) {
+	notNegative("LR", lr)
+	o.lr = lr
+}
+
+// Steps returns the number of steps done.
+func (o *Optimizer) Steps() int { return o.steps }
+
+// GradNorm returns the norm of all gradients together in the last step, before clipping; 0 if Config.Clip is 0. To have
+// the norm without clipping, set Clip to math.Inf(1).
+func (o *Optimizer) GradNorm() float64 { return o.total }
+
+// Step updates the parameters that have gradients and uses these up. Its error is that of Config.Norm; no parameter is
+// changed then.
+func (o *Optimizer) Step() error {
+	for i := range o.slots {
+		o.slots[i].check()
+	}
+	scale, err := o.clipScale()
+	if err != nil {
+		return err
+	}
+	lr := o.LR()
+	for i := 0; i < len(o.slots); {
+		i = o.update(i, lr, scale)
+	}
+	for i := range o.slots {
+		o.slots[i].p.Consume()
+	}
+	o.steps++
+	return nil
+}
+
+// ready reports whether the slot takes part in a step.
+func (s *slot) ready() bool { return s.p.HasGrad() }
+
+// check panics if the parameter does not fit its slot any more, and waits until no collective uses it.
+func (s *slot) check() {
+	p := s.p
+	if !s.ready() {
+		return
+	}
+	v, g := p.Local, p.Grad
+	if v.Len() != g.Len() || v.DType() != s.dtype && s.master.IsZero() || !v.Contiguous() || !g.Contiguous() {
+		panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{v.Shape(), g.Shape()},
+			Err: errShape})
+	}
+	tensor.Settle(v)
+	tensor.Settle(g)
+}
+
+// update launches the kernel for slot i and all following ones that share its hyperparameters, and returns the index of
+// the next slot.
+func (o *Optimizer) update(i int, lr, scale float64) int {
+	s := &o.slots[i]
+	if !s.ready() {
+		return i + 1
+	}
+	if s.special() {
+		o.syncMaster(s)
+		g := o.grad(s)
+		a := o.exec.Args(o.rule.op(), s.dtype)
+		o.add(a, s, g)
+		o.launch(a, s, lr, scale)
+		o.writeBack(s)
+		return i + 1
+	}
+	a := o.exec.Args(o.rule.op(), s.dtype)
+	steps := s.steps
+	for ; i < len(o.slots); i++ {
+		x := &o.slots[i]
+		if !x.ready() {
+			continue
+		}
+		if x.group != s.group || x.dtype != s.dtype || x.special() || x != s && x.steps != steps {
+			break
+		}
+		o.add(a, x, x.p.Grad)
+	}
+	o.launch(a, s, lr, scale)
+	return i
+}
+
+// special reports whether casts stand before or after the kernel, so that it runs for this parameter alone.
+func (s *slot) special() bool { return !s.master.IsZero() || s.p.Grad.DType() != s.dtype }
+
+// value returns what the kernel updates.
+func (s *slot) value() tensor.Tensor {
+	if !s.master.IsZero() {
+		return s.master
+	}
+	return s.p.Local
+}
+
+func (o *Optimizer) add(a *tensor.Args, s *slot, g tensor.Tensor) {
+	s.steps++
+	n := g.Len()
+	if n == 0 { // a rank's shard may be empty
+		return
+	}
+	a.List = append(a.List, s.value().Ptr(), g.Ptr())
+	for k := range o.rule.width() - 2 {
+		if s.moments[k].IsZero() {
+			a.List = append(a.List, nil)
+		} else {
+			a.List = append(a.List, s.moments[k].Ptr())
+		}
+	}
+	a.ListLen = append(a.ListLen, n)
+}
+
+func (o *Optimizer) launch(a *tensor.Args, s *slot, lr, scale float64) {
+	if len(a.List) == 0 {
+		return
+	}
+	o.rule.set(a, hyper{lr: lr * s.lrScale, decay: s.decay, scale: scale, step: s.steps})
+	o.exec.Launch()
+}

@@ -1,0 +1,62 @@
+package optim
+
+import "github.com/ringo-ml/ringo/tensor"
+
+// rule is what distinguishes one optimizer from another: a multi-tensor kernel and what it keeps for each parameter.
+type rule interface {
+	op() tensor.Op
+	// state names the tensors kept for each parameter, as PyTorch's state_dict does.
+	state() []string
+	// width is the number of tensors per parameter that the kernel takes: value, gradient, state.
+	width() int
+	// set fills in the kernel's attributes.
+	set(a *tensor.Args, h hyper)
+}
+
+// hyper is what one launch of a rule's kernel needs to know.
+type hyper struct {
+	lr, decay float64
+	scale     float64 // of the gradients
+	step      int     // from 1
+}
+
+type sgd struct {
+	momentum, dampening float64
+	nesterov            bool
+}
+
+func (r *sgd) op() tensor.Op { return tensor.OpSGD }
+func (r *sgd) width() int    { return 3 }
+
+func (r *sgd) state() []string {
+	if r.momentum == 0 {
+		return nil
+	}
+	return []string{"momentum_buffer"}
+}
+
+func (r *sgd) set(a *tensor.Args, h hyper) {
+	a.I[0], a.I[1] = flag(r.nesterov), flag(h.step == 1)
+	a.F = [8]float64{h.lr, r.momentum, r.dampening, h.decay, h.scale}
+}
+
+type adam struct {
+	beta1, beta2, eps float64
+	decoupled         bool
+}
+
+func (r *adam) op() tensor.Op   { return tensor.OpAdam }
+func (r *adam) width() int      { return 4 }
+func (r *adam) state() []string { return []string{"exp_avg", "exp_avg_sq"} }
+
+func (r *adam) set(a *tensor.Args, h hyper) {
+	a.I[0], a.I[1] = flag(r.decoupled), h.step
+	a.F = [8]float64{h.lr, r.beta1, r.beta2, r.eps, h.decay, h.scale}
+}
+
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

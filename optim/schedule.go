@@ -1,0 +1,53 @@
+package optim
+
+import "math"
+
+// Schedule returns what the learning rate is multiplied by in a step, counted from 0. Any function will do; nil is the
+// constant 1.
+type Schedule func(step int) float64
+
+// Linear goes from one factor to another in the given number of steps and stays there (torch's LinearLR): a decay to
+// zero is Linear(1, 0, steps).
+func Linear(from, to float64, steps int) Schedule {
+	positive("Linear", steps)
+	return func(step int) float64 {
+		return from + (to-from)*float64(min(step, steps))/float64(steps)
+	}
+}
+
+// Cosine falls from 1 to the factor to in the given number of steps, along half a cosine, and stays there (Loshchilov
+// and Hutter 2017 without restarts; torch's CosineAnnealingLR up to T_max).
+func Cosine(to float64, steps int) Schedule {
+	positive("Cosine", steps)
+	return func(step int) float64 {
+		x := float64(min(step, steps)) / float64(steps)
+		return to + (1-to)*(1+math.Cos(math.Pi*x))/2
+	}
+}
+
+// StepDecay multiplies by factor after every so many steps (torch's StepLR).
+func StepDecay(every int, factor float64) Schedule {
+	positive("StepDecay", every)
+	return func(step int) float64 { return math.Pow(factor, float64(step/every)) }
+}
+
+// Warmup rises linearly, by 1/steps a step, to 1 in the last of the given number of steps; then the schedule then starts
+// from its step 0. nil is the constant 1.
+func Warmup(steps int, then Schedule) Schedule {
+	positive("Warmup", steps)
+	return func(step int) float64 {
+		switch {
+		case step < steps:
+			return float64(step+1) / float64(steps)
+		case then == nil:
+			return 1
+		}
+		return then(step - steps)
+	}
+}
+
+func positive(name string, steps int) {
+	if steps <= 0 {
+		fail("%s needs at least one step, not %d", name, steps)
+	}
+}

@@ -1,0 +1,105 @@
+package optim
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+var errShape = errors.New("value and gradient must be contiguous, of one length, and of the type that the optimizer was made for")
+
+// State is what an Optimizer must remember from one run to the next. Configuration and schedule are not part of it.
+type State struct {
+	Steps   int            // steps done
+	LR      float64        // before the schedule
+	Counts  map[string]int // steps done of each parameter, by name
+	Tensors []StateTensor
+}
+
+// StateTensor is a tensor that belongs to a parameter, cut like its Local.
+type StateTensor struct {
+	Name   string // the parameter's, a dot, and momentum_buffer, exp_avg, exp_avg_sq or master
+	Param  *tensor.Param
+	Tensor tensor.Tensor
+}
+
+// State returns the present state. Its tensors are the optimizer's own: they change with the next Step.
+func (o *Optimizer) State() State {
+	st := State{Steps: o.steps, LR: o.lr, Counts: map[string]int{}}
+	for i := range o.slots {
+		s := &o.slots[i]
+		o.syncMaster(s)
+		st.Counts[s.p.Name()] = s.steps
+		st.Tensors = append(st.Tensors, o.tensors(s)...)
+	}
+	return st
+}
+
+func (o *Optimizer) tensors(s *slot) (ts []StateTensor) {
+	add := func(key string, x tensor.Tensor) {
+		ts = append(ts, StateTensor{s.p.Name() + "." + key, s.p, x})
+	}
+	for k, key := range o.rule.state() {
+		add(key, s.moments[k])
+	}
+	if !s.master.IsZero() {
+		add("master", s.master)
+	}
+	return ts
+}
+
+// SetState copies a state into the optimizer. Tensors are found by name; their Param is not looked at. If a name is
+// missing or unknown, or a type or size differs, it returns an error and changes nothing.
+func (o *Optimizer) SetState(st State) error {
+	given := map[string]tensor.Tensor{}
+	for _, x := range st.Tensors {
+		given[x.Name] = x.Tensor
+	}
+	var errs []error
+	var own []StateTensor
+	for i := range o.slots {
+		if _, ok := st.Counts[o.slots[i].p.Name()]; !ok {
+			errs = append(errs, fmt.Errorf("no step count for %s", o.slots[i].p.Name()))
+		}
+		own = append(own, o.tensors(&o.slots[i])...)
+	}
+	for _, x := range own {
+		from, ok := given[x.Name]
+		switch {
+		case !ok:
+			errs = append(errs, fmt.Errorf("no tensor %s", x.Name))
+		case from.DType() != x.Tensor.DType() || from.Len() != x.Tensor.Len() || !from.Contiguous():
+			errs = append(errs, fmt.Errorf("%s is %v, not %v", x.Name, from.Shape(), x.Tensor.Shape()))
+		}
+		delete(given, x.Name)
+	}
+	for _, x := range st.Tensors {
+		if _, left := given[x.Name]; left {
+			errs = append(errs, fmt.Errorf("unknown tensor %s", x.Name))
+		}
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("optim: the state does not fit: %w", errors.Join(errs...))
+	}
+	o.adopt(st, own)
+	return nil
+}
+
+func (o *Optimizer) adopt(st State, own []StateTensor) {
+	from := map[string]tensor.Tensor{}
+	for _, x := range st.Tensors {
+		from[x.Name] = x.Tensor
+	}
+	dev := o.exec.Device()
+	for _, x := range own {
+		if n := x.Tensor.Len() * x.Tensor.DType().Size(); n > 0 {
+			dev.Copy(x.Tensor.Ptr(), from[x.Name].Ptr(), n, dev.Queue(0))
+		}
+	}
+	o.steps, o.lr = st.Steps, st.LR
+	for i := range o.slots {
+		s := &o.slots[i]
+		s.steps, s.synced = st.Counts[s.p.Name()], true
+	}
+}

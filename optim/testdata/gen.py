@@ -1,0 +1,95 @@
+"""Makes optim.json, what PyTorch's optimizers, schedules and clipping do.
+
+Run in this folder, with PyTorch 2.15:  python gen.py
+
+Parameters and gradients at the start are not stored: both sides make them by value().
+"""
+import json
+import math
+
+import torch
+from torch.optim import lr_scheduler as sched
+
+torch.set_num_threads(1)
+STEPS, SHAPES = 20, [(4, 3), (3,), (2, 2)]
+
+
+def value(salt, *shape, dtype=torch.float64):
+    """Numbers in [-1, 1), the same as the Go test's value()."""
+    n = math.prod(shape)
+    v = [((i * 7919 + salt * 104729 + 12345) % 2003) / 1001.5 - 1 for i in range(n)]
+    return torch.tensor(v, dtype=torch.float64).to(dtype).reshape(shape)
+
+
+def flat(ps):
+    return [float(x) for p in ps for x in p.detach().reshape(-1)]
+
+
+def run(make, dtype, clip=0.0):
+    """The parameters after steps 1, 7 and 20. The last one has no gradient in every third step, from step 0 on."""
+    ps = [value(i, *s, dtype=dtype).requires_grad_() for i, s in enumerate(SHAPES)]
+    opt = make(ps)
+    out, norms = {}, []
+    for step in range(STEPS):
+        for i, p in enumerate(ps):
+            p.grad = value(1000 + 10 * step + i, *p.shape, dtype=dtype) + p.detach() / 8
+        if step % 3 == 0:
+            ps[-1].grad = None
+        if clip:
+            norms.append(float(torch.nn.utils.clip_grad_norm_(ps, clip)))
+        opt.step()
+        if step + 1 in (1, 7, STEPS):
+            out[str(step + 1)] = flat(ps)
+    return {"params": out, "norms": norms} if clip else {"params": out}
+
+
+SETS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.1),
+    "sgd_decay": lambda p: torch.optim.SGD(p, lr=0.1, weight_decay=0.05),
+    "sgd_momentum": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.9),
+    "sgd_dampening": lambda p: torch.optim.SGD(p, lr=0.1, momentum=0.8, dampening=0.3, weight_decay=0.01),
+    "sgd_nesterov": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01),
+    "adam": lambda p: torch.optim.Adam(p, lr=0.01),
+    "adam_decay": lambda p: torch.optim.Adam(p, lr=0.02, betas=(0.8, 0.95), eps=1e-3, weight_decay=0.1),
+    "adam_beta": lambda p: torch.optim.Adam(p, lr=0.02, betas=(0.0, 0.9)),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.01),
+    "adamw_groups": lambda p: torch.optim.AdamW(
+        [{"params": [p[0], p[2]], "weight_decay": 0.1}, {"params": [p[1]], "lr": 0.002, "weight_decay": 0.0}],
+        lr=0.02, betas=(0.9, 0.95), eps=1e-6),
+}
+
+
+def rates(make, lr=0.4, steps=30):
+    opt = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=lr)
+    s = make(opt)
+    out = []
+    for _ in range(steps):
+        out.append(opt.param_groups[0]["lr"])
+        opt.step()
+        s.step()
+    return out
+
+
+def schedules():
+    return {
+        "linear": rates(lambda o: sched.LinearLR(o, 0.25, 0.75, 12)),
+        "decay": rates(lambda o: sched.LinearLR(o, 1.0, 0.0, 30)),
+        "cosine": rates(lambda o: sched.CosineAnnealingLR(o, 29, eta_min=0.04)),
+        "step": rates(lambda o: sched.StepLR(o, 7, 0.3)),
+        "warmup_cosine": rates(lambda o: sched.SequentialLR(
+            o, [sched.LinearLR(o, 0.1, 1.0, 9), sched.CosineAnnealingLR(o, 20)], [10])),
+    }
+
+
+def main():
+    sets = {}
+    for name, make in SETS.items():
+        sets[name] = {"float64": run(make, torch.float64), "float32": run(make, torch.float32)}
+    sets["sgd_clip"] = {"float64": run(SETS["sgd"], torch.float64, 0.9)}
+    sets["adamw_clip"] = {"float64": run(SETS["adamw"], torch.float64, 2.2)}
+    with open("optim.json", "w") as f:
+        json.dump({"sets": sets, "schedules": schedules()}, f, separators=(",", ":"))
+        f.write("\n")
+
+
+main()
