@@ -1,0 +1,70 @@
+package data
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Dataset is a fixed number of samples, each a pair: an input x and a target y.
+type Dataset interface {
+	// Len returns the number of samples.
+	Len() int
+	// Shapes returns the element types and dimensions of one sample. Dims is empty for a single number, such as a
+	// class label.
+	Shapes() (x, y tensor.Shape)
+	// Batch writes sample idx[i] into row i of x and of y, which are contiguous tensors in host memory of the shapes
+	// [len(idx), sample dimensions...]. Their old content is arbitrary, so all of it must be written. idx is not empty. tensor.Data gives
+	// their memory as slices. Batch keeps none of its arguments and does not change idx. A Loader calls it from one
+	// goroutine; a Dataset that several loaders share must bear concurrent calls.
+	Batch(idx []int, x, y tensor.Tensor) error
+}
+
+// Sharder says which part of each batch a process or goroutine trains on. The groups of package dist are Sharders.
+type Sharder interface {
+	// Rank returns the own number, from 0 to Size()-1.
+	Rank() int
+	// Size returns the number of ranks.
+	Size() int
+}
+
+// Single is the Sharder of a program with one rank.
+var Single Sharder = single{}
+
+type single struct{}
+
+func (single) Rank() int { return 0 }
+func (single) Size() int { return 1 }
+
+// Batch is one rank's part of a global batch. The tensors are valid until the next iteration.
+type Batch struct {
+	X, Y   tensor.Tensor // [Rows, sample dimensions...]; they know their rows' places in the global batch (tensor.Rows)
+	First  int           // place of the first own row in the global batch
+	Rows   int           // own rows; 0 where the last batch of an epoch has fewer rows than there are ranks
+	Global int           // rows of all ranks
+}
+
+func fail(format string, a ...any) {
+	panic(&tensor.Failure{Op: "data", Err: fmt.Errorf(format, a...)})
+}
+
+func checkDataset(ds Dataset) error {
+	if n := ds.Len(); n <= 0 {
+		return fmt.Errorf("the dataset has %d samples", n)
+	}
+	x, y := ds.Shapes()
+	return errors.Join(checkSample("x", x), checkSample("y", y))
+}
+
+func checkSample(name string, s tensor.Shape) error {
+	if s.DType >= tensor.NumDTypes || len(s.Dims) >= tensor.MaxRank {
+		return fmt.Errorf("%s of a sample is %v: unknown element type, or more than %d dimensions", name, s, tensor.MaxRank-1)
+	}
+	for _, d := range s.Dims {
+		if d <= 0 {
+			return fmt.Errorf("%s of a sample is %v: dimensions must be positive", name, s)
+		}
+	}
+	return nil
+}

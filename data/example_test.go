@@ -1,0 +1,65 @@
+package data_test
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// squares is a Dataset: x is a number, y its square.
+type squares struct{ n int }
+
+func (d squares) Len() int { return d.n }
+
+func (d squares) Shapes() (x, y tensor.Shape) {
+	one := tensor.Shape{DType: tensor.Float32, Dims: []int{1}}
+	return one, one
+}
+
+func (d squares) Batch(idx []int, x, y tensor.Tensor) error {
+	xs, ys := tensor.Data[float32](x), tensor.Data[float32](y)
+	for row, i := range idx {
+		xs[row], ys[row] = float32(i), float32(i*i)
+	}
+	return nil
+}
+
+func ExampleDataset() {
+	batches := data.NewLoader(squares{7}, data.Config{Batch: 3})
+	for i, b := range batches.Epoch(context.Background(), 0) {
+		fmt.Println(i, b.X, b.Y)
+	}
+	fmt.Println(batches.Err())
+	// Output:
+	// 0 float32[3,1] [[0] [1] [2]] float32[3,1] [[0] [1] [4]]
+	// 1 float32[3,1] [[3] [4] [5]] float32[3,1] [[9] [16] [25]]
+	// 2 float32[1,1] [[6]] float32[1,1] [[36]]
+	// <nil>
+}
+
+// second is the second of two ranks; in real programs a group of package dist is the Sharder.
+type second struct{}
+
+func (second) Rank() int { return 1 }
+func (second) Size() int { return 2 }
+
+func ExampleLoader() {
+	train, err := data.Synthetic(100, 1, tensor.Float32)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	batches := data.NewLoader(train, data.Config{Batch: 64, Shuffle: true, Sharder: second{}})
+	for epoch := range 2 {
+		for i, b := range batches.Epoch(context.Background(), epoch) {
+			fmt.Printf("epoch %d, batch %d: rows %d to %d of %d, %v\n", epoch, i, b.First, b.First+b.Rows, b.Global, b.X.Shape())
+		}
+	}
+	// Output:
+	// epoch 0, batch 0: rows 32 to 64 of 64, float32[32,784]
+	// epoch 0, batch 1: rows 18 to 36 of 36, float32[18,784]
+	// epoch 1, batch 0: rows 32 to 64 of 64, float32[32,784]
+	// epoch 1, batch 1: rows 18 to 36 of 36, float32[18,784]
+}

@@ -1,0 +1,185 @@
+package data
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const (
+	prefetch = 2            // batches prepared ahead
+	slots    = prefetch + 1 // and one in use
+)
+
+func errorf(format string, a ...any) error { return fmt.Errorf("data: "+format, a...) }
+
+// slot is the memory of one batch, with its headers for both sizes of batch, made once.
+type slot struct {
+	full, last view // last: the smaller batch at the end of an epoch
+}
+
+// view is a batch and the host memory that it is prepared in, which is the batch's own on a device in host memory.
+type view struct {
+	Batch
+	x, y tensor.Tensor
+}
+
+func (l *Loader) newSlot() slot {
+	dev := l.cfg.Device
+	if dev == nil {
+		dev = hostDevice
+	}
+	host := dev
+	if !dev.Host() {
+		host = hostDevice
+	}
+	rows := min(l.cfg.Batch, l.n)
+	_, most := part(rows, 0, l.cfg.Sharder.Size()) // rank 0 has the largest part
+	sx, sy := l.ds.Shapes()
+	full := view{x: newRows(host, sx, most), y: newRows(host, sy, most)}
+	full.X, full.Y = full.x, full.y
+	if !dev.Host() {
+		full.X, full.Y = newRows(dev, sx, most), newRows(dev, sy, most)
+	}
+	return slot{l.cut(full, sx, sy, rows), l.cut(full, sx, sy, l.n%l.cfg.Batch)}
+}
+
+var hostDevice = tensor.FromSlice([]uint8{0}, 1).Device() // whose memory every CPU device may use
+
+func newRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
+	return tensor.New(dev, s.DType, append([]int{rows}, s.Dims...)...)
+}
+
+// cut returns this rank's part of a batch of global rows, in the memory of all.
+func (l *Loader) cut(all view, sx, sy tensor.Shape, global int) view {
+	first, rows := part(global, l.cfg.Sharder.Rank(), l.cfg.Sharder.Size())
+	v := view{x: firstRows(all.x, sx, rows), y: firstRows(all.y, sy, rows)}
+	v.Batch = Batch{X: firstRows(all.X, sx, rows), Y: firstRows(all.Y, sy, rows), First: first, Rows: rows, Global: global}
+	v.X = v.X.WithRows(tensor.Rows{First: first, Stride: 1, Total: global})
+	v.Y = v.Y.WithRows(tensor.Rows{First: first, Stride: 1, Total: global})
+	return v
+}
+
+func firstRows(x tensor.Tensor, s tensor.Shape, rows int) tensor.Tensor {
+	n := rows
+	for _, d := range s.Dims {
+		n *= d
+	}
+	return x.Range(0, n).View(append([]int{rows}, s.Dims...)...)
+}
+
+func (s *slot) view(last bool) *view {
+	if last {
+		return &s.last
+	}
+	return &s.full
+}
+
+func (s *slot) batch(last bool) Batch { return s.view(last).Batch }
+
+// upload copies a prepared batch to its device. It runs in the loop's goroutine, on the computing queue: after the
+// steps that read what was there.
+func (s *slot) upload(last bool) error {
+	v := s.view(last)
+	dev := v.X.Device()
+	if dev.Host() || v.Rows == 0 {
+		return nil
+	}
+	q := dev.Queue(0)
+	dev.Copy(v.X.Ptr(), v.x.Ptr(), len(v.x.Bytes()), q)
+	dev.Copy(v.Y.Ptr(), v.y.Ptr(), len(v.y.Bytes()), q)
+	if err := q.Sync(); err != nil {
+		return errorf("copying a batch to %v: %w", dev, err)
+	}
+	return nil
+}
+
+// feed is the goroutine that prepares the batches of one epoch.
+type feed struct {
+	free  chan int      // slots to fill
+	ready chan int      // slots filled, in order; closed at the end and after an error
+	stop  chan struct{} // closed when the loop ends
+	err   error         // to be read after ready is closed
+}
+
+// startFeed starts preparing batches of epoch, from step on.
+func (l *Loader) startFeed(epoch, step int) *feed {
+	f := &feed{free: make(chan int, slots), ready: make(chan int, slots), stop: make(chan struct{})}
+	for i := range slots {
+		f.free <- i
+	}
+	go f.run(l, epoch, step)
+	return f
+}
+
+// take returns the next slot filled.
+func (f *feed) take(ctx context.Context) (int, error) {
+	if err := ctx.Err(); err != nil {
+		return 0, err // before a batch that may be ready too
+	}
+	select {
+	case k, ok := <-f.ready:
+		if !ok {
+			return 0, f.err
+		}
+		return k, nil
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	}
+}
+
+// close ends the goroutine and waits for it.
+func (f *feed) close() {
+	close(f.stop)
+	for range f.ready {
+	}
+}
+
+func (f *feed) run(l *Loader, epoch, step int) {
+	over := false
+	defer func() {
+		if r := recover(); r != nil {
+			f.err = panicked(r)
+		} else if !over {
+			f.err = errorf("Dataset.Batch called runtime.Goexit")
+		}
+		close(f.ready)
+	}()
+	f.err = f.fill(l, epoch, step)
+	over = true
+}
+
+// panicked makes an error of a panic in the dataset's code, with its stack: the loop's goroutine has another one.
+func panicked(r any) error {
+	if err, ok := r.(error); ok {
+		return errorf("Dataset.Batch panicked: %w\n%s", err, debug.Stack())
+	}
+	return errorf("Dataset.Batch panicked: %v\n%s", r, debug.Stack())
+}
+
+func (f *feed) fill(l *Loader, epoch, step int) error {
+	if l.cfg.Shuffle {
+		permute(l.perm, l.cfg.Seed, epoch)
+	} else {
+		ascending(l.perm)
+	}
+	for ; step < l.steps; step++ {
+		var k int
+		select {
+		case <-f.stop:
+			return nil
+		case k = <-f.free:
+		}
+		v := l.slots[k].view(l.isLast(step))
+		lo := step*l.cfg.Batch + v.First
+		if v.Rows > 0 {
+			if err := l.ds.Batch(l.perm[lo:lo+v.Rows:lo+v.Rows], v.x, v.y); err != nil {
+				return errorf("epoch %d, batch %d: %w", epoch, step, err)
+			}
+		}
+		f.ready <- k
+	}
+	return nil
+}

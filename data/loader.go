@@ -1,0 +1,130 @@
+package data
+
+import (
+	"context"
+	"iter"
+	"sync/atomic"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Config says how a Loader cuts a dataset into batches.
+type Config struct {
+	Batch   int           // rows of the global batch, over all ranks
+	Shuffle bool          // a new order each epoch; else the dataset's order
+	Seed    uint64        // of the order; the same on all ranks
+	Sharder Sharder       // which part is ours, such as a group of package dist; nil: all of it (Single)
+	Device  tensor.Device // where batches lie; nil: in host memory, which every CPU device can use
+}
+
+// Loader cuts a Dataset into batches, an epoch at a time. It serves one goroutine.
+type Loader struct {
+	ds       Dataset
+	cfg      Config
+	n, steps int
+	perm     []int
+	slots    [slots]slot
+	busy     atomic.Bool
+
+	epoch, step int  // of the next batch
+	resume      bool // the next Epoch starts at step: SetState was called
+	err         error
+}
+
+// NewLoader returns a Loader of ds. A configuration that makes no sense, or a Dataset without samples, panics with a
+// *tensor.Failure.
+func NewLoader(ds Dataset, cfg Config) *Loader {
+	if cfg.Sharder == nil {
+		cfg.Sharder = Single
+	}
+	rank, size := cfg.Sharder.Rank(), cfg.Sharder.Size()
+	switch {
+	case cfg.Batch <= 0:
+		fail("batch of %d rows", cfg.Batch)
+	case rank < 0 || rank >= size:
+		fail("rank %d of %d ranks", rank, size)
+	}
+	if err := checkDataset(ds); err != nil {
+		fail("%w", err)
+	}
+	l := &Loader{ds: ds, cfg: cfg, n: ds.Len()}
+	l.steps = (l.n-1)/cfg.Batch + 1
+	l.perm = make([]int, l.n)
+	for i := range l.slots {
+		l.slots[i] = l.newSlot()
+	}
+	return l
+}
+
+// Steps returns the number of batches of an epoch, the same on all ranks.
+func (l *Loader) Steps() int { return l.steps }
+
+// Err returns the first error: the dataset's, the device's, or ctx.Err(). It is nil after a whole epoch and after a
+// break. Once there is an error, Epoch yields nothing more.
+func (l *Loader) Err() error { return l.err }
+
+// Epoch yields this rank's part of each batch of an epoch, with its number in the epoch. The loop ends early when ctx
+// ends or the dataset fails: ask Err. The preparing goroutine is over when the loop is, however that ends; a loop that
+// is left waits for the running call of Dataset.Batch. After SetState the first Epoch starts in the middle.
+func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
+	return func(yield func(int, Batch) bool) {
+		if !l.busy.CompareAndSwap(false, true) {
+			fail("a Loader in two loops at once")
+		}
+		defer l.busy.Store(false)
+		if !l.begin(epoch) {
+			return
+		}
+		f := l.startFeed(epoch, l.step)
+		defer f.close()
+		for i := l.step; i < l.steps; i++ {
+			k, err := f.take(ctx)
+			if err == nil {
+				err = l.slots[k].upload(l.isLast(i))
+			}
+			if err != nil {
+				l.err = err
+				return
+			}
+			b := l.slots[k].batch(l.isLast(i))
+			l.advance(epoch, i)
+			more := yield(i, b)
+			tensor.Settle(b.X) // a collective may still read it
+			tensor.Settle(b.Y)
+			if !more {
+				return
+			}
+			f.free <- k
+		}
+	}
+}
+
+// begin sets epoch and step to where Epoch(epoch) starts.
+func (l *Loader) begin(epoch int) bool {
+	if epoch < 0 {
+		fail("epoch %d", epoch)
+	}
+	if l.err != nil {
+		return false
+	}
+	if l.resume && epoch != l.epoch {
+		l.err = errorf("Epoch(%d) after SetState to epoch %d, step %d: start the loop at State().Epoch", epoch, l.epoch, l.step)
+		return false
+	}
+	if !l.resume {
+		l.epoch, l.step = epoch, 0
+	}
+	l.resume = false
+	return true
+}
+
+// advance notes that batch i of epoch is handed out.
+func (l *Loader) advance(epoch, i int) {
+	l.epoch, l.step = epoch, i+1
+	if l.step == l.steps {
+		l.epoch, l.step = epoch+1, 0
+	}
+}
+
+// isLast reports whether batch i is the smaller one at the end of an epoch.
+func (l *Loader) isLast(i int) bool { return (i+1)*l.cfg.Batch > l.n }

@@ -1,0 +1,67 @@
+package data_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+type rank struct{ rank, size int }
+
+func (r rank) Rank() int { return r.rank }
+func (r rank) Size() int { return r.size }
+
+// gradients returns loss and gradient of each step of an epoch on one rank, with dropout and without an optimizer.
+func gradients(t *testing.T, ds data.Dataset, r rank) (losses []float64, grads [][]float64) {
+	t.Helper()
+	dev := tensor.NewCPU(1)
+	defer dev.Close()
+	w := tensor.NewParam(tensor.UniformInit(-0.1, 0.1), 10, 784)
+	w.Make(dev, tensor.Float64, 1)
+	tape := tensor.NewTape(dev, tensor.Seed(2))
+	defer tape.Close()
+	batches := data.NewLoader(ds, data.Config{Batch: 10, Shuffle: true, Seed: 3, Sharder: r, Device: dev})
+	for i, b := range batches.Epoch(t.Context(), 0) {
+		tape.SetStep(i, 0)
+		x := tape.Input(b.X).Dropout(0.5, 4)
+		loss := tensor.CrossEntropy(tensor.Linear(x, tape.Use(w), tensor.Tensor{}), b.Y, tensor.CrossEntropyOptions{})
+		losses = append(losses, loss.Item())
+		tape.Backward(loss)
+		grads = append(grads, tensor.Floats(w.Grad))
+		w.Consume()
+		tape.Reset()
+	}
+	require.NoError(t, batches.Err())
+	return losses, grads
+}
+
+// Losses and gradients, summed over ranks, are those of one rank, also where a rank has no rows in the last batch.
+func TestRanksEqualOneRank(t *testing.T) {
+	ds, err := data.Synthetic(32, 1, tensor.Float64) // batches of 10, 10, 10 and 2
+	require.NoError(t, err)
+	wantLoss, wantGrad := gradients(t, ds, rank{0, 1})
+	require.Len(t, wantLoss, 4)
+	for _, n := range []int{2, 3, 4} {
+		loss, grad := make([]float64, 4), make([][]float64, 4)
+		for r := range n {
+			l, g := gradients(t, ds, rank{r, n})
+			for i := range l {
+				loss[i] += l[i]
+				if grad[i] == nil {
+					grad[i] = make([]float64, len(g[i]))
+				}
+				for j, v := range g[i] {
+					grad[i][j] += v
+				}
+			}
+		}
+		assert.InDeltaSlice(t, wantLoss, loss, 1e-12, "%d ranks", n)
+		for i := range grad {
+			assert.InDeltaSlice(t, wantGrad[i], grad[i], 1e-12, "%d ranks, step %d", n, i)
+		}
+	}
+}

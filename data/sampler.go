@@ -1,0 +1,39 @@
+package data
+
+import (
+	"math/bits"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// shuffleKey separates the keys of permutations from all other uses of a seed.
+const shuffleKey = 0x73687566666c65 // "shuffle"
+
+// permute fills perm with the order of the samples in an epoch, a function of seed and epoch alone: Durstenfeld's
+// shuffle ("Algorithm 235", CACM 1964) over the counter-based generator. The multiplication maps 64 random bits to
+// [0, i] with a bias below (i+1)/2^64.
+func permute(perm []int, seed uint64, epoch int) {
+	ascending(perm)
+	key := tensor.RandomKey(seed, shuffleKey, uint64(epoch))
+	for i := len(perm) - 1; i > 0; i-- {
+		j, _ := bits.Mul64(tensor.RandomBits(key, uint64(i)), uint64(i)+1)
+		perm[i], perm[j] = perm[j], perm[i]
+	}
+}
+
+func ascending(perm []int) {
+	for i := range perm {
+		perm[i] = i
+	}
+}
+
+// part cuts rows of a global batch into contiguous parts, one a rank, and returns the place and size of rank's part.
+// Sizes differ by at most one; the first ranks get the larger parts.
+func part(rows, rank, ranks int) (first, n int) {
+	n, extra := rows/ranks, rows%ranks
+	first = rank*n + min(rank, extra)
+	if rank < extra {
+		n++
+	}
+	return first, n
+}

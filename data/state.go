@@ -1,0 +1,37 @@
+package data
+
+// State is where a Loader stands, for a checkpoint. It does not depend on the number of ranks.
+type State struct {
+	Epoch   int    `json:"epoch"` // of the next batch
+	Step    int    `json:"step"`  // of the next batch in the epoch
+	Seed    uint64 `json:"seed"`
+	Shuffle bool   `json:"shuffle"`
+	Batch   int    `json:"batch"`   // rows of the global batch
+	Samples int    `json:"samples"` // of the dataset
+}
+
+// State returns where the Loader stands. In a loop's body the batch in hand counts as done; after the last one the next
+// batch is the first of the next epoch.
+func (l *Loader) State() State {
+	return State{l.epoch, l.step, l.cfg.Seed, l.cfg.Shuffle, l.cfg.Batch, l.n}
+}
+
+// SetState makes the next Epoch, which must be Epoch(s.Epoch), go on where State was called, with the seed of then. It
+// is an error if the dataset, the global batch or shuffling is another one, or during a loop. The number of ranks may
+// be another one.
+func (l *Loader) SetState(s State) error {
+	if !l.busy.CompareAndSwap(false, true) {
+		return errorf("SetState within a loop over the Loader")
+	}
+	defer l.busy.Store(false)
+	have := State{s.Epoch, s.Step, s.Seed, l.cfg.Shuffle, l.cfg.Batch, l.n}
+	if s != have {
+		return errorf("the state is of %d samples, batch %d, shuffle %v; the Loader has %d, %d, %v",
+			s.Samples, s.Batch, s.Shuffle, l.n, l.cfg.Batch, l.cfg.Shuffle)
+	}
+	if s.Epoch < 0 || s.Step < 0 || s.Step >= l.steps {
+		return errorf("the state is at epoch %d, step %d; an epoch has %d steps", s.Epoch, s.Step, l.steps)
+	}
+	l.cfg.Seed, l.epoch, l.step, l.resume = s.Seed, s.Epoch, s.Step, true
+	return nil
+}

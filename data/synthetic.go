@@ -1,0 +1,64 @@
+package data
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const (
+	synthSide    = 28
+	synthClasses = 10
+	synthKey     = 0x73796e7468 // "synth"
+)
+
+// Synthetic makes up n images of MNIST's shape (784 pixels, labels 0 to 9), as float32 or float64: a problem that a
+// network learns, for tests and for machines without the real data. Each class is a fixed pattern of three bright
+// spots; an image is its class's pattern, moved by up to two pixels, dimmed and under noise. The patterns do not depend
+// on seed: sets of different seeds are training and test data of one problem. Equal arguments give equal images.
+func Synthetic(n int, seed uint64, dtype tensor.DType) (*Images, error) {
+	if n <= 0 {
+		return nil, fmt.Errorf("data: %d synthetic images", n)
+	}
+	const size = synthSide * synthSide
+	pixels, labels := make([]byte, n*size), make([]byte, n)
+	for i := range n {
+		r := stream{key: tensor.RandomKey(seed, synthKey, uint64(i))}
+		class := i % synthClasses
+		labels[i] = byte(class)
+		drawSynthetic(pixels[i*size:(i+1)*size], class, &r)
+	}
+	return newImages(fmt.Sprintf("Synthetic(seed %d)", seed), dtype, size, pixels, labels)
+}
+
+// stream hands out the random numbers of one key in turn.
+type stream struct{ key, n uint64 }
+
+// next returns a number in [0, 1).
+func (r *stream) next() float64 {
+	r.n++
+	return float64(tensor.RandomBits(r.key, r.n)>>11) * 0x1p-53
+}
+
+func drawSynthetic(img []byte, class int, r *stream) {
+	// The conversions keep processors with fused multiply-add from rounding differently.
+	dx, dy := math.Floor(5*r.next())-2, math.Floor(5*r.next())-2
+	gain := 0.6 + float64(0.4*r.next())
+	var spots [3][2]float64
+	pattern := stream{key: tensor.RandomKey(uint64(class), synthKey)}
+	for i := range spots {
+		spots[i] = [2]float64{5 + float64(18*pattern.next()) + dx, 5 + float64(18*pattern.next()) + dy}
+	}
+	for y := range synthSide {
+		for x := range synthSide {
+			v := 0.0
+			for _, s := range spots {
+				u, w := float64(x)-s[0], float64(y)-s[1]
+				v += 1 / (1 + (float64(u*u)+float64(w*w))/6) // no math.Exp: its last bit differs between processors
+			}
+			v = float64(gain*v) + float64(0.25*r.next())
+			img[y*synthSide+x] = byte(min(255*v, 255))
+		}
+	}
+}
