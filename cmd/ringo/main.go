@@ -1,0 +1,94 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/ringo-ml/ringo/dist/launch"
+)
+
+// cli is the command line; each command has a Run method.
+type cli struct {
+	Run     runCmd     `cmd:"" help:"Run a program as several ranks on this host."`
+	Version versionCmd `cmd:"" help:"Print the version."`
+}
+
+func main() { os.Exit(ringo(os.Args[1:])) }
+
+// ringo does what the arguments say and returns the exit status: 2 for a wrong command line.
+func ringo(args []string) int {
+	parser := kong.Must(new(cli), kong.Name("ringo"),
+		kong.Description("Ringo trains neural networks in parallel, in pure Go."),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
+	ctx, err := parser.Parse(singleDash(parser.Model.Node, args))
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "ringo: %v (see ringo -h)\n", err)
+		return 2
+	}
+	err = ctx.Run()
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintf(os.Stderr, "ringo: %v\n", err)
+	if exit, ok := errors.AsType[*launch.ExitError](err); ok {
+		return exit.Code
+	}
+	return 1
+}
+
+// singleDash rewrites -name to --name, because Go programs spell flags with one dash and kong with two. It stops at the
+// program to run, whose arguments are its own.
+func singleDash(node *kong.Node, args []string) []string {
+	out := make([]string, 0, len(args))
+	for i := 0; i < len(args); i++ {
+		arg := args[i]
+		if !strings.HasPrefix(arg, "-") {
+			command := child(node, arg)
+			if command == nil {
+				return append(out, args[i:]...)
+			}
+			node = command
+			out = append(out, arg)
+			continue
+		}
+		name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		flag := findFlag(node, name)
+		if flag == nil {
+			return append(out, args[i:]...) // "--", -n4, or an error that kong reports
+		}
+		if flag.Name == name && !strings.HasPrefix(arg, "--") {
+			arg = "-" + arg
+		}
+		out = append(out, arg)
+		if !hasValue && !flag.IsBool() && i+1 < len(args) {
+			i++
+			out = append(out, args[i])
+		}
+	}
+	return out
+}
+
+func child(node *kong.Node, name string) *kong.Node {
+	for _, c := range node.Children {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// findFlag returns the flag that a name stands for, long or of one letter, nil when there is none.
+func findFlag(node *kong.Node, name string) *kong.Flag {
+	for _, group := range node.AllFlags(false) {
+		for _, f := range group {
+			if f.Name == name || f.Short != 0 && string(f.Short) == name {
+				return f
+			}
+		}
+	}
+	return nil
+}

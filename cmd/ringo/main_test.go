@@ -1,0 +1,192 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/alecthomas/kong"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain turns the test binary into ringo itself when the environment says so.
+func TestMain(m *testing.M) {
+	if os.Getenv("RINGO_TEST_CLI") == "1" {
+		os.Unsetenv("RINGO_TEST_CLI")
+		os.Exit(ringo(os.Args[1:]))
+	}
+	os.Setenv("GORACE", "atexit_sleep_ms=0")
+	os.Exit(m.Run())
+}
+
+// command is `ringo args…`, not started, in temporary directories of its own.
+func command(t *testing.T, args ...string) (cmd *exec.Cmd, stdout, stderr *bytes.Buffer, tmp string) {
+	tmp = t.TempDir()
+	cmd = exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), "RINGO_TEST_CLI=1", "TMPDIR="+tmp)
+	stdout, stderr = new(bytes.Buffer), new(bytes.Buffer)
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	return cmd, stdout, stderr, tmp
+}
+
+// run returns what `ringo args…` prints and its exit status. It must leave no temporary files.
+func run(t *testing.T, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd, out, errs, tmp := command(t, args...)
+	_ = cmd.Run() // the exit status is what the tests look at
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+func needsProcesses(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+		t.Skip("ringo run needs Linux or macOS")
+	}
+}
+
+func TestUsage(t *testing.T) {
+	for _, c := range []struct{ args, want string }{
+		{"", `expected one of "run", "version"`},
+		{"frob", "unexpected argument frob"},
+		{"run", "--ranks"},
+		{"run -n 2", "<program>"},
+		{"run -n x prog", `"x"`},
+		{"run -n 2 -bogus prog", "unknown flag"},
+		{"run -n 2 -timeout 5 prog", "--timeout"},
+	} {
+		_, stderr, code := run(t, strings.Fields(c.args)...)
+		assert.Equal(t, 2, code, c.args)
+		assert.Contains(t, stderr, c.want, c.args)
+	}
+	stdout, _, code := run(t, "run", "-help")
+	assert.Equal(t, 0, code)
+	assert.Contains(t, stdout, "ringo run -n 4 -timeout 5s ./examples/ddp-mnist -epochs 1")
+	stdout, _, code = run(t, "version")
+	assert.Equal(t, 0, code)
+	assert.Regexp(t, `^ringo \S+( [0-9a-f]{40})? go1\.\d+.* `+runtime.GOOS+`/`+runtime.GOARCH+`\n$`, stdout)
+}
+
+func TestSingleDash(t *testing.T) {
+	root := kong.Must(new(cli)).Model.Node
+	for in, want := range map[string]string{
+		"":                                   "",
+		"-help":                              "--help",
+		"-h run":                             "-h run",
+		"run -n 4 -timeout 5s p -timeout 1":  "run -n 4 --timeout 5s p -timeout 1",
+		"run --timeout=5s -threads=2 p -n 3": "run --timeout=5s --threads=2 p -n 3",
+		"run -n 4 -- -timeout":               "run -n 4 -- -timeout",
+		"run -n4 p -threads":                 "run -n4 p -threads",
+		"run -timeout":                       "run --timeout",
+		"run -ranks -timeout p -help":        "run --ranks -timeout p -help",
+		"-timeout run":                       "-timeout run",
+	} {
+		assert.Equal(t, strings.Fields(want), singleDash(root, strings.Fields(in)), in)
+	}
+}
+
+func TestIsPackage(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	require.NoError(t, os.MkdirAll("a/b.c", 0o755))
+	require.NoError(t, os.WriteFile("a/prog", nil, 0o755))
+	for name, want := range map[string]bool{".": true, "./a": true, "../" + filepath.Base(dir): true, filepath.Join(dir, "a"): true,
+		"example.com/x": true, "a": false, "./a/prog": false, "./none": false, "/none/x": false, "prog": false, "prog.sh": false, "a/b.c": false} {
+		assert.Equal(t, want, isPackage(name), name)
+	}
+}
+
+func TestRunPackage(t *testing.T) {
+	needsProcesses(t)
+	stdout, stderr, code := run(t, "run", "-n", "2", "-timeout", "3s", "--threads", "5", "./testdata/ranks", "-timeout", "x y")
+	assert.Equal(t, 0, code, stderr)
+	assert.Empty(t, stderr)
+	for _, rank := range []string{"0", "1"} {
+		assert.Contains(t, stdout, "["+rank+"] rank "+rank+` of 2, timeout 3s, threads 5, args ["-timeout" "x y"]`+"\n")
+	}
+	stdout, _, code = run(t, "run", "-n", "1", "--", "github.com/ringo-ml/ringo/cmd/ringo/testdata/ranks")
+	assert.Equal(t, 0, code)
+	assert.Contains(t, stdout, "[0] rank 0 of 1")
+}
+
+func TestRunErrors(t *testing.T) {
+	needsProcesses(t)
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"-n", "2", "./testdata/broken"}, 1, "undefined: undefinedFunction"},
+		{[]string{"-n", "2", "./testdata/library"}, 1, "ringo: go build ./testdata/library: "},
+		{[]string{"-n", "2", "no-such-program"}, 1, `ringo: exec: "no-such-program": executable file not found`},
+		{[]string{"-n", "0", "echo"}, 1, "ringo: launch: 0 ranks"},
+		{[]string{"-n", "1", "--"}, 1, "ringo: launch: no program"},
+		{[]string{"-n", "3", "sh", "-c", "exit $RINGO_RANK"}, 0, "exited with status"},
+	} {
+		_, stderr, code := run(t, append([]string{"run"}, c.args...)...)
+		if c.code > 0 {
+			assert.Equal(t, c.code, code, c.args)
+		}
+		assert.NotZero(t, code)
+		assert.Contains(t, stderr, c.want, c.args)
+	}
+}
+
+func TestRunInterrupted(t *testing.T) {
+	needsProcesses(t)
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		cmd, _, stderr, tmp := command(t, "run", "-n", "2", "./testdata/ranks", "wait")
+		cmd.Stdout = nil
+		out, err := cmd.StdoutPipe()
+		require.NoError(t, err)
+		require.NoError(t, cmd.Start())
+		line := make([]byte, 1)
+		_, err = out.Read(line) // a rank runs
+		require.NoError(t, err)
+		require.NoError(t, cmd.Process.Signal(sig))
+		drained := new(bytes.Buffer)
+		_, _ = drained.ReadFrom(out)
+		_ = cmd.Wait()
+		assert.Equal(t, want, cmd.ProcessState.ExitCode())
+		assert.Contains(t, stderr.String(), "ringo: ended by signal "+sig.String())
+		left, err := os.ReadDir(tmp)
+		require.NoError(t, err)
+		assert.Empty(t, left)
+	}
+}
+
+// TestBuildInterrupted interrupts ringo while a "go" that never ends builds.
+func TestBuildInterrupted(t *testing.T) {
+	needsProcesses(t)
+	bin := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\necho building >&2\nexec sleep 1000\n"), 0o755))
+	cmd, _, _, tmp := command(t, "run", "-n", "2", "./testdata/ranks")
+	cmd.Env = append(cmd.Env, "PATH="+bin+":"+os.Getenv("PATH"))
+	cmd.Stderr = nil
+	errs, err := cmd.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	buf := make([]byte, 9)
+	_, err = errs.Read(buf)
+	require.NoError(t, err)
+	start := time.Now()
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	rest := new(bytes.Buffer)
+	_, _ = rest.ReadFrom(errs)
+	_ = cmd.Wait()
+	assert.Equal(t, 130, cmd.ProcessState.ExitCode())
+	assert.Contains(t, rest.String(), "ringo: go build ended by signal interrupt")
+	assert.Less(t, time.Since(start), 5*time.Second)
+	left, err := os.ReadDir(tmp)
+	require.NoError(t, err)
+	assert.Empty(t, left)
+}

@@ -1,0 +1,2 @@
+// Package library is no program.
+package library

@@ -1,0 +1,206 @@
+package algo
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// Direct runs the operations of one rank of a group over a Window, in order. Every rank posts where its buffers are; when
+// all have posted, each moves its share by itself and says so. So an operation has two synchronizations; one when the
+// input is at most backend.EagerBytes, because it is then posted with the operation.
+//
+// Bytes, S being the whole buffer, summed over n ranks: all-reduce 2S(n−1): rank r reduces slice r of all inputs, in rank
+// order, and writes it to all (eager: everyone reduces everything, S·n(n−1)). Broadcast, reduce, gather, scatter S(n−1) of
+// what one rank gives or gets; all-gather, reduce-scatter, all-to-all n(n−1) times one rank's part. Everything but
+// all-reduce is a pull: the rank that wants data reads it.
+type Direct struct {
+	w      backend.Window
+	spec   backend.Spec
+	red    Reducer
+	posted uint64
+	done   uint64
+	phase  phase
+	peer   int // the next peer to look at, in phases arrive and settle
+	piece  int // the next piece to move, in phase move
+	off    int // bytes of it that are done
+	all    []*backend.Posting
+	srcs   [][]byte
+	block  []byte
+}
+
+type phase uint8
+
+const (
+	arrive phase = iota // waiting until all ranks have posted the operation
+	move                // reading and writing memory
+	settle              // waiting until nobody reads this rank's memory
+)
+
+// stepBlocks is how many blocks one Step moves: about 20 µs of work.
+const stepBlocks = 4
+
+// NewDirect returns the machine for the group that s names.
+func NewDirect(s backend.Spec, w backend.Window) *Direct {
+	n := len(s.Ranks)
+	return &Direct{w: w, spec: s, all: make([]*backend.Posting, n), srcs: make([][]byte, n), block: alignedBlock()}
+}
+
+// Post makes op known to the peers.
+func (d *Direct) Post(op *backend.Op) {
+	d.posted = op.Seq
+	d.w.Post(op)
+}
+
+// Done returns the number of the last operation that is over for this rank.
+func (d *Direct) Done() uint64 { return d.done }
+
+// Step does a bounded amount of work for the oldest operation that is not over. It reports whether anything changed.
+func (d *Direct) Step() (bool, error) {
+	if d.done == d.posted {
+		return false, nil
+	}
+	moved := false
+	if d.phase == arrive {
+		ok, err := d.arrived()
+		if err != nil || !ok {
+			return false, err
+		}
+		d.begin()
+		moved = true
+	}
+	if d.phase == move {
+		if !d.move() {
+			return true, nil
+		}
+		d.w.Finish(d.done + 1)
+		d.phase, d.peer = settle, 0
+		moved = true
+	}
+	if !d.settled() {
+		return moved, nil
+	}
+	d.done++
+	d.phase, d.peer = arrive, 0
+	return true, nil
+}
+
+// arrived looks for the postings of the peers and compares them with this rank's.
+func (d *Direct) arrived() (bool, error) {
+	seq, me := d.done+1, d.spec.Rank
+	mine := d.w.Posting(me, seq)
+	for ; d.peer < len(d.all); d.peer++ {
+		if d.peer == me {
+			d.all[me] = mine
+			continue
+		}
+		if d.w.Posted(d.peer) < seq {
+			return false, nil
+		}
+		p := d.w.Posting(d.peer, seq)
+		if err := d.compare(mine, p); err != nil {
+			return false, err
+		}
+		d.all[d.peer] = p
+	}
+	return true, nil
+}
+
+func (d *Direct) compare(mine, theirs *backend.Posting) error {
+	me, peer := d.spec.Rank, d.peer
+	if mine.Print != theirs.Print {
+		a, b, ra, rb := mine, theirs, me, peer
+		if rb < ra {
+			a, b, ra, rb = b, a, rb, ra
+		}
+		da, db := backend.DescOf(&a.Op, a.Group), backend.DescOf(&b.Op, b.Group)
+		if err := backend.Mismatch(&da, &db, d.spec.Ranks[ra], d.spec.Ranks[rb]); err != nil {
+			return err
+		}
+	}
+	if mine.Op.Kind != backend.AllToAllV {
+		return nil
+	}
+	from, to := d.spec.Ranks[peer], d.spec.Ranks[me]
+	if s, w := theirs.Op.SrcCounts[me], mine.Op.DstCounts[peer]; s != w {
+		return backend.RowsMismatch(&mine.Op, d.spec.Name, from, to, s, w, mine.Op.Row)
+	}
+	if s, w := mine.Op.SrcCounts[peer], theirs.Op.DstCounts[me]; s != w {
+		return backend.RowsMismatch(&mine.Op, d.spec.Name, to, from, s, w, mine.Op.Row)
+	}
+	return nil
+}
+
+func (d *Direct) begin() {
+	d.phase, d.piece, d.off = move, 0, 0
+	op := d.op()
+	if op.Kind.Reduces() {
+		d.red.Begin(op, len(d.all))
+		for i, p := range d.all {
+			d.red.SetFactor(i, p.Op.Factor)
+		}
+	}
+}
+
+func (d *Direct) op() *backend.Op { return &d.all[d.spec.Rank].Op }
+
+// settled reports whether every peer that reads or writes this rank's memory has finished.
+func (d *Direct) settled() bool {
+	for ; d.peer < len(d.all); d.peer++ {
+		if d.awaits(d.op(), d.peer) && d.w.Finished(d.peer) < d.done+1 {
+			return false
+		}
+	}
+	return true
+}
+
+// awaits reports whether op is over for this rank only after peer has finished it.
+func (d *Direct) awaits(op *backend.Op, peer int) bool {
+	me := d.spec.Rank
+	if peer == me {
+		return false
+	}
+	if _, eager := d.w.Posting(me, op.Seq).Eager(); eager {
+		return false
+	}
+	switch op.Kind {
+	case backend.Broadcast, backend.Scatter:
+		return me == op.Root
+	case backend.Reduce, backend.Gather:
+		return peer == op.Root
+	case backend.Barrier, backend.MonitoredBarrier, backend.Recv:
+		return false
+	}
+	return true
+}
+
+// Suspects returns the ranks of the group that operation seq waits for: those that have not posted it, and those that
+// have and are not finished.
+func (d *Direct) Suspects(seq uint64) (absent, stalled []int) {
+	for i := range d.all {
+		switch {
+		case i == d.spec.Rank || seq > d.posted:
+		case d.w.Posted(i) < seq:
+			absent = append(absent, i)
+		case d.awaits(&d.w.Posting(d.spec.Rank, seq).Op, i) && d.w.Finished(i) < seq:
+			stalled = append(stalled, i)
+		}
+	}
+	return absent, stalled
+}
+
+func bytesAt(m backend.Mem, lo, hi int) []byte {
+	if lo == hi {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Add(m.Ptr, lo)), hi-lo)
+}
+
+// input returns bytes lo to hi of rank's input.
+func (d *Direct) input(rank, lo, hi int) []byte {
+	p := d.all[rank]
+	if b, ok := p.Eager(); ok {
+		return b[lo:hi]
+	}
+	return bytesAt(p.Op.Src, lo, hi)
+}

@@ -1,0 +1,125 @@
+package algo
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// factorTag marks the factor of PreMulSum, which travels ahead of the input: the one who reduces applies it, in the
+// accumulator's precision.
+const factorTag = 1
+
+// reduce: each rank sends S to the root, which reduces chunk by chunk in rank order. Bytes: root 0, others S (and 8 for
+// the factor of PreMulSum). One step.
+func (l *Linear) reduce(op *backend.Op, root int, dst, src []byte) error {
+	if l.t.Rank() != root {
+		if op.Red == backend.PreMulSum {
+			if err := l.t.Send(root, factorTag, factorBytes(op.Factor)); err != nil {
+				return err
+			}
+		}
+		for k := range pieces(len(src)) {
+			if err := l.t.Send(root, 0, piece(src, k)); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	l.red.Begin(op, l.t.Size())
+	if op.Red == backend.PreMulSum {
+		if err := l.factorsTo(root, op.Factor); err != nil {
+			return err
+		}
+	}
+	for k := range pieces(len(src)) {
+		mine := piece(src, k)
+		for p := range l.srcs {
+			l.srcs[p] = mine
+			if p == root {
+				continue
+			}
+			l.srcs[p] = l.buffer(p, len(mine))
+			if err := l.t.Recv(p, 0, l.srcs[p]); err != nil {
+				return err
+			}
+		}
+		l.red.Reduce(piece(dst, k), l.srcs)
+	}
+	return nil
+}
+
+// allReduce: reduce to rank 0, then broadcast. Bytes: rank 0 S(n−1), others S. Two steps.
+func (l *Linear) allReduce(op *backend.Op, dst, src []byte) error {
+	if err := l.reduce(op, 0, dst, src); err != nil {
+		return err
+	}
+	return l.broadcast(0, dst, dst)
+}
+
+// reduceScatter: each rank sends part p of its buffer to rank p, which reduces its part from all in rank order. Chunk k
+// of every part travels before chunk k+1 of any, in pairs as allGather. Bytes: every rank what is not its own part,
+// which is S(n−1)/n for equal parts (and 8(n−1) for the factors of PreMulSum). n−1 steps a chunk.
+func (l *Linear) reduceScatter(op *backend.Op, dst, src []byte, at parts) error {
+	n, rank := l.t.Size(), l.t.Rank()
+	l.red.Begin(op, n)
+	if op.Red == backend.PreMulSum {
+		if err := l.factorsAmong(op.Factor); err != nil {
+			return err
+		}
+	}
+	longest := 0
+	for p := range n {
+		longest = max(longest, at.bytes(p))
+	}
+	own := at.of(src, rank)
+	for k := range pieces(longest) {
+		mine := piece(own, k)
+		l.srcs[rank] = mine
+		for s := 1; s < n; s++ {
+			to, from := (rank+s)%n, (rank-s+n)%n
+			l.srcs[from] = l.buffer(from, len(mine))
+			if err := l.t.SendRecv(to, piece(at.of(src, to), k), from, l.srcs[from], 0); err != nil {
+				return err
+			}
+		}
+		l.red.Reduce(piece(dst, k), l.srcs)
+	}
+	return nil
+}
+
+// factorsTo gives the root every rank's factor.
+func (l *Linear) factorsTo(root int, own float64) error {
+	l.red.SetFactor(root, own)
+	for p := range l.t.Size() {
+		if p == root {
+			continue
+		}
+		b := l.buffer(p, 8)
+		if err := l.t.Recv(p, factorTag, b); err != nil {
+			return err
+		}
+		l.red.SetFactor(p, factorOf(b))
+	}
+	return nil
+}
+
+// factorsAmong gives every rank all factors.
+func (l *Linear) factorsAmong(own float64) error {
+	n, rank := l.t.Size(), l.t.Rank()
+	l.red.SetFactor(rank, own)
+	for s := 1; s < n; s++ {
+		to, from := (rank+s)%n, (rank-s+n)%n
+		b := l.buffer(from, 8)
+		if err := l.t.SendRecv(to, factorBytes(own), from, b, factorTag); err != nil {
+			return err
+		}
+		l.red.SetFactor(from, factorOf(b))
+	}
+	return nil
+}
+
+func factorBytes(f float64) []byte { return binary.LittleEndian.AppendUint64(nil, math.Float64bits(f)) }
+
+func factorOf(b []byte) float64 { return math.Float64frombits(binary.LittleEndian.Uint64(b)) }

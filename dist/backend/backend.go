@@ -1,0 +1,105 @@
+package backend
+
+import (
+	"context"
+	"sync/atomic"
+)
+
+// Spec names a group: the same ID, Parent and Ranks on all members.
+//
+// Point-to-point messages travel in groups of their own: for each ordered pair of ranks that exchange messages, package
+// dist opens a Backend whose Ranks are [sender, receiver] and issues nothing but Send (on rank 0 of it) and Recv (on rank
+// 1, with Peer 0), in order. Such a Backend is opened when it is first used, on either side first. Kind Batch never
+// reaches an engine: its parts do.
+type Spec struct {
+	ID     uint64 // hash of the group's path, unique in the job
+	Parent uint64 // ID of the group that this one was made from; 0: none. When the parent fails, this group fails too, with the same cause
+	Name   string // for people, such as "world" or "dp"
+	Gen    uint32 // generation: grows with Rebuild
+	Ranks  []int  // world ranks of the members, in group order
+	Rank   int    // this rank's index in Ranks
+}
+
+// Engine moves bytes for one rank of a job.
+type Engine interface {
+	// Name is "local", "tcp", … as -json reports it.
+	Name() string
+	// Open makes this rank's end of a group. It does not wait for peers.
+	Open(s Spec) (Backend, error)
+	// Close ends the rank's part in the job after all its operations are over. After an abort it returns at once.
+	Close() error
+}
+
+// Backend is one rank's end of one group.
+type Backend interface {
+	Caps() Caps
+	// Issue takes an operation, in sequence order. It never waits for a peer. op stays valid until it is done.
+	Issue(op *Op) error
+	// Progress does a bounded step of work and returns the number of the last operation that is done. An error is the
+	// first failure of the group; it stays.
+	Progress() (done uint64, err error)
+	// Park sleeps until operation seq may have become done, until ctx ends (it returns ctx.Err()) or the group fails.
+	Park(ctx context.Context, seq uint64) error
+	// Abort fails every operation in flight on all ranks of the group, with cause. After it returned, no peer writes
+	// into this rank's buffers once their Wait has returned.
+	Abort(cause error) error
+	// Counters returns the bytes that this rank has written for this group.
+	Counters() *Counters
+}
+
+// Closer is implemented by a Backend that holds something to give back. Close is called when all operations of this rank
+// are over; peers may still be finishing theirs.
+type Closer interface {
+	Close() error
+}
+
+// Suspecter is implemented by a Backend that can tell whom operation seq waits for, so that a timeout names the ranks
+// (indices in the group): absent ones have not started the operation, stalled ones have started and not finished it.
+type Suspecter interface {
+	Suspects(seq uint64) (absent, stalled []int)
+}
+
+// Peeker is implemented by a Backend with Caps.RecvAny: HasPosted reports whether the peer of a point-to-point group has
+// started its operation seq. The Engine is then a Parker.
+type Peeker interface {
+	HasPosted(seq uint64) bool
+}
+
+// Parker is implemented by an Engine with Caps.RecvAny: Park sleeps until any backend of this rank may have got further
+// since the last Park, or until ctx ends.
+type Parker interface {
+	Park(ctx context.Context) error
+}
+
+// Algorithms is implemented by a Backend that offers a choice: the names that Op.Algo may have.
+type Algorithms interface {
+	Algorithms() []string
+}
+
+// Caps tells what an engine can do.
+type Caps struct {
+	Kinds, Reds, DTypes uint64 // bit sets over Kind, Red, tensor.DType
+	RecvAny             bool   // Recv from any rank
+	Async               bool   // makes progress without being driven
+	MaxCount            int    // elements in one operation; 0: no limit
+}
+
+// Counters are bytes sent by this rank, per kind: Wire is counted where bytes are written to a connection or to (and
+// read from) a peer's memory, headers excluded; Headers is what framing adds.
+type Counters struct {
+	Wire    [NumKinds]atomic.Uint64
+	Headers atomic.Uint64
+}
+
+// Transport sends and receives tagged bytes between the ranks of a group. Messages between two ranks with one tag arrive
+// in order. Both calls block; they return early, with the group's failure, when the group is aborted.
+type Transport interface {
+	Rank() int
+	Size() int
+	// Send returns when b may be reused. It does not wait for the peer to receive a small message (≤ 64 KiB).
+	Send(peer int, tag uint64, b []byte) error
+	// Recv fills b; a message of another length is an error.
+	Recv(peer int, tag uint64, b []byte) error
+	// SendRecv does both at once, so that two ranks may exchange large messages.
+	SendRecv(to int, out []byte, from int, in []byte, tag uint64) error
+}

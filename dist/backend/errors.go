@@ -1,0 +1,52 @@
+package backend
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Error is the failure of a group. The first one poisons the group: every later call on every rank returns it.
+type Error struct {
+	Rank      int    // the rank that failed, or that found out; -1 when no single rank is to blame
+	Host      string // where Rank runs, such as "node1, pid 4711"; may be empty
+	Group     string // name of the group
+	Op        string // such as "allreduce"; empty when no operation is to blame
+	Seq       uint64 // number of the operation in the group
+	Want, Got string // of a mismatch between two ranks, each with its rank
+	Cause     error  // what went wrong, when it is not a mismatch
+}
+
+// Error returns for example "rank 1: allreduce seq 7 of group world: count 10 (rank 0) vs 12 (rank 1)".
+func (e *Error) Error() string {
+	var b strings.Builder
+	if e.Rank >= 0 {
+		fmt.Fprintf(&b, "rank %d", e.Rank)
+		if e.Host != "" {
+			fmt.Fprintf(&b, " (host %s)", e.Host)
+		}
+		b.WriteString(": ")
+	}
+	if e.Op != "" {
+		fmt.Fprintf(&b, "%s seq %d of group %s: ", e.Op, e.Seq, e.Group)
+	}
+	switch {
+	case e.Want != "" || e.Got != "":
+		fmt.Fprintf(&b, "%s vs %s", e.Want, e.Got)
+		if e.Cause != nil {
+			fmt.Fprintf(&b, ", %v", e.Cause)
+		}
+	case e.Cause != nil:
+		b.WriteString(e.Cause.Error())
+	default:
+		b.WriteString("failed")
+	}
+	return b.String()
+}
+
+// Unwrap returns the cause.
+func (e *Error) Unwrap() error { return e.Cause }
+
+// OpError returns an Error about op in the group that s names, found by this rank.
+func OpError(s *Spec, op *Op, cause error) *Error {
+	return &Error{Rank: s.Ranks[s.Rank], Group: s.Name, Op: op.Kind.String(), Seq: op.Seq, Cause: cause}
+}

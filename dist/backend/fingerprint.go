@@ -1,0 +1,174 @@
+package backend
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Desc is what must agree between the ranks of an operation. It travels with the operation (its Fingerprint in every
+// message, itself when fingerprints differ), so that a mismatch is an error that says what differs.
+type Desc struct {
+	Kind   Kind
+	Red    Red
+	DType  tensor.DType
+	Count  int
+	Root   int
+	Tag    int
+	Algo   string
+	Group  string
+	Seq    uint64
+	Counts []int  // AllGatherV, ReduceScatterV: everyone's counts, in rows
+	Shape  string // of the tensor, for people; not compared
+}
+
+// DescOf returns the descriptor of op in the group named group.
+func DescOf(op *Op, group string) Desc {
+	d := Desc{Kind: op.Kind, Red: op.Red, DType: op.DType, Count: op.Count, Root: op.Root, Tag: op.Tag, Algo: op.Algo,
+		Group: group, Seq: op.Seq, Shape: op.Shape.String()}
+	row := max(op.Row, 1)
+	for _, c := range sharedCounts(op) {
+		d.Counts = append(d.Counts, c/row)
+	}
+	return d
+}
+
+func sharedCounts(op *Op) []int {
+	switch op.Kind {
+	case AllGatherV:
+		return op.DstCounts
+	case ReduceScatterV:
+		return op.SrcCounts
+	}
+	return nil
+}
+
+// Reduces reports whether the operation combines elements, so that Red counts.
+func (k Kind) Reduces() bool {
+	return k == Reduce || k == AllReduce || k == ReduceScatter || k == ReduceScatterV
+}
+
+func (k Kind) rooted() bool { return k == Broadcast || k == Reduce || k == Gather || k == Scatter }
+
+func (k Kind) typed() bool { return k != Barrier && k != MonitoredBarrier }
+
+// counted reports whether Count must agree; the V forms compare their counts instead.
+func (k Kind) counted() bool {
+	return k.typed() && k != AllGatherV && k != ReduceScatterV && k != AllToAllV
+}
+
+// paired returns one kind for the two ends of a message.
+func (k Kind) paired() Kind {
+	if k == Recv {
+		return Send
+	}
+	return k
+}
+
+// Hash64 continues the hash h with word w. Each step is that of SplitMix64 (Steele, Lea, Flood 2014).
+func Hash64(h, w uint64) uint64 {
+	h = (h ^ w) + 0x9e3779b97f4a7c15
+	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
+	h = (h ^ h>>27) * 0x94d049bb133111eb
+	return h ^ h>>31
+}
+
+// HashString hashes a name, such as that of a group or an algorithm.
+func HashString(s string) uint64 {
+	h := uint64(len(s)) + 0x51ed270b
+	for i := range len(s) {
+		h = Hash64(h, uint64(s[i]))
+	}
+	return h
+}
+
+// Fingerprint returns 64 bits that are equal on two ranks when op agrees: kind, reduction, type, count, root, tag,
+// algorithm, group (HashString of its name) and sequence number, each where it matters. It does not allocate.
+func Fingerprint(op *Op, group uint64) uint64 {
+	k := op.Kind
+	h := Hash64(group, uint64(k.paired())<<32|op.Seq<<40|op.Seq>>24)
+	if k.typed() {
+		h = Hash64(h, uint64(op.DType)+1)
+	}
+	if k.counted() {
+		h = Hash64(h, uint64(op.Count))
+	}
+	if k.Reduces() {
+		h = Hash64(h, uint64(op.Red)+101)
+	}
+	if k.rooted() {
+		h = Hash64(h, uint64(op.Root))
+	}
+	if k.paired() == Send {
+		h = Hash64(h, uint64(op.Tag))
+	}
+	for _, c := range sharedCounts(op) {
+		h = Hash64(h, uint64(c))
+	}
+	if op.Algo != "" {
+		h = Hash64(h, HashString(op.Algo))
+	}
+	return h
+}
+
+// Mismatch compares what ranks ra and rb gave as the same operation and returns the Error, or nil when they agree.
+// Group, Op and Seq are those of a; Rank is rb.
+func Mismatch(a, b *Desc, ra, rb int) *Error {
+	want, got := difference(a, b)
+	if want == "" {
+		return nil
+	}
+	e := &Error{Rank: rb, Group: a.Group, Op: a.Kind.String(), Seq: a.Seq,
+		Want: fmt.Sprintf("%s (rank %d)", want, ra), Got: fmt.Sprintf("%s (rank %d)", got, rb)}
+	if a.Kind.typed() && b.Kind.typed() {
+		e.Cause = fmt.Errorf("shapes %s and %s", a.Shape, b.Shape)
+	}
+	return e
+}
+
+// difference names the first thing that differs, the most telling first.
+func difference(a, b *Desc) (want, got string) {
+	k := a.Kind
+	switch {
+	case a.Group != b.Group:
+		return "group " + a.Group, "group " + b.Group
+	case a.Seq != b.Seq:
+		return fmt.Sprintf("%v seq %d", k, a.Seq), fmt.Sprintf("%v seq %d", b.Kind, b.Seq)
+	case k.paired() != b.Kind.paired():
+		return fmt.Sprintf("%v seq %d", k, a.Seq), fmt.Sprintf("%v seq %d", b.Kind, b.Seq)
+	case k.typed() && a.DType != b.DType:
+		return fmt.Sprintf("dtype %v", a.DType), b.DType.String()
+	case k.counted() && a.Count != b.Count:
+		return fmt.Sprintf("count %d", a.Count), fmt.Sprint(b.Count)
+	case k.Reduces() && a.Red != b.Red:
+		return fmt.Sprintf("op %v", a.Red), b.Red.String()
+	case k.rooted() && a.Root != b.Root:
+		return fmt.Sprintf("root %d", a.Root), fmt.Sprint(b.Root)
+	case k.paired() == Send && a.Tag != b.Tag:
+		return fmt.Sprintf("tag %d", a.Tag), fmt.Sprint(b.Tag)
+	case a.Algo != b.Algo:
+		return fmt.Sprintf("algorithm %q", a.Algo), fmt.Sprintf("%q", b.Algo)
+	}
+	for i := range a.Counts {
+		if i >= len(b.Counts) || a.Counts[i] != b.Counts[i] {
+			return fmt.Sprintf("counts[%d] = %d", i, a.Counts[i]), strings.TrimSpace(fmt.Sprint(at(b.Counts, i)))
+		}
+	}
+	return "", ""
+}
+
+func at(x []int, i int) any {
+	if i < len(x) {
+		return x[i]
+	}
+	return "none"
+}
+
+// RowsMismatch returns the Error of an AllToAllV in which rank from sends sent elements to rank to, which expects want;
+// row is the number of elements in a row (Op.Row).
+func RowsMismatch(op *Op, group string, from, to, sent, want, row int) *Error {
+	row = max(row, 1)
+	return &Error{Rank: to, Group: group, Op: op.Kind.String(), Seq: op.Seq,
+		Cause: fmt.Errorf("rank %d sends %d rows to rank %d, which expects %d", from, sent/row, to, want/row)}
+}

@@ -1,0 +1,100 @@
+package backend
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Kind is what a collective or point-to-point operation does.
+type Kind uint8
+
+// The operations, named as in NCCL and MPI.
+const (
+	Broadcast Kind = iota
+	Reduce
+	AllReduce
+	Gather
+	AllGather
+	Scatter
+	ReduceScatter
+	AllToAll
+	AllGatherV
+	ReduceScatterV
+	AllToAllV
+	Barrier
+	MonitoredBarrier
+	Send
+	Recv
+	Batch
+	// NumKinds is the number of kinds.
+	NumKinds = iota
+)
+
+var kindNames = [NumKinds]string{"broadcast", "reduce", "allreduce", "gather", "allgather", "scatter", "reducescatter",
+	"alltoall", "allgatherv", "reducescatterv", "alltoallv", "barrier", "monitoredbarrier", "send", "recv", "batch"}
+
+// String returns the lower-case name that errors, traces and RINGO_ALGO use.
+func (k Kind) String() string {
+	if int(k) < len(kindNames) {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// Red is how a reducing operation combines elements.
+type Red uint8
+
+// The reductions. Avg is Sum divided by the number of ranks; PreMulSum multiplies each rank's input by its own factor.
+const (
+	Sum Red = iota
+	Avg
+	Prod
+	Min
+	Max
+	BAnd
+	BOr
+	BXor
+	PreMulSum
+	// NumReds is the number of reductions.
+	NumReds = iota
+)
+
+var redNames = [NumReds]string{"sum", "avg", "prod", "min", "max", "band", "bor", "bxor", "premulsum"}
+
+// String returns the lower-case name.
+func (r Red) String() string {
+	if int(r) < len(redNames) {
+		return redNames[r]
+	}
+	return fmt.Sprintf("Red(%d)", uint8(r))
+}
+
+// Mem is contiguous memory of Bytes bytes at Ptr.
+type Mem struct {
+	Ptr   tensor.Ptr
+	Bytes int
+}
+
+// Op describes one operation as this rank sees it. Counts are elements. Count means, as in NCCL: the whole buffer for
+// Broadcast, Reduce, AllReduce, Send and Recv; one rank's contribution for Gather and AllGather; one rank's result for
+// Scatter and ReduceScatter; the part for one peer for AllToAll.
+type Op struct {
+	Kind   Kind
+	Red    Red
+	DType  tensor.DType
+	Seq    uint64 // number in the group (point-to-point: in the lane to the peer), from 1
+	Count  int
+	Root   int // rank in the group
+	Peer   int // Send, Recv; -1 receives from any
+	Tag    int
+	Factor float64 // PreMulSum
+	Algo   string  // a forced algorithm, or ""
+	Src    Mem     // zero where the rank has no input
+	Dst    Mem     // may be equal to Src (in place); zero where the rank has no output
+	// SrcCounts[i] elements go to rank i and DstCounts[i] come from rank i (V forms). AllGatherV uses DstCounts for
+	// everyone's contribution, ReduceScatterV SrcCounts for everyone's result.
+	SrcCounts, DstCounts []int
+	Row                  int          // elements in one row; the counts of V forms are multiples of it
+	Shape                tensor.Shape // of the user's tensor, for errors
+}

@@ -1,0 +1,237 @@
+package dist
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+var background = context.Background()
+
+// call is what an operation was called with.
+type call struct {
+	kind     backend.Kind
+	op       Op
+	root     int // also the peer
+	tag      int
+	count    int
+	dtype    tensor.DType
+	of       tensor.Tensor // the tensor whose shape errors print
+	xs       [2]tensor.Tensor
+	src, dst backend.Mem
+	send     []int // rows per rank, V forms
+	recv     []int
+	row      int
+}
+
+// memory returns the memory of x, or an error when the engines cannot use it.
+func memory(x tensor.Tensor) (backend.Mem, error) {
+	if !x.Contiguous() {
+		return backend.Mem{}, fmt.Errorf("%v is not contiguous", x.Shape())
+	}
+	if !x.Device().Host() {
+		return backend.Mem{}, fmt.Errorf("%v is in the memory of %v, not of the host", x.Shape(), x.Device())
+	}
+	return backend.Mem{Ptr: x.Ptr(), Bytes: x.Len() * x.DType().Size()}, nil
+}
+
+// give and take set the input and the output of c.
+func (c *call) give(x tensor.Tensor) (err error) {
+	c.src, err = memory(x)
+	c.xs[0], c.of, c.dtype = x, x, x.DType()
+	return err
+}
+
+func (c *call) take(x tensor.Tensor) (err error) {
+	if !c.xs[0].IsZero() && x.DType() != c.dtype {
+		return fmt.Errorf("output is %v, input is %v", x.DType(), c.dtype)
+	}
+	c.dst, err = memory(x)
+	c.xs[1], c.dtype = x, x.DType()
+	if c.of.IsZero() {
+		c.of = x
+	}
+	return err
+}
+
+// both sets input and output, and checks that the sizes are in proportion: n inputs make an output of `up` inputs, or an
+// input holds `down` outputs.
+func (c *call) both(dst, src tensor.Tensor, up, down int) error {
+	if err := c.give(src); err != nil {
+		return err
+	}
+	if err := c.take(dst); err != nil {
+		return err
+	}
+	if src.Len()*up != dst.Len()*down {
+		return fmt.Errorf("input %v and output %v: the output must have %d/%d of the input's elements", src.Shape(), dst.Shape(), up, down)
+	}
+	return nil
+}
+
+// inPlace checks that input and output do not overlap, except where they are the same elements: the output begins `at`
+// bytes after the input (before it, if negative).
+func (c *call) inPlace(at int, allowed bool) error {
+	if c.src.Bytes == 0 || c.dst.Bytes == 0 {
+		return nil
+	}
+	s, d := uintptr(c.src.Ptr), uintptr(c.dst.Ptr)
+	if s+uintptr(c.src.Bytes) <= d || d+uintptr(c.dst.Bytes) <= s {
+		return nil
+	}
+	if allowed && int(d)-int(s) == at {
+		return nil
+	}
+	return fmt.Errorf("input %v and output %v overlap", c.xs[0].Shape(), c.xs[1].Shape())
+}
+
+// rooted checks a rank of the group.
+func (g *Group) rooted(c *call, root int) error {
+	c.root = root
+	if root < 0 || root >= len(g.ranks) {
+		return fmt.Errorf("root %d: ranks of group %s are 0 to %d", root, g.name, len(g.ranks)-1)
+	}
+	return nil
+}
+
+func (g *Group) reducing(c *call, op Op) error {
+	c.op = op
+	return algo.CheckReduction(op.red, c.dtype)
+}
+
+// rows checks the counts of a V form against a tensor whose leading dimension they cut.
+func (g *Group) rows(what string, counts []int, x tensor.Tensor) error {
+	if len(counts) != len(g.ranks) {
+		return fmt.Errorf("%d %s counts, group %s has %d ranks", len(counts), what, g.name, len(g.ranks))
+	}
+	if x.Rank() == 0 {
+		return fmt.Errorf("%v has no leading dimension", x.Shape())
+	}
+	sum := 0
+	for i, n := range counts {
+		if n < 0 {
+			return fmt.Errorf("%s count of rank %d is %d", what, i, n)
+		}
+		sum += n
+	}
+	if sum != x.Dim(0) {
+		return fmt.Errorf("%s counts sum to %d rows, %v has %d", what, sum, x.Shape(), x.Dim(0))
+	}
+	return nil
+}
+
+// rowLen returns the elements of a row; both tensors must agree.
+func (c *call) rowLen() error {
+	c.row = elems(c.xs[0])
+	if r := elems(c.xs[1]); r != c.row {
+		return fmt.Errorf("rows of %v and %v differ", c.xs[0].Shape(), c.xs[1].Shape())
+	}
+	return nil
+}
+
+func elems(x tensor.Tensor) int {
+	n := 1
+	for i := 1; i < x.Rank(); i++ {
+		n *= x.Dim(i)
+	}
+	return n
+}
+
+func bytesBefore(counts []int, rank, row int, d tensor.DType) int {
+	n := 0
+	for _, c := range counts[:rank] {
+		n += c
+	}
+	return n * row * d.Size()
+}
+
+// fill writes the operation into its slot. It does not allocate once the slot has been used.
+func (s *slot) fill(c *call, seq uint64, algorithm string) *backend.Op {
+	s.counts, s.dims = s.counts[:0], s.dimsBuf[:0]
+	for _, n := range c.send {
+		s.counts = append(s.counts, n*c.row)
+	}
+	for _, n := range c.recv {
+		s.counts = append(s.counts, n*c.row)
+	}
+	if !c.of.IsZero() {
+		for i := range c.of.Rank() {
+			s.dims = append(s.dims, c.of.Dim(i))
+		}
+	} else if c.count > 0 {
+		s.dims = append(s.dims, c.count)
+	}
+	s.op = backend.Op{Kind: c.kind, Red: c.op.red, DType: c.dtype, Seq: seq, Count: c.count, Root: c.root, Peer: c.root,
+		Tag: c.tag, Factor: c.op.factor, Algo: algorithm, Src: c.src, Dst: c.dst, Row: c.row,
+		Shape: tensor.Shape{DType: c.dtype, Dims: s.dims}}
+	if len(c.send) > 0 {
+		s.op.SrcCounts = s.counts[:len(c.send)]
+	}
+	if len(c.recv) > 0 {
+		s.op.DstCounts = s.counts[len(c.send):]
+	}
+	return &s.op
+}
+
+// floats returns the memory of x.
+func floats(x []float64) backend.Mem {
+	return backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(x)), Bytes: 8 * len(x)}
+}
+
+// issue hands an operation to lane l. err is what a check found: then nothing is sent, and the group fails, so that the
+// peers do not wait.
+func (g *Group) issue(l *lane, c *call, err error) Work {
+	if e := g.enter(); e != nil {
+		return l.failed()
+	}
+	defer g.leave()
+	cm := g.c
+	cm.mu.Lock()
+	defer cm.mu.Unlock()
+	if g.err == nil && g.closed {
+		err = errClosed
+	}
+	if g.err == nil && err != nil {
+		e := &Error{Rank: cm.rank, Group: g.name, Op: c.kind.String(), Seq: l.issued + 1, Cause: err}
+		g.fail(e)
+		if g.victim == "" {
+			g.victim, g.seq = e.Op, e.Seq
+		}
+	}
+	for g.err == nil && l.issued-l.done.Load() >= backend.Depth {
+		_ = cm.wait(background, l, l.issued-backend.Depth+1) // backpressure; a failure shows in g.err
+	}
+	if g.err != nil || g.closed {
+		l.issued++
+		return Work{l, l.issued}
+	}
+	seq := l.issued + 1
+	op := l.slot(seq).fill(c, seq, g.algo[c.kind])
+	l.issued = seq
+	cm.recorded(l, op)
+	g.payload[c.kind] += uint64(max(op.Src.Bytes, op.Dst.Bytes))
+	g.calls[c.kind]++
+	if err := l.be.Issue(op); err != nil {
+		g.fail(err)
+		return Work{l, seq}
+	}
+	cm.activate(l)
+	for _, x := range c.xs {
+		if !x.IsZero() {
+			tensor.Borrow(x, l, seq)
+		}
+	}
+	return Work{l, seq}
+}
+
+// failed returns a Work of a group that has just been poisoned.
+func (l *lane) failed() Work {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	l.issued++
+	return Work{l, l.issued}
+}

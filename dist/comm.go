@@ -1,0 +1,248 @@
+package dist
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/trace"
+	"github.com/ringo-ml/ringo/internal/wait"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// comm is one rank's communication: its engine, all its lanes, and who drives them. Waiting for any operation drives
+// every lane of the rank, in turns: two ranks that wait for two groups in different order would otherwise wait for each
+// other for ever. When two goroutines of a rank wait (for different groups), one sleeps in the engine and the other on
+// its lane, to be woken by the first.
+type comm struct {
+	engine backend.Engine
+	rank   int // in the world
+	policy wait.Policy
+	async  bool // the engine moves by itself
+	trace  *trace.Recorder
+	base   time.Time
+	world  *Group
+	dev    tensor.Device
+
+	mu      sync.Mutex
+	lanes   []*lane // all that are open
+	active  []*lane // those with operations in flight
+	busy    atomic.Int32
+	leader  bool // a goroutine sleeps in the engine
+	waiters int  // lanes whose waiting is set
+	anyone  []*lane
+	flight  [flightSize]record
+	flights int
+}
+
+// drive gives every lane with operations in flight one step.
+func (c *comm) drive() bool {
+	moved := false
+	for i := 0; i < len(c.active); {
+		l := c.active[i]
+		if l.advance() {
+			moved = true
+		}
+		if !l.idle() {
+			i++
+			continue
+		}
+		// advance may have failed the group and so changed nothing but flags: the list is only changed here.
+		l.active = false
+		last := len(c.active) - 1
+		c.active[i] = c.active[last]
+		c.active = c.active[:last]
+		c.busy.Store(int32(last))
+	}
+	for _, l := range c.anyone {
+		l.notify()
+	}
+	return moved
+}
+
+// activate puts a lane with something in flight on the list.
+func (c *comm) activate(l *lane) {
+	if !l.active {
+		l.active = true
+		c.active = append(c.active, l)
+		c.busy.Store(int32(len(c.active)))
+	}
+}
+
+// poll makes a step when nobody else does. Tapes call it once a node.
+func (c *comm) poll() {
+	if c.busy.Load() > 0 && c.mu.TryLock() {
+		c.drive()
+		c.mu.Unlock()
+	}
+}
+
+// wait blocks until operation seq of l is over. c.mu must be held; it is given up while sleeping. The result is the
+// operation's, or ctx.Err() when ctx ended first.
+func (c *comm) wait(ctx context.Context, l *lane, seq uint64) error {
+	spin := c.policy.Start()
+	armed, start := false, time.Now()
+	defer func() {
+		l.g.waited += time.Since(start)
+		if armed {
+			l.alarm.clear()
+		}
+		if !c.leader {
+			c.promote()
+		}
+	}()
+	for {
+		if c.drive() {
+			spin.Reset()
+		}
+		if over, err := l.result(seq); over {
+			return err
+		}
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if spin.Again() {
+			c.mu.Unlock()
+			c.mu.Lock()
+			continue
+		}
+		if !armed {
+			l.moved, armed = time.Now(), true
+		}
+		l.arm()
+		if err := c.park(ctx, l); err != nil && ctx.Err() == nil {
+			l.expire()
+		}
+	}
+}
+
+// park sleeps until something happened, the alarm of l rings, or ctx ends. It gives up c.mu meanwhile.
+func (c *comm) park(ctx context.Context, l *lane) error {
+	on, seq := l.current()
+	sleep := context.Context(&l.alarm)
+	if ctx.Done() != nil {
+		both, cancel := context.WithCancel(ctx)
+		defer cancel()
+		defer context.AfterFunc(&l.alarm, cancel)()
+		sleep = both
+	}
+	switch {
+	case c.async:
+		c.mu.Unlock()
+		err := on.be.Park(sleep, seq)
+		c.mu.Lock()
+		return err
+	case c.leader:
+		return c.follow(sleep, l)
+	}
+	c.leader = true
+	c.mu.Unlock()
+	err := on.be.Park(sleep, seq)
+	c.mu.Lock()
+	c.leader = false
+	return err
+}
+
+// follow sleeps while another goroutine drives.
+func (c *comm) follow(ctx context.Context, l *lane) error {
+	l.waiting = true
+	c.waiters++
+	c.mu.Unlock()
+	var err error
+	select {
+	case <-l.wake:
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	c.mu.Lock()
+	l.waiting = false
+	c.waiters--
+	return err
+}
+
+// promote wakes one goroutine that follows, to drive from now on.
+func (c *comm) promote() {
+	if c.waiters == 0 {
+		return
+	}
+	for _, l := range c.lanes {
+		if l.waiting {
+			l.notify()
+			return
+		}
+	}
+}
+
+// arm sets the alarm for the timeout after the last sign of life.
+func (l *lane) arm() {
+	l.pulse()
+	l.alarm.set(time.Until(l.moved.Add(l.g.timeout)))
+}
+
+// pulse looks for bytes moved since the last look.
+func (l *lane) pulse() {
+	on, _ := l.current()
+	if n := on.sent(); n != l.wire {
+		l.wire, l.moved = n, time.Now()
+	}
+}
+
+// sent returns the bytes that this rank has moved for the lane: a sign of life of an operation that takes long.
+func (l *lane) sent() uint64 {
+	if l.be == nil {
+		return 0
+	}
+	var n uint64
+	k := l.be.Counters()
+	for i := range k.Wire {
+		n += k.Wire[i].Load()
+	}
+	return n
+}
+
+// expire is called when the alarm of l rang: it fails the group unless there was a sign of life.
+func (l *lane) expire() {
+	if l.idle() {
+		return
+	}
+	if l.pulse(); time.Since(l.moved) < l.g.timeout {
+		return
+	}
+	on, seq := l.current()
+	op := &on.slot(seq).op
+	e := &Error{Rank: l.c.rank, Group: l.g.name, Op: op.Kind.String(), Seq: seq}
+	e.Cause = fmt.Errorf("%s within %v", on.blame(seq), l.g.timeout)
+	l.g.fail(e)
+}
+
+// blame says which ranks operation seq waits for.
+func (l *lane) blame(seq uint64) string {
+	s, ok := l.be.(backend.Suspecter)
+	if !ok {
+		return "no progress"
+	}
+	absent, stalled := s.Suspects(seq)
+	switch {
+	case len(absent) > 0:
+		return l.names(absent) + " did not arrive"
+	case len(stalled) > 0:
+		return l.names(stalled) + ": no progress"
+	}
+	return "no progress"
+}
+
+// names returns "rank 2" or "ranks 1,2,3": world ranks of members of the lane's group.
+func (l *lane) names(members []int) string {
+	var s []string
+	for _, m := range members {
+		s = append(s, fmt.Sprint(l.ranks[m]))
+	}
+	if len(s) == 1 {
+		return "rank " + s[0]
+	}
+	return "ranks " + strings.Join(s, ",")
+}

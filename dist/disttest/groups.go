@@ -1,0 +1,219 @@
+package disttest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// groups uses many groups, disjoint and overlapping, made by Split and With.
+func (s *suite) groups(t *testing.T) {
+	for _, n := range sizes() {
+		s.ok(t, n, func(r *dist.Rank) error {
+			me := r.World.Rank()
+			for ways := 1; ways <= min(n, 3); ways++ {
+				part, err := r.World.Split(me%ways, -me) // reversed order
+				if err != nil {
+					return err
+				}
+				x := []float64{float64(me), 1}
+				if err := part.SumFloats(x); err != nil {
+					return err
+				}
+				sum, members := 0.0, 0.0
+				for i := me % ways; i < n; i += ways {
+					sum, members = sum+float64(i), members+1
+				}
+				if x[0] != sum || x[1] != members || part.Ranks()[part.Size()-1] != me%ways {
+					return fmt.Errorf("split %d ways: %v of %v", ways, x, part.Ranks())
+				}
+				if err := part.Close(); err != nil {
+					return err
+				}
+			}
+			first, err := r.World.Split(min(me-1, 0), 0) // rank 0 is in no group
+			if err != nil || (first == nil) != (me == 0) {
+				return fmt.Errorf("negative color: %v, %v", first, err)
+			}
+			named := r.World.With(dist.Name("mine"))
+			if named.Name() != "mine" {
+				return fmt.Errorf("name %s", named.Name())
+			}
+			return named.Barrier().Wait()
+		})
+	}
+}
+
+// mesh checks every group of a 3-axis mesh by what its members sum to.
+func (s *suite) mesh(t *testing.T) {
+	s.ok(t, 8, func(r *dist.Rank) error {
+		m, err := r.Mesh("dp=2,ep=2,tp=2")
+		if err != nil {
+			return err
+		}
+		me := r.World.Rank()
+		for _, c := range []struct {
+			axes []string
+			bits int // of the rank that vary within the group
+		}{{[]string{"dp"}, 4}, {[]string{"ep"}, 2}, {[]string{"tp"}, 1}, {[]string{"dp", "tp"}, 5}, {[]string{"ep", "dp"}, 6}, {nil, 0}, {[]string{"dp", "ep", "tp"}, 7}} {
+			sum, want := []float64{float64(me)}, 0.0
+			for i := range 8 {
+				if i&^c.bits == me&^c.bits {
+					want += float64(i)
+				}
+			}
+			g := m.Group(c.axes...)
+			if err := g.SumFloats(sum); err != nil {
+				return err
+			}
+			if sum[0] != want || g != m.Group(c.axes...) {
+				return fmt.Errorf("axes %v: %v, want %v", c.axes, sum, want)
+			}
+		}
+		if m.Coord("dp") != me/4 || m.Coord("tp") != me%2 || m.Size("ep") != 2 {
+			return fmt.Errorf("coordinates of rank %d: %d %d", me, m.Coord("dp"), m.Coord("tp"))
+		}
+		if _, err := r.Mesh("dp=3,tp=2"); err == nil {
+			return fmt.Errorf("a mesh of 6 on 8 ranks was accepted")
+		}
+		return nil
+	})
+}
+
+// inFlight issues 32 operations on two overlapping groups and waits for them in another order on each rank.
+func (s *suite) inFlight(t *testing.T) {
+	for _, n := range sizes() {
+		s.ok(t, n, func(r *dist.Rank) error {
+			other := r.World.With()
+			rng := rand.New(rand.NewPCG(7, uint64(r.World.Rank())))
+			for range 10 {
+				var works []dist.Work
+				var xs []tensor.Tensor
+				for i := range 32 {
+					x := filled(r, tensor.Float64, 1+i*i*40, func(k int) float64 { return tag(r.World.Rank(), i+k) })
+					g := r.World
+					if i%2 == 1 {
+						g = other
+					}
+					works, xs = append(works, g.AllReduce(x, dist.Sum)), append(xs, x)
+				}
+				for _, i := range rng.Perm(32) {
+					if err := works[i].Wait(); err != nil {
+						return err
+					}
+					want := list(xs[i].Len(), func(k int) float64 {
+						sum := 0.0
+						for rank := range n {
+							sum += tag(rank, i+k)
+						}
+						return sum
+					})
+					if err := same(fmt.Sprint("operation ", i), tensor.Floats(xs[i]), want); err != nil {
+						return err
+					}
+				}
+			}
+			return nil
+		})
+	}
+}
+
+// backpressure issues more operations than a lane holds.
+func (s *suite) backpressure(t *testing.T) {
+	s.ok(t, 2, func(r *dist.Rank) error {
+		var last dist.Work
+		xs := make([]tensor.Tensor, 300)
+		for i := range xs {
+			xs[i] = filled(r, tensor.Int32, 1+i%3*100, func(int) float64 { return float64(i) })
+			last = r.World.AllReduce(xs[i], dist.Sum)
+		}
+		if err := last.Wait(); err != nil {
+			return err
+		}
+		for i, x := range xs {
+			if got := tensor.Floats(x); got[0] != float64(2*i) {
+				return fmt.Errorf("operation %d: %v", i, got[0])
+			}
+		}
+		return nil
+	})
+}
+
+// twoGoroutines waits for two groups of one rank in two goroutines, in opposite order on the two ranks.
+func (s *suite) twoGoroutines(t *testing.T) {
+	s.ok(t, 2, func(r *dist.Rank) error {
+		groups := [2]*dist.Group{r.World.With(), r.World.With()}
+		var errs [2]error
+		var wg sync.WaitGroup
+		for i, g := range groups {
+			wg.Go(func() {
+				for k := range 300 {
+					x := []float64{float64(k + i)}
+					if err := g.SumFloats(x); err != nil {
+						errs[i] = err
+						return
+					}
+					if x[0] != float64(2*(k+i)) {
+						errs[i] = fmt.Errorf("group %d, step %d: %v", i, k, x)
+						return
+					}
+				}
+			})
+		}
+		wg.Wait()
+		if errs[0] != nil {
+			return errs[0]
+		}
+		return errs[1]
+	})
+}
+
+// randomPrograms runs programs of random operations that all ranks derive from one seed, and compares each result with
+// plain loops.
+func (s *suite) randomPrograms(t *testing.T) {
+	steps := 150
+	if Long() {
+		steps = 3000
+	}
+	for _, n := range sizes() {
+		s.ok(t, n, func(r *dist.Rank) error {
+			rng := rand.New(rand.NewPCG(uint64(n), 11)) // the same on all ranks
+			groups := []*dist.Group{r.World, r.World.With(), r.World.With()}
+			for step := range steps {
+				g := groups[rng.IntN(3)]
+				d := tensor.DType(rng.IntN(int(tensor.Bool)))
+				count, root, what := rng.IntN(3000), rng.IntN(n), rng.IntN(4)
+				var err error
+				switch what {
+				case 0:
+					err = reduceOne(r, g, rng.IntN(len(reds)), d, count)
+				case 1:
+					err = moveRooted(&dist.Rank{World: g, Device: r.Device}, d, count%300, root)
+				case 2:
+					err = moveAll(&dist.Rank{World: g, Device: r.Device}, d, count%500)
+				case 3:
+					err = g.Barrier().Wait()
+				}
+				if err != nil {
+					return fmt.Errorf("step %d: %w", step, err)
+				}
+			}
+			return nil
+		})
+	}
+}
+
+func reduceOne(r *dist.Rank, g *dist.Group, red int, d tensor.DType, count int) error {
+	if !valid(reds[red].name, d) {
+		return nil
+	}
+	x := filled(r, d, count, func(i int) float64 { return value(reds[red].name, d, g.Size(), g.Rank(), i) })
+	if err := g.AllReduce(x, reds[red].op(g.Rank())).Wait(); err != nil {
+		return err
+	}
+	return same(reds[red].name, tensor.Floats(x), list(count, func(i int) float64 { return reduced(red, d, g.Size(), i) }))
+}

@@ -1,0 +1,130 @@
+package disttest
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+)
+
+// Start runs fn on n ranks and returns the job's error.
+type Start func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error
+
+// Long reports whether the slow tests run too (RINGO_LONG=1).
+func Long() bool { return os.Getenv("RINGO_LONG") == "1" }
+
+// slack is what a shared machine may add to a bound.
+const slack = 2 * time.Second
+
+// Run runs the whole suite, except what needs faults (RunFaults).
+func Run(t *testing.T, start Start) {
+	s := &suite{start}
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"Reductions", s.reductions},
+		{"NaN", s.nan},
+		{"HalfRoundsOnce", s.halfRoundsOnce},
+		{"Movement", s.movement},
+		{"VForms", s.vForms},
+		{"InPlace", s.inPlace},
+		{"Groups", s.groups},
+		{"Mesh", s.mesh},
+		{"InFlight", s.inFlight},
+		{"Backpressure", s.backpressure},
+		{"PointToPoint", s.pointToPoint},
+		{"Batch", s.batch},
+		{"Objects", s.objects},
+		{"Bytes", s.bytes},
+		{"RandomPrograms", s.randomPrograms},
+		{"TwoGoroutines", s.twoGoroutines},
+		{"Errors", s.errors},
+		{"Lifetimes", s.lifetimes},
+	} {
+		t.Run(c.name, c.test)
+	}
+}
+
+type suite struct{ start Start }
+
+// sizes are the numbers of ranks that cheap tests use.
+func sizes() []int {
+	if Long() {
+		return []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	}
+	return []int{1, 2, 3, 5}
+}
+
+// ok runs fn on n ranks and fails the test on an error.
+func (s *suite) ok(t *testing.T, n int, fn func(r *dist.Rank) error) {
+	t.Helper()
+	require.NoError(t, s.start(t, n, quiet(0), fn))
+}
+
+func quiet(timeout time.Duration) dist.Config {
+	return dist.Config{Threads: 1, Log: io.Discard, Timeout: timeout}
+}
+
+// table collects something from every rank.
+type table[T any] struct {
+	mu   sync.Mutex
+	rows map[int]T
+}
+
+func (x *table[T]) put(rank int, v T) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.rows == nil {
+		x.rows = map[int]T{}
+	}
+	x.rows[rank] = v
+}
+
+// fails runs fn on n ranks; every rank's error must contain all texts, within the bound.
+func (s *suite) fails(t *testing.T, n int, timeout, bound time.Duration, texts []string, fn func(r *dist.Rank) error) {
+	t.Helper()
+	var errs table[error]
+	var longest table[time.Duration]
+	require.NoError(t, s.start(t, n, quiet(timeout), func(r *dist.Rank) error {
+		if err := r.World.Barrier().Wait(); err != nil {
+			return err
+		}
+		begin := time.Now()
+		err := fn(r)
+		longest.put(r.World.Rank(), time.Since(begin))
+		errs.put(r.World.Rank(), err)
+		return nil
+	}))
+	require.Len(t, errs.rows, n)
+	for rank := range n {
+		if !assert.Error(t, errs.rows[rank], "rank %d", rank) {
+			continue
+		}
+		for _, text := range texts {
+			assert.Contains(t, errs.rows[rank].Error(), text, "rank %d", rank)
+		}
+		assert.Less(t, longest.rows[rank], bound+slack, "rank %d", rank)
+	}
+	t.Logf("%v after %v", errs.rows[0], longest.rows[0].Round(10*time.Microsecond))
+}
+
+// same returns an error when got is not want.
+func same(what string, got, want []float64) error {
+	if len(got) != len(want) {
+		return fmt.Errorf("%s: %d elements, want %d", what, len(got), len(want))
+	}
+	for i := range got {
+		if got[i] != want[i] && (got[i] == got[i] || want[i] == want[i]) {
+			return fmt.Errorf("%s: element %d is %v, want %v", what, i, got[i], want[i])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package disttest
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// reds are the reductions, each with its definition on two numbers. Bool has its own.
+var reds = []struct {
+	op     func(rank int) dist.Op
+	name   string
+	fold   func(a, b float64) float64
+	factor func(rank int) float64
+}{
+	{fixed(dist.Sum), "sum", add, one},
+	{fixed(dist.Avg), "avg", add, one},
+	{fixed(dist.Prod), "prod", func(a, b float64) float64 { return a * b }, one},
+	{fixed(dist.Min), "min", func(a, b float64) float64 { return min(a, b) }, one},
+	{fixed(dist.Max), "max", func(a, b float64) float64 { return max(a, b) }, one},
+	{fixed(dist.BAnd), "band", func(a, b float64) float64 { return float64(int(a) & int(b)) }, one},
+	{fixed(dist.BOr), "bor", func(a, b float64) float64 { return float64(int(a) | int(b)) }, one},
+	{fixed(dist.BXor), "bxor", func(a, b float64) float64 { return float64(int(a) ^ int(b)) }, one},
+	{func(r int) dist.Op { return dist.PreMulSum(weight(r)) }, "premulsum", add, weight},
+}
+
+func fixed(op dist.Op) func(int) dist.Op { return func(int) dist.Op { return op } }
+func add(a, b float64) float64           { return a + b }
+func one(int) float64                    { return 1 }
+func weight(rank int) float64            { return float64(1 + rank%2) }
+
+// valid tells which reductions exist for a type.
+func valid(name string, d tensor.DType) bool {
+	switch name {
+	case "avg", "premulsum":
+		return d.IsFloat()
+	case "band", "bor", "bxor":
+		return !d.IsFloat()
+	}
+	return true
+}
+
+// value is element i of rank's input: small integers, so that every type and order gives the exact result.
+func value(name string, d tensor.DType, n, rank, i int) float64 {
+	switch {
+	case d == tensor.Bool:
+		return float64((rank + i/2) % (1 + i%3) % 2)
+	case name == "prod":
+		return float64(1 + (rank+i)%2)
+	case name == "avg":
+		return float64(n * ((rank + i) % 3)) // the sum divides by n
+	}
+	return float64((3*rank + 7*i) % 6)
+}
+
+// reduced returns the reduction of the inputs of n ranks at element i.
+func reduced(red int, d tensor.DType, n, i int) float64 {
+	r := reds[red]
+	acc := r.factor(0) * value(r.name, d, n, 0, i)
+	for rank := 1; rank < n; rank++ {
+		acc = r.fold(acc, r.factor(rank)*value(r.name, d, n, rank, i))
+	}
+	switch {
+	case r.name == "avg":
+		acc /= float64(n)
+	case d == tensor.Bool && acc > 1:
+		acc = 1 // the sum of truth values
+	case d == tensor.Bool && acc < 0:
+		acc = 0
+	}
+	return acc
+}
+
+// filled returns a new tensor with the given elements.
+func filled(r *dist.Rank, d tensor.DType, n int, at func(i int) float64) tensor.Tensor {
+	x := tensor.New(r.Device, d, n)
+	set(x, at)
+	return x
+}
+
+func set(x tensor.Tensor, at func(i int) float64) {
+	switch x.DType() {
+	case tensor.Float32:
+		setAll(tensor.Data[float32](x), func(i int) float32 { return float32(at(i)) })
+	case tensor.Float64:
+		setAll(tensor.Data[float64](x), at)
+	case tensor.BFloat16:
+		setAll(tensor.Data[tensor.BF16](x), func(i int) tensor.BF16 { return bf16(at(i)) })
+	case tensor.Float16:
+		setAll(tensor.Data[tensor.F16](x), func(i int) tensor.F16 { return f16(at(i)) })
+	case tensor.Int32:
+		setAll(tensor.Data[int32](x), func(i int) int32 { return int32(at(i)) })
+	case tensor.Int64:
+		setAll(tensor.Data[int64](x), func(i int) int64 { return int64(at(i)) })
+	case tensor.Uint8:
+		setAll(tensor.Data[uint8](x), func(i int) uint8 { return uint8(at(i)) })
+	case tensor.Bool:
+		setAll(tensor.Data[bool](x), func(i int) bool { return at(i) != 0 })
+	}
+}
+
+func setAll[T any](x []T, at func(i int) T) {
+	for i := range x {
+		x[i] = at(i)
+	}
+}
+
+// list returns at(0), …, at(n-1).
+func list(n int, at func(i int) float64) []float64 {
+	out := make([]float64, n)
+	setAll(out, at)
+	return out
+}

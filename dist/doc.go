@@ -1,0 +1,2 @@
+// Package dist runs the ranks of a training job and lets them communicate.
+package dist

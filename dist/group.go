@@ -1,0 +1,234 @@
+package dist
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Group is a set of ranks that communicate. All members call the same operations in the same order; each operation
+// returns a Work at once. Until its Wait has returned, the operation's tensors belong to it: an output may not be read or
+// written, an input may not be written, by another operation of the group either. A Group belongs to its rank's goroutine: two goroutines may use different groups of a rank, not
+// the same one at the same time.
+//
+// The first failure poisons the group for ever: every later call on every member returns it. Groups that were made from
+// it (With, Split, Mesh) fail with it.
+type Group struct {
+	c       *comm
+	id      uint64
+	name    string
+	ranks   []int // world ranks
+	rank    int
+	timeout time.Duration
+	algo    algos
+	lane    *lane
+	pairs   map[pair]*lane // point-to-point
+	batch   *lane
+	using   atomic.Bool // a goroutine is inside a call
+
+	// Guarded by comm.mu.
+	children uint64
+	err      error  // the first failure
+	victim   string // an operation that was in flight then
+	seq      uint64 // its number
+	reported bool   // err was returned to somebody
+	closed   bool
+	waited   time.Duration
+	payload  [backend.NumKinds]uint64
+	calls    [backend.NumKinds]uint64
+}
+
+// pair names a lane of messages: from or to a member of the group.
+type pair struct {
+	peer int
+	send bool
+}
+
+// Rank returns this rank's number in the group, from 0.
+func (g *Group) Rank() int { return g.rank }
+
+// Size returns the number of members.
+func (g *Group) Size() int { return len(g.ranks) }
+
+// Name returns the group's name, such as "world".
+func (g *Group) Name() string { return g.name }
+
+// Ranks returns the world ranks of the members, in group order.
+func (g *Group) Ranks() []int { return append([]int(nil), g.ranks...) }
+
+// Device returns the device of this rank, where the group's tensors are.
+func (g *Group) Device() tensor.Device { return g.c.dev }
+
+// Waited returns how long this rank has waited for operations of the group: communication that no computation hid.
+func (g *Group) Waited() time.Duration {
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	return g.waited
+}
+
+// Timeout returns how long an operation may go without progress while its rank waits for it.
+func (g *Group) Timeout() time.Duration { return g.timeout }
+
+var errClosed = errors.New("the group is closed")
+
+// open makes a group of this rank and its lane.
+func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, error) {
+	be, err := c.engine.Open(s)
+	if err != nil {
+		return nil, err
+	}
+	g := &Group{c: c, id: s.ID, name: s.Name, ranks: s.Ranks, rank: s.Rank, timeout: timeout, algo: a, pairs: map[pair]*lane{}}
+	if err := a.check(be); err != nil {
+		_ = be.Abort(err)
+		g.err = err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	g.lane = c.newLane(g, be, s.Ranks)
+	g.batch = c.newLane(g, nil, s.Ranks)
+	if g.err != nil {
+		g.lane.end(g.err)
+		g.batch.end(g.err)
+	}
+	return g, nil
+}
+
+// newLane needs c.mu.
+func (c *comm) newLane(g *Group, be backend.Backend, ranks []int) *lane {
+	l := &lane{c: c, g: g, be: be, ranks: ranks, wake: make(chan struct{}, 1)}
+	c.lanes = append(c.lanes, l)
+	return l
+}
+
+// eachLane needs c.mu.
+func (g *Group) eachLane(do func(l *lane)) {
+	do(g.lane)
+	do(g.batch)
+	for _, l := range g.pairs {
+		do(l)
+	}
+}
+
+// enter notes that a goroutine uses the group.
+func (g *Group) enter() error {
+	if g.using.CompareAndSwap(false, true) {
+		return nil
+	}
+	err := &Error{Rank: g.c.rank, Group: g.name, Cause: fmt.Errorf("two goroutines use group %s at once", g.name)}
+	g.Abort(err)
+	return err
+}
+
+func (g *Group) leave() { g.using.Store(false) }
+
+// Abort fails the group on all its members, with cause: every operation in flight and every later call return it. It is
+// the only way to cancel an operation. After a Wait has returned, no peer writes into its buffers. An earlier failure
+// stays. Abort may be called from any goroutine.
+func (g *Group) Abort(cause error) {
+	_ = g.lane.be.Abort(cause) // the engine keeps the first cause; fail finds it
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	g.fail(cause)
+}
+
+// Err returns the first failure of the group that this rank knows of, or nil.
+func (g *Group) Err() error {
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	g.look()
+	return g.err
+}
+
+// look asks the engine for a failure that happened elsewhere. It needs c.mu.
+func (g *Group) look() {
+	if g.err == nil && !g.closed {
+		if _, err := g.lane.be.Progress(); err != nil {
+			g.fail(err)
+		}
+	}
+	if g.err != nil {
+		g.reported = true
+	}
+}
+
+// fail poisons the group with err, unless a peer was earlier. It needs c.mu.
+func (g *Group) fail(err error) {
+	if g.err != nil || g.closed {
+		return
+	}
+	g.err = g.lane.stop(err)
+	g.eachLane(func(l *lane) {
+		if g.victim == "" && !l.idle() {
+			g.seq = l.done.Load() + 1
+			g.victim = l.slot(g.seq).op.Kind.String()
+		}
+	})
+	g.eachLane(func(l *lane) {
+		if l.be != nil && l != g.lane {
+			l.stop(g.err)
+		}
+		l.end(g.err)
+	})
+}
+
+// stop makes the engine fail and let go of this rank's memory. It returns the first cause.
+func (l *lane) stop(err error) error {
+	_ = l.be.Abort(err)
+	if _, first := l.be.Progress(); first != nil {
+		return first
+	}
+	return err
+}
+
+// Close gives the group back after its operations are over on this rank; it waits for those in flight. A failed group may
+// be closed too.
+func (g *Group) Close() error {
+	if err := g.enter(); err != nil {
+		return err
+	}
+	defer g.leave()
+	c := g.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if g.closed {
+		return nil
+	}
+	err := g.drain()
+	g.closed = true
+	keep := c.lanes[:0]
+	for _, l := range c.lanes {
+		if l.g != g {
+			keep = append(keep, l)
+			continue
+		}
+		l.alarm.stop()
+		l.err = errClosed
+		l.over.Store(true)
+		if k, ok := l.be.(backend.Closer); ok {
+			err = errors.Join(err, k.Close())
+		}
+	}
+	clear(c.lanes[len(keep):])
+	c.lanes = keep
+	return err
+}
+
+// drain waits for everything in flight. It reports a failure that nobody has seen. It needs c.mu.
+func (g *Group) drain() error {
+	var waits []*lane
+	g.eachLane(func(l *lane) { waits = append(waits, l) })
+	for _, l := range waits {
+		if !l.idle() {
+			_ = g.c.wait(background, l, l.issued)
+		}
+	}
+	if g.err == nil || g.reported || g.victim == "" {
+		return nil
+	}
+	g.reported = true
+	return fmt.Errorf("%s seq %d of group %s was never waited for: %w", g.victim, g.seq, g.name, g.err)
+}

@@ -1,0 +1,177 @@
+package dist
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/trace"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// lane is a queue of operations that are done in order: the collectives of a group, the messages from one rank to
+// another, or the batches of a group. A lane with no backend holds batches: an entry is done when its parts are.
+// Everything but the atomics is guarded by comm.mu.
+type lane struct {
+	c      *comm
+	g      *Group
+	be     backend.Backend
+	ranks  []int // world ranks of the members
+	ring   [backend.Depth]slot
+	issued uint64
+	done   atomic.Uint64 // operations up to this one succeeded
+	over   atomic.Bool   // the group failed: all later operations are over
+	err    error         // the cause; set before over
+	active bool          // in comm.active
+
+	waiting bool          // a goroutine waits for this lane while another one drives
+	wake    chan struct{} // holds one token for it
+	alarm   alarm
+	moved   time.Time // the last sign of life: a wait began, an operation finished, bytes moved
+	wire    uint64    // bytes moved by then
+}
+
+// slot is one operation in flight. Its slices are reused.
+type slot struct {
+	op      backend.Op
+	counts  []int
+	dims    []int // in dimsBuf
+	dimsBuf [tensor.MaxRank]int
+	parts   []Work
+	record  int // in the flight recorder
+}
+
+func (l *lane) slot(seq uint64) *slot { return &l.ring[seq%backend.Depth] }
+
+func (l *lane) idle() bool { return l.over.Load() || l.done.Load() == l.issued }
+
+// result reports whether operation seq is over, and how it went.
+func (l *lane) result(seq uint64) (bool, error) {
+	if seq <= l.done.Load() {
+		return true, nil
+	}
+	if l.over.Load() {
+		return true, l.err
+	}
+	return false, nil
+}
+
+// advance does a bounded step for the lane. It reports whether an operation finished.
+func (l *lane) advance() bool {
+	if l.over.Load() {
+		return false
+	}
+	before := l.done.Load()
+	var done uint64
+	var err error
+	if l.be == nil {
+		done, err = l.joined()
+	} else {
+		done, err = l.be.Progress()
+	}
+	for s := before + 1; s <= done; s++ {
+		l.c.finished(l, s)
+	}
+	if done > before {
+		l.done.Store(done)
+		l.moved = time.Now()
+		l.notify()
+	}
+	if err != nil {
+		l.g.fail(err)
+	}
+	return done > before
+}
+
+// joined is Progress for batches.
+func (l *lane) joined() (uint64, error) {
+	done := l.done.Load()
+	for done < l.issued {
+		for _, p := range l.slot(done + 1).parts {
+			if over, err := p.l.result(p.seq); !over || err != nil {
+				return done, err
+			}
+		}
+		done++
+	}
+	return done, nil
+}
+
+// current returns the lane and number of the operation that l really waits for: itself, or the first part of a batch
+// that is not over.
+func (l *lane) current() (*lane, uint64) {
+	seq := l.done.Load() + 1
+	if l.be != nil {
+		return l, seq
+	}
+	for _, p := range l.slot(seq).parts {
+		if over, _ := p.l.result(p.seq); !over {
+			return p.l.current()
+		}
+	}
+	return l, seq
+}
+
+func (l *lane) notify() {
+	if !l.waiting {
+		return
+	}
+	select {
+	case l.wake <- struct{}{}:
+	default:
+	}
+}
+
+// end makes every operation that is not done fail with err, after the engine has let go of the memory.
+func (l *lane) end(err error) {
+	if l.over.Load() {
+		return
+	}
+	l.err = err
+	l.over.Store(true)
+	l.alarm.clear()
+	l.notify()
+}
+
+// FenceDone reports whether operation seq is over. It makes lane a tensor.Fence.
+func (l *lane) FenceDone(seq uint64) bool { return seq <= l.done.Load() || l.over.Load() }
+
+// FenceWait blocks until operation seq is over and returns its error.
+func (l *lane) FenceWait(seq uint64) error { return Work{l, seq}.Wait() }
+
+const flightSize = 256
+
+// record is an entry of the flight recorder. Times are in nanoseconds of comm.now.
+type record struct {
+	group         string
+	kind          backend.Kind
+	seq           uint64
+	bytes         int
+	issued, ended int64 // ended is 0 while the operation is in flight
+}
+
+// recorded notes that operation seq was issued.
+func (c *comm) recorded(l *lane, op *backend.Op) {
+	i := c.flights % flightSize
+	c.flight[i] = record{group: l.g.name, kind: op.Kind, seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), issued: c.now()}
+	l.slot(op.Seq).record = c.flights
+	c.flights++
+}
+
+// finished notes that operation seq is done.
+func (c *comm) finished(l *lane, seq uint64) {
+	i := l.slot(seq).record
+	if c.flights-i > flightSize {
+		return
+	}
+	r := &c.flight[i%flightSize]
+	r.ended = c.now()
+	c.trace.Span(trace.Comm, r.kind.String(), r.issued, r.ended, int64(r.bytes))
+}
+
+func (c *comm) now() int64 {
+	if c.trace != nil {
+		return c.trace.Now()
+	}
+	return int64(time.Since(c.base))
+}

@@ -1,0 +1,22 @@
+// Package launch starts the ranks of a job as processes and tells a process which rank it is.
+//
+// It has two sides. The agent (Run, used by `ringo run`) starts n workers on this host, prefixes their output with the
+// rank, passes signals on, and when a rank fails finds the first cause and ends the others: no process is left. The
+// worker's side is FromEnv, which reads rank, size and rank 0's address from the environment, whoever launched the
+// process (ringo, torchrun, Slurm, Open MPI, PMI, PMIx, Kubernetes), and ConnectAgent, the socket to the agent over
+// which a rank reports why it failed.
+//
+// The variables of Ringo itself:
+//
+//	RINGO_RANK, RINGO_WORLD_SIZE        this process's rank and the number of ranks
+//	RINGO_LOCAL_RANK, RINGO_LOCAL_SIZE  the same on this host
+//	RINGO_MASTER                        host:port of rank 0; RINGO_PORT replaces only the port of other launchers
+//	RINGO_JOB_SECRET, RINGO_JOB_ID      64 hex digits that all ranks share; a name for the job
+//	RINGO_TIMEOUT                       of an operation, such as 5s
+//	RINGO_THREADS                       compute threads of each rank
+//	RINGO_BIND                          the address that sockets listen on
+//	RINGO_AGENT_FD, RINGO_LISTEN_FD     inherited descriptors: socket to the agent, rank 0's listener
+//
+// On Linux and macOS everything works; elsewhere Run returns an error, and FromEnv works without the inherited
+// descriptors.
+package launch

@@ -1,0 +1,250 @@
+package launch
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net"
+	"strconv"
+	"time"
+)
+
+// Env is what the environment says about this process's place in a job.
+type Env struct {
+	Rank, Size int
+	// LocalRank and LocalSize count the ranks on this host; LocalSize is 0 when the launcher does not tell.
+	LocalRank, LocalSize int
+	// Addr is the host:port of rank 0, "" when Size is 1 and nobody set it.
+	Addr string
+	// AddrFrom says where Addr comes from, for errors: "RINGO_MASTER", "MASTER_PORT=29500 plus 1", …
+	AddrFrom string
+	// Secret is RINGO_JOB_SECRET, unchecked; never empty when Size > 1.
+	Secret string
+	// Job names the job: RINGO_JOB_ID or the launcher's own name for it; "" when neither exists.
+	Job string
+	// Source is who launched: "ringo", "torchrun", "openmpi", "pmi", "slurm", "pmix", "kubernetes"; "" when nobody did,
+	// and then only Timeout, Threads and Bind mean something.
+	Source string
+	// Timeout is RINGO_TIMEOUT and Threads RINGO_THREADS; 0 when not set.
+	Timeout time.Duration
+	Threads int
+	// Bind is RINGO_BIND: the address to listen on, "" for the default.
+	Bind string
+	// ListenFD is rank 0's inherited listening socket (see Listener); 0 when there is none.
+	ListenFD int
+}
+
+// FromEnv reads the variables of the launcher that started this process. It looks nothing up but getenv, usually
+// os.Getenv. An empty variable counts as not set. Variables that are wrong, incomplete or contradict each other are errors
+// that name variable, value and source.
+//
+// The innermost launcher wins, because launchers nest: ringo, torchrun, Open MPI, PMI, Slurm (only inside a step), PMIx,
+// Kubernetes. RANK and WORLD_SIZE set by hand must agree with a launcher around them.
+func FromEnv(getenv func(string) string) (Env, error) {
+	p := &parser{get: getenv}
+	e := Env{Timeout: p.timeout(), Bind: getenv("RINGO_BIND")}
+	e.Threads, _ = p.integer("ringo", "RINGO_THREADS", 1, maxRanks)
+	src := p.pick()
+	if p.err != nil {
+		return Env{}, p.err
+	}
+	if src == nil {
+		if v := getenv("RINGO_MASTER"); v != "" {
+			p.fail("ringo", "RINGO_MASTER", v, "set, but neither RINGO_RANK and RINGO_WORLD_SIZE nor a launcher's variables")
+			return Env{}, p.err
+		}
+		return e, nil
+	}
+	e.Source = src.name
+	e.Rank, e.Size = p.numbers(src)
+	e.LocalRank, e.LocalSize = p.local(src, e.Size)
+	e.Job = p.job(src)
+	e.Addr, e.AddrFrom = p.address(src, &e)
+	e.Secret = getenv("RINGO_JOB_SECRET")
+	if src.name == "ringo" && getenv("RINGO_LISTEN_FD") != "" {
+		e.ListenFD, _ = p.integer("ringo", "RINGO_LISTEN_FD", 3, 1<<30)
+		if e.Rank != 0 {
+			p.fail("ringo", "RINGO_LISTEN_FD", getenv("RINGO_LISTEN_FD"), "only rank 0 listens, and RINGO_RANK=%d", e.Rank)
+		}
+	}
+	if e.Size > 1 && e.Secret == "" && p.err == nil {
+		p.err = fmt.Errorf("RINGO_JOB_SECRET is not set, and %s started %d ranks: make one with `openssl rand -hex 32` "+
+			"and give the same to every rank", src.name, e.Size)
+	}
+	if p.err != nil {
+		return Env{}, p.err
+	}
+	return e, nil
+}
+
+// maxRanks bounds numbers from the environment, so that a typing error is an error and not an allocation.
+const maxRanks = 1 << 20
+
+// parser reads variables and keeps the first error.
+type parser struct {
+	get func(string) string
+	err error
+}
+
+func (p *parser) fail(source, name, value, format string, args ...any) {
+	if p.err != nil {
+		return
+	}
+	if q := strconv.Quote(value); q != `"`+value+`"` || len(value) > 64 {
+		value = fmt.Sprintf("%.64q", value)
+	}
+	p.err = fmt.Errorf("%s=%s (%s): %s", name, value, source, fmt.Sprintf(format, args...))
+}
+
+// integer reads a whole number from lo to hi; ok tells whether it is there and right.
+func (p *parser) integer(source, name string, lo, hi int) (v int, ok bool) {
+	s := p.get(name)
+	if s == "" {
+		return 0, false
+	}
+	v, err := strconv.Atoi(s)
+	switch {
+	case errors.Is(err, strconv.ErrRange):
+		p.fail(source, name, s, "too large")
+	case err != nil:
+		p.fail(source, name, s, "not a whole number")
+	case v < lo || v > hi:
+		p.fail(source, name, s, "want %d to %d", lo, hi)
+	default:
+		return v, true
+	}
+	return 0, false
+}
+
+func (p *parser) timeout() time.Duration {
+	s := p.get("RINGO_TIMEOUT")
+	if s == "" {
+		return 0
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil || d <= 0 {
+		p.fail("ringo", "RINGO_TIMEOUT", s, "not a positive duration such as 5s")
+	}
+	return d
+}
+
+// numbers returns the rank and the number of ranks.
+func (p *parser) numbers(src *source) (rank, size int) {
+	for _, pair := range [][2]string{{src.rank, src.size}, {src.size, src.rank}} {
+		if v := p.get(pair[0]); v != "" && p.get(pair[1]) == "" {
+			p.fail(src.name, pair[0], v, "set without %s", pair[1])
+		}
+	}
+	if p.get(src.rank) == "" { // only a local variable is there
+		for _, name := range []string{src.localRank, src.localSize} {
+			if v := p.get(name); v != "" {
+				p.fail(src.name, name, v, "set without %s and %s", src.rank, src.size)
+			}
+		}
+	}
+	size, ok := p.integer(src.name, src.size, 1, maxRanks)
+	rank, _ = p.integer(src.name, src.rank, 0, maxRanks)
+	if ok && rank >= size {
+		p.fail(src.name, src.rank, p.get(src.rank), "%s=%d, so ranks are 0 to %d", src.size, size, size-1)
+	}
+	return rank, size
+}
+
+// local returns the rank and the number of ranks on this host, as far as the launcher tells.
+func (p *parser) local(src *source, size int) (rank, n int) {
+	if src.name == "slurm" {
+		n = p.slurmLocalSize(size)
+	} else if src.localSize != "" {
+		n, _ = p.integer(src.name, src.localSize, 1, maxRanks)
+		if n > size {
+			p.fail(src.name, src.localSize, p.get(src.localSize), "more than %s=%d", src.size, size)
+		}
+	}
+	if src.localRank == "" {
+		return 0, n
+	}
+	rank, _ = p.integer(src.name, src.localRank, 0, size-1)
+	if n > 0 && rank >= n {
+		p.fail(src.name, src.localRank, p.get(src.localRank), "this host has %d ranks, so local ranks are 0 to %d", n, n-1)
+	}
+	return rank, n
+}
+
+// job names the job: the same on all its ranks.
+func (p *parser) job(src *source) string {
+	if id := p.get("RINGO_JOB_ID"); id != "" {
+		return id
+	}
+	switch src.name {
+	case "torchrun":
+		return p.get("TORCHELASTIC_RUN_ID")
+	case "slurm":
+		return "slurm-" + p.get("SLURM_JOB_ID") + "." + p.get("SLURM_STEP_ID")
+	case "openmpi":
+		return p.get("PMIX_NAMESPACE")
+	}
+	return ""
+}
+
+// address returns the host:port of rank 0 and where it comes from.
+func (p *parser) address(src *source, e *Env) (addr, from string) {
+	port, hasPort := p.integer("ringo", "RINGO_PORT", 1, 65535)
+	if master := p.get("RINGO_MASTER"); master != "" {
+		host, text, err := net.SplitHostPort(master)
+		n, _ := strconv.Atoi(text)
+		switch {
+		case err != nil || host == "" || n < 1 || n > 65535:
+			p.fail("ringo", "RINGO_MASTER", master, "want host:port of rank 0")
+		case hasPort && n != port:
+			p.fail("ringo", "RINGO_MASTER", master, "RINGO_PORT=%d says another port; set one of them", port)
+		}
+		return master, "RINGO_MASTER"
+	}
+	if e.Size == 1 {
+		return "", ""
+	}
+	var host string
+	switch {
+	case src.name == "torchrun":
+		host, from, port = p.torchrunAddress(port)
+	case src.name == "slurm":
+		host, from = p.slurmHost()
+		port, from = jobPort(port, e.Job, from)
+	case src.name != "ringo" && e.LocalSize == e.Size && (hasPort || e.Job != ""):
+		host = "127.0.0.1"
+		port, from = jobPort(port, e.Job, "all ranks are on this host")
+	default:
+		p.fail(src.name, src.size, p.get(src.size), "where rank 0 listens is not known; set RINGO_MASTER=host:port on every rank")
+	}
+	return net.JoinHostPort(host, strconv.Itoa(port)), from
+}
+
+// torchrunAddress uses the port after MASTER_PORT, because torchrun's agent owns that one.
+func (p *parser) torchrunAddress(ringoPort int) (host, from string, port int) {
+	host = p.get("MASTER_ADDR")
+	if host == "" {
+		p.fail("torchrun", "RANK", p.get("RANK"), "set without MASTER_ADDR (or RINGO_MASTER=host:port)")
+	}
+	if ringoPort > 0 {
+		return host, "RINGO_PORT", ringoPort
+	}
+	port, ok := p.integer("torchrun", "MASTER_PORT", 1, 65535)
+	switch {
+	case !ok:
+		p.fail("torchrun", "MASTER_ADDR", host, "set without MASTER_PORT or RINGO_PORT")
+	case port == 65535:
+		p.fail("torchrun", "MASTER_PORT", "65535", "the next port, which Ringo would use, does not exist; set RINGO_PORT")
+	}
+	return host, fmt.Sprintf("MASTER_PORT=%d plus 1", port), port + 1
+}
+
+// jobPort returns RINGO_PORT, or a port below the ephemeral ones that is the same on all ranks of the job and probably
+// differs from that of another job on the host.
+func jobPort(ringoPort int, job, from string) (int, string) {
+	if ringoPort > 0 {
+		return ringoPort, from + ", RINGO_PORT"
+	}
+	h := fnv.New32a()
+	h.Write([]byte(job))
+	return 10000 + int(h.Sum32()%20000), from + ", port from the job's name " + job
+}

@@ -1,0 +1,196 @@
+//go:build linux || darwin
+
+package launch
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+const (
+	// drain is how long a pipe or socket of a dead worker must be silent to count as empty: everything the worker wrote is
+	// already in it, only something that left the worker's process group can still hold it open.
+	drain = 100 * time.Millisecond
+	// drainMax bounds what is read then; no pipe holds more.
+	drainMax = 1 << 20
+)
+
+// proc is one worker process.
+type proc struct {
+	rank     int
+	cmd      *exec.Cmd
+	conn     net.Conn      // the agent's end of the socket
+	pipes    [2]*os.File   // read ends of stdout and stderr
+	lastSeen atomic.Int64  // UnixNano of the last message; 0 before the first
+	printed  chan struct{} // closed when all output is passed on
+
+	mu     sync.Mutex
+	reaped bool
+}
+
+// event is what the supervisor learns about a worker: a report, or its end.
+type event struct {
+	rank   int
+	report *message
+	ended  bool
+	status syscall.WaitStatus
+}
+
+// startProc forks a worker and watches it. The calling thread must outlive it.
+func startProc(rank int, j *job, env []string, listener *os.File) (*proc, error) {
+	cmd := exec.Command(j.config.Args[0], j.config.Args[1:]...)
+	cmd.SysProcAttr = workerAttr()
+	cmd.Env = append(env[:len(env):len(env)], fmt.Sprintf("RINGO_RANK=%d", rank), fmt.Sprintf("RINGO_LOCAL_RANK=%d", rank))
+	conn, theirs, err := socketPair()
+	if err != nil {
+		return nil, err
+	}
+	stdout, cmdStdout, err := os.Pipe()
+	stderr, cmdStderr, err2 := os.Pipe()
+	defer closeFiles(theirs, cmdStdout, cmdStderr)
+	p := &proc{rank: rank, cmd: cmd, conn: conn, pipes: [2]*os.File{stdout, stderr}, printed: make(chan struct{})}
+	cmd.Stdout, cmd.Stderr = cmdStdout, cmdStderr
+	cmd.ExtraFiles = []*os.File{theirs}
+	if rank == 0 {
+		cmd.ExtraFiles = append(cmd.ExtraFiles, listener)
+		cmd.Env = append(cmd.Env, fmt.Sprintf("RINGO_LISTEN_FD=%d", listenFD))
+	}
+	if err = errors.Join(err, err2); err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		closeFiles(stdout, stderr)
+		conn.Close()
+		return nil, err
+	}
+	p.watch(j)
+	return p, nil
+}
+
+func closeFiles(files ...*os.File) {
+	for _, f := range files {
+		f.Close() // of a nil file it is an error, no panic
+	}
+}
+
+// socketPair returns the agent's end and the worker's.
+func socketPair() (net.Conn, *os.File, error) {
+	syscall.ForkLock.RLock()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err == nil {
+		syscall.CloseOnExec(fds[0])
+		syscall.CloseOnExec(fds[1])
+	}
+	syscall.ForkLock.RUnlock()
+	if err != nil {
+		return nil, nil, os.NewSyscallError("socketpair", err)
+	}
+	ours, theirs := os.NewFile(uintptr(fds[0]), "worker"), os.NewFile(uintptr(fds[1]), "agent")
+	defer ours.Close()
+	conn, err := net.FileConn(ours) // a copy
+	if err != nil {
+		theirs.Close()
+		return nil, nil, err
+	}
+	return conn, theirs, nil
+}
+
+// watch starts the goroutines that read from the worker. They end after the worker did; its end is the last event.
+func (p *proc) watch(j *job) {
+	var printers, reader sync.WaitGroup
+	prefix := fmt.Sprintf("[%d] ", p.rank)
+	for i, to := range []io.Writer{j.config.Stdout, j.config.Stderr} {
+		w := &lineWriter{out: &j.output, to: to, prefix: prefix}
+		printers.Go(func() {
+			readAll(p.pipes[i], w)
+			w.Flush()
+			p.pipes[i].Close()
+		})
+	}
+	reader.Go(func() { p.readReports(j.events) })
+	go func() {
+		printers.Wait()
+		close(p.printed)
+	}()
+	go func() {
+		awaitExit(p.cmd)
+		status := p.reap()
+		now := time.Now()
+		for _, f := range p.pipes {
+			_ = f.SetReadDeadline(now) // readAll goes on until the pipe is empty
+		}
+		_ = p.conn.SetReadDeadline(now.Add(drain))
+		reader.Wait()
+		p.conn.Close()
+		j.events <- event{rank: p.rank, ended: true, status: status}
+	}()
+}
+
+// readAll copies until the end of the pipe, or, once a deadline says that the worker is dead, until the pipe is empty.
+func readAll(from *os.File, to io.Writer) {
+	if _, err := io.Copy(to, from); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return
+	}
+	buf := make([]byte, 64<<10)
+	for read := 0; read < drainMax; {
+		_ = from.SetReadDeadline(time.Now().Add(drain))
+		n, err := from.Read(buf)
+		_, _ = to.Write(buf[:n])
+		if err != nil {
+			return
+		}
+		read += n
+	}
+}
+
+// readReports passes on what the worker reports and notes its heartbeats.
+func (p *proc) readReports(events chan<- event) {
+	for in := json.NewDecoder(p.conn); ; {
+		var m message
+		if err := in.Decode(&m); err != nil {
+			return
+		}
+		p.lastSeen.Store(time.Now().UnixNano())
+		if m.Kind != "" {
+			events <- event{rank: p.rank, report: &m}
+		}
+	}
+}
+
+// reap ends what the dead worker left in its process group, and takes its status.
+func (p *proc) reap() syscall.WaitStatus {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	_ = syscall.Kill(-p.cmd.Process.Pid, syscall.SIGKILL)
+	_ = p.cmd.Wait() // the status is in ProcessState
+	p.reaped = true
+	status, _ := p.cmd.ProcessState.Sys().(syscall.WaitStatus)
+	return status
+}
+
+// signal sends a signal to the worker's process group, unless the worker has ended.
+func (p *proc) signal(s syscall.Signal) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.reaped {
+		_ = syscall.Kill(-p.cmd.Process.Pid, s)
+	}
+}
+
+// silence is how long the worker has not been heard of; ok is false when it never was, as no Ringo program is.
+func (p *proc) silence() (d time.Duration, ok bool) {
+	last := p.lastSeen.Load()
+	if last == 0 {
+		return 0, false
+	}
+	return time.Since(time.Unix(0, last)), true
+}

@@ -1,0 +1,133 @@
+package launch
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"sync"
+	"time"
+)
+
+// Kind says how a rank's failure came about.
+type Kind string
+
+// A primary failure began on the rank that reports it: its function returned an error, it panicked, it misused an
+// operation. An echo is the news of another rank's failure: a peer that died, an operation that another rank aborted.
+const (
+	Primary Kind = "primary"
+	Echo    Kind = "echo"
+)
+
+// heartbeat is how often a worker tells its agent that it is alive.
+const heartbeat = 500 * time.Millisecond
+
+// message is what a worker writes to its agent, one JSON object per line. One without a kind is a heartbeat.
+type message struct {
+	Kind Kind   `json:"kind,omitempty"`
+	Rank int    `json:"rank"`
+	Text string `json:"text,omitempty"`
+}
+
+// Worker is a rank's connection to the agent that started it. A nil Worker, which every process has that no agent started,
+// does nothing.
+type Worker struct {
+	conn net.Conn
+	lost chan struct{}
+	mu   sync.Mutex // serializes writes
+}
+
+// connectOnce makes the process's only Worker: the descriptor can be taken once.
+var connectOnce = sync.OnceValues(func() (*Worker, error) {
+	s := os.Getenv("RINGO_AGENT_FD")
+	if s == "" {
+		return nil, nil
+	}
+	fd, err := strconv.Atoi(s)
+	if err != nil || fd < 3 {
+		return nil, fmt.Errorf("RINGO_AGENT_FD=%s (ringo): not an inherited descriptor", s)
+	}
+	conn, err := takeConn(fd)
+	if err != nil {
+		return nil, fmt.Errorf("RINGO_AGENT_FD=%s (ringo): %w", s, err)
+	}
+	// A program that this process starts must not take another descriptor for the agent.
+	return newWorker(conn), os.Unsetenv("RINGO_AGENT_FD")
+})
+
+// ConnectAgent returns this process's connection to the agent that started it, and starts its heartbeats. It is nil,
+// without an error, when RINGO_AGENT_FD is not set. Every call returns the same Worker; it lasts as long as the process.
+// Programs that this process starts do not inherit the connection.
+func ConnectAgent() (*Worker, error) { return connectOnce() }
+
+func newWorker(conn net.Conn) *Worker {
+	w := &Worker{conn: conn, lost: make(chan struct{})}
+	go func() {
+		defer close(w.lost)
+		// The agent writes nothing; Read ends when the agent does.
+		_, _ = conn.Read(make([]byte, 1))
+	}()
+	go func() {
+		tick := time.NewTicker(heartbeat)
+		defer tick.Stop()
+		for w.send(message{}) == nil {
+			select {
+			case <-tick.C:
+			case <-w.lost:
+				return
+			}
+		}
+	}()
+	return w
+}
+
+// ReportError tells the agent why this rank fails, before the process exits: rank is this rank, text the whole error.
+// The agent prints the earliest primary failure of the job. ReportError returns when the agent's socket holds the
+// message; later reports of the same rank do not replace the first.
+func (w *Worker) ReportError(kind Kind, rank int, text string) error {
+	if w == nil {
+		return nil
+	}
+	if kind != Primary && kind != Echo {
+		return fmt.Errorf("launch: report of unknown kind %q", kind)
+	}
+	return w.send(message{Kind: kind, Rank: rank, Text: text})
+}
+
+// Lost is closed when the agent is gone: the job is over, the worker should abort and exit. For a nil Worker it is nil,
+// a channel on which nothing ever arrives.
+func (w *Worker) Lost() <-chan struct{} {
+	if w == nil {
+		return nil
+	}
+	return w.lost
+}
+
+func (w *Worker) send(m message) error {
+	line, err := json.Marshal(m)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	// A stopped agent does not read; a rank that fails must exit all the same.
+	if err := w.conn.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
+		return err
+	}
+	_, err = w.conn.Write(append(line, '\n'))
+	return err
+}
+
+// Listener returns rank 0's inherited listening socket, nil when there is none. Each call returns a listener of its own
+// on the same socket; the inherited descriptor stays open, so the port is the job's as long as the process lives.
+func (e Env) Listener() (net.Listener, error) {
+	if e.ListenFD == 0 {
+		return nil, nil
+	}
+	l, err := dupListener(e.ListenFD)
+	if err != nil {
+		return nil, fmt.Errorf("RINGO_LISTEN_FD=%d (ringo): %w", e.ListenFD, err)
+	}
+	return l, nil
+}

@@ -1,0 +1,171 @@
+package local
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// end is one rank's end of a group: a backend.Backend over itself as backend.Window.
+type end struct {
+	engine   *Engine
+	group    *group
+	spec     backend.Spec
+	hash     uint64
+	me       *member
+	direct   *algo.Direct
+	counters backend.Counters
+	quiet    bool // no peer touches this rank's memory after the failure
+	closed   bool
+}
+
+// Caps returns what the engine can do.
+func (b *end) Caps() backend.Caps { return caps }
+
+// Algorithms returns the names that Op.Algo may have.
+func (b *end) Algorithms() []string { return []string{"direct"} }
+
+// Counters returns the bytes that this rank has moved.
+func (b *end) Counters() *backend.Counters { return &b.counters }
+
+// Issue posts op for the peers.
+func (b *end) Issue(op *backend.Op) error {
+	if f := b.group.failed.Load(); f != nil {
+		return b.failure(f)
+	}
+	if last := b.me.posted.Load(); op.Seq != last+1 || op.Seq > b.direct.Done()+backend.Depth {
+		return fmt.Errorf("local: operation %d issued after %d, with %d done", op.Seq, last, b.direct.Done())
+	}
+	b.direct.Post(op)
+	return nil
+}
+
+// Progress moves a few blocks of the oldest operation.
+func (b *end) Progress() (uint64, error) {
+	if f := b.group.failed.Load(); f != nil {
+		return b.direct.Done(), b.failure(f)
+	}
+	moved, err := b.direct.Step()
+	if err != nil {
+		b.engine.hub.fail(b.group, err)
+		return b.direct.Done(), b.failure(b.group.failed.Load())
+	}
+	if moved {
+		b.engine.bell.Ring() // there may be more to do: the next Park must not sleep
+	}
+	return b.direct.Done(), nil
+}
+
+// failure returns the group's first cause, after making sure that no peer touches this rank's memory any more.
+func (b *end) failure(f *failure) error {
+	if !b.quiet {
+		for i := range b.group.members {
+			if m := b.group.members[i].Load(); m != nil {
+				m.busy.Lock()
+				m.busy.Unlock() //nolint:staticcheck // an empty section: peers that enter later see the failure
+			}
+		}
+		b.quiet = true
+	}
+	return f.err
+}
+
+// Park sleeps until something happened in any group of this rank.
+func (b *end) Park(ctx context.Context, _ uint64) error { return b.engine.bell.Park(ctx) }
+
+// Abort fails the group on all ranks.
+func (b *end) Abort(cause error) error {
+	b.engine.hub.fail(b.group, cause)
+	return nil
+}
+
+// Close leaves the group.
+func (b *end) Close() error {
+	if !b.closed {
+		b.closed = true
+		b.engine.hub.leave(b.group)
+	}
+	return nil
+}
+
+// Suspects returns the ranks that operation seq waits for.
+func (b *end) Suspects(seq uint64) (absent, stalled []int) { return b.direct.Suspects(seq) }
+
+// HasPosted reports whether the peer of a point-to-point group has started its operation seq.
+func (b *end) HasPosted(seq uint64) bool { return b.Posted(1-b.spec.Rank) >= seq }
+
+// Rank returns this rank's index in the group.
+func (b *end) Rank() int { return b.spec.Rank }
+
+// Size returns the number of members.
+func (b *end) Size() int { return len(b.spec.Ranks) }
+
+// Post publishes op.
+func (b *end) Post(op *backend.Op) {
+	b.me.ring[op.Seq%uint64(len(b.me.ring))].Fill(op, b.spec.Name, backend.Fingerprint(op, b.hash))
+	b.me.posted.Store(op.Seq)
+	b.ring()
+}
+
+func (b *end) ring() {
+	for i, bell := range b.group.bells {
+		if i != b.spec.Rank {
+			bell.Ring()
+		}
+	}
+}
+
+// Posted returns the number of the last operation that peer has posted.
+func (b *end) Posted(peer int) uint64 {
+	if m := b.group.members[peer].Load(); m != nil {
+		return m.posted.Load()
+	}
+	return 0
+}
+
+// Posting returns what peer posted as operation seq.
+func (b *end) Posting(peer int, seq uint64) *backend.Posting {
+	m := b.group.members[peer].Load()
+	return &m.ring[seq%uint64(len(m.ring))]
+}
+
+// Finish publishes that this rank touches no peer's memory for operation seq any more.
+func (b *end) Finish(seq uint64) {
+	b.me.finished.Store(seq)
+	b.ring()
+}
+
+// Finished returns the number of the last operation that peer has finished.
+func (b *end) Finished(peer int) uint64 {
+	if m := b.group.members[peer].Load(); m != nil {
+		return m.finished.Load()
+	}
+	return 0
+}
+
+// Enter begins touching peers' memory, unless the group has failed.
+func (b *end) Enter() bool {
+	b.me.busy.Lock()
+	if b.Aborted() {
+		b.me.busy.Unlock()
+		return false
+	}
+	return true
+}
+
+// Leave ends what Enter began.
+func (b *end) Leave() { b.me.busy.Unlock() }
+
+// Aborted reports whether the group has failed.
+func (b *end) Aborted() bool { return b.group.failed.Load() != nil }
+
+// Touch counts bytes that are read from or written to peer's memory.
+func (b *end) Touch(peer int, kind backend.Kind, bytes int) bool {
+	if f := b.engine.hub.fault; f != nil && f(b.engine.rank, b.spec.Ranks[peer], bytes) {
+		return false
+	}
+	b.counters.Wire[kind].Add(uint64(bytes))
+	return true
+}

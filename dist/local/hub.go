@@ -1,0 +1,155 @@
+package local
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/wait"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Hub is what the goroutine ranks of a job share.
+type Hub struct {
+	ranks []*Engine
+	fault Fault
+
+	mu     sync.Mutex
+	groups map[uint64]*group
+}
+
+// Fault is called before a block of `bytes` bytes is read from or written to peer's memory by rank; when it returns true,
+// the block is dropped and not counted. Tests inject delays and losses with it.
+type Fault func(rank, peer, bytes int) (drop bool)
+
+// NewHub returns a hub for n ranks.
+func NewHub(n int) *Hub {
+	h := &Hub{groups: map[uint64]*group{}}
+	for i := range n {
+		h.ranks = append(h.ranks, &Engine{hub: h, rank: i, bell: wait.NewBell()})
+	}
+	return h
+}
+
+// SetFault installs a fault for tests. Call it before the ranks start.
+func (h *Hub) SetFault(f Fault) { h.fault = f }
+
+// Engine returns the engine of one rank.
+func (h *Hub) Engine(rank int) backend.Engine { return h.ranks[rank] }
+
+// Groups returns how many groups are open on any rank.
+func (h *Hub) Groups() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.groups)
+}
+
+// Engine is one rank's part of a Hub.
+type Engine struct {
+	hub  *Hub
+	rank int
+	bell *wait.Bell
+}
+
+// Name returns "local".
+func (e *Engine) Name() string { return "local" }
+
+// Close returns nil: the hub is garbage when its ranks are gone.
+func (e *Engine) Close() error { return nil }
+
+// Park sleeps until any group of this rank may have got further, or until ctx ends.
+func (e *Engine) Park(ctx context.Context) error { return e.bell.Park(ctx) }
+
+// group is the shared part of one group.
+type group struct {
+	id      uint64
+	parent  *group
+	members []atomic.Pointer[member]
+	bells   []*wait.Bell
+	open    int // members that have not closed it; guarded by Hub.mu
+	failed  atomic.Pointer[failure]
+}
+
+type failure struct{ err error }
+
+// member is what one rank shows its peers. The numbers have cache lines of their own.
+type member struct {
+	_        [64]byte
+	posted   atomic.Uint64
+	_        [120]byte
+	finished atomic.Uint64
+	_        [120]byte
+	busy     sync.Mutex // held while this rank touches peers' memory
+	ring     [2 * backend.Depth]backend.Posting
+}
+
+// Open returns this rank's end of a group.
+func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
+	if s.Rank < 0 || s.Rank >= len(s.Ranks) || s.Ranks[s.Rank] != e.rank {
+		return nil, fmt.Errorf("local: rank %d is not member %d of group %s", e.rank, s.Rank, s.Name)
+	}
+	g, err := e.hub.join(s)
+	if err != nil {
+		return nil, err
+	}
+	b := &end{engine: e, group: g, spec: s, hash: backend.HashString(s.Name), me: &member{}}
+	b.direct = algo.NewDirect(s, b)
+	if !g.members[s.Rank].CompareAndSwap(nil, b.me) {
+		return nil, fmt.Errorf("local: rank %d opens group %s twice", e.rank, s.Name)
+	}
+	return b, nil
+}
+
+func (h *Hub) join(s backend.Spec) (*group, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g := h.groups[s.ID]
+	if g == nil {
+		g = &group{id: s.ID, parent: h.groups[s.Parent], members: make([]atomic.Pointer[member], len(s.Ranks)), open: len(s.Ranks)}
+		for _, r := range s.Ranks {
+			g.bells = append(g.bells, h.ranks[r].bell)
+		}
+		if p := g.parent; p != nil && p.failed.Load() != nil {
+			g.failed.Store(p.failed.Load())
+		}
+		h.groups[s.ID] = g
+	}
+	if len(g.members) != len(s.Ranks) {
+		return nil, fmt.Errorf("local: group %s has %d members on another rank, %d here", s.Name, len(g.members), len(s.Ranks))
+	}
+	return g, nil
+}
+
+func (h *Hub) leave(g *group) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	g.open--
+	if g.open == 0 {
+		delete(h.groups, g.id)
+	}
+}
+
+// fail poisons g and the groups made from it, each with its first cause, and wakes everyone.
+func (h *Hub) fail(g *group, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	f := &failure{err}
+	g.failed.CompareAndSwap(nil, f)
+	for _, c := range h.groups {
+		for p := c.parent; p != nil; p = p.parent {
+			if p == g {
+				c.failed.CompareAndSwap(nil, g.failed.Load())
+			}
+		}
+	}
+	for _, r := range h.ranks {
+		r.bell.Ring()
+	}
+}
+
+// caps is what direct over shared memory can do.
+var caps = backend.Caps{Kinds: 1<<backend.NumKinds - 1, Reds: 1<<backend.NumReds - 1, DTypes: 1<<tensor.NumDTypes - 1,
+	RecvAny: true}

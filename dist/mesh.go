@@ -1,0 +1,101 @@
+package dist
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Mesh arranges the ranks of a group in a grid with named axes, such as "dp=2,ep=2,tp=2". The last axis varies fastest:
+// ranks that differ in it alone are neighbors.
+type Mesh struct {
+	g     *Group
+	id    uint64
+	names []string
+	sizes []int
+	made  map[string]*Group
+}
+
+// Mesh returns a grid over g; the product of its sizes is Size(). It is collective, like With. No rank waits.
+func (g *Group) Mesh(spec string) (*Mesh, error) {
+	m := &Mesh{g: g, made: map[string]*Group{}}
+	total := 1
+	for _, item := range strings.Split(spec, ",") {
+		name, size, _ := strings.Cut(strings.TrimSpace(item), "=")
+		n, err := strconv.Atoi(size)
+		if err != nil || n < 1 || name == "" {
+			return nil, fmt.Errorf("dist: mesh %q: %q is not like dp=2", spec, item)
+		}
+		if slices.Contains(m.names, name) {
+			return nil, fmt.Errorf("dist: mesh %q: axis %s is there twice", spec, name)
+		}
+		m.names, m.sizes = append(m.names, name), append(m.sizes, n)
+		total *= n
+	}
+	if total != g.Size() {
+		return nil, fmt.Errorf("dist: mesh %q has %d places, group %s has %d ranks", spec, total, g.name, g.Size())
+	}
+	m.id = g.nextID()
+	return m, nil
+}
+
+// Size returns the length of an axis.
+func (m *Mesh) Size(axis string) int { return m.sizes[m.axis(axis)] }
+
+// Coord returns this rank's place on an axis.
+func (m *Mesh) Coord(axis string) int { return m.coord(m.g.rank, m.axis(axis)) }
+
+// axis panics with a *tensor.Failure when there is no such axis.
+func (m *Mesh) axis(name string) int {
+	i := slices.Index(m.names, name)
+	if i < 0 {
+		panic(&tensor.Failure{Op: "mesh", Err: fmt.Errorf("no axis %q; there are %s", name, strings.Join(m.names, ", "))})
+	}
+	return i
+}
+
+func (m *Mesh) coord(rank, axis int) int {
+	for _, n := range m.sizes[axis+1:] {
+		rank /= n
+	}
+	return rank % m.sizes[axis]
+}
+
+// Group returns the group of the ranks that share this rank's place on all axes but the given ones: Group("dp") are the
+// ranks with which this one averages gradients. Several axes make one group of their product, in the order of the mesh.
+// It waits for nobody, and the same axes give the same group again.
+func (m *Mesh) Group(axes ...string) *Group {
+	var picked uint64
+	for _, a := range axes {
+		picked |= 1 << m.axis(a)
+	}
+	var names []string
+	id := backend.Hash64(m.id, picked)
+	for i, name := range m.names {
+		if picked>>i&1 == 1 {
+			names = append(names, name)
+		} else {
+			id = backend.Hash64(id, uint64(m.coord(m.g.rank, i)))
+		}
+	}
+	name := strings.Join(names, ",")
+	if g := m.made[name]; g != nil {
+		return g
+	}
+	var members []int
+	for r := range m.g.ranks {
+		same := true
+		for i := range m.names {
+			same = same && (picked>>i&1 == 1 || m.coord(r, i) == m.coord(m.g.rank, i))
+		}
+		if same {
+			members = append(members, r)
+		}
+	}
+	m.made[name] = m.g.sub(id, name, members)
+	return m.made[name]
+}

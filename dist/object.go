@@ -1,0 +1,70 @@
+package dist
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// AllGatherObject returns the v of every rank, in rank order. v travels as JSON: this is for control data, not for
+// tensors. It is collective.
+func AllGatherObject[V any](g *Group, v V) ([]V, error) {
+	text, err := json.Marshal(v)
+	if err != nil {
+		g.Abort(&Error{Rank: g.c.rank, Group: g.name, Op: "allgatherobject", Cause: err})
+		return nil, g.Err()
+	}
+	sizes := make([]int64, len(g.ranks))
+	if err := g.AllGather(tensor.FromSlice(sizes, len(sizes)), tensor.FromSlice([]int64{int64(len(text))}, 1)).Wait(); err != nil {
+		return nil, err
+	}
+	counts, total := make([]int, len(sizes)), 0
+	for i, n := range sizes {
+		counts[i] = int(n)
+		total += int(n)
+	}
+	all := make([]byte, total)
+	if err := g.AllGatherV(tensor.FromSlice(all, total), tensor.FromSlice(text, len(text)), counts).Wait(); err != nil {
+		return nil, err
+	}
+	out := make([]V, len(counts))
+	for i, n := range counts {
+		if err := json.Unmarshal(all[:n], &out[i]); err != nil {
+			return nil, fmt.Errorf("dist: object of rank %d: %w", i, err)
+		}
+		all = all[n:]
+	}
+	return out, nil
+}
+
+// BroadcastObject returns the v of rank root on every rank. v travels as JSON. It is collective.
+func BroadcastObject[V any](g *Group, v V, root int) (V, error) {
+	var text []byte
+	size := []int64{0}
+	if g.rank == root {
+		var err error
+		if text, err = json.Marshal(v); err != nil {
+			g.Abort(&Error{Rank: g.c.rank, Group: g.name, Op: "broadcastobject", Cause: err})
+			return v, g.Err()
+		}
+		size[0] = int64(len(text))
+	}
+	if err := g.Broadcast(tensor.FromSlice(size, 1), root).Wait(); err != nil {
+		return v, err
+	}
+	if g.rank != root {
+		text = make([]byte, size[0])
+	}
+	if err := g.Broadcast(tensor.FromSlice(text, len(text)), root).Wait(); err != nil {
+		return v, err
+	}
+	if g.rank == root {
+		return v, nil
+	}
+	var out V
+	if err := json.Unmarshal(text, &out); err != nil {
+		return out, fmt.Errorf("dist: object of rank %d: %w", root, err)
+	}
+	return out, nil
+}

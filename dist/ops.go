@@ -1,0 +1,211 @@
+package dist
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Op is how a reducing operation combines elements.
+type Op struct {
+	red    backend.Red
+	factor float64
+}
+
+// The reductions. Avg is the sum divided by the number of ranks, for floats only. NaN wins in Min and Max. Sum and Prod of
+// integers wrap around. BAnd, BOr and BXor are for integers and bool; on bool Sum and Max are "or", Prod and Min "and".
+var (
+	Sum  = Op{red: backend.Sum}
+	Avg  = Op{red: backend.Avg}
+	Prod = Op{red: backend.Prod}
+	Min  = Op{red: backend.Min}
+	Max  = Op{red: backend.Max}
+	BAnd = Op{red: backend.BAnd}
+	BOr  = Op{red: backend.BOr}
+	BXor = Op{red: backend.BXor}
+)
+
+// PreMulSum multiplies this rank's input by factor before it is summed. Floats only. Ranks may have different factors.
+func PreMulSum(factor float64) Op { return Op{red: backend.PreMulSum, factor: factor} }
+
+// String returns the name, such as "sum".
+func (o Op) String() string { return o.red.String() }
+
+// Broadcast copies t of rank root into t of all ranks. Shapes must agree.
+func (g *Group) Broadcast(t tensor.Tensor, root int) Work {
+	c := call{kind: backend.Broadcast, count: t.Len()}
+	err := c.take(t)
+	if err == nil && root == g.rank {
+		c.src = c.dst
+	}
+	return g.issue(g.lane, &c, errors.Join(err, g.rooted(&c, root)))
+}
+
+// AllReduce replaces t on all ranks by the reduction of all t, element by element.
+func (g *Group) AllReduce(t tensor.Tensor, op Op) Work {
+	c := call{kind: backend.AllReduce, count: t.Len()}
+	err := c.take(t)
+	c.src = c.dst
+	if err == nil {
+		err = g.reducing(&c, op)
+	}
+	return g.issue(g.lane, &c, err)
+}
+
+// Reduce replaces t of rank root by the reduction of all t. On other ranks t stays unchanged.
+func (g *Group) Reduce(t tensor.Tensor, op Op, root int) Work {
+	c := call{kind: backend.Reduce, count: t.Len()}
+	err := c.give(t)
+	if root == g.rank {
+		c.dst = c.src
+	}
+	if err == nil {
+		err = g.reducing(&c, op)
+	}
+	if err == nil {
+		err = g.rooted(&c, root)
+	}
+	return g.issue(g.lane, &c, err)
+}
+
+// AllGather puts the src of rank i at place i of dst, on all ranks. dst has Size() times the elements of src. In place:
+// src may be this rank's place in dst.
+func (g *Group) AllGather(dst, src tensor.Tensor) Work {
+	c := call{kind: backend.AllGather, count: src.Len()}
+	err := c.both(dst, src, len(g.ranks), 1)
+	if err == nil {
+		err = c.inPlace(-g.rank*c.src.Bytes, true)
+	}
+	return g.issue(g.lane, &c, err)
+}
+
+// Gather puts the src of rank i at place i of dst, on rank root. Other ranks give the zero Tensor as dst.
+func (g *Group) Gather(dst, src tensor.Tensor, root int) Work {
+	c := call{kind: backend.Gather, count: src.Len()}
+	err := g.rooted(&c, root)
+	switch {
+	case err != nil:
+	case root == g.rank:
+		if err = c.both(dst, src, len(g.ranks), 1); err == nil {
+			err = c.inPlace(-root*c.src.Bytes, true)
+		}
+	default:
+		err = c.give(src)
+	}
+	return g.issue(g.lane, &c, err)
+}
+
+// Scatter gives rank i place i of the src of rank root, in dst. Other ranks give the zero Tensor as src.
+func (g *Group) Scatter(dst, src tensor.Tensor, root int) Work {
+	c := call{kind: backend.Scatter, count: dst.Len()}
+	err := g.rooted(&c, root)
+	switch {
+	case err != nil:
+	case root == g.rank:
+		if err = c.both(dst, src, 1, len(g.ranks)); err == nil {
+			err = c.inPlace(root*c.dst.Bytes, true)
+		}
+	default:
+		err = c.take(dst)
+	}
+	return g.issue(g.lane, &c, err)
+}
+
+// ReduceScatter reduces the src of all ranks and gives rank i place i of the result, in dst. src has Size() times the
+// elements of dst. In place: dst may be this rank's place in src.
+func (g *Group) ReduceScatter(dst, src tensor.Tensor, op Op) Work {
+	c := call{kind: backend.ReduceScatter, count: dst.Len()}
+	var err error
+	if n := len(g.ranks); src.Len()%n != 0 {
+		err = fmt.Errorf("%v does not divide by %d ranks; use ReduceScatterV", src.Shape(), n)
+	} else if err = c.both(dst, src, 1, n); err == nil {
+		err = c.inPlace(g.rank*c.dst.Bytes, true)
+	}
+	if err == nil {
+		err = g.reducing(&c, op)
+	}
+	return g.issue(g.lane, &c, err)
+}
+
+// AllToAll gives rank i place i of src and puts what rank i gives at place i of dst: a transposition over ranks.
+func (g *Group) AllToAll(dst, src tensor.Tensor) Work {
+	n := len(g.ranks)
+	c := call{kind: backend.AllToAll, count: src.Len() / n}
+	var err error
+	if src.Len()%n != 0 {
+		err = fmt.Errorf("%v does not divide by %d ranks; use AllToAllV", src.Shape(), n)
+	} else if err = c.both(dst, src, 1, 1); err == nil {
+		err = c.inPlace(0, false)
+	}
+	return g.issue(g.lane, &c, err)
+}
+
+// AllGatherV is AllGather with counts[i] rows of the leading dimension from rank i. counts are the same on all ranks.
+func (g *Group) AllGatherV(dst, src tensor.Tensor, counts []int) Work {
+	c := call{kind: backend.AllGatherV, recv: counts}
+	err := errors.Join(c.give(src), c.take(dst), g.rows("receive", counts, dst))
+	if err == nil {
+		err = c.rowLen()
+	}
+	if err == nil && src.Len() != counts[g.rank]*c.row {
+		err = fmt.Errorf("counts[%d] = %d rows, but input is %v", g.rank, counts[g.rank], src.Shape())
+	}
+	if err == nil {
+		c.count = src.Len()
+		err = c.inPlace(-bytesBefore(counts, g.rank, c.row, c.dtype), true)
+	}
+	return g.issue(g.lane, &c, err)
+}
+
+// ReduceScatterV is ReduceScatter with counts[i] rows of the leading dimension for rank i. counts are the same on all
+// ranks.
+func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work {
+	c := call{kind: backend.ReduceScatterV, send: counts}
+	err := errors.Join(c.give(src), c.take(dst), g.rows("send", counts, src))
+	if err == nil {
+		err = c.rowLen()
+	}
+	if err == nil && dst.Len() != counts[g.rank]*c.row {
+		err = fmt.Errorf("counts[%d] = %d rows, but output is %v", g.rank, counts[g.rank], dst.Shape())
+	}
+	if err == nil {
+		c.count = dst.Len()
+		err = c.inPlace(bytesBefore(counts, g.rank, c.row, c.dtype), true)
+	}
+	if err == nil {
+		err = g.reducing(&c, op)
+	}
+	return g.issue(g.lane, &c, err)
+}
+
+// AllToAllV is AllToAll with send[i] rows of src for rank i and recv[i] rows of dst from rank i. What rank i sends to
+// rank j must be what j expects from i.
+func (g *Group) AllToAllV(dst, src tensor.Tensor, recv, send []int) Work {
+	c := call{kind: backend.AllToAllV, recv: recv, send: send}
+	err := errors.Join(c.give(src), c.take(dst), g.rows("send", send, src), g.rows("receive", recv, dst))
+	if err == nil {
+		err = c.rowLen()
+	}
+	if err == nil {
+		err = c.inPlace(0, false)
+	}
+	return g.issue(g.lane, &c, err)
+}
+
+// Barrier is over when all ranks have called it.
+func (g *Group) Barrier() Work { return g.issue(g.lane, &call{kind: backend.Barrier}, nil) }
+
+// MonitoredBarrier is a Barrier whose timeout names every rank that is missing, on every engine. It costs one message to
+// and from rank 0 per rank where a Barrier may cost less.
+func (g *Group) MonitoredBarrier() Work {
+	return g.issue(g.lane, &call{kind: backend.MonitoredBarrier}, nil)
+}
+
+// SumFloats replaces x on all ranks by the sum over ranks: norms, losses, counts. It is AllReduce and Wait in one.
+func (g *Group) SumFloats(x []float64) error {
+	m := floats(x)
+	c := call{kind: backend.AllReduce, op: Sum, count: len(x), dtype: tensor.Float64, src: m, dst: m}
+	return g.issue(g.lane, &c, nil).Wait()
+}

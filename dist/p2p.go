@@ -1,0 +1,194 @@
+package dist
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Send sends t to a member of the group. It is over when t may be written again, which may be only when the peer has
+// called the matching Recv: the k-th Send to a peer matches the peer's k-th Recv from this rank, with the same tag, type
+// and number of elements. Wait later for a non-blocking send.
+func (g *Group) Send(t tensor.Tensor, peer, tag int) Work {
+	c := call{kind: backend.Send, root: 1, tag: tag, count: t.Len()}
+	l, err := g.pair(peer, true)
+	return g.issue(l, &c, errors.Join(err, c.give(t)))
+}
+
+// Recv fills t with what a member of the group sends.
+func (g *Group) Recv(t tensor.Tensor, peer, tag int) Work {
+	c := call{kind: backend.Recv, tag: tag, count: t.Len()}
+	l, err := g.pair(peer, false)
+	return g.issue(l, &c, errors.Join(err, c.take(t)))
+}
+
+// pair returns the lane to or from peer, made when it is first used. With an error it returns the group's own lane.
+func (g *Group) pair(peer int, send bool) (*lane, error) {
+	if peer == g.rank {
+		return g.lane, fmt.Errorf("peer %d is this rank itself", peer)
+	}
+	if peer < 0 || peer >= len(g.ranks) {
+		return g.lane, fmt.Errorf("peer %d: ranks of group %s are 0 to %d", peer, g.name, len(g.ranks)-1)
+	}
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	key := pair{peer, send}
+	if l := g.pairs[key]; l != nil {
+		return l, nil
+	}
+	if g.err != nil || g.closed {
+		return g.lane, g.err
+	}
+	from, to, at := g.rank, peer, 0
+	if !send {
+		from, to, at = peer, g.rank, 1
+	}
+	id := backend.Hash64(backend.Hash64(g.id, 0x7032702d6c616e65), uint64(from)<<32|uint64(to))
+	ranks := []int{g.ranks[from], g.ranks[to]}
+	be, err := g.c.engine.Open(backend.Spec{ID: id, Parent: g.id, Name: g.name, Ranks: ranks, Rank: at})
+	if err != nil {
+		return g.lane, err
+	}
+	l := g.c.newLane(g, be, ranks)
+	g.pairs[key] = l
+	return l, nil
+}
+
+// RecvAny waits for a message from any member and puts it in t. It returns the sender. The message must have tag and the
+// size of t. Only engines whose Caps say RecvAny can do it.
+func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
+	peer, err = g.awaitAny()
+	if err != nil {
+		return -1, err
+	}
+	return peer, g.Recv(t, peer, tag).Wait()
+}
+
+// awaitAny blocks until a member has sent something that no Recv was called for.
+func (g *Group) awaitAny() (int, error) {
+	if !g.lane.be.Caps().RecvAny {
+		return -1, fmt.Errorf("dist: engine %s cannot receive from any rank", g.c.engine.Name())
+	}
+	for peer := range g.ranks {
+		if peer == g.rank {
+			continue
+		}
+		if _, err := g.pair(peer, false); err != nil {
+			return -1, err
+		}
+	}
+	if err := g.enter(); err != nil {
+		return -1, err
+	}
+	defer g.leave()
+	c := g.c
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.anyone = append(c.anyone, g.lane)
+	defer c.forget(g.lane)
+	g.lane.moved = time.Now()
+	spin := c.policy.Start()
+	for {
+		c.drive()
+		if g.look(); g.err != nil {
+			return -1, g.err
+		}
+		if peer := g.arrived(); peer >= 0 {
+			return peer, nil
+		}
+		if spin.Again() {
+			c.mu.Unlock()
+			c.mu.Lock()
+			continue
+		}
+		g.lane.alarm.set(time.Until(g.lane.moved.Add(g.timeout)))
+		if err := c.parkAny(g.lane); err != nil {
+			g.fail(&Error{Rank: c.rank, Group: g.name, Op: "recv", Seq: 0,
+				Cause: fmt.Errorf("nothing arrived from any rank within %v", g.timeout)})
+		}
+	}
+}
+
+// forget ends awaitAny's interest and hands the engine on.
+func (c *comm) forget(l *lane) {
+	l.alarm.clear()
+	for i, x := range c.anyone {
+		if x == l {
+			c.anyone = append(c.anyone[:i], c.anyone[i+1:]...)
+			break
+		}
+	}
+	if !c.leader {
+		c.promote()
+	}
+}
+
+// parkAny sleeps until anything happened on this rank.
+func (c *comm) parkAny(l *lane) error {
+	if c.leader {
+		return c.follow(&l.alarm, l)
+	}
+	c.leader = true
+	c.mu.Unlock()
+	err := c.engine.(backend.Parker).Park(&l.alarm)
+	c.mu.Lock()
+	c.leader = false
+	return err
+}
+
+// arrived returns a member whose next message is here and was not asked for, or -1.
+func (g *Group) arrived() int {
+	for peer := range g.ranks {
+		l := g.pairs[pair{peer, false}]
+		if l != nil && l.be.(backend.Peeker).HasPosted(l.issued+1) {
+			return peer
+		}
+	}
+	return -1
+}
+
+// Batch collects operations that are waited for together.
+type Batch struct {
+	g     *Group
+	parts []Work
+}
+
+// Send adds a Group.Send.
+func (b *Batch) Send(t tensor.Tensor, peer, tag int) { b.Add(b.g.Send(t, peer, tag)) }
+
+// Recv adds a Group.Recv.
+func (b *Batch) Recv(t tensor.Tensor, peer, tag int) { b.Add(b.g.Recv(t, peer, tag)) }
+
+// Add adds operations of the group that were just issued.
+func (b *Batch) Add(works ...Work) { b.parts = append(b.parts, works...) }
+
+// Batch runs fn, which issues operations, and returns one Work for all of them. Messages of a batch do not wait for each
+// other: a Send and the Recv that it needs may be in one batch in any order, at most backend.Depth per peer.
+func (g *Group) Batch(fn func(b *Batch)) Work {
+	b := Batch{g: g}
+	fn(&b)
+	if err := g.enter(); err != nil {
+		return g.batch.failed()
+	}
+	defer g.leave()
+	c, l := g.c, g.batch
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for g.err == nil && l.issued-l.done.Load() >= backend.Depth {
+		_ = c.wait(background, l, l.issued-backend.Depth+1)
+	}
+	l.issued++
+	if g.err != nil || g.closed {
+		return Work{l, l.issued}
+	}
+	s := l.slot(l.issued)
+	s.op = backend.Op{Kind: backend.Batch, Seq: l.issued}
+	s.parts = append(s.parts[:0], b.parts...)
+	c.recorded(l, &s.op)
+	g.calls[backend.Batch]++
+	c.activate(l)
+	return Work{l, l.issued}
+}

@@ -1,0 +1,155 @@
+package dist
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/trace"
+	"github.com/ringo-ml/ringo/internal/wait"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Error is the failure of a group: which rank, operation and sequence number, and what went wrong. errors.As finds it in
+// what Wait and Run return.
+type Error = backend.Error
+
+// DefaultTimeout is how long an operation may go without progress while its rank waits for it.
+const DefaultTimeout = 5 * time.Minute
+
+// Config says how Run makes ranks. The zero Config is one rank with all cores.
+type Config struct {
+	// Ranks is the number of goroutine ranks (0: 1). A launcher's environment beats it, unless Exact is set: then a
+	// different number is an error.
+	Ranks int
+	Exact bool
+	// Threads is how many threads a rank computes with; 0: the cores are shared equally among the ranks of a host.
+	Threads int
+	// Timeout is that of the world group (0: DefaultTimeout, or RINGO_TIMEOUT).
+	Timeout time.Duration
+	// Log takes what Rank.Logf prints and, when the job fails, the last operations of each rank (nil: os.Stdout).
+	Log io.Writer
+	// Trace is the number of spans that each rank records (0: none).
+	Trace int
+}
+
+// Rank is what the function of Run gets: its place in the job and its device.
+type Rank struct {
+	World  *Group
+	Device tensor.Device
+	Trace  *trace.Recorder // nil unless Config.Trace is set; its methods work on nil
+
+	c     *comm
+	log   io.Writer
+	logMu *sync.Mutex
+	close func()
+}
+
+// Mesh arranges all ranks in a grid with named axes, such as "dp=2,ep=2,tp=2". It is collective.
+func (r *Rank) Mesh(spec string) (*Mesh, error) { return r.World.Mesh(spec) }
+
+// Engine returns the name of the engine that moves bytes, such as "local".
+func (r *Rank) Engine() string { return r.c.engine.Name() }
+
+// Logf prints a line on rank 0 and nothing on the others.
+func (r *Rank) Logf(format string, a ...any) {
+	if r.World.Rank() == 0 {
+		r.logMu.Lock()
+		defer r.logMu.Unlock()
+		fmt.Fprintf(r.log, format+"\n", a...)
+	}
+}
+
+func (cfg *Config) defaults(ranks int) {
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	if cfg.Log == nil {
+		cfg.Log = os.Stdout
+	}
+	if cfg.Threads == 0 {
+		cfg.Threads = max(1, runtime.GOMAXPROCS(0)/max(ranks, 1))
+	}
+}
+
+// worldID is the ID of the group of all ranks.
+const worldID = 1
+
+// newRank connects one rank: size ranks in the job, of which `beside` run on this host.
+func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.Mutex) (*Rank, error) {
+	c := &comm{engine: e, rank: rank, policy: wait.For(beside * cfg.Threads), base: time.Now()}
+	if cfg.Trace > 0 {
+		c.trace = trace.New(cfg.Trace)
+	}
+	var a algos
+	if list := os.Getenv("RINGO_ALGO"); list != "" {
+		var err error
+		if a, err = a.parse(list); err != nil {
+			return nil, fmt.Errorf("dist: RINGO_ALGO: %w", err)
+		}
+	}
+	ranks := make([]int, size)
+	for i := range ranks {
+		ranks[i] = i
+	}
+	world, err := c.open(backend.Spec{ID: worldID, Name: "world", Ranks: ranks, Rank: rank}, cfg.Timeout, a)
+	if err != nil {
+		return nil, err
+	}
+	c.async = world.lane.be.Caps().Async
+	c.world = world
+	dev := tensor.NewCPU(cfg.Threads)
+	dev.SetPoll(c.poll)
+	c.dev = dev
+	return &Rank{World: world, Device: dev, Trace: c.trace, c: c, log: cfg.Log, logMu: logMu, close: dev.Close}, nil
+}
+
+// finish waits for everything that the rank left in flight, and reports failures that nobody has seen.
+func (r *Rank) finish() error {
+	r.c.mu.Lock()
+	defer r.c.mu.Unlock()
+	var errs []error
+	for _, g := range r.c.groups() {
+		if err := g.drain(); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// groups returns the open groups of the rank. It needs c.mu.
+func (c *comm) groups() []*Group {
+	var out []*Group
+	for _, l := range c.lanes {
+		if l == l.g.lane {
+			out = append(out, l.g)
+		}
+	}
+	return out
+}
+
+// abort fails all groups of the rank.
+func (c *comm) abort(cause error) {
+	_ = c.world.lane.be.Abort(cause) // at once, also for goroutines that hold c.mu in a wait
+	c.mu.Lock()
+	groups := c.groups()
+	c.mu.Unlock()
+	for _, g := range groups {
+		g.Abort(cause)
+	}
+}
+
+// release stops timers and gives the engine back.
+func (r *Rank) release() error {
+	r.c.mu.Lock()
+	for _, l := range r.c.lanes {
+		l.alarm.stop()
+	}
+	r.c.mu.Unlock()
+	return r.c.engine.Close()
+}

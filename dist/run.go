@@ -1,0 +1,198 @@
+package dist
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/local"
+)
+
+// RunEngines runs fn once per engine, each in a goroutine, as rank i of len(engines). Run uses it with engines of package
+// local; tests use it with others. The result is that of Run.
+func RunEngines(ctx context.Context, cfg Config, engines []backend.Engine, fn func(ctx context.Context, r *Rank) error) error {
+	cfg.defaults(len(engines))
+	j := &job{cfg: cfg}
+	ctx, j.cancel = context.WithCancelCause(ctx)
+	defer j.cancel(nil)
+	for i, e := range engines {
+		r, err := newRank(cfg, e, i, len(engines), len(engines), &j.logMu)
+		if err != nil {
+			j.fail(&Error{Rank: i, Cause: err})
+			break
+		}
+		j.ranks = append(j.ranks, r)
+	}
+	stop := context.AfterFunc(ctx, func() { j.abort(context.Cause(ctx)) })
+	if j.first() == nil {
+		var wg sync.WaitGroup
+		for i, r := range j.ranks {
+			wg.Go(func() { j.run(ctx, i, r, fn) })
+		}
+		wg.Wait()
+	}
+	stop()
+	return j.close(ctx)
+}
+
+// runLocal runs fn on n goroutine ranks.
+func runLocal(ctx context.Context, cfg Config, n int, fn func(ctx context.Context, r *Rank) error) error {
+	hub := local.NewHub(n)
+	engines := make([]backend.Engine, n)
+	for i := range engines {
+		engines[i] = hub.Engine(i)
+	}
+	return RunEngines(ctx, cfg, engines, fn)
+}
+
+// job is a run of goroutine ranks.
+type job struct {
+	cfg    Config
+	ranks  []*Rank
+	cancel context.CancelCauseFunc
+	logMu  sync.Mutex
+
+	mu     sync.Mutex
+	errs   []error // in the order in which ranks failed
+	closed bool
+}
+
+func (j *job) first() error {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if len(j.errs) == 0 {
+		return nil
+	}
+	return j.errs[0]
+}
+
+// fail notes that a rank failed. The first failure ends the others.
+func (j *job) fail(err error) {
+	j.mu.Lock()
+	j.errs = append(j.errs, err)
+	first := len(j.errs) == 1
+	j.mu.Unlock()
+	if first {
+		j.abort(cause(err))
+		j.cancel(err)
+	}
+}
+
+// cause returns what peers get to see: the *Error in err.
+func cause(err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return e
+	}
+	return err
+}
+
+func (j *job) abort(err error) {
+	for _, r := range j.ranks {
+		r.c.abort(err)
+	}
+}
+
+// run is one rank's goroutine.
+func (j *job) run(ctx context.Context, rank int, r *Rank, fn func(ctx context.Context, r *Rank) error) {
+	returned := false
+	var err error
+	defer func() {
+		if p := recover(); p != nil {
+			err = panicked(rank, p)
+		} else if !returned {
+			err = &Error{Rank: rank, Cause: fmt.Errorf("rank %d panicked: runtime.Goexit was called (testify's require does)\n%s", rank, debug.Stack())}
+		}
+		if err != nil {
+			j.fail(err)
+		}
+	}()
+	err = fn(ctx, r)
+	if err == nil {
+		err = r.finish()
+	}
+	if err != nil {
+		err = named(rank, err)
+	}
+	returned = true
+}
+
+// named puts the rank in front of an error that does not come from a group.
+func named(rank int, err error) error {
+	var e *Error
+	if errors.As(err, &e) {
+		return err
+	}
+	return &Error{Rank: rank, Cause: err}
+}
+
+// panicked turns a panic value into an error. A *tensor.Failure, or another error that a group's failure is in, stays
+// itself; anything else gets the stack.
+func panicked(rank int, p any) error {
+	if err, ok := p.(error); ok {
+		var e *Error
+		if errors.As(err, &e) {
+			return err
+		}
+		return &Error{Rank: rank, Cause: fmt.Errorf("rank %d panicked: %w\n%s", rank, err, debug.Stack())}
+	}
+	return &Error{Rank: rank, Cause: fmt.Errorf("rank %d panicked: %v\n%s", rank, p, debug.Stack())}
+}
+
+// close ends the ranks after their goroutines are gone, and returns the job's error.
+func (j *job) close(ctx context.Context) error {
+	if err := j.first(); err != nil {
+		for _, r := range j.ranks {
+			fmt.Fprint(j.cfg.Log, r.c.flightText(8))
+		}
+	}
+	var errs []error
+	for _, r := range j.ranks {
+		if j.first() != nil {
+			r.c.abort(j.first()) // no peer touches the memory that close gives back
+		}
+		errs = append(errs, r.release())
+	}
+	for _, r := range j.ranks {
+		r.close()
+	}
+	if len(j.errs) == 0 {
+		return errors.Join(errs...)
+	}
+	return &runError{first: j.errs[0], rest: j.errs[1:]}
+}
+
+// runError is the first failure of a job, with the number of those that followed from it.
+type runError struct {
+	first error
+	rest  []error
+}
+
+// Error returns the first failure, and how many ranks failed because of it.
+func (e *runError) Error() string {
+	text, echoes := e.first.Error(), 0
+	for _, r := range e.rest {
+		if errors.Is(r, cause(e.first)) {
+			echoes++
+		}
+	}
+	ranks := func(n int) string {
+		if n == 1 {
+			return "1 rank"
+		}
+		return fmt.Sprintf("%d ranks", n)
+	}
+	if echoes > 0 {
+		text += fmt.Sprintf("\n(and %s failed because of it)", ranks(echoes))
+	}
+	if n := len(e.rest) - echoes; n > 0 {
+		text += fmt.Sprintf("\n(and %s failed as well)", ranks(n))
+	}
+	return text
+}
+
+// Unwrap returns the first failure.
+func (e *runError) Unwrap() error { return e.first }

@@ -1,0 +1,98 @@
+package dist
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Option changes what a group made by With does differently.
+type Option func(*options)
+
+type options struct {
+	name    string
+	timeout time.Duration
+	algo    string
+}
+
+// Timeout sets how long an operation may go without progress while its rank waits for it.
+func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d } }
+
+// Name sets the name that errors and traces show.
+func Name(s string) Option { return func(o *options) { o.name = s } }
+
+// Algo forces an algorithm: a name for all operations, such as "direct", or a list such as "allreduce:ring". An unknown
+// name fails the new group; its first operation returns the error.
+func Algo(list string) Option { return func(o *options) { o.algo = list } }
+
+// With returns a group of the same ranks with a lane of its own: its operations are not ordered with those of g. It is
+// collective: all members call it in the same order. No rank waits.
+func (g *Group) With(opts ...Option) *Group {
+	id := g.nextID()
+	o := options{name: fmt.Sprintf("%s/%d", g.name, g.children), timeout: g.timeout}
+	for _, f := range opts {
+		f(&o)
+	}
+	a, err := g.algo, error(nil)
+	if o.algo != "" {
+		a, err = a.parse(o.algo)
+	}
+	child := g.c.mustOpen(backend.Spec{ID: id, Parent: g.id, Name: o.name, Ranks: g.ranks, Rank: g.rank}, o.timeout, a)
+	if err != nil {
+		child.Abort(&Error{Rank: g.c.rank, Group: o.name, Cause: err})
+	}
+	return child
+}
+
+// nextID returns the ID of the next group that is made from g: equal on all members that keep the order.
+func (g *Group) nextID() uint64 {
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	g.children++
+	return backend.Hash64(g.id, g.children)
+}
+
+// mustOpen panics with a *tensor.Failure, which Run turns into an error, when the engine refuses.
+func (c *comm) mustOpen(s backend.Spec, timeout time.Duration, a algos) *Group {
+	g, err := c.open(s, timeout, a)
+	if err != nil {
+		panic(&tensor.Failure{Op: "group " + s.Name, Err: err})
+	}
+	return g
+}
+
+// Split makes a group of the ranks that give the same color, in the order of key, then rank. A negative color returns
+// nil: this rank is in no group. It is collective, and waits for all members of g.
+func (g *Group) Split(color, key int) (*Group, error) {
+	mine := []int64{int64(color), int64(key)}
+	all := make([]int64, 2*len(g.ranks))
+	if err := g.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(mine, 2)).Wait(); err != nil {
+		return nil, err
+	}
+	id := backend.Hash64(g.nextID(), uint64(color))
+	if color < 0 {
+		return nil, nil
+	}
+	var members []int // ranks in g
+	for r := range g.ranks {
+		if all[2*r] == int64(color) {
+			members = append(members, r)
+		}
+	}
+	slices.SortStableFunc(members, func(a, b int) int { return int(all[2*a+1] - all[2*b+1]) })
+	name := fmt.Sprintf("%s/%d[%d]", g.name, g.children, color)
+	return g.sub(id, name, members), nil
+}
+
+// sub makes a group of some ranks of g, this one among them.
+func (g *Group) sub(id uint64, name string, members []int) *Group {
+	world := make([]int, len(members))
+	for i, m := range members {
+		world[i] = g.ranks[m]
+	}
+	s := backend.Spec{ID: id, Parent: g.id, Name: name, Ranks: world, Rank: slices.Index(members, g.rank)}
+	return g.c.mustOpen(s, g.timeout, g.algo)
+}

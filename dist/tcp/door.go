@@ -1,0 +1,302 @@
+package tcp
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+const (
+	handshakeTime = 5 * time.Second
+	maxGuests     = 64 // connections that have not shown who they are; one more, and the oldest must go
+	maxNames      = 64 // strangers are logged once; so many are remembered
+)
+
+// hello is the payload of frameHello and frameWelcome.
+type hello struct {
+	member
+	Size int
+	Gen  uint32
+	Mesh bool // after the table: a connection between two ranks other than rank 0
+}
+
+// door accepts connections during rendezvous. Strangers cost a handshake and a line in the log; they get no byte of the
+// job's, and the job waits on.
+type door struct {
+	e      *Engine
+	l      net.Listener
+	tls    *tls.Config
+	greet  func(h hello, c *tls.Conn) error // an error is the reason for a reject
+	wg     sync.WaitGroup
+	mu     sync.Mutex
+	guests []net.Conn // oldest first
+	names  map[string]bool
+	closed bool
+}
+
+func newDoor(e *Engine, l net.Listener, c *tls.Config, greet func(hello, *tls.Conn) error) *door {
+	d := &door{e: e, l: l, tls: c, greet: greet, names: map[string]bool{}}
+	d.wg.Add(1)
+	go d.accept()
+	return d
+}
+
+func (d *door) accept() {
+	defer d.wg.Done()
+	for {
+		c, err := d.l.Accept()
+		if err != nil {
+			if d.isClosed() || errors.Is(err, net.ErrClosed) {
+				return
+			}
+			time.Sleep(10 * time.Millisecond) //sleep: out of descriptors, most likely; guests leave within their handshake time
+			continue
+		}
+		if d.enter(c) {
+			go d.talk(c)
+		}
+	}
+}
+
+func (d *door) isClosed() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.closed
+}
+
+// enter makes c a guest; the oldest guest goes when there are too many. Ranks dial again.
+func (d *door) enter(c net.Conn) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		c.Close()
+		return false
+	}
+	if len(d.guests) == maxGuests {
+		d.guests[0].Close()
+		d.guests = append(d.guests[:0], d.guests[1:]...)
+	}
+	d.guests = append(d.guests, c)
+	d.wg.Add(1)
+	return true
+}
+
+func (d *door) leave(c net.Conn) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for i, g := range d.guests {
+		if g == c {
+			d.guests = append(d.guests[:i], d.guests[i+1:]...)
+			return
+		}
+	}
+}
+
+func (d *door) talk(raw net.Conn) {
+	defer d.wg.Done()
+	raw.SetDeadline(time.Now().Add(handshakeTime))
+	c := tls.Server(raw, d.tls)
+	err := c.Handshake()
+	var h hello
+	if err == nil {
+		err = readJSON(c, frameHello, &h)
+	}
+	d.leave(raw) // from here on close does not cut it off
+	if err != nil {
+		d.stranger(raw, err)
+		raw.Close()
+		return
+	}
+	if err := d.greet(h, c); err != nil {
+		writeJSON(c, frameReject, d.e.cfg.Gen, err.Error())
+		raw.Close()
+	}
+}
+
+// stranger logs who was refused, once per address and reason.
+func (d *door) stranger(c net.Conn, err error) {
+	host, _, splitErr := net.SplitHostPort(c.RemoteAddr().String())
+	if splitErr != nil {
+		host = c.RemoteAddr().String()
+	}
+	var not tls.RecordHeaderError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, errSecret):
+	case errors.As(err, &not):
+		err = errors.New("does not speak TLS")
+	case errors.As(err, &timeout) && timeout.Timeout():
+		err = errors.New("said nothing for " + handshakeTime.String())
+	case errors.Is(err, net.ErrClosed):
+		err = fmt.Errorf("was one of more than %d that said nothing", maxGuests)
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		err = errors.New("hung up")
+	}
+	d.mu.Lock()
+	name := host + " " + err.Error()
+	known := d.names[name] || len(d.names) == maxNames || d.closed
+	if !known {
+		d.names[name] = true
+	}
+	d.mu.Unlock()
+	if !known {
+		slog.Warn("refused a connection while waiting for ranks", "address", c.RemoteAddr().String(), "reason", err.Error())
+	}
+}
+
+// close ends the door; those inside finish or are cut off.
+func (d *door) close() {
+	d.mu.Lock()
+	d.closed = true
+	guests := append([]net.Conn(nil), d.guests...)
+	d.mu.Unlock()
+	d.l.Close()
+	for _, g := range guests {
+		g.Close()
+	}
+	d.wg.Wait()
+}
+
+// writeJSON sends a frame of the rendezvous.
+func writeJSON(c net.Conn, typ frameType, gen uint32, v any) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	h := header{typ: typ, gen: gen, length: uint64(len(b))}
+	out := make([]byte, headerBytes, headerBytes+len(b))
+	h.put(out)
+	_, err = c.Write(append(out, b...))
+	return err
+}
+
+// rejected is the reason of a frameReject.
+type rejected string
+
+func (r rejected) Error() string { return string(r) }
+
+// readJSON reads a frame of the rendezvous. A frameReject is an error of type rejected.
+func readJSON(c net.Conn, typ frameType, v any) error {
+	b := make([]byte, headerBytes)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return err
+	}
+	var h header
+	if err := h.parse(b); err != nil {
+		return err
+	}
+	if h.typ != typ && h.typ != frameReject {
+		return fmt.Errorf("frame of type %d during rendezvous, want %d", h.typ, typ)
+	}
+	b = make([]byte, h.length)
+	if _, err := io.ReadFull(c, b); err != nil {
+		return err
+	}
+	if h.typ == frameReject {
+		var why string
+		if err := json.Unmarshal(b, &why); err != nil {
+			return err
+		}
+		return rejected(why)
+	}
+	return json.Unmarshal(b, v)
+}
+
+// dial connects to a rank and says hello, again and again until it is welcome, ctx ends or trying again is no use.
+func dial(ctx context.Context, conf *tls.Config, addr string, who string, me hello) (*tls.Conn, member, error) {
+	wait := 10 * time.Millisecond
+	for {
+		c, m, err := dialOnce(ctx, conf, addr, me)
+		if err == nil {
+			return c, m, nil
+		}
+		var no rejected
+		if errors.As(err, &no) {
+			return nil, m, err
+		}
+		if errors.Is(err, errSecret) {
+			return nil, m, fmt.Errorf("tcp: %s at %s: %w", who, addr, err)
+		}
+		t := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %s at %s: %w", me.Rank, who, addr, err)
+		case <-t.C:
+		}
+		wait = min(2*wait, 500*time.Millisecond)
+	}
+}
+
+func dialOnce(ctx context.Context, conf *tls.Config, addr string, me hello) (*tls.Conn, member, error) {
+	var welcome hello
+	d := net.Dialer{Timeout: handshakeTime}
+	raw, err := d.DialContext(ctx, "tcp", addr)
+	if err != nil {
+		return nil, member{}, err
+	}
+	me.Addr = reachable(me.Addr, raw.LocalAddr())
+	stop := context.AfterFunc(ctx, func() { raw.Close() })
+	raw.SetDeadline(time.Now().Add(handshakeTime))
+	c := tls.Client(raw, conf)
+	err = c.Handshake()
+	if err == nil {
+		err = writeJSON(c, frameHello, me.Gen, me)
+	}
+	if err == nil {
+		err = readJSON(c, frameWelcome, &welcome)
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err == nil {
+		err = raw.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		raw.Close()
+		var op *net.OpError
+		if errors.As(err, &op) && op.Op == "remote error" { // a TLS alert: the server looked at our certificate
+			err = fmt.Errorf("this rank was refused: %w", errSecret)
+		}
+		return nil, member{}, err
+	}
+	return c, welcome.member, nil
+}
+
+func marshalTable(part []member) ([]byte, error) {
+	b, err := json.Marshal(part)
+	if err == nil && len(b) > maxPayload {
+		err = fmt.Errorf("tcp: table of %d bytes, at most %d are allowed", len(b), maxPayload)
+	}
+	return b, err
+}
+
+// reason is the payload of a frameReject.
+func reason(err error) []byte {
+	s := err.Error()
+	b, jerr := json.Marshal(s[:min(len(s), maxPayload/8)])
+	if jerr != nil {
+		b = []byte(`""`)
+	}
+	return b
+}
+
+// reachable replaces the host of listen, when it means all addresses, by the one that reached rank 0.
+func reachable(listen string, local net.Addr) string {
+	host, port, err := net.SplitHostPort(listen)
+	if ip := net.ParseIP(host); err != nil || ip == nil || !ip.IsUnspecified() {
+		return listen
+	}
+	host, _, err = net.SplitHostPort(local.String())
+	if err != nil {
+		return listen
+	}
+	return net.JoinHostPort(host, port)
+}

@@ -1,0 +1,412 @@
+package tcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+const (
+	linger    = time.Second // Close waits so long for the goodbyes of the peers
+	maxEarly  = 4096        // groups that peers may use before this rank has opened them
+	answerMax = 150 * time.Millisecond
+)
+
+// key names a group in frames.
+type key struct {
+	id  uint64
+	gen uint32
+}
+
+// Engine is one rank's part in a job of processes: a connection to every other rank. Join makes it.
+type Engine struct {
+	cfg   Config
+	self  member
+	began time.Time
+	links []*link // by rank; nil for this rank
+	stop  chan struct{}
+	event chan struct{} // something may have got further
+	wg    sync.WaitGroup
+	// absent is told first of a lost connection: during rendezvous it is no failure.
+	absent func(*link) bool
+
+	mu      sync.Mutex
+	groups  map[key]*group
+	early   int               // of groups: not opened here yet
+	newest  map[uint64]uint32 // newest generation opened of a group
+	over    map[key]bool      // closed here; peers may still send
+	closing bool
+	lateErr error // first failure of any group
+}
+
+func newEngine(c Config, self member) *Engine {
+	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
+		event: make(chan struct{}, 1), absent: func(*link) bool { return false }, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{}}
+}
+
+// Name returns "tcp".
+func (e *Engine) Name() string { return "tcp" }
+
+// now is a monotonic clock in nanoseconds.
+func (e *Engine) now() int64 { return int64(time.Since(e.began)) }
+
+// Open makes this rank's end of a group.
+func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
+	if s.Rank < 0 || s.Rank >= len(s.Ranks) || s.Ranks[s.Rank] != e.cfg.Rank {
+		return nil, fmt.Errorf("tcp: rank %d opens group %s as rank %d of %v", e.cfg.Rank, s.Name, s.Rank, s.Ranks)
+	}
+	for _, r := range s.Ranks {
+		if r < 0 || r >= e.cfg.Size {
+			return nil, fmt.Errorf("tcp: group %s has rank %d, the job has %d ranks", s.Name, r, e.cfg.Size)
+		}
+	}
+	e.mu.Lock()
+	if e.closing {
+		e.mu.Unlock()
+		return nil, errors.New("tcp: the engine is closed")
+	}
+	k := key{s.ID, e.cfg.Gen + s.Gen}
+	g := e.groups[k]
+	switch {
+	case g != nil && g.opened || e.over[k]:
+		e.mu.Unlock()
+		return nil, fmt.Errorf("tcp: group %s is opened twice", s.Name)
+	case g == nil:
+		g = newGroup(e, k)
+		e.groups[k] = g
+	default:
+		e.early--
+	}
+	e.newest[s.ID] = max(e.newest[s.ID], k.gen)
+	g.opened = true
+	var inherited error
+	for _, parent := range e.groups {
+		if parent.opened && s.Parent != 0 && parent.key.id == s.Parent && parent.key.gen == k.gen {
+			inherited = parent.failure()
+		}
+	}
+	g.open(s)
+	e.mu.Unlock()
+	if inherited != nil {
+		g.fail(inherited, false)
+	}
+	for _, r := range s.Ranks {
+		if l := e.links[r]; l != nil && l.down.Load() && !l.goodbye.Load() {
+			g.fail(g.blame(l.peer, errors.New("connection lost before the group was made")), true)
+		}
+	}
+	return g, nil
+}
+
+// find returns the group of a frame, making it when it is not opened here yet; nil for one that is over.
+func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
+	k := key{h.group, h.gen}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if g := e.groups[k]; g != nil {
+		return g, nil
+	}
+	if newest, ok := e.newest[k.id]; ok && newest > k.gen {
+		e.postAbort(l, k, &backend.Error{Rank: l.peer.Rank, Host: l.peer.where(), Seq: h.seq,
+			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen, newest)})
+		return nil, nil
+	}
+	if !create || e.over[k] || e.closing {
+		return nil, nil
+	}
+	if e.early == maxEarly {
+		return nil, fmt.Errorf("broke the protocol: uses more than %d groups that are not opened here", maxEarly)
+	}
+	e.early++
+	g := newGroup(e, k)
+	e.groups[k] = g
+	return g, nil
+}
+
+// dispatch handles one frame from l. It never waits for anything but the rest of the frame. An error ends the link.
+func (e *Engine) dispatch(l *link, h *header, block []byte) error {
+	if h.gen < e.cfg.Gen {
+		return fmt.Errorf("broke the protocol: frame of generation %d, this is generation %d", h.gen, e.cfg.Gen)
+	}
+	switch h.typ {
+	case frameAlive, frameQuery, frameStatus, frameGoodbye, frameAnnounce, frameCredit:
+		if h.length != 0 {
+			return errors.New("broke the protocol: payload in a frame without one")
+		}
+	case frameHello, frameWelcome, frameReject, frameTable:
+		return errors.New("broke the protocol: rendezvous is over")
+	}
+	switch h.typ {
+	case frameAlive:
+		return nil
+	case frameGoodbye:
+		e.departed(l)
+		return nil
+	}
+	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAnnounce || h.typ == frameAbort)
+	if err != nil {
+		return err
+	}
+	if g == nil {
+		return e.ignore(l, h)
+	}
+	p := g.pipe(l)
+	switch h.typ {
+	case frameData:
+		g.meet(p, h)
+		err = p.receive(h, l.conn, block)
+		e.tell()
+		return err
+	case frameAnnounce:
+		g.meet(p, h)
+		p.settle()
+	case frameCredit:
+		return p.credited(h.total)
+	case frameQuery:
+		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: g.lastIssued(), tag: h.tag}, nil)
+	case frameStatus:
+		g.answered(l.peer.Rank, h)
+	case frameMismatch, frameAbort:
+		b, err := l.payload(h)
+		if err != nil {
+			return err
+		}
+		if h.typ == frameAbort {
+			return e.aborted(g, b)
+		}
+		return g.mismatched(l, h.seq, b)
+	}
+	return nil
+}
+
+// ignore skips a frame for a group that is over here, or was never opened.
+func (e *Engine) ignore(l *link, h *header) error {
+	if h.typ == frameQuery {
+		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, tag: h.tag}, nil)
+	}
+	_, err := l.payload(h)
+	return err
+}
+
+// tell wakes Park.
+func (e *Engine) tell() {
+	select {
+	case e.event <- struct{}{}:
+	default:
+	}
+}
+
+// Park sleeps until any group of this rank may have got further since the last Park, or until ctx ends.
+func (e *Engine) Park(ctx context.Context) error {
+	select {
+	case <-e.event:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// wireError is a backend.Error in an abort frame.
+type wireError struct {
+	Rank                       int
+	Host, Group, Op, Want, Got string
+	Seq                        uint64
+	Cause                      string
+}
+
+// postAbort tells the peer why group k has failed.
+func (e *Engine) postAbort(l *link, k key, err *backend.Error) {
+	w := wireError{err.Rank, err.Host, err.Group, err.Op, err.Want, err.Got, err.Seq, ""}
+	if err.Cause != nil {
+		w.Cause = err.Cause.Error()
+		w.Cause = w.Cause[:min(len(w.Cause), maxPayload/8)] // JSON may need six bytes for one
+	}
+	b, jerr := json.Marshal(w)
+	if jerr != nil || len(b) > maxPayload {
+		b = []byte("{}")
+	}
+	l.post(&header{typ: frameAbort, gen: k.gen, group: k.id}, b)
+}
+
+// aborted handles a peer's abort.
+func (e *Engine) aborted(g *group, b []byte) error {
+	var w wireError
+	if err := json.Unmarshal(b, &w); err != nil {
+		return fmt.Errorf("broke the protocol: abort: %w", err)
+	}
+	err := &backend.Error{Rank: w.Rank, Host: w.Host, Group: w.Group, Op: w.Op, Seq: w.Seq, Want: w.Want, Got: w.Got}
+	if w.Cause != "" {
+		err.Cause = errors.New(w.Cause)
+	}
+	g.fail(err, false)
+	return nil
+}
+
+// lost handles the end of a connection that was not announced: every group with that peer fails.
+func (e *Engine) lost(l *link, cause error) {
+	l.lostNow.Do(func() {
+		if e.absent(l) {
+			l.shut()
+			return
+		}
+		e.mu.Lock()
+		closing := e.closing
+		e.mu.Unlock()
+		if !closing {
+			for _, g := range e.with(l) {
+				g.failTo(g.blame(l.peer, cause), true, l)
+			}
+		}
+		l.shut()
+	})
+}
+
+// with returns the opened groups that the peer of l is a member of.
+func (e *Engine) with(l *link) []*group {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var out []*group
+	for _, g := range e.groups {
+		if g.opened && slices.Contains(g.spec.Ranks, l.peer.Rank) {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// departed handles a goodbye: whoever still waits for the peer will wait in vain.
+func (e *Engine) departed(l *link) {
+	l.goodbye.Store(true)
+	e.mu.Lock()
+	groups := make([]*group, 0, len(e.groups))
+	for _, g := range e.groups {
+		groups = append(groups, g)
+	}
+	e.mu.Unlock()
+	for _, g := range groups {
+		g.departed(l)
+	}
+	l.byeOnce.Do(func() { close(l.bye) })
+}
+
+// children fails the groups that were made from g.
+func (e *Engine) children(g *group, err error) {
+	e.mu.Lock()
+	if e.lateErr == nil {
+		e.lateErr = err
+	}
+	var made []*group
+	for _, c := range e.groups {
+		if c.opened && c != g && c.spec.Parent == g.key.id && c.key.gen == g.key.gen {
+			made = append(made, c)
+		}
+	}
+	e.mu.Unlock()
+	for _, c := range made {
+		c.fail(err, false)
+	}
+}
+
+// forget drops a closed group.
+func (e *Engine) forget(g *group) {
+	e.mu.Lock()
+	delete(e.groups, g.key)
+	e.over[g.key] = true
+	e.mu.Unlock()
+}
+
+// watch sends signs of life and gives up peers that send none.
+func (e *Engine) watch() {
+	defer e.wg.Done()
+	period := min(e.cfg.Timeout/4, 10*time.Second)
+	tick := time.NewTicker(period)
+	defer tick.Stop()
+	last := e.now()
+	for {
+		select {
+		case <-e.stop:
+			return
+		case <-tick.C:
+		}
+		now := e.now()
+		stopped := now-last > int64(2*period) // this process was: the silence may be its own
+		last = now
+		for _, l := range e.links {
+			if l == nil || l.down.Load() {
+				continue
+			}
+			l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			if stopped {
+				l.heard.Store(now)
+			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.goodbye.Load() {
+				e.lost(l, fmt.Errorf("rank %d: no progress: not a sign of life for %v", l.peer.Rank, e.cfg.Timeout))
+			}
+		}
+	}
+}
+
+// Close ends this rank's part in the job. Operations in flight are waited for, up to the timeout; peers that go on are
+// told that this rank has left.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.closing {
+		e.mu.Unlock()
+		return nil
+	}
+	groups := make([]*group, 0, len(e.groups))
+	for _, g := range e.groups {
+		groups = append(groups, g)
+	}
+	e.mu.Unlock()
+	deadline := time.Now().Add(e.cfg.Timeout)
+	for _, g := range groups {
+		g.drain(deadline)
+	}
+	e.mu.Lock()
+	e.closing = true
+	failed := e.lateErr != nil
+	e.mu.Unlock()
+	close(e.stop)
+	e.part(failed)
+	for _, g := range groups {
+		g.finishLane()
+	}
+	e.wg.Wait()
+	return nil
+}
+
+// part says goodbye, waits a while for the goodbyes of the others and closes the connections.
+func (e *Engine) part(failed bool) {
+	wait := linger
+	if failed {
+		wait = lastWords
+	}
+	t := time.NewTimer(wait)
+	defer t.Stop()
+	for _, l := range e.links {
+		if l != nil {
+			l.sayGoodbye()
+		}
+	}
+	for _, l := range e.links {
+		if l == nil {
+			continue
+		}
+		select {
+		case <-l.bye:
+		case <-t.C:
+			t.Reset(0) // the others get no more time
+		}
+	}
+	for _, l := range e.links {
+		if l != nil {
+			l.shut()
+		}
+	}
+}

@@ -1,0 +1,206 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// grace is how long a lane of a failed group may still be writing to a peer before that connection is given up: a peer
+// that is alive reads.
+const grace = 100 * time.Millisecond
+
+var errLeft = errors.New("has left the job: it ran fewer operations")
+
+// fail ends the group with its first error. The one who finds an error tells the others.
+func (g *group) fail(err error, tell bool) { g.failTo(err, tell, nil) }
+
+// failTo is fail; the peer of lost, if any, is told that the others go on without it.
+func (g *group) failTo(err error, tell bool, lost *link) {
+	g.mu.Lock()
+	if g.err != nil {
+		g.mu.Unlock()
+		return
+	}
+	e, ok := err.(*backend.Error)
+	if !ok {
+		e = &backend.Error{Rank: g.e.cfg.Rank, Host: g.e.self.where(), Group: g.spec.Name, Seq: g.done, Cause: err}
+	}
+	g.err = e
+	pipes := make([]*pipe, 0, len(g.pipes))
+	for _, p := range g.pipes {
+		pipes = append(pipes, p)
+	}
+	g.wakeAll()
+	g.work.Broadcast()
+	g.mu.Unlock()
+	for _, p := range pipes {
+		p.end(e)
+		switch {
+		case !tell:
+		case p.link == lost:
+			over := *e
+			over.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen, e.Cause)
+			g.e.postAbort(p.link, g.key, &over)
+		default:
+			g.e.postAbort(p.link, g.key, e)
+		}
+	}
+	g.e.children(g, e)
+	g.e.tell()
+	time.AfterFunc(grace, g.unblock)
+}
+
+// unblock frees a lane that is still writing to a peer that does not read.
+func (g *group) unblock() {
+	if l := g.writing.Load(); l != nil {
+		g.e.lost(l, fmt.Errorf("rank %d: no progress: it does not read", l.peer.Rank))
+	}
+}
+
+func (g *group) failure() error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.err
+}
+
+// blame returns the error of a group that a peer has let down, with the operation in flight.
+func (g *group) blame(peer member, cause error) *backend.Error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	e := &backend.Error{Rank: peer.Rank, Host: peer.where(), Group: g.spec.Name, Seq: g.done, Cause: cause}
+	if g.issued > g.done {
+		e.Seq = g.done + 1
+		e.Op = g.ops[e.Seq%history].copy.Kind.String()
+	}
+	return e
+}
+
+// awaitFailure waits until the group has failed: the peer of l knows why, and says so unless it is gone.
+func (g *group) awaitFailure(l *link) error {
+	g.mu.Lock()
+	for g.err == nil && !l.down.Load() {
+		g.cond.Wait()
+	}
+	err := g.err
+	g.mu.Unlock()
+	if err == nil {
+		return g.blame(l.peer, errLeft)
+	}
+	return err
+}
+
+// broken handles a write that failed. The reader of the connection finds out why.
+func (g *group) broken(l *link, err error) error {
+	if l.goodbye.Load() {
+		return g.blame(l.peer, errLeft)
+	}
+	l.writeFailed(err)
+	return g.awaitFailure(l)
+}
+
+// departed handles the goodbye of a peer.
+func (g *group) departed(l *link) {
+	g.mu.Lock()
+	p := g.pipes[l.peer.Rank]
+	g.wakeAll()
+	g.mu.Unlock()
+	if p != nil {
+		p.end(nil)
+	}
+}
+
+// drain waits until no operation is in flight; at the deadline it fails the group.
+func (g *group) drain(deadline time.Time) {
+	t := time.AfterFunc(time.Until(deadline), func() {
+		g.fail(errors.New("closed with operations in flight"), true)
+	})
+	defer t.Stop()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.running || g.err == nil && g.done < g.issued {
+		g.cond.Wait()
+	}
+}
+
+// finishLane ends the lane's goroutine.
+func (g *group) finishLane() {
+	g.mu.Lock()
+	g.ended = true
+	g.work.Broadcast()
+	g.mu.Unlock()
+}
+
+func (g *group) lastIssued() uint64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.issued
+}
+
+// answered notes how far a peer is.
+func (g *group) answered(rank int, h *header) {
+	g.mu.Lock()
+	if h.tag == g.asked {
+		g.answers[rank] = h.seq
+		g.wakeAll()
+	}
+	g.mu.Unlock()
+}
+
+// Suspects asks all peers how far they are, and waits a moment for the answers. Absent ranks have not issued operation
+// seq. Stalled ones did not answer: their process is stopped or unreachable; or else the one that this rank waits for.
+func (g *group) Suspects(seq uint64) (absent, stalled []int) {
+	g.mu.Lock()
+	g.asked++
+	clear(g.answers)
+	ask := header{typ: frameQuery, gen: g.key.gen, group: g.key.id, tag: g.asked}
+	g.mu.Unlock()
+	asked, left := 0, map[int]bool{}
+	for i, p := range g.peers {
+		if p == nil {
+			continue
+		}
+		if left[i] = p.link.goodbye.Load(); !left[i] {
+			p.link.post(&ask, nil)
+			asked++
+		}
+	}
+	g.awaitAnswers(asked)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for i, p := range g.peers {
+		if p == nil {
+			continue
+		}
+		last, ok := g.answers[p.link.peer.Rank]
+		switch {
+		case left[i] || ok && last < seq:
+			absent = append(absent, i)
+		case !ok:
+			stalled = append(stalled, i)
+		}
+	}
+	if len(absent)+len(stalled) == 0 && g.done < seq {
+		stalled = append(stalled, int(g.waitsFor.Load()))
+	}
+	return absent, stalled
+}
+
+// awaitAnswers waits until so many peers have answered the last question, at most answerMax.
+func (g *group) awaitAnswers(n int) {
+	late := false
+	t := time.AfterFunc(answerMax, func() {
+		g.mu.Lock()
+		late = true
+		g.wakeAll()
+		g.mu.Unlock()
+	})
+	defer t.Stop()
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for len(g.answers) < n && !late {
+		g.cond.Wait()
+	}
+}

@@ -1,0 +1,319 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func shape(dt tensor.DType, n int) tensor.Shape { return tensor.Shape{DType: dt, Dims: []int{n}} }
+
+func sumOp(x []float32) backend.Op {
+	return backend.Op{Kind: backend.AllReduce, Count: len(x), Src: memOf(x), Dst: memOf(x), Shape: shape(tensor.Float32, len(x))}
+}
+
+// Ranks that give different operations all get the error, and it names both sides.
+func TestMismatch(t *testing.T) {
+	const n = 3
+	a, b := make([]float32, 10), make([]float32, 12)
+	h := make([]tensor.BF16, 10)
+	maxOp, half, forced := sumOp(a), sumOp(a), sumOp(a)
+	maxOp.Red, forced.Algo = backend.Max, "linear"
+	half.DType, half.Src, half.Dst, half.Shape = tensor.BFloat16, memOf(h), memOf(h), shape(tensor.BFloat16, 10)
+	cast := func(kind backend.Kind, root int) backend.Op {
+		return backend.Op{Kind: kind, Root: root, Count: 10, Src: memOf(a), Dst: memOf(a)}
+	}
+	gathered := func(counts ...int) backend.Op {
+		return backend.Op{Kind: backend.AllGatherV, DstCounts: counts, Src: memOf(a[:counts[1]]), Dst: memOf(b)}
+	}
+	for _, c := range []struct {
+		name string
+		ops  [2]backend.Op // of rank 0 and 2, of rank 1
+		want []string
+	}{
+		{"kind", [2]backend.Op{sumOp(a), cast(backend.Broadcast, 0)}, []string{"allreduce", "broadcast", "seq 1", "(rank 0)", "(rank 1)"}},
+		{"count", [2]backend.Op{sumOp(a), sumOp(b)}, []string{"count 10 (rank 0) vs 12 (rank 1)", "float32[10]", "float32[12]"}},
+		{"dtype", [2]backend.Op{sumOp(a), half}, []string{"float32", "bfloat16"}},
+		{"op", [2]backend.Op{sumOp(a), maxOp}, []string{"sum", "max"}},
+		{"root of broadcast", [2]backend.Op{cast(backend.Broadcast, 0), cast(backend.Broadcast, 1)}, []string{"root 0 (rank 0) vs 1 (rank 1)"}},
+		{"root of reduce", [2]backend.Op{cast(backend.Reduce, 0), cast(backend.Reduce, 1)}, []string{"root 0 (rank 0) vs 1 (rank 1)"}},
+		{"algorithm", [2]backend.Op{sumOp(a), forced}, []string{"linear"}},
+		{"counts", [2]backend.Op{gathered(1, 2, 3), gathered(1, 2, 4)}, []string{"counts[2] = ", "4 (rank 1)"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			be := open(t, start(t, n, nil), "world")
+			began := time.Now()
+			for r, err := range each(n, func(r int) error {
+				op := c.ops[r%2]
+				op.Seq = 1
+				if op.Kind == backend.AllGatherV {
+					op.Src = memOf(a[:op.DstCounts[r]])
+				}
+				op.Src, op.Dst = private(op.Src), private(op.Dst)
+				err := do(be[r], &op)
+				if err == nil { // content for now: a rank that only sends may be
+					second := backend.Op{Kind: backend.Barrier, Seq: 2}
+					err = do(be[r], &second)
+				}
+				return err
+			}) {
+				require.Error(t, err, "rank %d", r)
+				for _, part := range c.want {
+					assert.ErrorContains(t, err, part, "rank %d", r)
+				}
+				var e *backend.Error
+				assert.ErrorAs(t, err, &e)
+			}
+			assert.Less(t, time.Since(began), 2500*time.Millisecond)
+		})
+	}
+}
+
+// private returns memory of the same length: ranks in one process must not share it.
+func private(m backend.Mem) backend.Mem { return memOf(make([]byte, m.Bytes)) }
+
+func TestMismatchOfAllToAllV(t *testing.T) {
+	be := open(t, start(t, 2, nil), "world")
+	counts := [2][2][]int{{{0, 3}, {0, 1}}, {{1, 0}, {4, 0}}} // per rank: to others, from others
+	for r, err := range each(2, func(r int) error {
+		op := backend.Op{Kind: backend.AllToAllV, Seq: 1, SrcCounts: counts[r][0], DstCounts: counts[r][1],
+			Src: memOf(make([]float32, 4)), Dst: memOf(make([]float32, 4))}
+		return errors.Join(do(be[r], &op), do(be[r], &backend.Op{Kind: backend.Barrier, Seq: 2}))
+	}) {
+		assert.ErrorContains(t, err, "rank 0 sends 3 rows to rank 1, which expects 4", "rank %d", r)
+	}
+}
+
+// A rank whose process dies before, during or after its data is named by all others, with the operation.
+func TestDeadPeer(t *testing.T) {
+	const n = 4
+	for _, when := range []string{"before", "during"} {
+		t.Run(when, func(t *testing.T) {
+			engines := start(t, n, nil)
+			be := open(t, engines, "world")
+			x := make([][]float32, n)
+			for r := range x {
+				x[r] = make([]float32, 4<<20)
+			}
+			issued := make(chan struct{}, n)
+			errs := each(n, func(r int) error {
+				op := sumOp(x[r])
+				op.Seq = 1
+				if r != 2 {
+					err := be[r].Issue(&op)
+					issued <- struct{}{}
+					return errors.Join(err, wait(context.Background(), be[r], 1))
+				}
+				for range n - 1 {
+					<-issued
+				}
+				if when == "during" {
+					if err := be[r].Issue(&op); err != nil {
+						return err
+					}
+				}
+				kill(engines[2])
+				return nil
+			})
+			for r, err := range errs {
+				if r == 2 {
+					continue
+				}
+				require.Error(t, err, "rank %d", r)
+				assert.ErrorContains(t, err, "rank 2 (host h2, pid ", "rank %d", r)
+				assert.ErrorContains(t, err, "allreduce seq 1 of group world", "rank %d", r)
+				again := be[r].Issue(&backend.Op{Kind: backend.Barrier, Seq: 2})
+				assert.EqualError(t, again, err.Error(), "the first cause stays")
+			}
+		})
+	}
+}
+
+// kill does what the death of the process does to its connections: they end, and nobody says why.
+func kill(e *Engine) {
+	e.mu.Lock()
+	e.closing = true
+	e.mu.Unlock()
+	for _, l := range e.links {
+		if l != nil {
+			l.cmu.Lock()
+			l.closing = true
+			l.cmu.Unlock()
+		}
+	}
+	for _, l := range e.links {
+		if l != nil {
+			l.raw.Close()
+		}
+	}
+}
+
+// A peer that is there but gives no sign of life is lost after the timeout, and told so.
+func TestSilentPeer(t *testing.T) {
+	const n = 3
+	engines := start(t, n, func(c *Config) {
+		c.Timeout = 400 * time.Millisecond
+		if c.Rank == 2 {
+			c.Timeout = time.Hour // sends its first sign of life in 10 s
+		}
+	})
+	be := open(t, engines, "world")
+	began := time.Now()
+	for r, err := range each(n, func(r int) error { return do(be[r], &backend.Op{Kind: backend.Barrier, Seq: 1}) }) {
+		_ = r
+		assert.NoError(t, err)
+	}
+	errs := each(n, func(r int) error {
+		if r == 2 {
+			return wait(context.Background(), be[r], 2)
+		}
+		return do(be[r], &backend.Op{Kind: backend.Barrier, Seq: 2})
+	})
+	for _, err := range errs[:2] {
+		assert.ErrorContains(t, err, "rank 2: no progress")
+		assert.ErrorContains(t, err, "barrier seq 2")
+	}
+	assert.ErrorContains(t, errs[2], "generation 0 is over")
+	assert.Less(t, time.Since(began), 3*time.Second)
+}
+
+// Whoever did not issue an operation is absent; when all have, the one that is waited for is stalled.
+func TestSuspects(t *testing.T) {
+	const n = 4
+	engines := start(t, n, nil)
+	be := open(t, engines, "world")
+	x := make([]float32, 3)
+	op := backend.Op{Kind: backend.Reduce, Seq: 1, Count: 3, Src: memOf(x), Dst: memOf(x)}
+	require.NoError(t, be[0].Issue(&op))
+	absent, stalled := be[0].(backend.Suspecter).Suspects(1)
+	assert.Equal(t, []int{1, 2, 3}, absent)
+	assert.Empty(t, stalled)
+	engines[3].links[0].wmu.Lock() // rank 3 can say nothing any more
+	op1, op3 := op, op
+	op1.Dst, op3.Dst = backend.Mem{}, backend.Mem{}
+	require.NoError(t, be[1].Issue(&op1))
+	require.NoError(t, be[3].Issue(&op3))
+	require.NoError(t, wait(context.Background(), be[1], 1))
+	absent, stalled = be[0].(backend.Suspecter).Suspects(1)
+	assert.Equal(t, []int{2}, absent)
+	assert.Equal(t, []int{3}, stalled)
+	engines[3].links[0].wmu.Unlock()
+	op2 := op1
+	require.NoError(t, do(be[2], &op2))
+	require.NoError(t, wait(context.Background(), be[0], 1))
+}
+
+// Abort reaches all ranks and the groups made from the aborted one, and afterwards nothing writes to their buffers.
+func TestAbort(t *testing.T) {
+	const n, count = 3, 8 << 20
+	engines := start(t, n, nil)
+	be := open(t, engines, "world")
+	child := make([]backend.Backend, n)
+	for r := range child {
+		var err error
+		child[r], err = engines[r].Open(backend.Spec{ID: 77, Parent: backend.HashString("world"), Name: "child", Ranks: []int{0, 1, 2}, Rank: r})
+		require.NoError(t, err)
+	}
+	cause := &backend.Error{Rank: 1, Group: "world", Cause: errors.New("the user pressed stop")}
+	bufs := inputs(n, count)
+	errs := each(n, func(r int) error {
+		op := sumOp(bufs[r])
+		op.Seq = 1
+		if err := be[r].Issue(&op); err != nil {
+			return err
+		}
+		if r == 1 {
+			if err := be[r].Abort(cause); err != nil {
+				return err
+			}
+		}
+		return wait(context.Background(), be[r], 1)
+	})
+	for r, err := range errs {
+		require.ErrorContains(t, err, "the user pressed stop", "rank %d", r)
+		fill := float32(r + 1)
+		for i := range bufs[r] {
+			bufs[r][i] = fill // the race detector sees whoever still writes
+		}
+		other := child[r].Issue(&backend.Op{Kind: backend.Barrier, Seq: 1})
+		if other == nil {
+			other = wait(context.Background(), child[r], 1)
+		}
+		assert.ErrorContains(t, other, "the user pressed stop", "child, rank %d", r)
+	}
+	closeAll(engines)
+	for r := range bufs {
+		assert.Equal(t, -1, slices.IndexFunc(bufs[r], func(x float32) bool { return x != float32(r+1) }))
+	}
+}
+
+// A rank that ends in order is no failure for those who have what they need, and an error at once for those who wait.
+func TestDeparture(t *testing.T) {
+	engines := start(t, 2, nil)
+	be := open(t, engines, "world")
+	x, y := []float32{1, 2, 3}, make([]float32, 3)
+	done := make(chan error, 1)
+	go func() {
+		err := do(be[0], &backend.Op{Kind: backend.Broadcast, Seq: 1, Count: 3, Src: memOf(x), Dst: memOf(x)})
+		engines[0].Close()
+		done <- err
+	}()
+	require.NoError(t, <-done)
+	require.NoError(t, do(be[1], &backend.Op{Kind: backend.Broadcast, Seq: 1, Count: 3, Dst: memOf(y)}))
+	assert.Equal(t, x, y)
+	err := do(be[1], &backend.Op{Kind: backend.Broadcast, Seq: 2, Count: 3, Dst: memOf(y)})
+	assert.ErrorContains(t, err, "rank 0 (host h0, pid ")
+	assert.ErrorContains(t, err, "has left the job")
+}
+
+// A frame of an older generation of a group does no harm, and its sender learns that it is over.
+func TestOldGeneration(t *testing.T) {
+	engines := start(t, 2, nil)
+	spec := backend.Spec{ID: 5, Name: "dp", Ranks: []int{0, 1}}
+	var old [2]backend.Backend
+	for r := range old {
+		spec.Rank, spec.Gen = r, 1
+		var err error
+		old[r], err = engines[r].Open(spec)
+		require.NoError(t, err)
+	}
+	require.NoError(t, old[0].(backend.Closer).Close())
+	spec.Rank, spec.Gen = 0, 2
+	_, err := engines[0].Open(spec)
+	require.NoError(t, err)
+	err = do(old[1], &backend.Op{Kind: backend.Barrier, Seq: 1})
+	assert.ErrorContains(t, err, "generation 1 is over")
+}
+
+func TestParkEndsWithContext(t *testing.T) {
+	be := open(t, start(t, 2, nil), "world")
+	op := backend.Op{Kind: backend.Barrier, Seq: 1}
+	require.NoError(t, be[0].Issue(&op))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	assert.ErrorIs(t, be[0].Park(ctx, 1), context.Canceled)
+	other := op
+	require.NoError(t, do(be[1], &other))
+	require.NoError(t, wait(context.Background(), be[0], 1), "the group is not poisoned")
+}
+
+func TestIssueOutOfOrder(t *testing.T) {
+	be := open(t, start(t, 2, nil), "world")
+	assert.ErrorContains(t, be[0].Issue(&backend.Op{Kind: backend.Barrier, Seq: 2}), "operation 2 issued after 0")
+	for s := range uint64(backend.Depth) {
+		require.NoError(t, be[0].Issue(&backend.Op{Kind: backend.Barrier, Seq: s + 1}))
+	}
+	assert.ErrorContains(t, be[0].Issue(&backend.Op{Kind: backend.Barrier, Seq: backend.Depth + 1}), fmt.Sprint(backend.Depth))
+	for s := range uint64(backend.Depth) {
+		require.NoError(t, do(be[1], &backend.Op{Kind: backend.Barrier, Seq: s + 1}))
+	}
+}

@@ -1,0 +1,161 @@
+package tcp
+
+import (
+	"bytes"
+	"crypto/tls"
+	"encoding/binary"
+	"hash/crc32"
+	"math"
+	"net"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+func TestHeaderRoundTrip(t *testing.T) {
+	h := header{typ: frameData, kind: backend.AllToAllV, gen: 3, length: maxPayload, group: math.MaxUint64, seq: 7, tag: 9,
+		total: 1 << 40, print: 0xdeadbeef}
+	b := make([]byte, headerBytes)
+	h.put(b)
+	var got header
+	require.NoError(t, got.parse(b))
+	assert.Equal(t, h, got)
+	for i := range b {
+		b[i] ^= 1
+		assert.Error(t, got.parse(b), "byte %d changed", i)
+		b[i] ^= 1
+	}
+}
+
+func FuzzHeader(f *testing.F) {
+	b := make([]byte, headerBytes)
+	(&header{typ: frameData, total: 5, length: 5}).put(b)
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		b = append(b, make([]byte, headerBytes)...)[:headerBytes]
+		for range 2 { // as it is, and with a checksum that fits
+			var h header
+			if err := h.parse(b); err == nil {
+				out := make([]byte, headerBytes)
+				h.put(out)
+				b[7] = 0
+				sign(b)
+				require.True(t, bytes.Equal(b, out))
+				require.LessOrEqual(t, h.length, uint64(maxPayload))
+			}
+			copy(b, "RNGO")
+			b[4] = version
+			sign(b)
+		}
+	})
+}
+
+func sign(b []byte) {
+	sum := crc32.Update(crc32.Checksum(b[:12], castagnoli), castagnoli, b[16:headerBytes])
+	binary.LittleEndian.PutUint32(b[12:], sum)
+}
+
+// hostile makes a job of two in which rank 1 is played by the test: it returns rank 0's engine and group, and the
+// connection.
+func hostile(t *testing.T, gen uint32) (*Engine, backend.Backend, *tls.Conn) {
+	t.Helper()
+	cs := configs(t, 2)
+	cs[0].Gen = gen
+	done := make(chan error, 1)
+	var e *Engine
+	go func() {
+		var err error
+		e, err = Join(t.Context(), cs[0])
+		done <- err
+	}()
+	conf, err := identity(testSecret, "test")
+	require.NoError(t, err)
+	c, _, err := dialOnce(t.Context(), conf, cs[0].Addr, hello{member: member{Rank: 1, Host: "evil", PID: 666}, Size: 2, Gen: gen})
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	t.Cleanup(func() { c.NetConn().Close(); e.Close() })
+	var table []member
+	require.NoError(t, readJSON(c, frameTable, &table))
+	assert.Len(t, table, 2)
+	be, err := e.Open(backend.Spec{ID: 1, Name: "world", Ranks: []int{0, 1}})
+	require.NoError(t, err)
+	return e, be, c
+}
+
+// Whatever a peer sends, the error names it, and nothing large is allocated.
+func TestHostileFrames(t *testing.T) {
+	frame := func(h header) []byte {
+		b := make([]byte, headerBytes)
+		h.put(b)
+		return b
+	}
+	good := frame(header{typ: frameData, gen: 1, group: 1, seq: 1, length: 4, total: 4})
+	edit := func(f func(b []byte)) []byte {
+		b := bytes.Clone(good)
+		f(b)
+		return b
+	}
+	for name, c := range map[string]struct {
+		b    []byte
+		want string
+	}{
+		"length 2^63":    {frame(header{typ: frameData, gen: 1, group: 1, seq: 1, length: 1 << 63, total: 1 << 63}), "9223372036854775808 bytes, at most 262144"},
+		"bad magic":      {edit(func(b []byte) { b[0] = 'H' }), `"HNGO"`},
+		"bad version":    {edit(func(b []byte) { b[4] = 9 }), "version 9"},
+		"bad checksum":   {edit(func(b []byte) { b[13]++ }), "checksum"},
+		"old generation": {frame(header{typ: frameAlive}), "frame of generation 0, this is generation 1"},
+		"unknown type":   {frame(header{typ: 99, gen: 1}), "unknown type 99"},
+		"rendezvous":     {frame(header{typ: frameTable, gen: 1}), "rendezvous is over"},
+		"not JSON":       {append(frame(header{typ: frameAbort, gen: 1, group: 1, length: 4}), "evil"...), "abort"},
+		"free credit":    {frame(header{typ: frameCredit, gen: 1, group: 1, total: 1}), "credit for 1 bytes"},
+		"HTTP":           {[]byte("GET / HTTP/1.1\r\nHost: example.com\r\nUser-Agent: a port scanner, 64 bytes or more\r\n\r\n"), `"GET "`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, be, conn := hostile(t, 1)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := conn.Write(c.b)
+			require.NoError(t, err)
+			began := time.Now()
+			err = do(be, &backend.Op{Kind: backend.Barrier, Seq: 1})
+			runtime.ReadMemStats(&after)
+			assert.ErrorContains(t, err, "rank 1 (host evil, pid 666)")
+			assert.ErrorContains(t, err, c.want)
+			assert.Less(t, time.Since(began), 2050*time.Millisecond)
+			assert.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(8<<20))
+		})
+	}
+}
+
+// A peer cannot make this rank buffer more than its window, nor keep state for endless groups.
+func TestHostileFlood(t *testing.T) {
+	send := func(t *testing.T, c net.Conn, h header) {
+		h.gen = 1
+		b := make([]byte, headerBytes+int(h.length))
+		h.put(b)
+		if _, err := c.Write(b); err != nil {
+			t.Log("cut off:", err)
+		}
+	}
+	t.Run("window", func(t *testing.T) {
+		_, be, c := hostile(t, 1)
+		for i := range 20 {
+			send(t, c, header{typ: frameData, group: 1, seq: uint64(i + 2), length: maxPayload, total: maxPayload})
+		}
+		err := wait(t.Context(), be, 1)
+		assert.ErrorContains(t, err, "more than its window")
+	})
+	t.Run("groups", func(t *testing.T) {
+		_, be, c := hostile(t, 1)
+		for i := range maxEarly + 2 {
+			send(t, c, header{typ: frameData, group: uint64(i + 2), seq: 1})
+		}
+		err := wait(t.Context(), be, 1)
+		assert.ErrorContains(t, err, "groups that are not opened here")
+	})
+}

@@ -1,0 +1,338 @@
+package tcp
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// history is how many operations a group remembers: peers may be backend.Depth behind or ahead of rank 0.
+const history = 2 * backend.Depth
+
+// group is one rank's end of a group. Its lane, a goroutine, runs the operations in order.
+type group struct {
+	e        *Engine
+	key      key
+	opened   bool // guarded by e.mu
+	counters backend.Counters
+	writing  atomic.Pointer[link] // the lane is writing to it
+	accused  atomic.Pointer[link] // its rank gave another operation, and will say so
+	waitsFor atomic.Int32         // rank in the group whose message the lane waits for, last of all
+
+	mu      sync.Mutex
+	cond    sync.Cond // for done, running, err and answers
+	work    sync.Cond // the lane waits for operations, and for peers that are behind
+	spec    backend.Spec
+	hash    uint64 // of the name
+	pipes   map[int]*pipe
+	peers   []*pipe // by rank in the group; nil for this rank
+	ops     [history]record
+	issued  uint64
+	done    uint64
+	running bool // the lane is inside an operation
+	parked  []*sleeper
+	ended   bool // no operation will follow
+	err     error
+	asked   uint64 // number of the last query
+	answers map[int]uint64
+}
+
+// record is an operation that was issued.
+type record struct {
+	op    *backend.Op // while it is not done
+	print uint64
+	copy  backend.Op // for the text of a mismatch that shows later
+}
+
+func newGroup(e *Engine, k key) *group {
+	g := &group{e: e, key: k, pipes: map[int]*pipe{}, answers: map[int]uint64{}}
+	g.cond.L, g.work.L = &g.mu, &g.mu
+	return g
+}
+
+// open makes the group usable here.
+func (g *group) open(s backend.Spec) {
+	s.Ranks = slices.Clone(s.Ranks)
+	peers := make([]*pipe, len(s.Ranks))
+	for i, r := range s.Ranks {
+		if r != g.e.cfg.Rank {
+			peers[i] = g.pipe(g.e.links[r])
+		}
+	}
+	g.mu.Lock()
+	g.spec, g.hash, g.peers = s, backend.HashString(s.Name), peers
+	if s.Rank != 0 {
+		for _, p := range g.pipes {
+			p.prints = nil
+		}
+	}
+	g.mu.Unlock()
+	g.e.wg.Add(1)
+	go g.run()
+}
+
+// pipe returns the pipe to the peer of l.
+func (g *group) pipe(l *link) *pipe {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p := g.pipes[l.peer.Rank]
+	if p == nil {
+		p = newPipe(g, l)
+		p.err, p.left = g.err, l.goodbye.Load()
+		g.pipes[l.peer.Rank] = p
+	}
+	return p
+}
+
+// Caps says what the engine can do.
+func (g *group) Caps() backend.Caps {
+	return backend.Caps{Kinds: 1<<backend.NumKinds - 1&^(1<<backend.Batch), Reds: 1<<backend.NumReds - 1,
+		DTypes: 1<<tensor.NumDTypes - 1, RecvAny: true, Async: true}
+}
+
+// Algorithms returns the names that Op.Algo may have.
+func (g *group) Algorithms() []string { return []string{"linear"} }
+
+// Counters returns the bytes that this rank has written for the group.
+func (g *group) Counters() *backend.Counters { return &g.counters }
+
+// Issue queues an operation for the lane.
+func (g *group) Issue(op *backend.Op) error {
+	err := g.enqueue(op)
+	for _, p := range g.peers {
+		if p != nil {
+			p.settle()
+		}
+	}
+	return err
+}
+
+func (g *group) enqueue(op *backend.Op) error {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case g.err != nil:
+		return g.err
+	case g.ended:
+		return fmt.Errorf("tcp: group %s is closed", g.spec.Name)
+	case op.Seq != g.issued+1:
+		return fmt.Errorf("tcp: group %s: operation %d issued after %d", g.spec.Name, op.Seq, g.issued)
+	case g.issued-g.done >= backend.Depth:
+		return fmt.Errorf("tcp: group %s: more than %d operations in flight", g.spec.Name, backend.Depth)
+	}
+	g.issued = op.Seq
+	r := &g.ops[op.Seq%history]
+	r.op, r.print = op, backend.Fingerprint(op, g.hash)
+	srcs, dsts, dims := r.copy.SrcCounts[:0], r.copy.DstCounts[:0], r.copy.Shape.Dims[:0]
+	r.copy = *op
+	r.copy.SrcCounts, r.copy.DstCounts = append(srcs, op.SrcCounts...), append(dsts, op.DstCounts...)
+	r.copy.Shape.Dims = append(dims, op.Shape.Dims...)
+	if g.spec.Rank == 0 {
+		for _, p := range g.peers {
+			if p != nil {
+				g.comparePending(p, op.Seq, r.print)
+			}
+		}
+	}
+	g.work.Signal()
+	return nil
+}
+
+// comparePending compares operation seq, just issued, with what p has announced. g.mu is held.
+func (g *group) comparePending(p *pipe, seq, print uint64) {
+	for len(p.prints) > 0 && p.prints[0].seq <= seq {
+		a := p.prints[0]
+		if a.seq == seq && a.print != print {
+			g.accuse(p, seq)
+		}
+		if a.alone {
+			p.owed.Add(headerBytes)
+		}
+		p.prints = p.prints[1:]
+	}
+}
+
+// meet notes that the peer has started the operation of this frame. Rank 0 of a group hears from everyone about every
+// operation and compares fingerprints; so all ranks agree when it does not complain.
+func (g *group) meet(p *pipe, h *header) {
+	if h.seq <= p.met.Load() {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	p.met.Store(h.seq)
+	alone := h.typ == frameAnnounce
+	switch {
+	case g.peers != nil && g.spec.Rank != 0 || h.kind == backend.Send:
+		return
+	case g.peers == nil || h.seq > g.issued:
+		p.prints = append(p.prints, print{h.seq, h.print, alone})
+		return
+	case g.issued-h.seq < history && g.ops[h.seq%history].print != h.print:
+		g.accuse(p, h.seq)
+	}
+	if alone {
+		p.owed.Add(headerBytes)
+	}
+	g.work.Signal()
+}
+
+// behind reports whether a peer is so far behind this rank, rank 0, that its announcements could no longer be compared.
+// g.mu is held.
+func (g *group) behind() bool {
+	if g.spec.Rank != 0 || g.ops[(g.done+1)%history].op.Kind == backend.Send {
+		return false
+	}
+	for _, p := range g.peers {
+		if p != nil && p.met.Load()+backend.Depth <= g.done {
+			return true
+		}
+	}
+	return false
+}
+
+// accuse sends this rank's view of operation seq to a peer whose fingerprint differs. The peer compares and aborts the
+// group with what it finds; until then this rank sends nothing and no
+// operation ends well. g.mu is held.
+func (g *group) accuse(p *pipe, seq uint64) {
+	if p.link.down.Load() {
+		op := g.ops[seq%history].copy.Kind.String()
+		go g.fail(&backend.Error{Rank: p.link.peer.Rank, Host: p.link.peer.where(), Group: g.spec.Name, Op: op, Seq: seq,
+			Cause: errors.New("gave a different operation, and has left the job")}, true)
+		return
+	}
+	d := backend.DescOf(&g.ops[seq%history].copy, g.spec.Name)
+	b, err := json.Marshal(d)
+	if err != nil || len(b) > maxPayload {
+		b = []byte("{}")
+	}
+	g.accused.Store(p.link)
+	p.link.post(&header{typ: frameMismatch, gen: g.key.gen, group: g.key.id, seq: seq}, b)
+}
+
+// mismatched handles a peer's accusation.
+func (g *group) mismatched(l *link, seq uint64, b []byte) error {
+	var theirs backend.Desc
+	if err := json.Unmarshal(b, &theirs); err != nil {
+		return fmt.Errorf("broke the protocol: descriptor: %w", err)
+	}
+	g.mu.Lock()
+	known := g.peers != nil && seq <= g.issued && g.issued-seq < history
+	var mine backend.Desc
+	if known {
+		mine = backend.DescOf(&g.ops[seq%history].copy, g.spec.Name)
+	}
+	name := g.spec.Name
+	g.mu.Unlock()
+	a, z, ra, rz := &mine, &theirs, g.e.cfg.Rank, l.peer.Rank
+	if rz < ra {
+		a, z, ra, rz = z, a, rz, ra
+	}
+	var err *backend.Error
+	if known {
+		err = backend.Mismatch(a, z, ra, rz)
+	}
+	if err == nil {
+		err = &backend.Error{Rank: rz, Group: name, Op: theirs.Kind.String(), Seq: seq,
+			Cause: fmt.Errorf("ranks %d and %d gave different operations", ra, rz)}
+	}
+	g.fail(err, true)
+	return nil
+}
+
+// Progress returns how far the lane is. An error shows only when the lane no longer touches any buffer.
+func (g *group) Progress() (uint64, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.err != nil && !g.running {
+		return g.done, g.err
+	}
+	return g.done, nil
+}
+
+// sleeper is a goroutine in Park. Its channel holds one token.
+type sleeper struct{ wake chan struct{} }
+
+var sleepers = sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}
+
+// Park sleeps until operation seq is done, ctx ends, or the group has failed.
+func (g *group) Park(ctx context.Context, seq uint64) error {
+	s := sleepers.Get().(*sleeper)
+	g.mu.Lock()
+	g.parked = append(g.parked, s)
+	for g.done < seq && (g.err == nil || g.running) && ctx.Err() == nil {
+		g.mu.Unlock()
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+		}
+		g.mu.Lock()
+	}
+	i := slices.Index(g.parked, s)
+	g.parked = slices.Delete(g.parked, i, i+1)
+	over, err := g.done >= seq, g.err
+	g.mu.Unlock()
+	select {
+	case <-s.wake: // a token that came meanwhile is not for the next one
+	default:
+	}
+	sleepers.Put(s)
+	switch {
+	case over:
+		return nil
+	case ctx.Err() != nil:
+		return ctx.Err()
+	}
+	return err
+}
+
+// wakeAll wakes whoever waits for done, running, err or answers. g.mu is held.
+func (g *group) wakeAll() {
+	g.cond.Broadcast()
+	for _, s := range g.parked {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// HasPosted reports whether the peer of a point-to-point group has started operation seq.
+func (g *group) HasPosted(seq uint64) bool {
+	for _, p := range g.peers {
+		if p != nil && p.met.Load() < seq {
+			return false
+		}
+	}
+	return true
+}
+
+// Abort fails the group on all ranks and waits until the lane has let go of its buffers.
+func (g *group) Abort(cause error) error {
+	if cause == nil {
+		cause = errors.New("aborted")
+	}
+	g.fail(cause, true)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for g.running {
+		g.cond.Wait()
+	}
+	return nil
+}
+
+// Close ends the lane. Peers may still finish their part.
+func (g *group) Close() error {
+	g.drain(time.Now().Add(g.e.cfg.Timeout))
+	g.finishLane()
+	g.e.forget(g)
+	return nil
+}

@@ -1,0 +1,189 @@
+package tcp
+
+import (
+	"bytes"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/tls"
+	"log/slog"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestSecret(t *testing.T) {
+	s := NewSecret()
+	b, err := ParseSecret(s)
+	require.NoError(t, err)
+	assert.Equal(t, s, hexOf(b))
+	assert.NotEqual(t, s, NewSecret())
+	for _, short := range []string{"hunter2", "00112233445566"} {
+		_, err = ParseSecret(short)
+		assert.ErrorContains(t, err, "7 bytes, need 32")
+	}
+	_, err = ParseSecret(strings.Repeat("x", 64))
+	assert.ErrorContains(t, err, "not hexadecimal")
+	_, err = ParseSecret("")
+	assert.ErrorContains(t, err, "0 bytes, need 32")
+	_, err = identity([]byte("hunter2"), "job")
+	assert.ErrorContains(t, err, "7 bytes, need 32")
+}
+
+// journal collects what is logged.
+type journal struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.Write(b)
+}
+
+func (j *journal) String() string {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.String()
+}
+
+func captureLog(t *testing.T) *journal {
+	j, old := &journal{}, slog.Default()
+	slog.SetDefault(slog.New(slog.NewTextHandler(j, nil)))
+	t.Cleanup(func() { slog.SetDefault(old) })
+	return j
+}
+
+// strangers are TLS settings that must not get in.
+func strangers(t *testing.T) map[string]*tls.Config {
+	good, err := identity(testSecret, "test")
+	require.NoError(t, err)
+	bad, err := identity(bytes.Repeat([]byte{2}, SecretBytes), "test")
+	require.NoError(t, err)
+	job, err := identity(testSecret, "another job")
+	require.NoError(t, err)
+	change := func(c *tls.Config, f func(*tls.Config)) *tls.Config {
+		c = c.Clone()
+		c.VerifyConnection = nil // a stranger does not care who we are
+		f(c)
+		return c
+	}
+	_, key, err := ed25519.GenerateKey(rand.Reader)
+	require.NoError(t, err)
+	return map[string]*tls.Config{
+		"wrong secret": change(bad, func(*tls.Config) {}),
+		"another job":  change(job, func(*tls.Config) {}),
+		"no certificate": change(good, func(c *tls.Config) {
+			c.Certificates = nil
+		}),
+		"TLS 1.2": change(good, func(c *tls.Config) { c.MinVersion, c.MaxVersion = tls.VersionTLS12, tls.VersionTLS12 }),
+		"no protocol": change(good, func(c *tls.Config) {
+			c.NextProtos = nil
+		}),
+		"our certificate, another key": change(good, func(c *tls.Config) {
+			c.Certificates = []tls.Certificate{{Certificate: good.Certificates[0].Certificate, PrivateKey: key}}
+		}),
+	}
+}
+
+// Strangers are refused without a byte of payload, and logged; then the job forms.
+func TestStrangersAreRefused(t *testing.T) {
+	log := captureLog(t)
+	cs := configs(t, 2)
+	joined := make(chan []error, 1)
+	var engines []*Engine
+	begin := make(chan struct{})
+	go func() {
+		e0, err := Join(t.Context(), cs[0])
+		<-begin
+		joined <- []error{err}
+		engines = append(engines, e0)
+		close(joined)
+	}()
+	for name, conf := range strangers(t) {
+		began := time.Now()
+		raw, err := net.Dial("tcp", cs[0].Addr)
+		require.NoError(t, err)
+		raw.SetDeadline(time.Now().Add(5 * time.Second))
+		c := tls.Client(raw, conf)
+		payload := 0
+		if err = c.Handshake(); err == nil { // in TLS 1.3 the client is done before the server has looked at it
+			err = writeJSON(c, frameHello, 0, hello{member: member{Rank: 1}, Size: 2})
+			payload, _ = c.Read(make([]byte, 1024))
+		} else {
+			assert.Contains(t, []string{"TLS 1.2", "no certificate", "no protocol", "our certificate, another key"}, name, "%v", err)
+		}
+		assert.Zero(t, payload, name)
+		assert.Less(t, time.Since(began), 2*time.Second, name)
+		raw.Close()
+	}
+	e1, err := Join(t.Context(), cs[1])
+	require.NoError(t, err)
+	close(begin)
+	for _, err := range <-joined {
+		require.NoError(t, err)
+	}
+	<-joined
+	closeAll(append(engines, e1))
+	assert.Contains(t, log.String(), "does not hold this job's secret")
+	assert.Contains(t, log.String(), "address=127.0.0.1:")
+	assert.Equal(t, 1, strings.Count(log.String(), "does not hold this job's secret"), "logged once per host and reason:\n%s", log)
+}
+
+// A rank with another secret says so at once, and does not disturb the job.
+func TestRankWithWrongSecret(t *testing.T) {
+	captureLog(t)
+	cs := configs(t, 2)
+	wrong := cs[1]
+	wrong.Secret = bytes.Repeat([]byte{3}, SecretBytes)
+	done := make(chan error, 1)
+	var e0 *Engine
+	go func() {
+		var err error
+		e0, err = Join(t.Context(), cs[0])
+		done <- err
+	}()
+	began := time.Now()
+	_, err := Join(t.Context(), wrong)
+	assert.ErrorContains(t, err, "does not hold this job's secret")
+	assert.ErrorContains(t, err, cs[0].Addr)
+	assert.Less(t, time.Since(began), 2050*time.Millisecond)
+	e1, err := Join(t.Context(), cs[1])
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	closeAll([]*Engine{e0, e1})
+}
+
+// An impostor that listens on rank 0's port gets nothing from a rank.
+func TestImpostorListener(t *testing.T) {
+	for name, conf := range strangers(t) {
+		if name == "no certificate" {
+			continue // a TLS server cannot be without
+		}
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		conf.ClientAuth = tls.NoClientCert
+		got := make(chan int, 1)
+		go func() {
+			raw, err := l.Accept()
+			if err != nil {
+				got <- -1
+				return
+			}
+			defer raw.Close()
+			raw.SetDeadline(time.Now().Add(5 * time.Second))
+			n, _ := tls.Server(raw, conf).Read(make([]byte, 1024))
+			got <- n
+		}()
+		c := Config{Rank: 1, Size: 2, Addr: l.Addr().String(), Secret: testSecret, Job: "test", JoinTimeout: 300 * time.Millisecond}
+		_, err = Join(t.Context(), c)
+		assert.Error(t, err, name)
+		assert.Zero(t, <-got, name)
+		l.Close()
+	}
+}

@@ -1,0 +1,119 @@
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"time"
+)
+
+// Config says which rank of which job this process is.
+type Config struct {
+	Rank, Size int
+	// Addr is the host:port where rank 0 listens and the others dial.
+	Addr string
+	// Secret is the job's secret of SecretBytes bytes (see ParseSecret), and Job its name: both the same on all ranks.
+	Secret []byte
+	Job    string
+	// Host names this machine in errors; "" is the name that the system gives.
+	Host string
+	// Bind is the address that this rank listens on; "" is 127.0.0.1, which only processes of this host can reach.
+	Bind string
+	// Listener, on rank 0, replaces listening on Addr. Join closes it.
+	Listener net.Listener
+	// Timeout is how long a peer may give no sign of life before it counts as lost; 0 is 5 minutes.
+	Timeout time.Duration
+	// JoinTimeout is how long Join waits for the other ranks; 0 is 1 minute.
+	JoinTimeout time.Duration
+	// Gen is the generation of the job: it grows each time that the ranks are started anew.
+	Gen uint32
+}
+
+// Join meets the other ranks and returns when this rank is connected to each of them.
+//
+// Rank 0 listens on Addr; the others dial it, again and again until JoinTimeout, and say who they are. When all are
+// there, rank 0 sends everyone the list, and of each other pair the higher rank dials the lower. Every connection is TLS
+// 1.3 in which both sides prove that they hold the job's secret. Strangers are logged and refused, and do not disturb.
+// Errors name the ranks that are missing, joined twice, or disagree about the size of the job.
+func Join(ctx context.Context, c Config) (*Engine, error) {
+	if err := c.complete(); err != nil {
+		return nil, err
+	}
+	conf, err := identity(c.Secret, c.Job)
+	if err != nil {
+		return nil, err
+	}
+	e := newEngine(c, member{Rank: c.Rank, Host: c.Host, PID: os.Getpid()})
+	if c.Size == 1 {
+		if c.Listener != nil {
+			c.Listener.Close()
+		}
+		e.begin()
+		return e, nil
+	}
+	limit := c.JoinTimeout
+	if c.Rank != 0 {
+		limit += 2 * lastWords // rank 0 gives up first, and tells the others whom it waited for
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("join timed out after %v", c.JoinTimeout))
+	defer cancel()
+	m := &meeting{e: e, conf: conf, changed: make(chan struct{}, 1)}
+	e.absent = m.leave
+	if c.Rank == 0 {
+		err = m.host(ctx)
+	} else {
+		err = m.attend(ctx)
+	}
+	if err != nil {
+		e.abandon()
+		return nil, err
+	}
+	e.begin()
+	return e, nil
+}
+
+// complete checks the configuration and fills in what was left out.
+func (c *Config) complete() error {
+	if c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size {
+		return fmt.Errorf("tcp: rank %d of %d: ranks are 0 to size-1", c.Rank, c.Size)
+	}
+	if c.Bind == "" {
+		c.Bind = "127.0.0.1"
+	}
+	if c.Host == "" {
+		c.Host, _ = os.Hostname()
+	}
+	if c.Timeout == 0 {
+		c.Timeout = 5 * time.Minute
+	}
+	if c.JoinTimeout == 0 {
+		c.JoinTimeout = time.Minute
+	}
+	if c.Size == 1 {
+		return nil
+	}
+	if _, _, err := net.SplitHostPort(c.Addr); err != nil && c.Listener == nil {
+		return fmt.Errorf("tcp: address of rank 0: %w", err)
+	}
+	return nil
+}
+
+// begin starts the engine's own goroutine. All links are up.
+func (e *Engine) begin() {
+	e.wg.Add(1)
+	go e.watch()
+}
+
+// abandon closes what a failed Join has opened.
+func (e *Engine) abandon() {
+	e.mu.Lock()
+	e.closing = true
+	e.mu.Unlock()
+	for _, l := range e.links {
+		if l != nil {
+			l.shut()
+		}
+	}
+	e.wg.Wait()
+}

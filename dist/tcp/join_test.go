@@ -1,0 +1,201 @@
+package tcp
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+func TestJoinOfOne(t *testing.T) {
+	e, err := Join(t.Context(), Config{Size: 1, Secret: testSecret})
+	require.NoError(t, err)
+	be, err := e.Open(backend.Spec{ID: 1, Name: "world", Ranks: []int{0}})
+	require.NoError(t, err)
+	x := []float32{1, 2}
+	require.NoError(t, do(be, &backend.Op{Kind: backend.AllReduce, Seq: 1, Count: 2, Src: memOf(x), Dst: memOf(x)}))
+	assert.Equal(t, []float32{1, 2}, x)
+	require.NoError(t, e.Close())
+}
+
+func TestWrongConfig(t *testing.T) {
+	for _, c := range []struct {
+		c    Config
+		want string
+	}{
+		{Config{Rank: 4, Size: 4, Secret: testSecret}, "rank 4 of 4"},
+		{Config{Rank: -1, Size: 4, Secret: testSecret}, "rank -1 of 4"},
+		{Config{Rank: 0, Size: 2, Addr: "127.0.0.1:0", Secret: []byte("hunter2")}, "7 bytes, need 32"},
+		{Config{Rank: 0, Size: 2, Addr: "nonsense", Secret: testSecret}, "nonsense"},
+		{Config{Rank: 0, Size: 2, Addr: "192.0.2.1:29500", Secret: testSecret}, "RINGO_BIND"},
+	} {
+		_, err := Join(t.Context(), c.c)
+		assert.ErrorContains(t, err, c.want)
+	}
+}
+
+func TestRankJoinedTwice(t *testing.T) {
+	cs := configs(t, 3)
+	cs[2].Rank = 1
+	began := time.Now()
+	_, errs := joinAll(cs)
+	for _, err := range errs {
+		require.ErrorContains(t, err, "rank 1 joined twice: host h")
+		assert.ErrorContains(t, err, "host h1, pid ")
+		assert.ErrorContains(t, err, "host h2, pid ")
+	}
+	assert.Less(t, time.Since(began), 3*time.Second)
+}
+
+func TestSizesDiffer(t *testing.T) {
+	cs := configs(t, 3)
+	cs[2].Size = 5
+	began := time.Now()
+	_, errs := joinAll(cs)
+	for _, err := range errs {
+		assert.ErrorContains(t, err, "3 (rank 0 (host h0, pid ")
+		assert.ErrorContains(t, err, "vs 5 (rank 2 (host h2, pid ")
+	}
+	assert.Less(t, time.Since(began), 3*time.Second)
+}
+
+func TestRankMissing(t *testing.T) {
+	cs := configs(t, 4)
+	for i := range cs {
+		cs[i].JoinTimeout = 300 * time.Millisecond
+	}
+	_, errs := joinAll(cs[:3])
+	for _, err := range errs {
+		assert.ErrorContains(t, err, "join timed out after 300ms: waiting for rank 3 of 4")
+	}
+}
+
+func TestRankZeroMissing(t *testing.T) {
+	cs := configs(t, 2)
+	cs[0].Listener.Close()
+	cs[1].JoinTimeout = 100 * time.Millisecond
+	_, err := Join(t.Context(), cs[1])
+	assert.ErrorContains(t, err, "rank 1 cannot reach rank 0 at "+cs[0].Addr)
+}
+
+func TestOldGenerationMayNotJoin(t *testing.T) {
+	cs := configs(t, 2)
+	cs[0].Gen, cs[1].Gen = 2, 1
+	cs[0].JoinTimeout = 300 * time.Millisecond
+	_, errs := joinAll(cs)
+	assert.ErrorContains(t, errs[0], "waiting for rank 1 of 2")
+	assert.ErrorContains(t, errs[1], "generation 1 is over, this is generation 2")
+}
+
+func TestJoinEndsWithContext(t *testing.T) {
+	cs := configs(t, 3)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 2)
+	for _, c := range cs[:2] {
+		go func() {
+			_, err := Join(ctx, c)
+			done <- err
+		}()
+	}
+	cancel()
+	for range 2 {
+		assert.ErrorIs(t, <-done, context.Canceled)
+	}
+}
+
+// A rank that dies while others are still missing may come again.
+func TestRankComesAgain(t *testing.T) {
+	cs := configs(t, 3)
+	conf, err := identity(testSecret, "test")
+	require.NoError(t, err)
+	joined := make(chan []error, 1)
+	var engines []*Engine
+	go func() {
+		e, errs := joinAll([]Config{cs[0]})
+		engines = append(engines, e...)
+		joined <- errs
+	}()
+	c, _, err := dialOnce(t.Context(), conf, cs[0].Addr, hello{member: member{Rank: 1, Host: "first"}, Size: 3})
+	require.NoError(t, err)
+	require.NoError(t, c.NetConn().Close())
+	rest, errs := joinAll(cs[1:])
+	for _, err := range append(errs, <-joined...) {
+		require.NoError(t, err)
+	}
+	closeAll(append(engines, rest...))
+}
+
+// Port scanners, browsers and thousands of silent connections do not keep the job from forming, nor take its memory.
+func TestJobFormsAmongStrangers(t *testing.T) {
+	log := captureLog(t)
+	silent := 300
+	if os.Getenv("RINGO_LONG") == "1" {
+		silent = 4000
+	}
+	cs := configs(t, 3)
+	cmd := exec.Command(os.Args[0], "-test.run=TestHelperSilentConnections$")
+	cmd.Env = append(os.Environ(), "RINGO_TEST_CONNECT="+cs[0].Addr, "RINGO_TEST_CONNECTIONS="+strconv.Itoa(silent))
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	var out bytes.Buffer
+	cmd.Stdout = &out
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	first := make(chan error, 1)
+	var e0 *Engine
+	go func() {
+		var err error
+		e0, err = Join(t.Context(), cs[0])
+		first <- err
+	}()
+	require.NoError(t, cmd.Start())
+	web, err := net.Dial("tcp", cs[0].Addr)
+	require.NoError(t, err)
+	defer web.Close()
+	_, err = web.Write([]byte("GET / HTTP/1.0\r\n\r\n"))
+	require.NoError(t, err)
+	began := time.Now()
+	engines, errs := joinAll(cs[1:])
+	require.NoError(t, <-first)
+	t.Logf("%d silent connections: job formed after %v", silent, time.Since(began))
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	assert.Less(t, time.Since(began), 7*time.Second)
+	runtime.ReadMemStats(&after)
+	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(64<<20))
+	require.NoError(t, stdin.Close())
+	require.NoError(t, cmd.Wait(), out.String())
+	closeAll(append(engines, e0))
+	assert.Equal(t, 1, strings.Count(log.String(), "does not speak TLS"))
+}
+
+// TestHelperSilentConnections is another process: it opens connections, says nothing, and ends with its standard input.
+func TestHelperSilentConnections(t *testing.T) {
+	addr := os.Getenv("RINGO_TEST_CONNECT")
+	if addr == "" {
+		return // run as a test of its own, there is nothing to do
+	}
+	n, err := strconv.Atoi(os.Getenv("RINGO_TEST_CONNECTIONS"))
+	require.NoError(t, err)
+	for range n {
+		c, err := net.Dial("tcp", addr)
+		if err != nil {
+			break // the door has closed
+		}
+		defer c.Close()
+	}
+	_, err = os.Stdin.Read(make([]byte, 1))
+	assert.Error(t, err)
+}

@@ -1,0 +1,164 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// lane runs the operations of a group and is the Transport of its algorithms.
+type lane struct {
+	g         *group
+	op        *backend.Op
+	print     uint64
+	announced bool // rank 0 knows of the operation
+}
+
+// run is the lane's goroutine.
+func (g *group) run() {
+	defer g.e.wg.Done()
+	l := &lane{g: g}
+	lin := algo.NewLinear(l)
+	for {
+		op, print := g.next()
+		if op == nil {
+			return
+		}
+		l.op, l.print, l.announced = op, print, false
+		err := lin.Run(op)
+		if err == nil {
+			err = l.announce()
+		}
+		g.finish(op, err)
+	}
+}
+
+// next waits for an operation; nil means that there will be none.
+func (g *group) next() (*backend.Op, uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for {
+		switch {
+		case g.err != nil || g.ended && g.issued == g.done:
+			return nil, 0
+		case g.issued > g.done && !g.behind():
+			g.running = true
+			r := &g.ops[(g.done+1)%history]
+			return r.op, r.print
+		}
+		g.work.Wait()
+	}
+}
+
+// finish marks op done, or fails the group.
+func (g *group) finish(op *backend.Op, err error) {
+	if a := g.accused.Load(); err == nil && a != nil {
+		err = g.awaitFailure(a)
+	}
+	if err != nil {
+		g.fail(g.opError(op, err), true)
+	}
+	g.mu.Lock()
+	g.running = false
+	if err == nil {
+		g.done = op.Seq
+	}
+	g.ops[op.Seq%history].op = nil
+	g.wakeAll()
+	g.mu.Unlock()
+	g.e.tell()
+}
+
+// opError is err as the failure of op, unless it is one already.
+func (g *group) opError(op *backend.Op, err error) error {
+	if e, ok := err.(*backend.Error); ok {
+		return e
+	}
+	e := backend.OpError(&g.spec, op, err)
+	e.Host = g.e.self.where()
+	return e
+}
+
+// Rank returns this rank's index in the group.
+func (l *lane) Rank() int { return l.g.spec.Rank }
+
+// Size returns the number of ranks in the group.
+func (l *lane) Size() int { return len(l.g.spec.Ranks) }
+
+// Send sends b to peer.
+func (l *lane) Send(peer int, tag uint64, b []byte) error {
+	if peer == 0 {
+		l.announced = true // the message carries the fingerprint
+	}
+	if a := l.g.accused.Load(); a != nil {
+		return l.g.awaitFailure(a)
+	}
+	l.g.waitsFor.Store(int32(peer))
+	return l.g.peers[peer].send(l.op.Kind, l.op.Seq, tag, l.print, b)
+}
+
+// Recv fills b with the next message of peer with this tag.
+func (l *lane) Recv(peer int, tag uint64, b []byte) error {
+	p := l.g.peers[peer]
+	p.post(l.op.Seq, tag, l.print, b)
+	return l.await(peer, p, len(b))
+}
+
+// SendRecv sends and receives at once.
+func (l *lane) SendRecv(to int, out []byte, from int, in []byte, tag uint64) error {
+	p := l.g.peers[from]
+	p.post(l.op.Seq, tag, l.print, in)
+	if err := l.Send(to, tag, out); err != nil {
+		p.cancel()
+		return err
+	}
+	return l.await(from, p, len(in))
+}
+
+func (l *lane) await(peer int, p *pipe, want int) error {
+	if err := l.announce(); err != nil {
+		p.cancel()
+		return err
+	}
+	l.g.waitsFor.Store(int32(peer))
+	err := p.await()
+	var m *misfit
+	if !errors.As(err, &m) {
+		return err
+	}
+	g := l.g
+	if m.print {
+		g.mu.Lock()
+		g.accuse(p, l.op.Seq)
+		g.mu.Unlock()
+		return g.awaitFailure(p.link)
+	}
+	if size := l.op.DType.Size(); l.op.Kind == backend.AllToAllV {
+		from, to := g.spec.Ranks[peer], g.e.cfg.Rank
+		return backend.RowsMismatch(l.op, g.spec.Name, from, to, int(m.total)/size, want/size, l.op.Row)
+	}
+	return fmt.Errorf("rank %d sends %d bytes, want %d", p.link.peer.Rank, m.total, want)
+}
+
+// announce tells rank 0 of the group about the operation when nothing else did. Without it, two ranks that disagree
+// about the root could both be content.
+func (l *lane) announce() error {
+	g := l.g
+	if l.announced || g.spec.Rank == 0 || l.op.Kind == backend.Send || l.op.Kind == backend.Recv {
+		return nil
+	}
+	l.announced = true
+	p := g.peers[0]
+	if p.link.goodbye.Load() {
+		return nil // rank 0 was content, and is gone
+	}
+	if err := p.reserve(headerBytes, smallWindow); err != nil {
+		return err
+	}
+	g.counters.Headers.Add(headerBytes)
+	p.link.post(&header{typ: frameAnnounce, kind: l.op.Kind, gen: g.key.gen, group: g.key.id, seq: l.op.Seq,
+		print: l.print}, nil)
+	return nil
+}

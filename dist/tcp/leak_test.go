@@ -1,0 +1,103 @@
+package tcp
+
+import (
+	"os"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// descriptors counts the open files of the process, where the system shows them.
+func descriptors() int {
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return 0
+	}
+	return len(names)
+}
+
+// settled waits until the number of goroutines and descriptors is back to what it was.
+func settled(t *testing.T, goroutines, files int) {
+	t.Helper()
+	require.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines+1 && descriptors() <= files }, 5*time.Second,
+		10*time.Millisecond, "goroutines %d → %d, descriptors %d → %d", goroutines, runtime.NumGoroutine(), files, descriptors())
+}
+
+func rounds(short, long int) int {
+	if os.Getenv("RINGO_LONG") == "1" {
+		return long
+	}
+	return short
+}
+
+func TestGroupsLeaveNothingBehind(t *testing.T) {
+	engines := start(t, 3, nil)
+	one := func() {
+		be := open(t, engines, "group")
+		for r, err := range each(3, func(r int) error {
+			if err := do(be[r], &backend.Op{Kind: backend.Barrier, Seq: 1}); err != nil {
+				return err
+			}
+			return be[r].(backend.Closer).Close()
+		}) {
+			require.NoError(t, err, "rank %d", r)
+		}
+		for _, e := range engines { // a name may be used again by tests only
+			clear(e.over)
+		}
+	}
+	one()
+	goroutines, files := runtime.NumGoroutine(), descriptors()
+	for range rounds(200, 1000) {
+		one()
+	}
+	settled(t, goroutines, files)
+	for _, e := range engines {
+		require.Empty(t, e.groups)
+	}
+}
+
+func TestEnginesLeaveNothingBehind(t *testing.T) {
+	goroutines, files := runtime.NumGoroutine(), descriptors()
+	for i := range rounds(20, 1000) {
+		cs := configs(t, 3)
+		engines, errs := joinAll(cs)
+		for _, err := range errs {
+			require.NoError(t, err)
+		}
+		be := open(t, engines, "world")
+		each(3, func(r int) error {
+			if i%2 == 1 && r == 2 {
+				kill(engines[2])
+				return nil
+			}
+			return do(be[r], &backend.Op{Kind: backend.Barrier, Seq: 1})
+		})
+		if i%2 == 1 { // Close must not think that it is closed
+			engines[2].mu.Lock()
+			engines[2].closing = false
+			engines[2].mu.Unlock()
+		}
+		closeAll(engines)
+	}
+	settled(t, goroutines, files)
+}
+
+func TestFailedJoinsLeaveNothingBehind(t *testing.T) {
+	goroutines, files := runtime.NumGoroutine(), descriptors()
+	for range rounds(5, 50) {
+		cs := configs(t, 3)
+		for i := range cs {
+			cs[i].JoinTimeout = 20 * time.Millisecond
+		}
+		_, errs := joinAll(cs[:2])
+		for _, err := range errs {
+			require.Error(t, err)
+		}
+	}
+	settled(t, goroutines, files)
+}

@@ -1,0 +1,343 @@
+package tcp
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/bits"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// Flow control is by credit, without a round trip: a sender may have so many bytes on the way that the receiver has not
+// taken yet, headers included. What arrives before anyone asked for it is buffered within that bound, so the reader of
+// a connection never waits for a lane, and one group never holds up another.
+const (
+	smallMessage = 64 << 10 // up to this size, Send does not wait for the receiver, within smallWindow
+	smallWindow  = backend.Depth * (smallMessage + headerBytes)
+	largeWindow  = 1 << 20
+	creditStep   = 256 << 10 // the receiver reports what it took in steps of this
+	copyBlock    = 16 << 10  // a TLS record: the most that is written to a user's buffer under one lock
+)
+
+// pipe carries the messages of one group between this rank and one peer.
+type pipe struct {
+	g    *group
+	link *link
+
+	// Guarded by g.mu:
+	prints []print // operations that the peer has announced and this rank has not issued
+
+	met  atomic.Uint64 // last operation that the peer has sent something for
+	owed atomic.Int64  // cost of announcements that were compared, and are not yet in taken
+
+	mu     sync.Mutex
+	cond   sync.Cond // the lane waits here
+	err    error     // of the group
+	left   bool      // the peer said goodbye
+	queue  []message // arrived before it was asked for, in order
+	queued int       // its cost
+	want   request
+	taken  int // cost of what was taken and not yet reported
+	flight int // cost of what was sent and not yet taken
+}
+
+// print is an operation that a peer has announced: alone, or with its first message.
+type print struct {
+	seq, print uint64
+	alone      bool
+}
+
+// message is a frame that waits for its receiver.
+type message struct {
+	head header
+	buf  *buffer
+}
+
+// request is what the lane waits for. At most one is open: a lane does one thing at a time.
+type request struct {
+	open, done      bool
+	seq, tag, print uint64
+	b               []byte
+	got             int
+	err             error // the message does not fit
+}
+
+// misfit is the error of a message that does not fit its receive: another fingerprint, or another length.
+type misfit struct {
+	print bool
+	total uint64
+}
+
+func (m *misfit) Error() string {
+	if m.print {
+		return "fingerprints differ"
+	}
+	return fmt.Sprintf("message of %d bytes", m.total)
+}
+
+func newPipe(g *group, l *link) *pipe {
+	p := &pipe{g: g, link: l}
+	p.cond.L = &p.mu
+	return p
+}
+
+func cost(payload int) int { return payload + headerBytes }
+
+// fits reports whether the frame belongs to the open request.
+func (r *request) fits(h *header) bool {
+	return r.open && !r.done && r.seq == h.seq && r.tag == h.tag
+}
+
+// admit checks the frame against the request that it belongs to; a misfit ends the request.
+func (r *request) admit(h *header) bool {
+	switch {
+	case r.print != h.print:
+		r.err = &misfit{print: true}
+	case h.total != uint64(len(r.b)) || h.length > uint64(len(r.b)-r.got):
+		r.err = &misfit{total: h.total}
+	}
+	r.done = r.err != nil
+	return r.err == nil
+}
+
+// post opens a request for the message (seq, tag) that fills b, and takes what has already arrived.
+func (p *pipe) post(seq, tag, print uint64, b []byte) {
+	p.mu.Lock()
+	p.want = request{open: true, seq: seq, tag: tag, print: print, b: b}
+	k := 0
+	for _, m := range p.queue {
+		if p.err == nil && p.want.fits(&m.head) {
+			p.queued -= cost(int(m.head.length))
+			p.take(&m)
+		} else {
+			p.queue[k] = m
+			k++
+		}
+	}
+	clear(p.queue[k:])
+	p.queue = p.queue[:k]
+	p.mu.Unlock()
+}
+
+// take moves a buffered frame into the open request.
+func (p *pipe) take(m *message) {
+	if p.want.admit(&m.head) && m.buf != nil {
+		copy(p.want.b[p.want.got:], m.buf.b[:m.head.length])
+	}
+	m.buf.free()
+	p.took(&m.head)
+}
+
+// took accounts for a frame that has left the pipe, and ends the request when it was the last one of its message.
+func (p *pipe) took(h *header) {
+	if p.want.open && !p.want.done {
+		p.want.got += int(h.length)
+		p.want.done = p.want.got == len(p.want.b)
+	}
+	p.credit(cost(int(h.length)))
+}
+
+// credit reports taken bytes to the sender, now and then.
+func (p *pipe) credit(n int) {
+	if p.taken += n; p.taken >= creditStep {
+		p.link.post(&header{typ: frameCredit, gen: p.g.key.gen, group: p.g.key.id, total: uint64(p.taken)}, nil)
+		p.taken = 0
+	}
+}
+
+// settle reports announcements as taken.
+func (p *pipe) settle() {
+	if n := p.owed.Swap(0); n > 0 {
+		p.mu.Lock()
+		p.credit(int(n))
+		p.mu.Unlock()
+	}
+}
+
+// cancel closes the request: nothing writes to its buffer any more.
+func (p *pipe) cancel() {
+	p.mu.Lock()
+	p.want = request{}
+	p.mu.Unlock()
+}
+
+// await waits for the message of the open request. After it returned nothing writes to the request's buffer.
+func (p *pipe) await() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for !p.want.done && p.err == nil && !p.left {
+		p.cond.Wait()
+	}
+	r := p.want
+	p.want = request{}
+	switch {
+	case p.err != nil:
+		return p.err
+	case r.done:
+		return r.err
+	}
+	return p.g.blame(p.link.peer, errLeft)
+}
+
+// send sends b as the message (seq, tag). It waits while the peer has too much to take.
+func (p *pipe) send(kind backend.Kind, seq, tag, print uint64, b []byte) error {
+	h := header{typ: frameData, kind: kind, gen: p.g.key.gen, group: p.g.key.id, seq: seq, tag: tag,
+		total: uint64(len(b)), print: print}
+	window := smallWindow
+	if len(b) > smallMessage {
+		window = largeWindow
+	}
+	for {
+		part := b[:min(len(b), maxPayload)]
+		if err := p.reserve(cost(len(part)), window); err != nil {
+			return err
+		}
+		h.length = uint64(len(part))
+		if err := p.link.write(&h, part, &p.g.writing); err != nil {
+			return p.g.broken(p.link, err)
+		}
+		p.g.counters.Headers.Add(headerBytes)
+		p.g.counters.Wire[kind].Add(uint64(len(part)))
+		if b = b[len(part):]; len(b) == 0 {
+			return nil
+		}
+	}
+}
+
+// reserve waits until n more bytes may be on the way.
+func (p *pipe) reserve(n, window int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for p.err == nil && !p.left && p.flight+n > window {
+		p.cond.Wait()
+	}
+	switch {
+	case p.err != nil:
+		return p.err
+	case p.left:
+		return p.g.blame(p.link.peer, errLeft)
+	}
+	p.flight += n
+	return nil
+}
+
+// credited handles the peer's report that it took n bytes.
+func (p *pipe) credited(n uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if n > uint64(p.flight) {
+		return fmt.Errorf("credit for %d bytes, only %d are on the way", n, p.flight)
+	}
+	p.flight -= int(n)
+	p.cond.Broadcast()
+	return nil
+}
+
+// end wakes the lane with the group's error, or because the peer has left.
+func (p *pipe) end(err error) {
+	p.mu.Lock()
+	if err == nil {
+		p.left = true
+	} else if p.err == nil {
+		p.err = err
+		for _, m := range p.queue {
+			m.buf.free()
+		}
+		p.queue, p.queued = nil, 0
+	}
+	p.cond.Broadcast()
+	p.mu.Unlock()
+}
+
+// receive reads the payload of a data frame from the connection: into the buffer of the lane that waits for it, or into
+// one of its own. An error ends the connection.
+func (p *pipe) receive(h *header, r io.Reader, block []byte) error {
+	p.mu.Lock()
+	direct := p.err == nil && p.want.fits(h) && p.want.admit(h)
+	bad := p.want.done && p.want.err != nil
+	if !direct && p.err == nil && p.queued+cost(int(h.length)) > smallWindow+maxPayload {
+		p.mu.Unlock()
+		return errors.New("sent more than its window")
+	}
+	p.mu.Unlock()
+	if direct {
+		return p.stream(h, r, block)
+	}
+	if bad {
+		p.cond.Broadcast()
+	}
+	m := message{head: *h, buf: newBuffer(int(h.length))}
+	if m.buf != nil {
+		if _, err := io.ReadFull(r, m.buf.b[:h.length]); err != nil {
+			m.buf.free()
+			return err
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case p.err != nil:
+		m.buf.free()
+	case p.want.fits(h): // asked for while it was being read
+		p.take(&m)
+		p.cond.Broadcast()
+	default:
+		p.queue = append(p.queue, m)
+		p.queued += cost(int(h.length))
+	}
+	return nil
+}
+
+// stream reads a payload in blocks. Each is copied to the lane's buffer under the lock, so that nothing is written once
+// the lane has given up.
+func (p *pipe) stream(h *header, r io.Reader, block []byte) error {
+	at := 0
+	for left := int(h.length); left > 0; {
+		n, err := r.Read(block[:min(left, len(block))])
+		p.mu.Lock()
+		if p.want.open {
+			copy(p.want.b[p.want.got+at:], block[:n])
+		}
+		p.mu.Unlock()
+		at += n
+		if left -= n; err != nil && left > 0 {
+			return err
+		}
+	}
+	p.mu.Lock()
+	p.took(h)
+	if p.want.done {
+		p.cond.Broadcast()
+	}
+	p.mu.Unlock()
+	return nil
+}
+
+// buffer is memory from a pool of its size class.
+type buffer struct {
+	b     []byte
+	class int
+}
+
+var pools [20]sync.Pool
+
+// newBuffer returns n bytes at least, or nil for none.
+func newBuffer(n int) *buffer {
+	if n == 0 {
+		return nil
+	}
+	class := bits.Len(uint(n - 1))
+	if b, ok := pools[class].Get().(*buffer); ok {
+		return b
+	}
+	return &buffer{make([]byte, 1<<class), class}
+}
+
+func (b *buffer) free() {
+	if b != nil {
+		pools[b.class].Put(b)
+	}
+}

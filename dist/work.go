@@ -1,0 +1,62 @@
+package dist
+
+import (
+	"context"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Work is an operation that may still be running. It is a small value that can be kept and asked for ever; the zero Work
+// is done. Wait for every Work, or hand it on: a failed one that nobody waited for is reported by the next call on the
+// group or by Run.
+type Work struct {
+	l   *lane
+	seq uint64
+}
+
+// Wait blocks until the result is visible to the next operation on the tensor's device (on a CPU: until it is there).
+// It drives all operations of the rank that are in flight. The error is the first failure of the group.
+func (w Work) Wait() error { return w.WaitHost(context.Background()) }
+
+// WaitHost blocks until the host can read the result, or until ctx ends; then it returns ctx.Err() and the operation goes
+// on.
+func (w Work) WaitHost(ctx context.Context) error {
+	if w.l == nil {
+		return nil
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if w.seq <= w.l.done.Load() {
+		return nil
+	}
+	g, c := w.l.g, w.l.c
+	if err := g.enter(); err != nil {
+		return err
+	}
+	defer g.leave()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	err := c.wait(ctx, w.l, w.seq)
+	if err != nil && err == g.err {
+		g.reported = true
+	}
+	return err
+}
+
+// Done reports whether the operation is over. It does not block; it makes a step of the rank's operations.
+func (w Work) Done() bool {
+	if w.l == nil || w.l.FenceDone(w.seq) {
+		return true
+	}
+	w.l.c.poll()
+	return w.l.FenceDone(w.seq)
+}
+
+// Pending returns w as what package tensor knows: a fence and a number on it.
+func (w Work) Pending() tensor.Pending {
+	if w.l == nil {
+		return tensor.Pending{}
+	}
+	return tensor.Pending{F: w.l, Seq: w.seq}
+}
