@@ -1,0 +1,123 @@
+package ddp
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const (
+	firstBucketBytes   = 1 << 20
+	defaultBucketBytes = 25 << 20
+)
+
+// Config changes Attach. The zero value is what most users want.
+type Config struct {
+	// BucketBytes is the largest bucket: 25 MiB if 0. The first one is at most 1 MiB, so that communication starts early.
+	BucketBytes int
+	// Hook communicates a bucket. nil is an all-reduce in the gradients' type; see Compress.
+	Hook CommHook
+	// AllowUnused lets parameters be without a gradient in a step, on some ranks (they count as zero there) or on all
+	// (the optimizer then skips them). It costs a small all-reduce a step.
+	AllowUnused bool
+	// DType and Seed make the values of a model that has none yet.
+	DType tensor.DType
+	Seed  uint64
+}
+
+// Attach prepares model for data-parallel training on the ranks of g, all of which must call it: it makes values where
+// there are none, verifies that all ranks have the same parameters, copies rank 0's values to all, and hooks the
+// gradients' all-reduces into Backward. It returns the parameters, for the optimizer.
+func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
+	params, err := prepare(g, model, c)
+	if err != nil {
+		return nil, err
+	}
+	s := &sync{g: g, hook: c.Hook, cap: c.BucketBytes, allowUnused: c.AllowUnused, rebuilt: c.AllowUnused, exec: tensor.NewExec(g.Device())}
+	if s.hook == nil {
+		s.hook = allReduce{}
+	}
+	if s.cap <= 0 {
+		s.cap = defaultBucketBytes
+	}
+	for i := len(params) - 1; i >= 0; i-- { // gradients come about in this order
+		if p := params[i]; !p.Frozen() {
+			s.params = append(s.params, p)
+			p.Hook(s)
+		}
+	}
+	s.build()
+	return params, nil
+}
+
+// prepare makes, verifies and broadcasts the values of all parameters and buffers.
+func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
+	params := nn.ParamsOf(model)
+	for _, p := range params {
+		if p.Value.IsZero() {
+			p.Make(g.Device(), c.DType, c.Seed)
+		}
+	}
+	if err := verify(g, params); err != nil {
+		return nil, err
+	}
+	works := make([]dist.Work, len(params))
+	for i, p := range params {
+		works[i] = g.Broadcast(p.Value, 0)
+	}
+	for _, w := range works {
+		if err := w.Wait(); err != nil {
+			return nil, err
+		}
+	}
+	return params, nil
+}
+
+// verify compares names, shapes and types with rank 0's. All ranks return the first rank's error.
+func verify(g *dist.Group, params nn.Params) error {
+	mine := make([]string, len(params))
+	for i, p := range params {
+		mine[i] = fmt.Sprintf("%s %v frozen=%v", p.Name(), tensor.Shape{DType: p.Value.DType(), Dims: p.Dims()}, p.Frozen())
+	}
+	want, err := dist.BroadcastObject(g, mine, 0)
+	if err != nil {
+		return err
+	}
+	diffs, err := dist.AllGatherObject(g, difference(mine, want))
+	if err != nil {
+		return err
+	}
+	for r, d := range diffs {
+		if d != "" {
+			return fmt.Errorf("ddp: models differ between ranks: rank %d has %s", r, d)
+		}
+	}
+	return nil
+}
+
+func difference(mine, want []string) string {
+	for i := range max(len(mine), len(want)) {
+		m, w := "nothing", "nothing"
+		if i < len(mine) {
+			m = mine[i]
+		}
+		if i < len(want) {
+			w = want[i]
+		}
+		if m != w {
+			return fmt.Sprintf("%s where rank 0 has %s (parameter %d)", m, w, i)
+		}
+	}
+	return ""
+}
+
+func unusedError(ps []*tensor.Param) error {
+	names := make([]string, len(ps))
+	for i, p := range ps {
+		names[i] = p.Name()
+	}
+	return fmt.Errorf("ddp: no gradient for %s: not used by the loss (Config.AllowUnused permits that)", strings.Join(names, ", "))
+}

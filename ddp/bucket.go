@@ -1,0 +1,90 @@
+package ddp
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Bucket is a flat piece of memory that holds the gradients of several parameters of one type, which are communicated
+// together.
+type Bucket struct {
+	Index int // from 0, in the order of communication
+	Group *dist.Group
+	Exec  *tensor.Exec  // for kernels of a CommHook
+	Grad  tensor.Tensor // flat; Param.Grad are views of it
+	Wire  tensor.Tensor // a CommHook's own memory, kept between steps
+
+	params  []*tensor.Param
+	waiting int // parameters that have no gradient in this Backward yet
+	work    dist.Work
+}
+
+// CommHook adds up a bucket over its group. Hooks of all ranks must be the same.
+type CommHook interface {
+	// Start issues the communication of b.Grad; its Work is waited for before Finish.
+	Start(b *Bucket) dist.Work
+	// Finish leaves the sum over the group in b.Grad.
+	Finish(b *Bucket)
+}
+
+type allReduce struct{}
+
+func (allReduce) Start(b *Bucket) dist.Work { return b.Group.AllReduce(b.Grad, dist.Sum) }
+func (allReduce) Finish(*Bucket)            {}
+
+// Compress returns a hook that sends gradients rounded to a 16-bit float type, Float16 or BFloat16, which halves the
+// bytes of float32. The sum itself is made in float32 and rounded once.
+func Compress(d tensor.DType) CommHook { return compress{d} }
+
+type compress struct{ dtype tensor.DType }
+
+func (c compress) Start(b *Bucket) dist.Work {
+	if b.Wire.IsZero() {
+		b.Wire = tensor.New(b.Grad.Device(), c.dtype, b.Grad.Len())
+	}
+	cast(b.Exec, b.Wire, b.Grad)
+	return b.Group.AllReduce(b.Wire, dist.Sum)
+}
+
+func (c compress) Finish(b *Bucket) { cast(b.Exec, b.Grad, b.Wire) }
+
+func cast(e *tensor.Exec, dst, src tensor.Tensor) {
+	e.Args(tensor.OpCast, src.DType()).Out(dst).In(src)
+	e.Launch()
+}
+
+// build cuts the parameters, in the order of s.params, into buckets and makes their gradients views of these.
+func (s *sync) build() {
+	s.buckets, s.of = nil, make(map[*tensor.Param]*Bucket, len(s.params))
+	limit, bytes := min(firstBucketBytes, s.cap), 0
+	var b *Bucket
+	for _, p := range s.params {
+		size := p.Len() * p.Value.DType().Size()
+		if b == nil || bytes+size > limit || b.params[0].Value.DType() != p.Value.DType() {
+			if b != nil {
+				limit = s.cap
+			}
+			b, bytes = &Bucket{Index: len(s.buckets), Group: s.g, Exec: s.exec}, 0
+			s.buckets = append(s.buckets, b)
+		}
+		b.params = append(b.params, p)
+		bytes += size
+		s.of[p] = b
+	}
+	for _, b := range s.buckets {
+		b.layOut()
+	}
+}
+
+func (b *Bucket) layOut() {
+	n := 0
+	for _, p := range b.params {
+		n += p.Len()
+	}
+	b.Grad = tensor.New(b.params[0].Value.Device(), b.params[0].Value.DType(), n)
+	at := 0
+	for _, p := range b.params {
+		p.Grad = b.Grad.Range(at, at+p.Len()).View(p.Dims()...)
+		at += p.Len()
+	}
+}

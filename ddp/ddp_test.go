@@ -1,0 +1,221 @@
+package ddp_test
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func TestRanksEqualOneRank(t *testing.T) {
+	for _, c := range []struct {
+		dtype tensor.DType
+		steps int
+		tol   float64
+	}{{tensor.Float64, 100, 1e-10}, {tensor.Float32, 20, 1e-5}} {
+		for _, adamw := range []bool{false, true} {
+			one := job{ranks: 1, steps: c.steps, batch: 63, dtype: c.dtype, adamw: adamw}
+			want := one.run(t)
+			require.NotEqual(t, want.losses[c.steps-1], want.losses[0])
+			for _, n := range []int{2, 3, 4} {
+				many := one
+				many.ranks = n
+				many.cfg.BucketBytes = 2000 // several buckets
+				requireClose(t, want.losses, many.run(t).losses, c.tol, fmt.Sprintf("%v adamw %v loss", c.dtype, adamw), n)
+			}
+		}
+	}
+}
+
+func TestBucketsEqualNaive(t *testing.T) {
+	for _, n := range []int{1, 2, 3} {
+		fast := job{ranks: n, steps: 12, batch: 40, cfg: ddp.Config{BucketBytes: 1500}}
+		slow := fast
+		slow.attach = ddp.Naive
+		require.Equal(t, slow.run(t).params, fast.run(t).params)
+	}
+}
+
+// dropFirst loses the communication of bucket 0.
+type dropFirst struct{}
+
+func (dropFirst) Start(b *ddp.Bucket) dist.Work {
+	if b.Index == 0 {
+		return dist.Work{}
+	}
+	return b.Group.AllReduce(b.Grad, dist.Sum)
+}
+func (dropFirst) Finish(*ddp.Bucket) {}
+
+func TestLostCommunicationIsSeen(t *testing.T) {
+	j := job{ranks: 1, steps: 10, batch: 63, dtype: tensor.Float64}
+	want := j.run(t)
+	j.ranks, j.cfg = 2, ddp.Config{BucketBytes: 1500, Hook: dropFirst{}}
+	require.PanicsWithValue(t, "ranks have different parameters", func() { _, _ = j.try() })
+	require.NotEmpty(t, want.losses)
+}
+
+func TestAccumulation(t *testing.T) {
+	j := job{ranks: 1, steps: 10, batch: 60, dtype: tensor.Float64, adamw: true, model: func() nn.Layer {
+		return nn.Sequential{nn.NewLinear(19, 31), nn.Tanh, nn.NewLinear(31, 5)} // no dropout: its masks are those of microbatches
+	}}
+	want := j.run(t)
+	for _, n := range []int{1, 2, 3} {
+		j.ranks, j.micro = n, 3
+		got := j.run(t)
+		requireClose(t, want.losses, got.losses, 1e-10, "loss", n)
+		if n > 1 { // one communication a step, not one a microbatch
+			require.Equal(t, uint64(10), got.stats[0].Calls["allreduce"])
+		}
+	}
+}
+
+func TestBytes(t *testing.T) {
+	const steps = 4
+	elems := 19*31 + 31 + 31*17 + 17 + 17*5 + 5
+	for _, n := range []int{2, 3} {
+		res := job{ranks: n, steps: steps, batch: 30, cfg: ddp.Config{BucketBytes: 4800}}.run(t)
+		wire := uint64(0)
+		for _, s := range res.stats {
+			wire += s.Wire["allreduce"]
+			require.Equal(t, uint64(steps*elems*4), s.Payload["allreduce"])
+		}
+		require.Equal(t, uint64(2*(n-1)*steps*elems*4), wire, "summed over %d ranks", n)
+	}
+}
+
+func TestCompress(t *testing.T) {
+	exact := job{ranks: 2, steps: 20, batch: 64}.run(t)
+	for _, d := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
+		res := job{ranks: 2, steps: 20, batch: 64, cfg: ddp.Config{Hook: ddp.Compress(d)}}.run(t)
+		require.Equal(t, exact.stats[0].Wire["allreduce"], 2*res.stats[0].Wire["allreduce"], "half the bytes")
+		require.NotEqual(t, exact.params, res.params)
+		requireClose(t, exact.losses, res.losses, 0.02, "loss with "+d.String(), 2)
+	}
+}
+
+// forked uses its second branch on the ranks whose number it is told.
+type forked struct {
+	A, B, Head *nn.Linear
+	useB       bool
+}
+
+func (f *forked) Forward(x nn.T) nn.T {
+	h := f.A.Forward(x)
+	if f.useB {
+		h = h.Add(f.B.Forward(x))
+	}
+	return f.Head.Forward(h.Tanh())
+}
+
+func TestUnusedParameters(t *testing.T) {
+	layer := func(use bool) func() nn.Layer {
+		return func() nn.Layer {
+			return &forked{nn.NewLinear(19, 8), nn.NewLinear(19, 8), nn.NewLinear(8, 5), use}
+		}
+	}
+	j := job{ranks: 2, steps: 10, batch: 20, dtype: tensor.Float64, adamw: true, model: layer(false)}
+	_, err := j.try()
+	require.ErrorContains(t, err, "no gradient for ")
+	require.ErrorContains(t, err, "b.weight")
+	require.ErrorContains(t, err, "AllowUnused")
+
+	one := j
+	one.ranks, one.attach = 1, func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
+		return nn.Init(model, g.Device(), c.DType, c.Seed), nil
+	}
+	j.cfg.AllowUnused = true
+	requireClose(t, one.run(t).params, j.run(t).params, 1e-10, "parameter", 2)
+}
+
+func TestUsedOnOneRankOnly(t *testing.T) {
+	j := job{steps: 10, batch: 20, dtype: tensor.Float64, cfg: ddp.Config{AllowUnused: true, BucketBytes: 500}}
+	j.ranks = 2
+	var uses bool
+	j.model = func() nn.Layer { return &forked{nn.NewLinear(19, 8), nn.NewLinear(19, 8), nn.NewLinear(8, 5), false} }
+	j.attach = func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
+		model.(*forked).useB = g.Rank() == 1
+		return ddp.Attach(g, model, c)
+	}
+	j.inspect = func(r *dist.Rank, params nn.Params) error {
+		if r.World.Rank() == 0 { // the branch of the other rank was trained here too
+			fresh := nn.Sequential{nn.NewLinear(19, 8)}
+			p := nn.Init(fresh, r.Device, tensor.Float64, 7)[0]
+			p.SetName("b.weight")
+			p.Make(r.Device, tensor.Float64, 7)
+			uses = fmt.Sprint(tensor.Floats(p.Value)) != fmt.Sprint(tensor.Floats(params[2].Value))
+		}
+		return nil
+	}
+	j.run(t)
+	require.True(t, uses)
+}
+
+func TestModelsDiffer(t *testing.T) {
+	err := dist.Run(context.Background(), dist.Config{Ranks: 3}, func(_ context.Context, r *dist.Rank) error {
+		width := 4
+		if r.World.Rank() == 2 {
+			width = 5
+		}
+		_, err := ddp.Attach(r.World, nn.Sequential{nn.NewLinear(3, width)}, ddp.Config{})
+		return err
+	})
+	require.ErrorContains(t, err, "rank 2 has 0.weight float32[5,3] frozen=false where rank 0 has 0.weight float32[4,3]")
+}
+
+func TestRankZerosValues(t *testing.T) {
+	j := job{ranks: 3, steps: 1, batch: 9}
+	j.attach = func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
+		c.Seed = uint64(g.Rank()) // every rank makes values of its own
+		return ddp.Attach(g, model, c)
+	}
+	j.run(t) // which compares the ranks
+}
+
+func TestStepsDoNotAllocate(t *testing.T) {
+	const steps = 100
+	var grown [2]uint64
+	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		model := mlp()
+		params, err := ddp.Attach(r.World, model, ddp.Config{BucketBytes: 2000})
+		if err != nil {
+			return err
+		}
+		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
+		tape := tensor.NewTape(r.Device)
+		x, y := batch(r.Device, tensor.Float32, 100*r.World.Rank(), 16)
+		var before, after runtime.MemStats
+		for s := range 10 + steps {
+			if s == 10 {
+				if err := r.World.Barrier().Wait(); err != nil {
+					return err
+				}
+				runtime.ReadMemStats(&before)
+				if err := r.World.Barrier().Wait(); err != nil {
+					return err
+				}
+			}
+			tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
+			if err := opt.Step(); err != nil {
+				return err
+			}
+			tape.Reset()
+		}
+		if err := r.World.Barrier().Wait(); err != nil {
+			return err
+		}
+		runtime.ReadMemStats(&after)
+		grown[r.World.Rank()] = after.Mallocs - before.Mallocs
+		return r.World.Barrier().Wait()
+	})
+	require.NoError(t, err)
+	require.Zero(t, min(grown[0], grown[1]), "allocations of both ranks in %d steps", steps)
+}

@@ -1,0 +1,173 @@
+package ddp
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// sync is what Attach hooks to the parameters of one rank.
+type sync struct {
+	g           *dist.Group
+	exec        *tensor.Exec
+	hook        CommHook
+	cap         int
+	allowUnused bool
+
+	params  []*tensor.Param // in bucket order
+	buckets []*Bucket
+	of      map[*tensor.Param]*Bucket
+
+	last    bool            // the Backward that runs is the last one before the optimizer's step
+	next    int             // the first bucket that was not issued
+	ready   []*tensor.Param // in the order in which gradients came about in the first step
+	seen    map[*tensor.Param]bool
+	rebuilt bool          // or never: with AllowUnused the order of the first step says little
+	used    tensor.Tensor // AllowUnused: 1 for each parameter that some rank used
+}
+
+// BeforeUse does nothing: every rank holds all values.
+func (s *sync) BeforeUse(*tensor.Param, tensor.Phase) {}
+
+// BackwardBegin starts counting.
+func (s *sync) BackwardBegin(last bool) {
+	if len(s.ready) > 0 && !s.rebuilt && !s.pending() {
+		s.rebuild()
+	}
+	s.last, s.next = last, 0
+	for _, b := range s.buckets {
+		b.waiting = len(b.params)
+	}
+	if s.seen == nil {
+		s.seen = make(map[*tensor.Param]bool, len(s.params))
+	}
+	clear(s.seen)
+}
+
+func (s *sync) pending() bool {
+	for _, p := range s.params {
+		if p.HasGrad() {
+			return true
+		}
+	}
+	return false
+}
+
+// rebuild lays the buckets out once more, in the order in which rank 0's gradients came about in the first step: a full
+// bucket then waits for no straggler.
+func (s *sync) rebuild() {
+	s.rebuilt = true
+	index := make(map[*tensor.Param]int, len(s.params))
+	for i, p := range s.params {
+		index[p] = i
+	}
+	order := make([]int, len(s.ready))
+	for i, p := range s.ready {
+		order[i] = index[p]
+	}
+	order, err := dist.BroadcastObject(s.g, order, 0)
+	if err != nil {
+		panic(&tensor.Failure{Op: "ddp: rebuilding buckets", Err: err})
+	}
+	params := make([]*tensor.Param, len(order))
+	for i, k := range order {
+		params[i] = s.params[k]
+	}
+	s.params = params
+	s.build()
+}
+
+// GradReady counts a gradient and issues the buckets that are full, in bucket order.
+func (s *sync) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
+	if !s.last {
+		return after
+	}
+	if err := after.Wait(); err != nil {
+		panic(&tensor.Failure{Op: "ddp: gradient of " + p.Name(), Err: err})
+	}
+	s.count(p)
+	return s.of[p].work.Pending()
+}
+
+func (s *sync) count(p *tensor.Param) {
+	s.seen[p] = true
+	if !s.rebuilt {
+		s.ready = append(s.ready, p)
+	}
+	s.of[p].waiting--
+	for s.next < len(s.buckets) && s.buckets[s.next].waiting == 0 {
+		b := s.buckets[s.next]
+		b.work = s.hook.Start(b)
+		s.next++
+	}
+}
+
+// BackwardDone waits for all buckets.
+func (s *sync) BackwardDone(last bool) error {
+	if !last {
+		return nil
+	}
+	if err := s.complete(); err != nil {
+		return err
+	}
+	for _, b := range s.buckets {
+		if err := b.work.Wait(); err != nil {
+			return err
+		}
+		s.hook.Finish(b)
+	}
+	return nil
+}
+
+// complete deals with parameters that got no gradient in the last Backward.
+func (s *sync) complete() error {
+	var unused []*tensor.Param
+	for _, p := range s.params {
+		switch {
+		case s.seen[p]:
+		case p.HasGrad(): // from an earlier microbatch
+			s.count(p)
+		default:
+			unused = append(unused, p)
+		}
+	}
+	if !s.allowUnused {
+		if len(unused) > 0 {
+			return unusedError(unused)
+		}
+		return nil
+	}
+	return s.agreeOnUnused(unused)
+}
+
+// agreeOnUnused gives the parameters that this rank did not use zeros as gradients if another rank used them. What no
+// rank used is left without a gradient.
+func (s *sync) agreeOnUnused(unused []*tensor.Param) error {
+	for _, p := range unused {
+		zero(s.exec, p.Grad)
+		s.count(p)
+	}
+	if s.used.IsZero() {
+		s.used = tensor.New(s.g.Device(), tensor.Uint8, len(s.params))
+	}
+	used := tensor.Data[uint8](s.used)
+	for i, p := range s.params {
+		used[i] = 0
+		if p.HasGrad() {
+			used[i] = 1
+		}
+	}
+	if err := s.g.AllReduce(s.used, dist.Max).Wait(); err != nil {
+		return err
+	}
+	for i, p := range s.params {
+		if used[i] == 1 && !p.HasGrad() {
+			p.FillGrad()
+		}
+	}
+	return nil
+}
+
+func zero(e *tensor.Exec, x tensor.Tensor) {
+	e.Args(tensor.OpFill, x.DType()).Out(x)
+	e.Launch()
+}
