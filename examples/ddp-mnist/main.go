@@ -1,0 +1,220 @@
+// Command ddp-mnist trains a 784-512-512-10 network on MNIST, data parallel on several ranks: goroutines of this process,
+// or processes when it is started by "ringo run". Any number of ranks computes the same.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+	"time"
+
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+type options struct {
+	ranks, threads, epochs, steps, batch int
+	lr, bucketMB                         float64
+	optim, dtype, data, trace, plot      string
+	seed                                 uint64
+	json                                 bool
+}
+
+func main() {
+	var o options
+	flag.IntVar(&o.ranks, "ranks", 2, "goroutine `ranks` (under ringo run, the launcher decides)")
+	flag.IntVar(&o.threads, "threads", 0, "computing threads of a rank (0: cores/ranks)")
+	flag.IntVar(&o.epochs, "epochs", 5, "passes over the training set")
+	flag.IntVar(&o.steps, "steps", 0, "training steps, instead of -epochs")
+	flag.IntVar(&o.batch, "batch", 128, "rows of the global batch, over all ranks")
+	flag.Float64Var(&o.lr, "lr", 0, "learning rate (0: 0.1 for sgd, 1e-3 for adamw)")
+	flag.StringVar(&o.optim, "optim", "sgd", "optimizer: sgd (momentum 0.9) or adamw")
+	flag.StringVar(&o.dtype, "dtype", "float32", "float32 or float64")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of parameters and order")
+	flag.StringVar(&o.data, "data", "", "`directory` of IDX files, or synthetic (default: MNIST)")
+	flag.Float64Var(&o.bucketMB, "bucket-mb", 25, "largest gradient bucket in MiB")
+	flag.BoolVar(&o.json, "json", false, "print the summary as one JSON line")
+	flag.StringVar(&o.trace, "trace", "", "write a timeline for Perfetto to this `file`")
+	flag.StringVar(&o.plot, "plot", "", "draw loss and accuracy to this .svg `file`")
+	flag.Parse()
+	if err := run(o); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(o options) error {
+	dtype, err := o.check()
+	if err != nil {
+		return err
+	}
+	train, test, err := o.load(dtype)
+	if err != nil {
+		return err
+	}
+	cfg := dist.Config{Ranks: o.ranks, Threads: o.threads}
+	flag.Visit(func(f *flag.Flag) { cfg.Exact = cfg.Exact || f.Name == "ranks" })
+	if o.trace != "" {
+		cfg.Trace = 1 << 18
+	}
+	return dist.Run(context.Background(), cfg, func(ctx context.Context, r *dist.Rank) error {
+		t, err := newTrainer(o, dtype, r, train, test)
+		if err != nil {
+			return err
+		}
+		if err := t.fit(ctx); err != nil {
+			return err
+		}
+		return t.report()
+	})
+}
+
+// check rejects what cannot be meant, and fills in the learning rate.
+func (o *options) check() (tensor.DType, error) {
+	dtype, err := tensor.ParseDType(o.dtype)
+	switch {
+	case err != nil:
+		return 0, err
+	case dtype != tensor.Float32 && dtype != tensor.Float64:
+		return 0, fmt.Errorf("-dtype %s: float32 or float64", o.dtype)
+	case o.optim != "sgd" && o.optim != "adamw":
+		return 0, fmt.Errorf("-optim %s: sgd or adamw", o.optim)
+	case o.ranks < 1 || o.batch < 1 || o.epochs < 1 || o.steps < 0 || o.threads < 0:
+		return 0, fmt.Errorf("-ranks, -batch and -epochs must be at least 1, -steps and -threads not negative")
+	case o.lr < 0 || o.bucketMB <= 0:
+		return 0, fmt.Errorf("-lr must not be negative, -bucket-mb must be positive")
+	case flag.NArg() > 0:
+		return 0, fmt.Errorf("unexpected argument %q", flag.Arg(0))
+	}
+	if o.lr == 0 {
+		o.lr = map[string]float64{"sgd": 0.1, "adamw": 1e-3}[o.optim]
+	}
+	return dtype, nil
+}
+
+func (o *options) load(dtype tensor.DType) (train, test *data.Images, err error) {
+	if o.data != "synthetic" {
+		return data.MNIST(o.data, dtype)
+	}
+	if train, err = data.Synthetic(10000, o.seed, dtype); err != nil {
+		return nil, nil, err
+	}
+	test, err = data.Synthetic(2000, o.seed+1, dtype)
+	return train, test, err
+}
+
+// trainer is one rank.
+type trainer struct {
+	o      options
+	r      *dist.Rank
+	stats  *dist.Group // what is summed for people; the world group then counts the gradients' bytes alone
+	model  nn.Sequential
+	params nn.Params
+	opt    *optim.Optimizer
+	tape   *tensor.Tape
+	eval   *tensor.Tape
+	train  *data.Loader
+	test   *data.Loader
+
+	losses []float64 // of the global batch, by step
+	epochs []epoch
+	wall   time.Time
+	time   time.Duration // of training steps
+	waited time.Duration // in communication
+}
+
+// epoch is what is known at the end of one.
+type epoch struct {
+	steps    int // since the start
+	accuracy float64
+}
+
+func newTrainer(o options, dtype tensor.DType, r *dist.Rank, train, test *data.Images) (*trainer, error) {
+	t := &trainer{o: o, r: r, wall: time.Now(), stats: r.World.With(dist.Name("stats"))}
+	var err error
+	t.model = nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
+	t.params, err = ddp.Attach(r.World, t.model, ddp.Config{DType: dtype, Seed: o.seed, BucketBytes: int(o.bucketMB * (1 << 20))})
+	if err != nil {
+		return nil, err
+	}
+	if o.optim == "sgd" {
+		t.opt = optim.NewSGD(t.params, optim.SGDConfig{LR: o.lr, Momentum: 0.9})
+	} else {
+		t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: o.lr})
+	}
+	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
+	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
+	t.train = data.NewLoader(train, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
+	t.test = data.NewLoader(test, data.Config{Batch: 1000, Sharder: r.World, Device: r.Device})
+	return t, nil
+}
+
+// fit trains for the epochs or steps that were asked for.
+func (t *trainer) fit(ctx context.Context) error {
+	total := t.o.epochs * t.train.Steps()
+	if t.o.steps > 0 {
+		total = t.o.steps
+	}
+	bar := newProgress(t.r, t.o, total)
+	defer bar.close()
+	for e := 0; len(t.losses) < total; e++ {
+		start, waited := time.Now(), t.r.World.Waited()
+		first := len(t.losses)
+		for _, b := range t.train.Epoch(ctx, e) {
+			loss, err := t.step(b)
+			if err != nil {
+				return err
+			}
+			t.losses = append(t.losses, loss)
+			bar.step()
+			if len(t.losses) == total {
+				break
+			}
+		}
+		if err := t.train.Err(); err != nil {
+			return err
+		}
+		t.time += time.Since(start)
+		t.waited += t.r.World.Waited() - waited
+		if err := t.endEpoch(ctx, first); err != nil {
+			return err
+		}
+		bar.epoch(e, t)
+	}
+	return nil
+}
+
+// step trains on one batch and returns this rank's part of the loss.
+func (t *trainer) step(b data.Batch) (float64, error) {
+	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(b.X)), b.Y)
+	part := loss.Item()
+	t.tape.Backward(loss) // gradients are summed over the ranks while it runs
+	err := t.opt.Step()
+	t.tape.Reset()
+	return part, err
+}
+
+// endEpoch sums the losses over the ranks and measures the accuracy on the test set.
+func (t *trainer) endEpoch(ctx context.Context, first int) error {
+	if err := t.stats.SumFloats(t.losses[first:]); err != nil {
+		return err
+	}
+	var sums [2]float64 // right, seen
+	for _, b := range t.test.Epoch(ctx, 0) {
+		sums[0] += nn.Hits(t.model.Forward(t.eval.Input(b.X)), b.Y)
+		sums[1] += float64(b.X.Dim(0))
+		t.eval.Reset()
+	}
+	if err := t.test.Err(); err != nil {
+		return err
+	}
+	if err := t.stats.SumFloats(sums[:]); err != nil {
+		return err
+	}
+	t.epochs = append(t.epochs, epoch{len(t.losses), sums[0] / sums[1]})
+	return nil
+}

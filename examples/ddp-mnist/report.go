@@ -1,0 +1,166 @@
+package main
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/plotutil"
+	"gonum.org/v1/plot/vg"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// progress shows rank 0's progress: a bar on a terminal, a line per epoch otherwise.
+type progress struct {
+	r   *dist.Rank
+	bar *progressbar.ProgressBar
+}
+
+func newProgress(r *dist.Rank, o options, total int) *progress {
+	p := &progress{r: r}
+	if r.World.Rank() == 0 && !o.json && term.IsTerminal(int(os.Stderr.Fd())) {
+		p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionShowCount(),
+			progressbar.OptionShowIts(), progressbar.OptionSetItsString("steps"), progressbar.OptionThrottle(100*time.Millisecond),
+			progressbar.OptionClearOnFinish(), progressbar.OptionSetDescription("training"))
+	}
+	return p
+}
+
+func (p *progress) step() {
+	if p.bar != nil {
+		_ = p.bar.Add(1)
+	}
+}
+
+func (p *progress) epoch(e int, t *trainer) {
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+	if !t.o.json {
+		p.r.Logf("epoch %d  loss %.4f  test accuracy %.2f%%", e+1, t.losses[len(t.losses)-1], 100*t.epochs[len(t.epochs)-1].accuracy)
+	}
+}
+
+func (p *progress) close() {
+	if p.bar != nil {
+		_ = p.bar.Finish()
+	}
+}
+
+// summary is what -json prints. Losses are those of the global batch, bytes those of rank 0.
+type summary struct {
+	Example       string  `json:"example"`
+	Backend       string  `json:"backend"`
+	Ranks         int     `json:"ranks"`
+	Threads       int     `json:"threads"`
+	Steps         int     `json:"steps"`
+	Epochs        int     `json:"epochs"`
+	FirstLoss     float64 `json:"first_loss"`
+	FinalLoss     float64 `json:"final_loss"`
+	TestAccuracy  float64 `json:"test_accuracy"`
+	ParamsSHA256  string  `json:"params_sha256"`
+	StepsPerS     float64 `json:"steps_per_s"`
+	SamplesPerS   float64 `json:"samples_per_s"`
+	ExposedComm   float64 `json:"exposed_comm_fraction"`
+	PayloadBytes  uint64  `json:"allreduce_payload_bytes"`
+	WireBytes     uint64  `json:"allreduce_wire_bytes"`
+	WallS         float64 `json:"wall_s"`
+	Optim         string  `json:"optim"`
+	DType         string  `json:"dtype"`
+	Batch         int     `json:"batch"`
+	GoVersion     string  `json:"go"`
+	PeakStepBytes int     `json:"peak_step_bytes"`
+}
+
+func (t *trainer) summary() summary {
+	s, n := t.r.World.Stats(), len(t.losses)
+	_, peak := t.tape.Memory()
+	steps := float64(n) / t.time.Seconds()
+	return summary{
+		Example: "ddp-mnist", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Threads: t.r.Device.(*tensor.CPU).Threads(),
+		Steps: n, Epochs: len(t.epochs), FirstLoss: t.losses[0], FinalLoss: t.losses[n-1],
+		TestAccuracy: t.epochs[len(t.epochs)-1].accuracy, ParamsSHA256: digest(t.params),
+		StepsPerS: steps, SamplesPerS: steps * float64(t.o.batch), ExposedComm: t.waited.Seconds() / t.time.Seconds(),
+		PayloadBytes: s.Payload["allreduce"], WireBytes: s.Wire["allreduce"], WallS: time.Since(t.wall).Seconds(),
+		Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, GoVersion: runtime.Version(), PeakStepBytes: peak,
+	}
+}
+
+// digest hashes the parameters' values, little endian, in the order of their names.
+func digest(params nn.Params) string {
+	sorted := slices.Clone(params)
+	slices.SortFunc(sorted, func(a, b *tensor.Param) int { return strings.Compare(a.Name(), b.Name()) })
+	h := sha256.New()
+	for _, p := range sorted {
+		h.Write(p.Value.Bytes())
+	}
+	return hex.EncodeToString(h.Sum(nil))
+}
+
+// report writes the files that were asked for and the summary.
+func (t *trainer) report() error {
+	if t.o.trace != "" {
+		if err := t.r.WriteTrace(t.o.trace); err != nil {
+			return err
+		}
+	}
+	if t.r.World.Rank() != 0 {
+		return nil
+	}
+	if t.o.plot != "" {
+		if err := t.writePlot(); err != nil {
+			return err
+		}
+	}
+	s := t.summary()
+	if t.o.json {
+		line, err := json.Marshal(s)
+		if err != nil {
+			return err
+		}
+		t.r.Logf("%s", line)
+		return nil
+	}
+	t.r.Logf("%d steps on %d ranks (%s, %d threads each) in %.1f s: %.0f steps/s, %.0f samples/s", s.Steps, s.Ranks, s.Backend,
+		s.Threads, s.WallS, s.StepsPerS, s.SamplesPerS)
+	t.r.Logf("exposed communication %.1f%%, all-reduced %.1f MiB a step (%.1f MiB sent)", 100*s.ExposedComm,
+		float64(s.PayloadBytes)/float64(s.Steps)/(1<<20), float64(s.WireBytes)/float64(s.Steps)/(1<<20))
+	t.r.Logf("loss %.4f → %.4f, test accuracy %.2f%%, parameters %.12s…", s.FirstLoss, s.FinalLoss, 100*s.TestAccuracy, s.ParamsSHA256)
+	return nil
+}
+
+// writePlot draws the loss of every step and the accuracy after every epoch.
+func (t *trainer) writePlot() error {
+	loss := make(plotter.XYs, len(t.losses))
+	for i, l := range t.losses {
+		loss[i] = plotter.XY{X: float64(i + 1), Y: l}
+	}
+	accuracy := make(plotter.XYs, len(t.epochs))
+	for i, e := range t.epochs {
+		accuracy[i] = plotter.XY{X: float64(e.steps), Y: e.accuracy}
+	}
+	p := plot.New()
+	p.Title.Text = fmt.Sprintf("ddp-mnist on %d ranks", t.r.World.Size())
+	p.X.Label.Text = "step"
+	p.Y.Min = 0
+	if err := plotutil.AddLines(p, "loss", loss); err != nil {
+		return err
+	}
+	if err := plotutil.AddLinePoints(p, "test accuracy", accuracy); err != nil {
+		return err
+	}
+	return p.Save(6*vg.Inch, 4*vg.Inch, t.o.plot)
+}

@@ -1,0 +1,24 @@
+// Command hello runs two ranks that add up their numbers.
+package main
+
+import (
+	"context"
+	"log"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func main() {
+	err := dist.Run(context.Background(), dist.Config{Ranks: 2}, func(_ context.Context, r *dist.Rank) error {
+		x := tensor.FromSlice([]float32{1, float32(r.World.Rank())}, 2)
+		if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+			return err
+		}
+		r.Logf("the sum over %d ranks is %v", r.World.Size(), x)
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+}

@@ -1,0 +1,64 @@
+// Command mnist trains a small network on MNIST on one rank: the training loop and nothing else. See ../ddp-mnist for
+// several ranks.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"log"
+
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func main() {
+	steps := flag.Int("steps", 938, "training steps of 64 images")
+	flag.Parse()
+	if err := train(*steps); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func train(steps int) error {
+	trainSet, testSet, err := data.MNIST("", tensor.Float32)
+	if err != nil {
+		return err
+	}
+	dev := tensor.NewCPU(0)
+	defer dev.Close()
+	model := nn.Sequential{nn.NewLinear(784, 128), nn.ReLU, nn.NewLinear(128, 10)}
+	params := nn.Init(model, dev, tensor.Float32, 1)
+	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
+	tape := tensor.NewTape(dev)
+
+	batches := data.NewLoader(trainSet, data.Config{Batch: 64, Shuffle: true, Device: dev})
+	for step, b := range batches.Epoch(context.Background(), 0) {
+		loss := nn.CrossEntropy(model.Forward(tape.Input(b.X)), b.Y)
+		if step%100 == 0 {
+			fmt.Printf("step %d  loss %.4f\n", step, loss.Item())
+		}
+		tape.Backward(loss)
+		if err := opt.Step(); err != nil {
+			return err
+		}
+		tape.Reset()
+		if step+1 == steps {
+			break
+		}
+	}
+
+	right, eval := 0.0, tensor.NewTape(dev, tensor.NoGrad())
+	tests := data.NewLoader(testSet, data.Config{Batch: 1000, Device: dev})
+	for _, b := range tests.Epoch(context.Background(), 0) {
+		right += nn.Hits(model.Forward(eval.Input(b.X)), b.Y)
+		eval.Reset()
+	}
+	if err := batches.Err(); err != nil {
+		return err
+	}
+	fmt.Printf("test accuracy %.2f%%\n", 100*right/float64(testSet.Len()))
+	return tests.Err()
+}
