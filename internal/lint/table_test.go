@@ -27,9 +27,10 @@ var table = map[string]row{
 	"internal/cuda":     {own: "internal/dl"},
 	"internal/cuda/emu": {own: "internal/dl internal/cuda"},
 	"internal/trace":    {},
+	"internal/wait":     {},
 	"internal/lint":     {own: "...", others: "..."},
 
-	"tensor":          {own: "internal/kernel internal/trace", others: "golang.org/x/sys"},
+	"tensor":          {own: "internal/kernel internal/trace internal/wait", others: "golang.org/x/sys"},
 	"tensor/cuda":     {own: "tensor internal/cuda"},
 	"tensor/gorgonia": {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
@@ -44,13 +45,14 @@ var table = map[string]row{
 	"dist/mpi":     engine,
 	"dist/nccl":    engine,
 	"dist/sim":     engine,
+	"dist/launch":  {others: "golang.org/x/sys golang.org/x/sync"},
 	"dist": {
-		own: "internal/kernel internal/dl internal/cuda internal/trace tensor tensor/cuda nn optim data " +
-			"dist/backend dist/algo dist/local dist/tcp dist/mpi dist/nccl dist/sim",
+		own: "internal/kernel internal/dl internal/cuda internal/trace internal/wait tensor tensor/cuda nn optim data " +
+			"dist/backend dist/algo dist/local dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys golang.org/x/sync",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys golang.org/x/sync"},
-	"dist/disttest": {own: "dist", others: "golang.org/x/sys golang.org/x/sync"},
+	"dist/disttest": {own: "dist dist/backend tensor internal/trace internal/wait", others: "golang.org/x/sys golang.org/x/sync github.com/stretchr/testify"},
 
 	"ddp":  {own: "nn optim dist dist/backend tensor"},
 	"fsdp": {own: "nn optim dist tensor"},
