@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -113,7 +114,7 @@ func digest(params nn.Params) string {
 // report writes the files that were asked for and the summary.
 func (t *trainer) report() error {
 	if t.o.trace != "" {
-		if err := t.r.WriteTrace(t.o.trace); err != nil {
+		if err := t.writeTrace(); err != nil {
 			return err
 		}
 	}
@@ -140,6 +141,18 @@ func (t *trainer) report() error {
 		float64(s.PayloadBytes)/float64(s.Steps)/(1<<20), float64(s.WireBytes)/float64(s.Steps)/(1<<20))
 	t.r.Logf("loss %.4f → %.4f, test accuracy %.2f%%, parameters %.12s…", s.FirstLoss, s.FinalLoss, 100*s.TestAccuracy, s.ParamsSHA256)
 	return nil
+}
+
+// writeTrace writes the timeline of all ranks on rank 0.
+func (t *trainer) writeTrace() error {
+	if t.r.World.Rank() != 0 {
+		return t.r.WriteTrace(nil)
+	}
+	f, err := os.Create(t.o.trace)
+	if err != nil {
+		return err
+	}
+	return errors.Join(t.r.WriteTrace(f), f.Close())
 }
 
 // writePlot draws the loss of every step and the accuracy after every epoch.
