@@ -18,33 +18,44 @@ func mallocs() uint64 {
 	return m.Mallocs
 }
 
-// 100 steady all-reduces of 2 ranks, small and large, must not allocate on the Go heap.
+// 100 steady all-reduces of 2 ranks, small and large, must not allocate on the Go heap. The runtime itself allocates now
+// and then (parked goroutines, timers): the quietest of several rounds counts.
 func TestAllReduceDoesNotAllocate(t *testing.T) {
 	for _, count := range []int{1, 100_000} {
-		var grown uint64
+		fewest := ^uint64(0)
 		err := dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
 			x := tensor.New(r.Device, tensor.Float32, count)
-			steps := func(n int) error {
-				for range n {
-					if err := r.World.AllReduce(x, dist.Avg).Wait(); err != nil {
-						return err
-					}
+			for range 10 {
+				var before uint64
+				if r.World.Rank() == 0 {
+					before = mallocs()
 				}
-				return r.World.Barrier().Wait()
+				if err := reduceTimes(r, x, 100); err != nil {
+					return err
+				}
+				if r.World.Rank() == 0 {
+					fewest = min(fewest, mallocs()-before)
+				}
+				if err := r.World.Barrier().Wait(); err != nil {
+					return err
+				}
 			}
-			if err := steps(200); err != nil {
-				return err
-			}
-			before := mallocs()
-			if err := steps(100); err != nil {
-				return err
-			}
-			if r.World.Rank() == 0 {
-				grown = mallocs() - before
-			}
-			return r.World.Barrier().Wait()
+			return nil
 		})
 		require.NoError(t, err)
-		require.LessOrEqual(t, grown, uint64(2), "count %d", count) // ReadMemStats of the other rank may add one or two
+		require.Zero(t, fewest, "count %d", count)
 	}
+}
+
+// reduceTimes runs n all-reduces between two barriers.
+func reduceTimes(r *dist.Rank, x tensor.Tensor, n int) error {
+	if err := r.World.Barrier().Wait(); err != nil {
+		return err
+	}
+	for range n {
+		if err := r.World.AllReduce(x, dist.Avg).Wait(); err != nil {
+			return err
+		}
+	}
+	return r.World.Barrier().Wait()
 }

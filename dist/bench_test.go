@@ -62,7 +62,7 @@ func streams(count, times int) time.Duration {
 			for range times {
 				for lo := r * count / 2; lo < (r+1)*count/2; lo += len(block) {
 					hi := min(lo+len(block), (r+1)*count/2)
-					kernel.Add(block[:hi-lo], bufs[0][lo:hi], bufs[1][lo:hi])
+					kernel.AddTo32(block[:hi-lo], bufs[0][lo:hi], bufs[1][lo:hi])
 					copy(bufs[0][lo:hi], block)
 					copy(bufs[1][lo:hi], block)
 				}

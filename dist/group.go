@@ -178,7 +178,9 @@ func (g *Group) fail(err error) {
 // stop makes the engine fail and let go of this rank's memory. It returns the first cause.
 func (l *lane) stop(err error) error {
 	_ = l.be.Abort(err)
-	if _, first := l.be.Progress(); first != nil {
+	done, first := l.be.Progress()
+	l.finish(done)
+	if first != nil {
 		return first
 	}
 	return err

@@ -69,18 +69,25 @@ func (l *lane) advance() bool {
 	} else {
 		done, err = l.be.Progress()
 	}
-	for s := before + 1; s <= done; s++ {
-		l.c.finished(l, s)
-	}
-	if done > before {
-		l.done.Store(done)
-		l.moved = time.Now()
-		l.notify()
-	}
+	l.finish(done)
 	if err != nil {
 		l.g.fail(err)
 	}
 	return done > before
+}
+
+// finish notes that operations up to done are over.
+func (l *lane) finish(done uint64) {
+	before := l.done.Load()
+	if done <= before {
+		return
+	}
+	for s := before + 1; s <= done; s++ {
+		l.c.finished(l, s)
+	}
+	l.done.Store(done)
+	l.moved = time.Now()
+	l.notify()
 }
 
 // joined is Progress for batches.

@@ -1,11 +1,101 @@
 package dist
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
 
-// Run runs fn on every rank of a job and returns when all are done. Without a launcher, it makes cfg.Ranks ranks, each a
-// goroutine with its own Device. The error is the first failure of any rank: an error that fn returned, a panic with its
-// stack, a failed collective. The other ranks are then ended: their operations and ctx fail. When ctx ends, all groups
-// are aborted.
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/launch"
+	"github.com/ringo-ml/ringo/dist/local"
+	"github.com/ringo-ml/ringo/dist/tcp"
+)
+
+// Run runs fn on every rank of a job and returns when all ranks of this process are done.
+//
+// A process that a launcher started (ringo run, torchrun, Slurm, mpirun, …) is one rank: Run meets the others through the
+// address in the environment and runs fn once. Otherwise Run makes cfg.Ranks ranks, each a goroutine with its own Device.
+//
+// The error is the first failure of any rank of this process: an error that fn returned, a panic with its stack, a failed
+// collective. The other ranks are then ended: their operations and ctx fail. When ctx ends, all groups are aborted.
 func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) error) error {
-	return runLocal(ctx, cfg, max(cfg.Ranks, 1), fn)
+	env, err := launch.FromEnv(os.Getenv)
+	if err != nil {
+		return fmt.Errorf("dist: %w", err)
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = env.Timeout
+	}
+	if cfg.Threads == 0 {
+		cfg.Threads = env.Threads
+	}
+	if env.Source == "" {
+		return runLocal(ctx, cfg, max(cfg.Ranks, 1), fn)
+	}
+	if cfg.Exact && cfg.Ranks != env.Size {
+		return fmt.Errorf("dist: %d ranks were asked for, but %s started %d", cfg.Ranks, env.Source, env.Size)
+	}
+	worker, err := launch.ConnectAgent()
+	if err != nil {
+		return fmt.Errorf("dist: %w", err)
+	}
+	err = runProcess(ctx, cfg, env, worker, fn)
+	if err != nil {
+		kind, rank := blamed(err, env.Rank)
+		_ = worker.ReportError(kind, rank, err.Error()) // the error is returned as well
+	}
+	return err
+}
+
+// blamed tells whether the failure that rank saw began there, and on which rank it did.
+func blamed(err error, rank int) (launch.Kind, int) {
+	var e *Error
+	if errors.As(err, &e) && e.Rank >= 0 && e.Rank != rank {
+		return launch.Echo, e.Rank
+	}
+	return launch.Primary, rank
+}
+
+var errLauncherGone = errors.New("the launcher is gone")
+
+// runProcess runs fn as the rank that env says.
+func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.Worker, fn func(ctx context.Context, r *Rank) error) error {
+	beside := max(env.LocalSize, 1)
+	cfg.defaults(beside)
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	go func() {
+		select {
+		case <-worker.Lost():
+			cancel(errLauncherGone)
+		case <-ctx.Done():
+		}
+	}()
+	e, err := join(ctx, cfg, env)
+	if err != nil {
+		return err
+	}
+	j := &job{cfg: cfg}
+	if err := j.join(e, env.Rank, env.Size, beside); err != nil {
+		return errors.Join(err, e.Close())
+	}
+	return j.runAll(ctx, fn)
+}
+
+// join meets the other ranks.
+func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, error) {
+	if env.Size == 1 {
+		return local.NewHub(1).Engine(0), nil
+	}
+	secret, err := tcp.ParseSecret(env.Secret)
+	if err != nil {
+		return nil, fmt.Errorf("dist: RINGO_JOB_SECRET: %w", err)
+	}
+	listener, err := env.Listener()
+	if err != nil {
+		return nil, fmt.Errorf("dist: %w", err)
+	}
+	return tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
+		Bind: env.Bind, Listener: listener, Timeout: cfg.Timeout})
 }

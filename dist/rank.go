@@ -65,6 +65,7 @@ func (r *Rank) Logf(format string, a ...any) {
 	}
 }
 
+// defaults fills in cfg for a process with so many ranks on its host.
 func (cfg *Config) defaults(ranks int) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"strings"
 	"sync"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -14,28 +15,43 @@ import (
 // RunEngines runs fn once per engine, each in a goroutine, as rank i of len(engines). Run uses it with engines of package
 // local; tests use it with others. The result is that of Run.
 func RunEngines(ctx context.Context, cfg Config, engines []backend.Engine, fn func(ctx context.Context, r *Rank) error) error {
-	cfg.defaults(len(engines))
+	n := len(engines)
+	cfg.defaults(n)
 	j := &job{cfg: cfg}
+	for i, e := range engines {
+		if err := j.join(e, i, n, n); err != nil {
+			return err
+		}
+	}
+	return j.runAll(ctx, fn)
+}
+
+// join adds a rank: number `rank` of size, with `beside` ranks on this host.
+func (j *job) join(e backend.Engine, rank, size, beside int) error {
+	r, err := newRank(j.cfg, e, rank, size, beside, &j.logMu)
+	if err != nil {
+		j.abort(err)
+		for _, r := range j.ranks {
+			r.close()
+		}
+		return named(rank, err)
+	}
+	j.ranks = append(j.ranks, r)
+	return nil
+}
+
+// runAll runs fn on all ranks of this process.
+func (j *job) runAll(ctx context.Context, fn func(ctx context.Context, r *Rank) error) error {
 	ctx, j.cancel = context.WithCancelCause(ctx)
 	defer j.cancel(nil)
-	for i, e := range engines {
-		r, err := newRank(cfg, e, i, len(engines), len(engines), &j.logMu)
-		if err != nil {
-			j.fail(&Error{Rank: i, Cause: err})
-			break
-		}
-		j.ranks = append(j.ranks, r)
-	}
 	stop := context.AfterFunc(ctx, func() { j.abort(context.Cause(ctx)) })
-	if j.first() == nil {
-		var wg sync.WaitGroup
-		for i, r := range j.ranks {
-			wg.Go(func() { j.run(ctx, i, r, fn) })
-		}
-		wg.Wait()
+	var wg sync.WaitGroup
+	for _, r := range j.ranks {
+		wg.Go(func() { j.run(ctx, r, fn) })
 	}
+	wg.Wait()
 	stop()
-	return j.close(ctx)
+	return j.close()
 }
 
 // runLocal runs fn on n goroutine ranks.
@@ -55,9 +71,8 @@ type job struct {
 	cancel context.CancelCauseFunc
 	logMu  sync.Mutex
 
-	mu     sync.Mutex
-	errs   []error // in the order in which ranks failed
-	closed bool
+	mu   sync.Mutex
+	errs []error // in the order in which ranks failed
 }
 
 func (j *job) first() error {
@@ -97,8 +112,8 @@ func (j *job) abort(err error) {
 }
 
 // run is one rank's goroutine.
-func (j *job) run(ctx context.Context, rank int, r *Rank, fn func(ctx context.Context, r *Rank) error) {
-	returned := false
+func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *Rank) error) {
+	rank, returned := r.c.rank, false
 	var err error
 	defer func() {
 		if p := recover(); p != nil {
@@ -143,7 +158,7 @@ func panicked(rank int, p any) error {
 }
 
 // close ends the ranks after their goroutines are gone, and returns the job's error.
-func (j *job) close(ctx context.Context) error {
+func (j *job) close() error {
 	if err := j.first(); err != nil {
 		for _, r := range j.ranks {
 			fmt.Fprint(j.cfg.Log, r.c.flightText(8))
@@ -174,8 +189,9 @@ type runError struct {
 // Error returns the first failure, and how many ranks failed because of it.
 func (e *runError) Error() string {
 	text, echoes := e.first.Error(), 0
+	why := cause(e.first)
 	for _, r := range e.rest {
-		if errors.Is(r, cause(e.first)) {
+		if errors.Is(r, why) || strings.Contains(r.Error(), why.Error()) { // an error that travelled is text
 			echoes++
 		}
 	}

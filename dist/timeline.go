@@ -1,20 +1,20 @@
 package dist
 
 import (
-	"fmt"
-	"os"
+	"io"
 
 	"github.com/ringo-ml/ringo/internal/trace"
 )
 
-// WriteTrace writes the spans that all ranks recorded (see Config.Trace) to a file that Perfetto and chrome://tracing
-// open: a process per rank, with a track for computation and one for communication. It is collective; rank 0 writes.
-func (r *Rank) WriteTrace(path string) error {
-	type spans struct {
+// WriteTrace gathers what all ranks recorded (see Config.Trace) and writes it to w on rank 0, in the Trace Event format
+// that Perfetto and chrome://tracing open: a process per rank, with a track for computation and one for communication.
+// It is collective; other ranks may give nil.
+func (r *Rank) WriteTrace(w io.Writer) error {
+	type recorded struct {
 		Spans   []trace.Span
 		Dropped int
 	}
-	all, err := AllGatherObject(r.World, spans{r.Trace.Spans(), r.Trace.Dropped()})
+	all, err := AllGatherObject(r.World, recorded{r.Trace.Spans(), r.Trace.Dropped()})
 	if err != nil || r.World.Rank() != 0 {
 		return err
 	}
@@ -25,13 +25,5 @@ func (r *Rank) WriteTrace(path string) error {
 			r.Logf("trace: the last %d spans of rank %d did not fit", s.Dropped, i)
 		}
 	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	if err := trace.Write(f, ranks); err != nil {
-		f.Close()
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	return f.Close()
+	return trace.Write(w, ranks)
 }

@@ -15,7 +15,9 @@ const linearChunk = 256 << 10
 // oracle for faster algorithms. In the comments n is the number of ranks, S the bytes of the full buffer, and a step is
 // one message that must arrive before the next can be sent.
 //
-// A Linear belongs to one lane of one rank; its methods block. All ranks must run the same operation.
+// A Linear belongs to one lane of one rank; its methods block. All ranks must run the same operation: the transport
+// compares fingerprints, and every rank hears from every other, directly or through rank 0, before a collective ends. So
+// no rank is content with an operation about which the others disagree.
 type Linear struct {
 	t       backend.Transport
 	red     Reducer
@@ -33,6 +35,13 @@ func NewLinear(t backend.Transport) *Linear {
 func (l *Linear) Run(op *backend.Op) error {
 	src, dst := whole(op.Src), whole(op.Dst)
 	part := op.Count * op.DType.Size()
+	switch op.Kind {
+	case backend.Broadcast, backend.Reduce, backend.Gather, backend.Scatter:
+		// Ranks that disagree about the root could all be content, or all wait. They agree first.
+		if err := l.barrier(); err != nil {
+			return err
+		}
+	}
 	switch op.Kind {
 	case backend.Broadcast:
 		return l.broadcast(op.Root, dst, src)
@@ -56,13 +65,13 @@ func (l *Linear) Run(op *backend.Op) error {
 		return l.allToAll(dst, src, even(part), even(part))
 	case backend.AllToAllV:
 		size := op.DType.Size()
-		return l.allToAll(dst, src, rows(op.DstCounts, size), rows(op.SrcCounts, size))
+		return l.allToAllV(dst, src, rows(op.DstCounts, size), rows(op.SrcCounts, size))
 	case backend.Barrier, backend.MonitoredBarrier:
 		return l.barrier()
 	case backend.Send:
-		return l.t.Send(op.Peer, uint64(op.Tag), src)
+		return l.t.Send(op.Peer, 0, src) // op.Tag is compared with the rest of the operation
 	case backend.Recv:
-		return l.t.Recv(op.Peer, uint64(op.Tag), dst)
+		return l.t.Recv(op.Peer, 0, dst)
 	}
 	return fmt.Errorf("algo: linear has no %v", op.Kind)
 }

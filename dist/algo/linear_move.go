@@ -1,6 +1,7 @@
 package algo
 
-// broadcast: the root sends S to each other rank. Bytes: root S(n−1), others 0. One step.
+// broadcast: the root sends S to each other rank, as an operation of its own after all have agreed. Bytes: root S(n−1),
+// others 0. Three steps, or one within allReduce.
 func (l *Linear) broadcast(root int, dst, src []byte) error {
 	n, rank := l.t.Size(), l.t.Rank()
 	if rank != root {
@@ -27,7 +28,7 @@ func (l *Linear) broadcast(root int, dst, src []byte) error {
 	return nil
 }
 
-// gather: each rank sends its part to the root. Bytes: root 0, others S/n. One step.
+// gather: each rank sends its part to the root, after all have agreed. Bytes: root 0, others S/n. Three steps.
 func (l *Linear) gather(root int, dst, src []byte, part int) error {
 	if l.t.Rank() != root {
 		return l.t.Send(root, 0, src)
@@ -43,7 +44,7 @@ func (l *Linear) gather(root int, dst, src []byte, part int) error {
 	return nil
 }
 
-// scatter: the root sends each rank its part. Bytes: root S(n−1)/n, others 0. One step.
+// scatter: the root sends each rank its part, after all have agreed. Bytes: root S(n−1)/n, others 0. Three steps.
 func (l *Linear) scatter(root int, dst, src []byte, part int) error {
 	if l.t.Rank() != root {
 		return l.t.Recv(root, 0, dst)
@@ -71,6 +72,15 @@ func (l *Linear) allGather(dst, src []byte, at parts) error {
 		}
 	}
 	return nil
+}
+
+// allToAllV is allToAll, and a barrier after it: what a rank sends and what its peer expects may differ, and only the
+// peer sees it. n+1 steps.
+func (l *Linear) allToAllV(dst, src []byte, in, out parts) error {
+	if err := l.allToAll(dst, src, in, out); err != nil {
+		return err
+	}
+	return l.barrier()
 }
 
 // allToAll: each rank sends part p of its buffer to rank p, in pairs as allGather. Bytes: every rank what is not for

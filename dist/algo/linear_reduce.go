@@ -11,8 +11,8 @@ import (
 // accumulator's precision.
 const factorTag = 1
 
-// reduce: each rank sends S to the root, which reduces chunk by chunk in rank order. Bytes: root 0, others S (and 8 for
-// the factor of PreMulSum). One step.
+// reduce: each rank sends S to the root, which reduces chunk by chunk in rank order; as an operation of its own, after
+// all have agreed. Bytes: root 0, others S (and 8 for the factor of PreMulSum). Three steps, or one within allReduce.
 func (l *Linear) reduce(op *backend.Op, root int, dst, src []byte) error {
 	if l.t.Rank() != root {
 		if op.Red == backend.PreMulSum {

@@ -123,7 +123,7 @@ func reduceFloat[T kernel.Float](r *Reducer, dst []byte) {
 	case (r.red == backend.Sum || r.red == backend.Avg) && r.n > 1:
 		out = r.target(dst, 2)
 		acc = as[T](out)
-		kernel.Add(acc, as[T](r.cut[0]), as[T](r.cut[1]))
+		addTo(acc, as[T](r.cut[0]), as[T](r.cut[1]))
 		first = 2
 	default:
 		copy(acc, as[T](r.cut[0]))
@@ -149,7 +149,7 @@ func reduceFloat[T kernel.Float](r *Reducer, dst []byte) {
 func combineFloat[T kernel.Float](red backend.Red, dst, src []T) {
 	switch red {
 	case backend.Sum, backend.Avg, backend.PreMulSum:
-		kernel.SumInto(dst, src)
+		addTo(dst, dst, src)
 	case backend.Prod:
 		kernel.ProdInto(dst, src)
 	case backend.Min:
@@ -157,6 +157,20 @@ func combineFloat[T kernel.Float](red backend.Red, dst, src []T) {
 	case backend.Max:
 		kernel.MaxInto(dst, src)
 	}
+}
+
+// addTo sets dst to a + b in assembly.
+func addTo[T kernel.Float](dst, a, b []T) {
+	if unsafe.Sizeof(T(0)) == 4 {
+		kernel.AddTo32(to[float32](dst), to[float32](a), to[float32](b))
+	} else {
+		kernel.AddTo64(to[float64](dst), to[float64](a), to[float64](b))
+	}
+}
+
+// to returns x, whose elements are D under another name.
+func to[D, S kernel.Float](x []S) []D {
+	return unsafe.Slice((*D)(unsafe.Pointer(unsafe.SliceData(x))), len(x))
 }
 
 // divide is correctly rounded; for a power of two multiplication by the inverse is the same, and faster.

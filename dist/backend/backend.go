@@ -3,6 +3,8 @@ package backend
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Spec names a group: the same ID, Parent and Ranks on all members.
@@ -83,6 +85,13 @@ type Caps struct {
 	Async               bool   // makes progress without being driven
 	MaxCount            int    // elements in one operation; 0: no limit
 }
+
+// AllKinds, AllReds and AllDTypes are the full sets for Caps.
+const (
+	AllKinds  uint64 = 1<<NumKinds - 1
+	AllReds   uint64 = 1<<NumReds - 1
+	AllDTypes uint64 = 1<<tensor.NumDTypes - 1
+)
 
 // Counters are bytes sent by this rank, per kind: Wire is counted where bytes are written to a connection or to (and
 // read from) a peer's memory, headers excluded; Headers is what framing adds.

@@ -6,12 +6,22 @@ import (
 	"testing"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-func bf16(x float64) tensor.BF16 { return kernel.ToBF16(float32(x)) }
-func f16(x float64) tensor.F16   { return kernel.ToF16(float32(x)) }
+// bf16 and f16 store numbers that are exact in 16 bits, and NaN.
+func bf16(x float64) tensor.BF16 { return tensor.BF16(math.Float32bits(float32(x)) >> 16) }
+
+func f16(x float64) tensor.F16 {
+	switch {
+	case x != x:
+		return 0x7e00
+	case x == 0:
+		return 0
+	}
+	u := math.Float32bits(float32(x))
+	return tensor.F16(u>>16&0x8000 | (u&0x7fffffff)>>13 - 112<<10)
+}
 
 // reductions runs AllReduce, Reduce, ReduceScatter and ReduceScatterV with every reduction and type: empty, one element,
 // eager sizes, sizes that do not divide, and several blocks.

@@ -93,12 +93,20 @@ func (s *suite) fails(t *testing.T, n int, timeout, bound time.Duration, texts [
 	t.Helper()
 	var errs table[error]
 	var longest table[time.Duration]
+	var begun sync.WaitGroup // nobody makes the mistake while another one is still in the barrier
+	begun.Add(n)
 	require.NoError(t, s.start(t, n, quiet(timeout), func(r *dist.Rank) error {
 		if err := r.World.Barrier().Wait(); err != nil {
+			begun.Done()
 			return err
 		}
+		begun.Done()
+		begun.Wait()
 		begin := time.Now()
 		err := fn(r)
+		if err == nil {
+			err = r.World.Barrier().Wait() // a rank that only sends may learn of it at its next call
+		}
 		longest.put(r.World.Rank(), time.Since(begin))
 		errs.put(r.World.Rank(), err)
 		return nil

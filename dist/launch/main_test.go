@@ -51,11 +51,11 @@ func play(role string, args []string) int {
 			return code
 		}
 	case "sleep":
-		select {}
+		block()
 	case "ignore":
 		signal.Ignore(syscall.SIGINT, syscall.SIGTERM)
 		fmt.Println("ignoring")
-		select {}
+		block()
 	case "catch":
 		c := make(chan os.Signal, 1)
 		signal.Notify(c, syscall.SIGINT, syscall.SIGTERM)
@@ -76,6 +76,9 @@ func play(role string, args []string) int {
 	}
 	return 0
 }
+
+// block waits to be killed; an empty select would be a deadlock in a process with nothing else to do.
+func block() { <-time.After(time.Hour) }
 
 // playRing is a tiny job: every rank sends its number to rank 0's inherited listener, then rank faulty has the given
 // fault, and the others learn of it by the end of a connection.
@@ -109,10 +112,10 @@ func playRing(env Env, fault, faulty string) int {
 			for _, p := range peers {
 				p.Close()
 			}
-			select {}
+			block()
 		case "kill":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
-			select {}
+			block()
 		case "stop":
 			_ = syscall.Kill(os.Getpid(), syscall.SIGSTOP)
 		case "panic":

@@ -61,6 +61,7 @@ var connectOnce = sync.OnceValues(func() (*Worker, error) {
 // Programs that this process starts do not inherit the connection.
 func ConnectAgent() (*Worker, error) { return connectOnce() }
 
+// newWorker sends the first heartbeat before it returns: the agent knows from then on that the worker speaks to it.
 func newWorker(conn net.Conn) *Worker {
 	w := &Worker{conn: conn, lost: make(chan struct{})}
 	go func() {
@@ -68,18 +69,25 @@ func newWorker(conn net.Conn) *Worker {
 		// The agent writes nothing; Read ends when the agent does.
 		_, _ = conn.Read(make([]byte, 1))
 	}()
-	go func() {
-		tick := time.NewTicker(heartbeat)
-		defer tick.Stop()
-		for w.send(message{}) == nil {
-			select {
-			case <-tick.C:
-			case <-w.lost:
+	if w.send(message{}) == nil {
+		go w.beat()
+	}
+	return w
+}
+
+func (w *Worker) beat() {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			if w.send(message{}) != nil {
 				return
 			}
+		case <-w.lost:
+			return
 		}
-	}()
-	return w
+	}
 }
 
 // ReportError tells the agent why this rank fails, before the process exits: rank is this rank, text the whole error.

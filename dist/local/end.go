@@ -45,12 +45,14 @@ func (b *end) Issue(op *backend.Op) error {
 // Progress moves a few blocks of the oldest operation.
 func (b *end) Progress() (uint64, error) {
 	if f := b.group.failed.Load(); f != nil {
-		return b.direct.Done(), b.failure(f)
+		err := b.failure(f)
+		return b.direct.Done(), err
 	}
 	moved, err := b.direct.Step()
 	if err != nil {
 		b.engine.hub.fail(b.group, err)
-		return b.direct.Done(), b.failure(b.group.failed.Load())
+		err = b.failure(b.group.failed.Load())
+		return b.direct.Done(), err
 	}
 	if moved {
 		b.engine.bell.Ring() // there may be more to do: the next Park must not sleep
@@ -58,13 +60,19 @@ func (b *end) Progress() (uint64, error) {
 	return b.direct.Done(), nil
 }
 
-// failure returns the group's first cause, after making sure that no peer touches this rank's memory any more.
+// failure returns the group's first cause, after making sure that no peer touches this rank's memory any more. What all
+// ranks had finished before the failure stays a success.
 func (b *end) failure(f *failure) error {
 	if !b.quiet {
+		for last := ^uint64(0); last != b.direct.Done(); {
+			last = b.direct.Done()
+			_, _ = b.direct.Step() // moves nothing any more; a mismatch is not the first cause
+		}
 		for i := range b.group.members {
 			if m := b.group.members[i].Load(); m != nil {
 				m.busy.Lock()
-				m.busy.Unlock() //nolint:staticcheck // an empty section: peers that enter later see the failure
+				//lint:ignore SA2001 it waits for the peer to leave; one that enters later sees the failure
+				m.busy.Unlock()
 			}
 		}
 		b.quiet = true

@@ -9,7 +9,6 @@ import (
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/wait"
-	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Hub is what the goroutine ranks of a job share.
@@ -151,5 +150,4 @@ func (h *Hub) fail(g *group, err error) {
 }
 
 // caps is what direct over shared memory can do.
-var caps = backend.Caps{Kinds: 1<<backend.NumKinds - 1, Reds: 1<<backend.NumReds - 1, DTypes: 1<<tensor.NumDTypes - 1,
-	RecvAny: true}
+var caps = backend.Caps{Kinds: backend.AllKinds, Reds: backend.AllReds, DTypes: backend.AllDTypes, RecvAny: true}

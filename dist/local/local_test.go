@@ -2,10 +2,20 @@ package local_test
 
 import (
 	"context"
+	"fmt"
+	"io"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/local"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 func start(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
@@ -14,3 +24,93 @@ func start(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 }
 
 func TestConformance(t *testing.T) { disttest.Run(t, start) }
+
+// onHub runs fn on the engines of a hub.
+func onHub(hub *local.Hub, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	engines := make([]backend.Engine, n)
+	for i := range engines {
+		engines[i] = hub.Engine(i)
+	}
+	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+}
+
+func TestFaults(t *testing.T) {
+	disttest.RunFaults(t, func(f disttest.Fault) disttest.Start {
+		return func(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+			hub := local.NewHub(n)
+			hub.SetFault(local.Fault(f))
+			return onHub(hub, n, cfg, fn)
+		}
+	})
+}
+
+// A rank that sleeps one virtual hour is named by the timeout of the others, at once in real time: waiting goroutines
+// park on channels, and the clock of the bubble jumps.
+func TestTimeoutInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var errs [3]error
+		err := start(t, 3, dist.Config{Threads: 1, Log: io.Discard}, func(r *dist.Rank) error {
+			begin := time.Now()
+			if r.World.Rank() == 2 {
+				time.Sleep(time.Hour)
+			}
+			errs[r.World.Rank()] = r.World.Barrier().Wait()
+			if took := time.Since(begin); r.World.Rank() < 2 && took != dist.DefaultTimeout {
+				return fmt.Errorf("rank %d waited %v", r.World.Rank(), took)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+		for rank, err := range errs {
+			require.ErrorContains(t, err, "barrier seq 1 of group world: rank 2 did not arrive within 5m0s", "rank %d", rank)
+		}
+	})
+}
+
+// A rank that has issued its operation but does nothing for it is named too: on goroutines nobody else moves its share.
+func TestStalledPeerIsNamed(t *testing.T) {
+	over := make(chan struct{})
+	var first error
+	err := start(t, 3, dist.Config{Threads: 1, Log: io.Discard, Timeout: 100 * time.Millisecond}, func(r *dist.Rank) error {
+		w := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 10_000), dist.Sum)
+		switch r.World.Rank() {
+		case 0:
+			first = w.Wait()
+			close(over)
+		case 2:
+			<-over
+		}
+		return w.Wait()
+	})
+	require.Error(t, err)
+	require.ErrorContains(t, first, "allreduce seq 1 of group world: rank 2: no progress")
+}
+
+// Groups leave nothing in the hub.
+func TestHubForgetsGroups(t *testing.T) {
+	hub := local.NewHub(3)
+	require.NoError(t, onHub(hub, 3, dist.Config{Threads: 1, Log: io.Discard}, func(r *dist.Rank) error {
+		for range 50 {
+			g := r.World.With()
+			if err := g.Barrier().Wait(); err != nil {
+				return err
+			}
+			if err := g.Close(); err != nil {
+				return err
+			}
+		}
+		return r.World.Barrier().Wait()
+	}))
+	require.Equal(t, 1, hub.Groups())
+}
+
+// An eager all-reduce reads everything everywhere: n(n-1) times its size.
+func TestEagerBytes(t *testing.T) {
+	var total atomic.Uint64
+	require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		err := r.World.SumFloats(make([]float64, 5))
+		total.Add(r.World.Stats().Wire["allreduce"])
+		return err
+	}))
+	require.Equal(t, uint64(3*2*40), total.Load())
+}

@@ -135,7 +135,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		return fmt.Errorf("broke the protocol: frame of generation %d, this is generation %d", h.gen, e.cfg.Gen)
 	}
 	switch h.typ {
-	case frameAlive, frameQuery, frameStatus, frameGoodbye, frameAnnounce, frameCredit:
+	case frameAlive, frameQuery, frameStatus, frameGoodbye, frameCredit:
 		if h.length != 0 {
 			return errors.New("broke the protocol: payload in a frame without one")
 		}
@@ -149,7 +149,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		e.departed(l)
 		return nil
 	}
-	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAnnounce || h.typ == frameAbort)
+	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAbort)
 	if err != nil {
 		return err
 	}
@@ -157,15 +157,15 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		return e.ignore(l, h)
 	}
 	p := g.pipe(l)
+	if p == nil {
+		return fmt.Errorf("broke the protocol: frame for group %016x, of which it is no member", h.group)
+	}
 	switch h.typ {
 	case frameData:
 		g.meet(p, h)
 		err = p.receive(h, l.conn, block)
 		e.tell()
 		return err
-	case frameAnnounce:
-		g.meet(p, h)
-		p.settle()
 	case frameCredit:
 		return p.credited(h.total)
 	case frameQuery:
@@ -248,7 +248,8 @@ func (e *Engine) aborted(g *group, b []byte) error {
 	return nil
 }
 
-// lost handles the end of a connection that was not announced: every group with that peer fails.
+// lost handles the end of a connection that was not announced: every group with that peer fails. Should the peer be
+// alive, it hears that the others go on without it.
 func (e *Engine) lost(l *link, cause error) {
 	l.lostNow.Do(func() {
 		if e.absent(l) {
@@ -260,7 +261,11 @@ func (e *Engine) lost(l *link, cause error) {
 		e.mu.Unlock()
 		if !closing {
 			for _, g := range e.with(l) {
-				g.failTo(g.blame(l.peer, cause), true, l)
+				err := g.blame(l.peer, cause)
+				over := *err
+				over.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen, cause)
+				e.postAbort(l, g.key, &over)
+				g.fail(err, true)
 			}
 		}
 		l.shut()
@@ -324,7 +329,7 @@ func (e *Engine) forget(g *group) {
 // watch sends signs of life and gives up peers that send none.
 func (e *Engine) watch() {
 	defer e.wg.Done()
-	period := min(e.cfg.Timeout/4, 10*time.Second)
+	period := min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	last := e.now()

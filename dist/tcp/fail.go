@@ -15,10 +15,7 @@ const grace = 100 * time.Millisecond
 var errLeft = errors.New("has left the job: it ran fewer operations")
 
 // fail ends the group with its first error. The one who finds an error tells the others.
-func (g *group) fail(err error, tell bool) { g.failTo(err, tell, nil) }
-
-// failTo is fail; the peer of lost, if any, is told that the others go on without it.
-func (g *group) failTo(err error, tell bool, lost *link) {
+func (g *group) fail(err error, tell bool) {
 	g.mu.Lock()
 	if g.err != nil {
 		g.mu.Unlock()
@@ -38,13 +35,7 @@ func (g *group) failTo(err error, tell bool, lost *link) {
 	g.mu.Unlock()
 	for _, p := range pipes {
 		p.end(e)
-		switch {
-		case !tell:
-		case p.link == lost:
-			over := *e
-			over.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen, e.Cause)
-			g.e.postAbort(p.link, g.key, &over)
-		default:
+		if tell {
 			g.e.postAbort(p.link, g.key, e)
 		}
 	}

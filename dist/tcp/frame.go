@@ -26,7 +26,6 @@ type frameType uint8
 
 const (
 	frameData     frameType = iota // a message, or a part of one
-	frameAnnounce                  // this rank's operation seq has this fingerprint
 	frameCredit                    // the receiver has taken total bytes
 	frameMismatch                  // our fingerprints of operation seq differ; the payload is my descriptor
 	frameAbort                     // the group has failed; the payload is the error

@@ -150,6 +150,14 @@ func TestHostileFlood(t *testing.T) {
 		err := wait(t.Context(), be, 1)
 		assert.ErrorContains(t, err, "more than its window")
 	})
+	t.Run("member", func(t *testing.T) {
+		e, be, c := hostile(t, 1)
+		_, err := e.Open(backend.Spec{ID: 2, Name: "alone", Ranks: []int{0}})
+		require.NoError(t, err)
+		send(t, c, header{typ: frameData, group: 2, seq: 1})
+		err = wait(t.Context(), be, 1)
+		assert.ErrorContains(t, err, "no member")
+	})
 	t.Run("groups", func(t *testing.T) {
 		_, be, c := hostile(t, 1)
 		for i := range maxEarly + 2 {

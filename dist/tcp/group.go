@@ -14,7 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// history is how many operations a group remembers: peers may be backend.Depth behind or ahead of rank 0.
+// history is how many operations a group remembers: those in flight, and messages that were sent and not yet received.
 const history = 2 * backend.Depth
 
 // group is one rank's end of a group. Its lane, a goroutine, runs the operations in order.
@@ -29,7 +29,7 @@ type group struct {
 
 	mu      sync.Mutex
 	cond    sync.Cond // for done, running, err and answers
-	work    sync.Cond // the lane waits for operations, and for peers that are behind
+	work    sync.Cond // the lane waits for operations
 	spec    backend.Spec
 	hash    uint64 // of the name
 	pipes   map[int]*pipe
@@ -69,22 +69,17 @@ func (g *group) open(s backend.Spec) {
 	}
 	g.mu.Lock()
 	g.spec, g.hash, g.peers = s, backend.HashString(s.Name), peers
-	if s.Rank != 0 {
-		for _, p := range g.pipes {
-			p.prints = nil
-		}
-	}
 	g.mu.Unlock()
 	g.e.wg.Add(1)
 	go g.run()
 }
 
-// pipe returns the pipe to the peer of l.
+// pipe returns the pipe to the peer of l: nil when it is no member. Before the group is opened, anyone may be.
 func (g *group) pipe(l *link) *pipe {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p := g.pipes[l.peer.Rank]
-	if p == nil {
+	if p == nil && g.peers == nil {
 		p = newPipe(g, l)
 		p.err, p.left = g.err, l.goodbye.Load()
 		g.pipes[l.peer.Rank] = p
@@ -106,16 +101,6 @@ func (g *group) Counters() *backend.Counters { return &g.counters }
 
 // Issue queues an operation for the lane.
 func (g *group) Issue(op *backend.Op) error {
-	err := g.enqueue(op)
-	for _, p := range g.peers {
-		if p != nil {
-			p.settle()
-		}
-	}
-	return err
-}
-
-func (g *group) enqueue(op *backend.Op) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -135,33 +120,27 @@ func (g *group) enqueue(op *backend.Op) error {
 	r.copy = *op
 	r.copy.SrcCounts, r.copy.DstCounts = append(srcs, op.SrcCounts...), append(dsts, op.DstCounts...)
 	r.copy.Shape.Dims = append(dims, op.Shape.Dims...)
-	if g.spec.Rank == 0 {
-		for _, p := range g.peers {
-			if p != nil {
-				g.comparePending(p, op.Seq, r.print)
-			}
+	for _, p := range g.peers {
+		if p != nil {
+			g.comparePending(p, op.Seq, r.print)
 		}
 	}
 	g.work.Signal()
 	return nil
 }
 
-// comparePending compares operation seq, just issued, with what p has announced. g.mu is held.
-func (g *group) comparePending(p *pipe, seq, print uint64) {
+// comparePending compares operation seq, just issued, with what p has already sent. g.mu is held.
+func (g *group) comparePending(p *pipe, seq, fingerprint uint64) {
 	for len(p.prints) > 0 && p.prints[0].seq <= seq {
-		a := p.prints[0]
-		if a.seq == seq && a.print != print {
+		if a := p.prints[0]; a.seq == seq && a.print != fingerprint {
 			g.accuse(p, seq)
-		}
-		if a.alone {
-			p.owed.Add(headerBytes)
 		}
 		p.prints = p.prints[1:]
 	}
 }
 
-// meet notes that the peer has started the operation of this frame. Rank 0 of a group hears from everyone about every
-// operation and compares fingerprints; so all ranks agree when it does not complain.
+// meet compares the first frame of each operation with this rank's own view of it. Nobody has to ask for the message:
+// two ranks that disagree may well wait for something else.
 func (g *group) meet(p *pipe, h *header) {
 	if h.seq <= p.met.Load() {
 		return
@@ -169,34 +148,12 @@ func (g *group) meet(p *pipe, h *header) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p.met.Store(h.seq)
-	alone := h.typ == frameAnnounce
 	switch {
-	case g.peers != nil && g.spec.Rank != 0 || h.kind == backend.Send:
-		return
 	case g.peers == nil || h.seq > g.issued:
-		p.prints = append(p.prints, print{h.seq, h.print, alone})
-		return
+		p.prints = append(p.prints, print{h.seq, h.print})
 	case g.issued-h.seq < history && g.ops[h.seq%history].print != h.print:
 		g.accuse(p, h.seq)
 	}
-	if alone {
-		p.owed.Add(headerBytes)
-	}
-	g.work.Signal()
-}
-
-// behind reports whether a peer is so far behind this rank, rank 0, that its announcements could no longer be compared.
-// g.mu is held.
-func (g *group) behind() bool {
-	if g.spec.Rank != 0 || g.ops[(g.done+1)%history].op.Kind == backend.Send {
-		return false
-	}
-	for _, p := range g.peers {
-		if p != nil && p.met.Load()+backend.Depth <= g.done {
-			return true
-		}
-	}
-	return false
 }
 
 // accuse sends this rank's view of operation seq to a peer whose fingerprint differs. The peer compares and aborts the

@@ -97,7 +97,7 @@ func each(n int, fn func(rank int) error) []error {
 
 // do runs one operation to its end.
 func do(be backend.Backend, op *backend.Op) error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
 	defer cancel()
 	if err := be.Issue(op); err != nil {
 		return err

@@ -84,10 +84,10 @@ func (c *Config) complete() error {
 	if c.Host == "" {
 		c.Host, _ = os.Hostname()
 	}
-	if c.Timeout == 0 {
+	if c.Timeout <= 0 {
 		c.Timeout = 5 * time.Minute
 	}
-	if c.JoinTimeout == 0 {
+	if c.JoinTimeout <= 0 {
 		c.JoinTimeout = time.Minute
 	}
 	if c.Size == 1 {

@@ -1,8 +1,11 @@
 package tcp
 
 import (
-	"bytes"
+	"bufio"
 	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -119,21 +122,31 @@ func TestRankComesAgain(t *testing.T) {
 	cs := configs(t, 3)
 	conf, err := identity(testSecret, "test")
 	require.NoError(t, err)
-	joined := make(chan []error, 1)
-	var engines []*Engine
+	joined := make(chan error, 1)
+	var e *Engine
 	go func() {
-		e, errs := joinAll([]Config{cs[0]})
-		engines = append(engines, e...)
-		joined <- errs
+		var err error
+		e, err = Join(t.Context(), cs[0])
+		joined <- err
 	}()
-	c, _, err := dialOnce(t.Context(), conf, cs[0].Addr, hello{member: member{Rank: 1, Host: "first"}, Size: 3})
-	require.NoError(t, err)
-	require.NoError(t, c.NetConn().Close())
-	rest, errs := joinAll(cs[1:])
-	for _, err := range append(errs, <-joined...) {
-		require.NoError(t, err)
+	knock := func(rank int, host string) *tls.Conn {
+		c, zero, err := dialOnce(t.Context(), conf, cs[0].Addr, hello{member: member{Rank: rank, Host: host}, Size: 3})
+		require.NoError(t, err, host)
+		assert.Equal(t, "h0", zero.Host)
+		return c
 	}
-	closeAll(append(engines, rest...))
+	require.NoError(t, knock(1, "first").NetConn().Close())
+	again, two := knock(1, "again"), knock(2, "two")
+	require.NoError(t, <-joined)
+	for _, c := range []*tls.Conn{again, two} {
+		var table []member
+		require.NoError(t, readJSON(c, frameTable, &table))
+		require.Len(t, table, 3)
+		assert.Equal(t, "again", table[1].Host)
+		assert.Equal(t, "two", table[2].Host)
+		c.NetConn().Close()
+	}
+	require.NoError(t, e.Close())
 }
 
 // Port scanners, browsers and thousands of silent connections do not keep the job from forming, nor take its memory.
@@ -148,8 +161,8 @@ func TestJobFormsAmongStrangers(t *testing.T) {
 	cmd.Env = append(os.Environ(), "RINGO_TEST_CONNECT="+cs[0].Addr, "RINGO_TEST_CONNECTIONS="+strconv.Itoa(silent))
 	stdin, err := cmd.StdinPipe()
 	require.NoError(t, err)
-	var out bytes.Buffer
-	cmd.Stdout = &out
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	first := make(chan error, 1)
@@ -160,6 +173,10 @@ func TestJobFormsAmongStrangers(t *testing.T) {
 		first <- err
 	}()
 	require.NoError(t, cmd.Start())
+	out := bufio.NewReader(stdout)
+	line, err := out.ReadString('\n')
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprintln(silent, "open"), line)
 	web, err := net.Dial("tcp", cs[0].Addr)
 	require.NoError(t, err)
 	defer web.Close()
@@ -176,7 +193,9 @@ func TestJobFormsAmongStrangers(t *testing.T) {
 	runtime.ReadMemStats(&after)
 	assert.Less(t, int64(after.HeapAlloc)-int64(before.HeapAlloc), int64(64<<20))
 	require.NoError(t, stdin.Close())
-	require.NoError(t, cmd.Wait(), out.String())
+	_, err = io.Copy(io.Discard, out)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Wait())
 	closeAll(append(engines, e0))
 	assert.Equal(t, 1, strings.Count(log.String(), "does not speak TLS"))
 }
@@ -191,11 +210,10 @@ func TestHelperSilentConnections(t *testing.T) {
 	require.NoError(t, err)
 	for range n {
 		c, err := net.Dial("tcp", addr)
-		if err != nil {
-			break // the door has closed
-		}
+		require.NoError(t, err)
 		defer c.Close()
 	}
+	fmt.Println(n, "open")
 	_, err = os.Stdin.Read(make([]byte, 1))
 	assert.Error(t, err)
 }

@@ -10,10 +10,9 @@ import (
 
 // lane runs the operations of a group and is the Transport of its algorithms.
 type lane struct {
-	g         *group
-	op        *backend.Op
-	print     uint64
-	announced bool // rank 0 knows of the operation
+	g     *group
+	op    *backend.Op
+	print uint64
 }
 
 // run is the lane's goroutine.
@@ -26,12 +25,8 @@ func (g *group) run() {
 		if op == nil {
 			return
 		}
-		l.op, l.print, l.announced = op, print, false
-		err := lin.Run(op)
-		if err == nil {
-			err = l.announce()
-		}
-		g.finish(op, err)
+		l.op, l.print = op, print
+		g.finish(op, lin.Run(op))
 	}
 }
 
@@ -43,7 +38,7 @@ func (g *group) next() (*backend.Op, uint64) {
 		switch {
 		case g.err != nil || g.ended && g.issued == g.done:
 			return nil, 0
-		case g.issued > g.done && !g.behind():
+		case g.issued > g.done:
 			g.running = true
 			r := &g.ops[(g.done+1)%history]
 			return r.op, r.print
@@ -89,9 +84,6 @@ func (l *lane) Size() int { return len(l.g.spec.Ranks) }
 
 // Send sends b to peer.
 func (l *lane) Send(peer int, tag uint64, b []byte) error {
-	if peer == 0 {
-		l.announced = true // the message carries the fingerprint
-	}
 	if a := l.g.accused.Load(); a != nil {
 		return l.g.awaitFailure(a)
 	}
@@ -118,10 +110,6 @@ func (l *lane) SendRecv(to int, out []byte, from int, in []byte, tag uint64) err
 }
 
 func (l *lane) await(peer int, p *pipe, want int) error {
-	if err := l.announce(); err != nil {
-		p.cancel()
-		return err
-	}
 	l.g.waitsFor.Store(int32(peer))
 	err := p.await()
 	var m *misfit
@@ -140,25 +128,4 @@ func (l *lane) await(peer int, p *pipe, want int) error {
 		return backend.RowsMismatch(l.op, g.spec.Name, from, to, int(m.total)/size, want/size, l.op.Row)
 	}
 	return fmt.Errorf("rank %d sends %d bytes, want %d", p.link.peer.Rank, m.total, want)
-}
-
-// announce tells rank 0 of the group about the operation when nothing else did. Without it, two ranks that disagree
-// about the root could both be content.
-func (l *lane) announce() error {
-	g := l.g
-	if l.announced || g.spec.Rank == 0 || l.op.Kind == backend.Send || l.op.Kind == backend.Recv {
-		return nil
-	}
-	l.announced = true
-	p := g.peers[0]
-	if p.link.goodbye.Load() {
-		return nil // rank 0 was content, and is gone
-	}
-	if err := p.reserve(headerBytes, smallWindow); err != nil {
-		return err
-	}
-	g.counters.Headers.Add(headerBytes)
-	p.link.post(&header{typ: frameAnnounce, kind: l.op.Kind, gen: g.key.gen, group: g.key.id, seq: l.op.Seq,
-		print: l.print}, nil)
-	return nil
 }

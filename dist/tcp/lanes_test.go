@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -100,29 +99,6 @@ func TestGroupsDoNotBlockEachOther(t *testing.T) {
 	for r, err := range errs {
 		require.NoError(t, err, "rank %d", r)
 	}
-}
-
-// A rank that only sends can be so far ahead of the others, and no further: memory stays bounded.
-func TestRunAheadIsBounded(t *testing.T) {
-	engines := start(t, 2, nil)
-	be := open(t, engines, "world")
-	x := make([]float32, 100)
-	cast := func(seq uint64) *backend.Op {
-		return &backend.Op{Kind: backend.Broadcast, Seq: seq, Count: len(x), Src: memOf(x), Dst: memOf(x)}
-	}
-	const ahead = backend.Depth
-	for s := range uint64(ahead) {
-		require.NoError(t, do(be[0], cast(s+1)))
-	}
-	require.NoError(t, be[0].Issue(cast(ahead+1)))
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	require.ErrorIs(t, wait(ctx, be[0], ahead+1), context.DeadlineExceeded)
-	y := make([]float32, 100)
-	for s := range uint64(ahead + 1) {
-		require.NoError(t, do(be[1], &backend.Op{Kind: backend.Broadcast, Seq: s + 1, Count: len(x), Dst: memOf(y)}))
-	}
-	require.NoError(t, wait(t.Context(), be[0], ahead+1))
 }
 
 // Engine.Park wakes when a message arrives.

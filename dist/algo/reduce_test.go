@@ -1,0 +1,131 @@
+package algo_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// naive is the definition: element by element, in rank order, in float32.
+func naive(red backend.Red, in [][]float32, factors []float64) []float32 {
+	out := make([]float32, len(in[0]))
+	for i := range out {
+		acc := in[0][i]
+		if red == backend.PreMulSum {
+			acc *= float32(factors[0])
+		}
+		for r := 1; r < len(in); r++ {
+			v := in[r][i]
+			switch red {
+			case backend.Sum, backend.Avg:
+				acc += v
+			case backend.PreMulSum:
+				v *= float32(factors[r])
+				acc += v
+			case backend.Prod:
+				acc *= v
+			case backend.Min:
+				acc = min(acc, v)
+			case backend.Max:
+				acc = max(acc, v)
+			}
+		}
+		if red == backend.Avg {
+			acc /= float32(len(in))
+		}
+		out[i] = acc
+	}
+	return out
+}
+
+// The reducer gives the bits of the definition, wherever the result goes: elsewhere, or onto any of the inputs.
+func TestReducerMatchesNaive(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var r algo.Reducer
+	for _, red := range []backend.Red{backend.Sum, backend.Avg, backend.Prod, backend.Min, backend.Max, backend.PreMulSum} {
+		for _, n := range []int{1, 2, 3, 4, 7} {
+			for onto := -1; onto < n; onto++ {
+				count := 1 + rng.IntN(10_000)
+				in, factors, srcs := make([][]float32, n), make([]float64, n), make([][]byte, n)
+				r.Begin(&backend.Op{Red: red, DType: tensor.Float32}, n)
+				for k := range in {
+					in[k] = make([]float32, count)
+					for i := range in[k] {
+						in[k][i] = rng.Float32() - 0.5
+					}
+					factors[k] = rng.Float64()
+					r.SetFactor(k, factors[k])
+					srcs[k] = tensor.FromSlice(in[k], count).Bytes()
+				}
+				want := naive(red, in, factors)
+				out := make([]float32, count)
+				dst := tensor.FromSlice(out, count).Bytes()
+				if onto >= 0 {
+					out, dst = in[onto], srcs[onto]
+				}
+				r.Reduce(dst, srcs)
+				require.Equal(t, want, out, fmt.Sprint(red, n, onto))
+			}
+		}
+	}
+}
+
+// An average that is a whole number comes out whole, also when the number of ranks is no power of two.
+func TestAvgRoundsCorrectly(t *testing.T) {
+	for n := 1; n <= 9; n++ {
+		srcs := make([][]byte, n)
+		for k := range srcs {
+			srcs[k] = tensor.FromSlice([]float32{49, 7, 1}, 3).Bytes()
+		}
+		out := make([]float32, 3)
+		var r algo.Reducer
+		r.Begin(&backend.Op{Red: backend.Avg, DType: tensor.Float32}, n)
+		r.Reduce(tensor.FromSlice(out, 3).Bytes(), srcs)
+		assert.Equal(t, []float32{49, 7, 1}, out, "%d ranks", n)
+	}
+}
+
+func TestReducerDoesNotAllocate(t *testing.T) {
+	var r algo.Reducer
+	x, y := make([]byte, 100_000), make([]byte, 100_000)
+	srcs := [][]byte{x, y}
+	for d := tensor.DType(0); d < tensor.NumDTypes; d++ {
+		o := backend.Op{Red: backend.Sum, DType: d}
+		r.Begin(&o, 2)
+		r.Reduce(x, srcs)
+		assert.Zero(t, testing.AllocsPerRun(10, func() {
+			r.Begin(&o, 2)
+			r.Reduce(x, srcs)
+		}), d.String())
+	}
+}
+
+func TestCheckReduction(t *testing.T) {
+	assert.ErrorContains(t, algo.CheckReduction(backend.Avg, tensor.Int32), "avg of int32")
+	assert.ErrorContains(t, algo.CheckReduction(backend.PreMulSum, tensor.Bool), "premulsum of bool")
+	assert.ErrorContains(t, algo.CheckReduction(backend.BAnd, tensor.Float16), "band of float16")
+	assert.NoError(t, algo.CheckReduction(backend.Avg, tensor.BFloat16))
+	assert.NoError(t, algo.CheckReduction(backend.BXor, tensor.Bool))
+}
+
+// Slices cover the buffer once, whatever the numbers.
+func TestSliceCovers(t *testing.T) {
+	for _, count := range []int{0, 1, 63, 64, 65, 1000, 4099} {
+		for n := 1; n <= 9; n++ {
+			at := 0
+			for r := range n {
+				lo, hi := algo.Slice(count, n, r)
+				require.Equal(t, at, lo, "%d elements, rank %d of %d", count, r, n)
+				at = hi
+			}
+			require.Equal(t, count, at)
+		}
+	}
+}

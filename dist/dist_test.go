@@ -1,0 +1,187 @@
+package dist_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/trace"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func run(n int, fn func(r *dist.Rank) error) error {
+	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+}
+
+// The failure of a rank cancels the context of the others.
+func TestFailureCancelsContext(t *testing.T) {
+	boom := errors.New("boom")
+	err := dist.Run(t.Context(), dist.Config{Ranks: 3, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+		if r.World.Rank() == 2 {
+			return boom
+		}
+		<-ctx.Done()
+		return context.Cause(ctx)
+	})
+	require.ErrorIs(t, err, boom)
+	assert.Contains(t, err.Error(), "rank 2: boom\n(and 2 ranks failed because of it)")
+	var e *dist.Error
+	require.ErrorAs(t, err, &e)
+	assert.Equal(t, 2, e.Rank)
+}
+
+// When the caller's context ends, ranks that wait in an operation return.
+func TestCancelledRunReturns(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	err := dist.Run(ctx, dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+		if r.World.Rank() == 1 {
+			cancel()
+			<-ctx.Done()
+			return nil
+		}
+		return r.World.Barrier().Wait()
+	})
+	require.ErrorIs(t, err, context.Canceled)
+}
+
+// A failing job prints what each rank did last.
+func TestFlightRecorder(t *testing.T) {
+	var log bytes.Buffer
+	err := dist.Run(t.Context(), dist.Config{Ranks: 2, Timeout: 50 * time.Millisecond, Log: &log}, func(_ context.Context, r *dist.Rank) error {
+		if err := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 100), dist.Sum).Wait(); err != nil {
+			return err
+		}
+		if r.World.Rank() == 0 {
+			return r.World.Broadcast(tensor.New(r.Device, tensor.Float32, 300), 0).Wait()
+		}
+		return nil
+	})
+	require.ErrorContains(t, err, "broadcast seq 2 of group world: rank 1 did not arrive within 50ms")
+	assert.Contains(t, log.String(), "rank 1: allreduce seq 1 of group world, 400 bytes")
+	assert.Regexp(t, "rank 0: broadcast seq 2 of group world, 1200 bytes, at .* in flight", log.String())
+}
+
+// The timeout of a group is its own.
+func TestGroupTimeout(t *testing.T) {
+	begin := time.Now()
+	err := run(2, func(r *dist.Rank) error {
+		g := r.World.With(dist.Timeout(20*time.Millisecond), dist.Name("impatient"))
+		if r.World.Rank() == 0 {
+			return g.Barrier().Wait()
+		}
+		return r.World.Barrier().Wait()
+	})
+	require.ErrorContains(t, err, "barrier seq 1 of group impatient: rank 1 did not arrive within 20ms")
+	assert.Less(t, time.Since(begin), 3*time.Second)
+}
+
+// A failed group does not harm the group that it was made from, nor its siblings.
+func TestFailureStaysInItsGroup(t *testing.T) {
+	require.NoError(t, run(2, func(r *dist.Rank) error {
+		bad, good := r.World.With(), r.World.With()
+		if err := bad.AllReduce(tensor.New(r.Device, tensor.Float32, 1+r.World.Rank()), dist.Sum).Wait(); err == nil {
+			return errors.New("no mismatch")
+		}
+		return errors.Join(good.Barrier().Wait(), r.World.Barrier().Wait())
+	}))
+}
+
+// A failed group fails those made from it, with the same cause.
+func TestFailureReachesChildren(t *testing.T) {
+	boom := errors.New("boom")
+	require.NoError(t, run(2, func(r *dist.Rank) error {
+		child := r.World.With().With()
+		if err := child.Barrier().Wait(); err != nil {
+			return err
+		}
+		if r.World.Rank() == 0 {
+			r.World.Abort(boom)
+		}
+		if err := child.AllReduce(tensor.New(r.Device, tensor.Float32, 1000), dist.Sum).Wait(); !errors.Is(err, boom) {
+			return fmt.Errorf("child: %w", err)
+		}
+		return nil
+	}))
+}
+
+func TestStats(t *testing.T) {
+	require.NoError(t, run(2, func(r *dist.Rank) error {
+		x := tensor.New(r.Device, tensor.Float32, 1000)
+		for range 3 {
+			if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+				return err
+			}
+		}
+		s := r.World.Stats()
+		if s.Calls["allreduce"] != 3 || s.Payload["allreduce"] != 12_000 || s.WireBytes() != s.Wire["allreduce"] || s.WireBytes() == 0 {
+			return fmt.Errorf("%+v", s)
+		}
+		return nil
+	}))
+}
+
+func TestTrace(t *testing.T) {
+	var mu sync.Mutex
+	spans := map[int][]trace.Span{}
+	err := dist.Run(t.Context(), dist.Config{Ranks: 2, Trace: 100}, func(_ context.Context, r *dist.Rank) error {
+		if err := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 1000), dist.Sum).Wait(); err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		spans[r.World.Rank()] = append(spans[r.World.Rank()], r.Trace.Spans()...)
+		return nil
+	})
+	require.NoError(t, err)
+	for rank, s := range spans {
+		require.Len(t, s, 1, "rank %d", rank)
+		assert.Equal(t, "allreduce", s[0].Name)
+		assert.EqualValues(t, 4000, s[0].Arg)
+		assert.GreaterOrEqual(t, s[0].End, s[0].Start)
+	}
+	require.Len(t, spans, 2)
+}
+
+func TestAlgorithmFromEnvironment(t *testing.T) {
+	barrier := func(r *dist.Rank) error { return r.World.Barrier().Wait() }
+	t.Setenv("RINGO_ALGO", "allreduce:direct,direct")
+	require.NoError(t, run(2, barrier))
+	t.Setenv("RINGO_ALGO", "foo")
+	require.ErrorContains(t, run(2, barrier), `unknown algorithm "foo"; this engine has: direct`)
+	t.Setenv("RINGO_ALGO", "allsum:direct")
+	require.ErrorContains(t, run(2, barrier), `no operation is called "allsum"`)
+}
+
+// The launcher's number of ranks wins, unless the caller insists on another one.
+func TestExactRanks(t *testing.T) {
+	t.Setenv("RINGO_RANK", "0")
+	t.Setenv("RINGO_WORLD_SIZE", "1")
+	size := 0
+	fn := func(_ context.Context, r *dist.Rank) error {
+		size = r.World.Size()
+		return r.World.Barrier().Wait()
+	}
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4}, fn))
+	assert.Equal(t, 1, size)
+	require.ErrorContains(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Exact: true}, fn), "4 ranks were asked for, but ringo started 1")
+}
+
+func TestUnknownAxisFails(t *testing.T) {
+	err := run(2, func(r *dist.Rank) error {
+		m, err := r.Mesh("dp=2")
+		if err != nil {
+			return err
+		}
+		return m.Group("pp").Barrier().Wait()
+	})
+	require.ErrorContains(t, err, `no axis "pp"; there are dp`)
+}

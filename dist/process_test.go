@@ -1,0 +1,106 @@
+//go:build unix
+
+package dist_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// TestMain runs this binary as one rank of a job when a test below started it.
+func TestMain(m *testing.M) {
+	if how := os.Getenv("DIST_TEST_CHILD"); how != "" {
+		if err := child(how); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+func child(how string) error {
+	return dist.Run(context.Background(), dist.Config{Ranks: 7, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		x := tensor.FromSlice([]float32{float32(r.World.Rank() + 1)}, 1)
+		if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+			return err
+		}
+		fmt.Println(r.Engine(), r.World.Rank(), "of", r.World.Size(), x)
+		if how == "die" && r.World.Rank() == 1 {
+			os.Exit(3)
+		}
+		if how == "mismatch" {
+			return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 10+r.World.Rank()), dist.Sum).Wait()
+		}
+		return r.World.Barrier().Wait()
+	})
+}
+
+// processes starts n ranks as processes and returns what each printed.
+func processes(t *testing.T, n int, how string) []string {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	require.NoError(t, err)
+	defer f.Close()
+	outs, cmds := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
+	secret := tcp.NewSecret()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for r := range n {
+		c := exec.CommandContext(ctx, os.Args[0])
+		c.Env = append(os.Environ(), "DIST_TEST_CHILD="+how, fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", n),
+			fmt.Sprint("RINGO_LOCAL_RANK=", r), fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER="+l.Addr().String(),
+			"RINGO_JOB_SECRET="+secret, "RINGO_JOB_ID=test", "RINGO_TIMEOUT=10s")
+		if r == 0 {
+			c.ExtraFiles = []*os.File{f}
+			c.Env = append(c.Env, "RINGO_LISTEN_FD=3")
+		}
+		c.Stdout, c.Stderr = &outs[r], &outs[r]
+		require.NoError(t, c.Start())
+		cmds[r] = c
+	}
+	text := make([]string, n)
+	for r, c := range cmds {
+		_ = c.Wait() // the text tells
+		text[r] = outs[r].String()
+	}
+	return text
+}
+
+// The same program runs as processes: what the launcher says beats Config.Ranks.
+func TestProcesses(t *testing.T) {
+	for r, text := range processes(t, 3, "well") {
+		assert.Equal(t, fmt.Sprintf("tcp %d of 3 float32[1] [6]\n", r), text)
+	}
+}
+
+// A mismatch is the same error on all processes.
+func TestProcessesMismatch(t *testing.T) {
+	for _, text := range processes(t, 2, "mismatch") {
+		assert.Contains(t, text, "allreduce seq 2 of group world: count 10 (rank 0) vs 11 (rank 1)")
+	}
+}
+
+// A process that dies is named by the others.
+func TestProcessDies(t *testing.T) {
+	text := processes(t, 3, "die")
+	for _, r := range []int{0, 2} {
+		// The process may be gone before the others are out of the all-reduce.
+		assert.Regexp(t, `error: rank 1 \(host .*, pid \d+\): (allreduce seq 1|barrier seq 2) of group world`, text[r])
+	}
+}

@@ -1,0 +1,56 @@
+package tcp_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/tcp"
+)
+
+// process is an engine whose rank ends on its own, as ranks that are processes do.
+type process struct {
+	*tcp.Engine
+	ended *sync.WaitGroup
+}
+
+func (p process) Close() error {
+	p.ended.Go(func() { p.Engine.Close() })
+	return nil
+}
+
+// start runs fn on n ranks that are connected through 127.0.0.1.
+func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	secret, err := tcp.ParseSecret(tcp.NewSecret())
+	require.NoError(t, err)
+	engines, errs := make([]backend.Engine, n), make([]error, n)
+	var joining, ended sync.WaitGroup
+	for r := range n {
+		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: secret, Timeout: time.Minute, JoinTimeout: 20 * time.Second}
+		if r == 0 {
+			c.Listener = l
+		}
+		joining.Go(func() {
+			var e *tcp.Engine
+			e, errs[r] = tcp.Join(t.Context(), c)
+			engines[r] = process{e, &ended}
+		})
+	}
+	joining.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	defer ended.Wait()
+	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+}
+
+func TestConformance(t *testing.T) { disttest.Run(t, start) }

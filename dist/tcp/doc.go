@@ -1,0 +1,25 @@
+// Package tcp connects the ranks of a job that are processes, on one host or several.
+//
+// Join meets the other ranks through rank 0 and returns an Engine: one TLS 1.3 connection to every other rank. Both sides
+// of each connection prove that they hold the job's secret of 32 bytes (NewSecret, ParseSecret); nobody else gets or sends
+// a byte. Sockets bind 127.0.0.1 unless Config.Bind says otherwise.
+//
+//	secret.go   who may take part: one key for the job, derived from its secret
+//	join.go     Join; meeting.go: who meets whom; door.go: strangers
+//	frame.go    the format on the wire
+//	link.go     a connection: its reader, its writer
+//	engine.go   all connections of a rank: frames go to groups; signs of life; Close
+//	group.go    a group: operations in order; a mismatch between ranks; lane.go: the goroutine that runs them
+//	pipe.go     a group's messages to and from one peer: credit, so that nobody waits for another group
+//	fail.go     the first error of a group reaches all its ranks
+//
+// An Engine is used through package dist; its operations run with the linear algorithms of dist/algo.
+//
+// # Failures
+//
+// A connection that ends without a goodbye, or is silent for Config.Timeout, fails every group with that rank, and the
+// error names it with host and process. The first message of an operation to each peer is compared with the peer's own
+// view of the operation; a mismatch fails the group with both views. Whoever finds an error tells all other ranks of the
+// group, so that all report the same one. Once the error shows, nothing writes to a user's buffer any more: payloads are
+// copied to it in blocks under a lock that the failure takes.
+package tcp
