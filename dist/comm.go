@@ -96,7 +96,8 @@ func (c *comm) wait(ctx context.Context, l *lane, seq uint64) error {
 		}
 	}()
 	for {
-		if c.drive() {
+		moved := c.drive()
+		if moved {
 			spin.Reset()
 		}
 		if over, err := l.result(seq); over {
@@ -104,6 +105,9 @@ func (c *comm) wait(ctx context.Context, l *lane, seq uint64) error {
 		}
 		if err := ctx.Err(); err != nil {
 			return err
+		}
+		if moved { // perhaps the last part of a batch, which the next turn sees
+			continue
 		}
 		if spin.Again() {
 			c.mu.Unlock()

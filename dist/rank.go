@@ -32,10 +32,13 @@ type Config struct {
 	Threads int
 	// Timeout is that of the world group (0: DefaultTimeout, or RINGO_TIMEOUT).
 	Timeout time.Duration
-	// Log takes what Rank.Logf prints and, when the job fails, the last operations of each rank (nil: os.Stdout).
+	// Log takes what Rank.Logf prints (nil: os.Stdout) and, when the job fails, the last operations of each rank (nil:
+	// os.Stderr).
 	Log io.Writer
 	// Trace is the number of spans that each rank records (0: none).
 	Trace int
+
+	dump io.Writer
 }
 
 // Rank is what the function of Run gets: its place in the job and its device.
@@ -70,8 +73,9 @@ func (cfg *Config) defaults(ranks int) {
 	if cfg.Timeout == 0 {
 		cfg.Timeout = DefaultTimeout
 	}
+	cfg.dump = cfg.Log
 	if cfg.Log == nil {
-		cfg.Log = os.Stdout
+		cfg.Log, cfg.dump = os.Stdout, os.Stderr
 	}
 	if cfg.Threads == 0 {
 		cfg.Threads = max(1, runtime.GOMAXPROCS(0)/max(ranks, 1))
@@ -102,7 +106,9 @@ func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.M
 	if err != nil {
 		return nil, err
 	}
-	c.async = world.lane.be.Caps().Async
+	if c.async = world.lane.be.Caps().Async; c.async {
+		c.policy = wait.Policy{} // spinning would take the core from the engine's goroutines
+	}
 	c.world = world
 	dev := tensor.NewCPU(cfg.Threads)
 	dev.SetPoll(c.poll)

@@ -161,16 +161,20 @@ func panicked(rank int, p any) error {
 func (j *job) close() error {
 	if err := j.first(); err != nil {
 		for _, r := range j.ranks {
-			fmt.Fprint(j.cfg.Log, r.c.flightText(8))
+			fmt.Fprint(j.cfg.dump, r.c.flightText(8))
 		}
 	}
-	var errs []error
-	for _, r := range j.ranks {
-		if j.first() != nil {
-			r.c.abort(j.first()) // no peer touches the memory that close gives back
-		}
-		errs = append(errs, r.release())
+	errs := make([]error, len(j.ranks))
+	var wg sync.WaitGroup
+	for i, r := range j.ranks { // at the same time: an engine's Close may wait for the other ranks'
+		wg.Go(func() {
+			if j.first() != nil {
+				r.c.abort(j.first()) // no peer touches the memory that close gives back
+			}
+			errs[i] = r.release()
+		})
 	}
+	wg.Wait()
 	for _, r := range j.ranks {
 		r.close()
 	}

@@ -57,13 +57,15 @@ func (g *group) failure() error {
 	return g.err
 }
 
-// blame returns the error of a group that a peer has let down, with the operation in flight.
+// blame returns the error of a group that a peer has let down, with the operation in flight, or else the last one.
 func (g *group) blame(peer member, cause error) *backend.Error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	e := &backend.Error{Rank: peer.Rank, Host: peer.where(), Group: g.spec.Name, Seq: g.done, Cause: cause}
 	if g.issued > g.done {
 		e.Seq = g.done + 1
+	}
+	if e.Seq > 0 {
 		e.Op = g.ops[e.Seq%history].copy.Kind.String()
 	}
 	return e

@@ -38,6 +38,7 @@ type Spinner struct {
 	polls       int
 	start, last time.Time
 	stuck       int
+	over        bool
 }
 
 // Start begins a wait.
@@ -50,6 +51,9 @@ func (s *Spinner) Reset() { *s = Spinner{policy: s.policy} }
 // the policy says so.
 func (s *Spinner) Again() bool {
 	s.polls++
+	if s.over {
+		return false
+	}
 	if s.policy.Spin <= 0 {
 		if s.polls > s.policy.Yields {
 			return false
@@ -69,5 +73,6 @@ func (s *Spinner) Again() bool {
 		s.stuck++
 	}
 	s.last = now
-	return s.stuck < stuckLooks && now.Sub(s.start) < s.policy.Spin
+	s.over = s.stuck >= stuckLooks || now.Sub(s.start) >= s.policy.Spin
+	return !s.over
 }

@@ -1,0 +1,125 @@
+package wait_test
+
+import (
+	"context"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/wait"
+)
+
+func TestPolicyFollowsCores(t *testing.T) {
+	cores := runtime.GOMAXPROCS(0)
+	require.Equal(t, wait.Policy{Spin: wait.SpinTime}, wait.For(cores))
+	require.Equal(t, wait.Policy{Yields: wait.MaxYields}, wait.For(cores+1))
+}
+
+func TestSpinEndsByTheClock(t *testing.T) {
+	s := wait.Policy{Spin: 2 * time.Millisecond}.Start()
+	begin := time.Now()
+	polls := 0
+	for s.Again() {
+		polls++
+	}
+	require.GreaterOrEqual(t, time.Since(begin), 2*time.Millisecond)
+	require.Positive(t, polls)
+	require.False(t, s.Again(), "once it is time to park, it stays so")
+	s.Reset()
+	require.True(t, s.Again())
+}
+
+func TestYieldsAreCounted(t *testing.T) {
+	s := wait.Policy{Yields: 5}.Start()
+	n := 0
+	for s.Again() {
+		n++
+	}
+	require.Equal(t, 5, n)
+	none := wait.Policy{}.Start()
+	require.False(t, none.Again(), "the zero policy parks at once")
+}
+
+// In a synctest bubble the clock stands still while anyone runs: a spin must end all the same.
+func TestSpinEndsWhenTheClockStandsStill(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := wait.Policy{Spin: time.Hour}.Start()
+		begin := time.Now()
+		for s.Again() {
+		}
+		require.Equal(t, begin, time.Now(), "the clock did not move")
+	})
+}
+
+func TestBellRemembersARing(t *testing.T) {
+	b := wait.NewBell()
+	b.Ring()
+	b.Ring()
+	require.NoError(t, b.Park(t.Context()), "rung before")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, b.Park(ctx), context.Canceled, "two rings are one")
+	b.Ring()
+	require.NoError(t, b.Park(ctx), "a ring counts more than an ended context")
+}
+
+// One goroutine hands a counter to another and back, through two bells: a lost ring would hang.
+func TestBellLosesNoRing(t *testing.T) {
+	const rounds = 20_000
+	bells := [2]*wait.Bell{wait.NewBell(), wait.NewBell()}
+	var turn atomic.Int64
+	var wg sync.WaitGroup
+	for me := range int64(2) {
+		wg.Go(func() {
+			for k := me; k < rounds; k += 2 {
+				for turn.Load() != k {
+					if err := bells[me].Park(t.Context()); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				turn.Store(k + 1)
+				bells[1-me].Ring()
+			}
+		})
+	}
+	wg.Wait()
+	require.EqualValues(t, rounds, turn.Load())
+}
+
+// Cancelled parks and rings race: no ring may be lost, and no token left behind that blocks a later ring.
+func TestBellCancelRace(t *testing.T) {
+	b := wait.NewBell()
+	var work, seen atomic.Int64
+	const items = 3000
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for range items {
+				work.Add(1)
+				b.Ring()
+			}
+		})
+	}
+	for seen.Load() < 3*items {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Microsecond)
+		_ = b.Park(ctx) // either way there may be work
+		cancel()
+		seen.Store(work.Load())
+	}
+	wg.Wait()
+}
+
+func TestParkDoesNotAllocate(t *testing.T) {
+	b := wait.NewBell()
+	ctx := t.Context()
+	require.Zero(t, testing.AllocsPerRun(100, func() {
+		b.Ring()
+		_ = b.Park(ctx)
+	}))
+}
