@@ -10,6 +10,7 @@ var floatTypes = []DType{Float32, Float64, BFloat16, Float16}
 
 // A step allocates nothing on the Go heap once the tape's slabs are there.
 func TestStepAllocatesNothing(t *testing.T) {
+	skipInDebug(t)
 	dev := NewCPU(2)
 	defer dev.Close()
 	for _, d := range floatTypes {
@@ -17,7 +18,7 @@ func TestStepAllocatesNothing(t *testing.T) {
 			"mlp": mlpStep(dev, d), "gpt": gptStep(dev, d, false, 0), "gpt, checkpoint, dropout": gptStep(dev, d, true, 0.1),
 		} {
 			step()
-			assert.Zero(t, testing.AllocsPerRun(5, step), "%v %s", d, name)
+			assert.Zero(t, testing.AllocsPerRun(20, step), "%v %s", d, name)
 		}
 	}
 }

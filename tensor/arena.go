@@ -8,11 +8,12 @@ import (
 
 // Step memory: blocks of 16 size classes a doubling up to 1 MiB, cut from slabs; larger ones are whole pages.
 const (
-	minBlock   = 64
-	largeBlock = 1 << 20
-	slabBytes  = 4 << 20
-	pageBytes  = 4096
-	numClasses = 16 * 16
+	minBlock    = 64
+	largeBlock  = 1 << 20
+	firstSlab   = 256 << 10 // slabs double up to the largest
+	largestSlab = 4 << 20
+	pageBytes   = 4096
+	numClasses  = 16 * 16
 )
 
 // arena hands out the step memory of one tape. What is freed is reused; nothing goes back to the device before close.
@@ -61,7 +62,8 @@ func (m *arena) take(n int) block {
 		return block{p, bytes}
 	}
 	if m.left < bytes {
-		m.slab, m.left = m.fromDevice(slabBytes), slabBytes
+		m.left = max(bytes, min(firstSlab<<min(len(m.slabs), 8), largestSlab))
+		m.slab = m.fromDevice(m.left)
 	}
 	p := m.slab
 	m.slab, m.left = unsafe.Add(p, bytes), m.left-bytes

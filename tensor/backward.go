@@ -99,6 +99,9 @@ func (t *Tape) run(from int) {
 			t.finish(n)
 			continue
 		}
+		if ops[n.op].Saves&SaveOut == 0 && !n.out.kept { // nobody reads it any more
+			t.release(n.out)
+		}
 		if m := n.need &^ n.leaf; m != 0 {
 			t.vjp(n, m)
 		}
@@ -119,6 +122,7 @@ func (t *Tape) vjp(n *Node, m uint8) {
 		fail(n.op.String(), []Shape{n.out.shape()}, "has no gradient rule")
 	}
 	mark := t.nh
+	t.need = m
 	rule(t, n, m)
 	if n.op >= numBuiltin {
 		t.sweep(mark, t.nh, nil, nil) // what a rule from outside made on its way
@@ -128,7 +132,9 @@ func (t *Tape) vjp(n *Node, m uint8) {
 // gradOf completes the gradient of n's output: the settled sum, then the contributions whose collectives are still
 // running. It reports whether there is one.
 func (t *Tape) gradOf(n *Node) bool {
-	t.settleGrad(n.out)
+	if n.out.more != nil {
+		t.settleGrad(n.out)
+	}
 	have := n.out.grad != nil
 	if n.call != nil {
 		for _, o := range n.call.outs {
@@ -159,7 +165,7 @@ func (t *Tape) await(h *header, p Pending) {
 
 func (t *Tape) beforeUse(n *Node) {
 	for _, h := range n.in {
-		if h != nil && h.leaf != nil {
+		if h != nil && h.leaf != nil && len(h.leaf.p.hooks) > 0 {
 			h.leaf.p.beforeUse(Backward)
 			h.leaf.refresh()
 		}
@@ -179,11 +185,11 @@ func (t *Tape) drain() {
 func (t *Tape) finish(n *Node) {
 	t.dropGrad(n.out)
 	n.out.needs = false // the graph behind it is gone
-	if !n.out.kept && !t.keepAll {
+	if !n.out.kept {
 		t.release(n.out)
 	}
 	for i, h := range n.aux {
-		if h != nil && !t.keepAll {
+		if h != nil {
 			t.release(h)
 			n.aux[i] = nil
 		}
@@ -205,15 +211,17 @@ func (t *Tape) finish(n *Node) {
 
 func (t *Tape) dropGrad(h *header) {
 	if h.grad != nil {
-		if !t.keepAll {
-			t.release(h.grad)
-		}
+		t.release(h.grad)
 		h.grad = nil
 	}
 }
 
-// AddGrad adds g to the gradient of n's input i. g, if the rule made it, belongs to the gradient from now on.
+// AddGrad adds g to the gradient of n's input i, if that is needed now. g, if the rule made it, belongs to the gradient
+// from now on.
 func (t *Tape) AddGrad(n *Node, i int, g Tensor) {
+	if t.need&(1<<i) == 0 {
+		return
+	}
 	h := g.hdr()
 	if h.tape != t || h == n.out.grad || h == n.out || slices.Contains(n.in, h) || h.isGrad {
 		h = t.alias(h)
@@ -230,7 +238,9 @@ func (t *Tape) addGrad(h, g *header) {
 		t.release(g)
 		g = c
 	}
-	g.rank, g.dims = h.rank, h.dims
+	if !g.alike(h) {
+		g.rank, g.dims = h.rank, h.dims
+	}
 	if h.leaf != nil {
 		t.addLeafGrad(h, g)
 		return
@@ -317,7 +327,9 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 		p.Grad = New(t.dev, h.dtype, h.dims[:h.rank]...)
 	}
 	dst = p.Grad.hdr()
-	t.mustShape("Backward", dst.n == h.n && dst.ld == 0, h, dst)
+	if dst.n != h.n || dst.ld != 0 {
+		t.mustShape("Backward", false, h, dst)
+	}
 	return dst, beta
 }
 

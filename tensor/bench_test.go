@@ -23,32 +23,46 @@ func newNullDevice(tb testing.TB) *nullDevice {
 
 func (d *nullDevice) Kernels() *Table { return &d.table }
 
-func BenchmarkTapeOverhead(b *testing.B) {
+// BenchmarkTape measures what a node costs, forward and backward, beside its kernels.
+func BenchmarkTape(b *testing.B) {
 	dev := newNullDevice(b)
-	ps := mlpParams(1, 1, 1, 1, 1, 1, 1, 1, 1)
-	for _, p := range ps {
-		p.Make(dev, Float32, 1)
+	ps := &params{dev: dev, dtype: Float32}
+	var blocks []*mlp
+	for range 12 {
+		blocks = append(blocks, newMLP(ps, 1, 2, 1)) // linear, ReLU, linear; add
 	}
 	x := New(dev, Float32, 1, 1)
-	t := NewTape(dev)
-	nodes := 0
-	step := func() {
+	benchmarkNodes(b, "mlp", ps, func(t *Tape) Tensor {
 		h := t.Input(x)
-		for i := 0; i < len(ps); i += 2 {
-			h = h.Add(Linear(h, t.Use(ps[i]), t.Use(ps[i+1])).ReLU().Mul(h))
+		for _, m := range blocks {
+			h = h.Add(m.forward(h))
 		}
-		l := h.Sum()
-		nodes = t.nn
-		t.Backward(l)
-		for _, p := range ps {
-			p.Consume()
+		return h.Sum()
+	})
+	ps = &params{dev: dev, dtype: Float32}
+	m, tokens := newGPT(ps, 4, 2, 4, 2, 4), New(dev, Int64, 1, 3)
+	benchmarkNodes(b, "gpt", ps, func(t *Tape) Tensor {
+		ids, labels := gptBatch(t, tokens)
+		return CrossEntropy(m.forward(t, ids), labels, CrossEntropyOptions{})
+	})
+}
+
+func benchmarkNodes(b *testing.B, name string, ps *params, forward func(t *Tape) Tensor) {
+	b.Run(name, func(b *testing.B) {
+		t := NewTape(ps.dev)
+		nodes := 0
+		step := func() {
+			loss := forward(t)
+			nodes = t.nn
+			t.Backward(loss)
+			ps.consume()
+			t.Reset()
 		}
-		t.Reset()
-	}
-	step()
-	b.ReportAllocs()
-	for b.Loop() {
 		step()
-	}
-	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(nodes), "ns/node")
+		b.ReportAllocs()
+		for b.Loop() {
+			step()
+		}
+		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(nodes), "ns/node")
+	})
 }

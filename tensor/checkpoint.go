@@ -44,8 +44,8 @@ func (n *Node) markSaved() {
 }
 
 // Checkpoint runs fn and keeps nothing but its result; Backward runs it again. fn must do the same each time. Step
-// tensors that it reads are best passed as in (at most 8). (Chen et al. 2016, "Training Deep Nets with Sublinear Memory
-// Cost".)
+// tensors that it reads are passed as in (at most 8): only they are certain to live until it runs again. (Chen et al.
+// 2016, "Training Deep Nets with Sublinear Memory Cost".)
 func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	if !t.record || !t.recording() {
 		return t.Scope(fn, in...)
@@ -113,7 +113,7 @@ func (t *Tape) again(n *Node, c *Ctx) *header {
 	t.rows, t.localRows = Rows{n.I[0], n.I[1], n.I[2]}, n.I[3]
 	y := t.arg(n.fn(c.in...))
 	t.recompute, t.rows, t.localRows = recompute, rows, local
-	if y.dtype != n.out.dtype || y.dims != n.out.dims || !y.needs {
+	if y.dtype != n.out.dtype || !y.alike(n.out) || !y.needs {
 		fail("checkpoint", []Shape{n.out.shape(), y.shape()}, "the function did something else when it was run again")
 	}
 	return y

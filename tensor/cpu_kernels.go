@@ -9,15 +9,21 @@ import (
 // A part computes items lo to hi of a kernel's work, on one of the pool's threads.
 type part func(q *cpuQueue, a *Args, lo, hi, thread int)
 
-// Work smaller than this many elements is not worth waking a thread for.
+// grainElems elements are worth waking a thread for, not fewer.
 const grainElems = 1 << 14
 
 // spread makes a kernel that cuts count(a) items, of cost(a) elements each, over the pool.
 func spread(count, cost func(a *Args) int, align int, fn part) Kernel {
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)
-		c.pool.run(c, a, count(a), (grainElems-1)/max(cost(a), 1)+1, align, fn)
+		c.pool.run(c, a, count(a), (c.pool.grain-1)/max(cost(a), 1)+1, align, fn)
 	}
+}
+
+// Parallel makes a CPU kernel that cuts count(a) items of work, about cost(a) element operations each, over the device's
+// threads: fn computes items lo to hi. Where the cuts are may not change the result.
+func Parallel(count, cost func(a *Args) int, fn func(a *Args, lo, hi int)) Kernel {
+	return spread(count, cost, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) { fn(a, lo, hi) })
 }
 
 func one(*Args) int      { return 1 }

@@ -42,7 +42,7 @@ func matmulKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel
 		}
 		batch, m, n, k := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
 		if batch >= c.pool.n && batch > 1 {
-			c.pool.run(c, a, batch, (1<<16-1)/max(m*n*k, 1)+1, 1, whole)
+			c.pool.run(c, a, batch, (4*c.pool.grain-1)/max(m*n*k, 1)+1, 1, whole)
 			return
 		}
 		a.I[2], a.I[3] = kernel.GemmSplit(m, n, k, c.pool.n)

@@ -40,26 +40,41 @@ func (oracle) launch(e *Exec, k Kernel) {
 		k(e.q, a)
 		return
 	}
-	ref, tol := reference[a.Op][a.DType], referenceTolerance(a)
+	before, want := cloneArgs(a), cloneArgs(a)
+	q := &cpuQueue{pool: &pool{n: 1, grain: grainElems}}
+	var bound *Args // of the error: what the operation makes of the absolute values, in units of roundings
+	ref := reference[a.Op][a.DType]
 	if ref == nil {
-		ref, tol = k, 0
-	}
-	want := *a
-	for i := range a.N {
-		want.X[i] = cloneOperand(a, i)
-	}
-	before := want
-	for i := range a.N {
-		before.X[i] = cloneOperand(a, i)
+		k(q, want)
+	} else {
+		bound = cloneArgs(a)
+		for i := range a.N {
+			absolute(bound, i)
+		}
+		ref(q, want)
+		ref(q, bound)
 	}
 	k(e.q, a)
-	ref(NewCPU(1).Queue(0), &want)
 	for i := range a.N {
 		if i < a.Outs {
-			compareOperand(a, &want, i, tol, "differs from the reference")
+			compareOperand(a, want, bound, i, "differs from the reference")
 		} else if !aliases(a, i) {
-			compareOperand(a, &before, i, 0, "was written to by the kernel")
+			compareOperand(a, before, nil, i, "was written to by the kernel")
 		}
+	}
+}
+
+func cloneArgs(a *Args) *Args {
+	c := *a
+	for i := range a.N {
+		c.X[i] = cloneOperand(a, i)
+	}
+	return &c
+}
+
+func absolute(a *Args, i int) {
+	for j := range a.Len[i] {
+		storeFloat(a.X[i], a.DT[i], j, math.Abs(loadFloat(a.X[i], a.DT[i], j)))
 	}
 }
 
@@ -73,11 +88,6 @@ func aliases(a *Args, i int) bool {
 	return false
 }
 
-func referenceTolerance(a *Args) float64 {
-	eps := map[DType]float64{Float32: 1.2e-7, Float64: 2.3e-16, BFloat16: 8e-3, Float16: 1e-3}[a.DType]
-	return 8 * eps * math.Sqrt(float64(a.Dim[3]+16))
-}
-
 func cloneOperand(a *Args, i int) Ptr {
 	if a.X[i] == nil {
 		return nil
@@ -88,14 +98,27 @@ func cloneOperand(a *Args, i int) Ptr {
 	return p
 }
 
-func compareOperand(got, want *Args, i int, tol float64, what string) {
+// roundings is the relative error of an output that a reordered sum may have, in the type that it is stored in.
+var roundings = map[DType]float64{Float32: 0, Float64: 0, BFloat16: 0x1p-8, Float16: 0x1p-10}
+
+func compareOperand(got, want, bound *Args, i int, what string) {
 	if got.X[i] == nil {
 		return
 	}
+	eps := 0x1p-23
+	if got.DT[i] == Float64 {
+		eps = 0x1p-52
+	}
 	for j := range got.Len[i] {
 		x, y := loadFloat(got.X[i], got.DT[i], j), loadFloat(want.X[i], got.DT[i], j)
-		if x == y || x != x && y != y || math.Abs(x-y) <= tol*(1+math.Abs(y)) {
+		if x == y || x != x && y != y {
 			continue
+		}
+		if bound != nil {
+			sum := loadFloat(bound.X[i], got.DT[i], j)
+			if math.Abs(x-y) <= 4*eps*math.Sqrt(float64(got.Dim[3]+16))*sum+roundings[got.DT[i]]*math.Abs(y) {
+				continue
+			}
 		}
 		panic(&Failure{Op: got.Op.String(), Err: fmt.Errorf("operand %d element %d is %v, want %v: it %s", i, j, x, y, what)})
 	}

@@ -1,7 +1,11 @@
 package tensor
 
 // broadcastDims writes the shape that a and b broadcast to (NumPy's rules) into h.
-func broadcastDims(op string, h *header, a, b *header) {
+func broadcastDims(op Op, h *header, a, b *header) {
+	if a.alike(b) {
+		h.rank, h.n, h.dims = a.rank, a.n, a.dims
+		return
+	}
 	r := max(a.rank, b.rank)
 	var dims [MaxRank]int
 	for i := 1; i <= int(r); i++ {
@@ -13,7 +17,7 @@ func broadcastDims(op string, h *header, a, b *header) {
 			e = b.dims[int(b.rank)-i]
 		}
 		if d != e && d != 1 && e != 1 {
-			fail(op, []Shape{a.shape(), b.shape()}, "shapes do not broadcast")
+			fail(op.String(), []Shape{a.shape(), b.shape()}, "shapes do not broadcast")
 		}
 		if d == 1 {
 			d = e
@@ -64,7 +68,7 @@ func (t *Tape) elementwise(a *Args, hs ...*header) {
 // allAlike reports whether tensors are contiguous and of one shape.
 func allAlike(hs []*header) bool {
 	for _, h := range hs {
-		if h.ld != 0 || h.rank != hs[0].rank || h.dims != hs[0].dims {
+		if h.ld != 0 || !h.alike(hs[0]) {
 			return false
 		}
 	}
@@ -145,15 +149,17 @@ func (t *Tape) mustSame(op string, hs []*header) {
 }
 
 func binaryOp(op Op, x, y Tensor) Tensor {
-	t := tapeOf(op.String(), x, y)
+	t := tapeOfOp(op, x, y)
 	a, b := t.arg(x), t.arg(y)
-	t.sameDType(op.String(), a, b)
+	if a.dtype != b.dtype {
+		t.sameDType(op.String(), a, b)
+	}
 	out := t.blankHeader()
 	out.dtype = a.dtype
 	if op >= OpEq && op <= OpGe {
 		out.dtype = Bool
 	}
-	broadcastDims(op.String(), out, a, b)
+	broadcastDims(op, out, a, b)
 	t.alloc(out)
 	t.binary(op, out, a, b)
 	t.rec(op, out, a, b)
@@ -209,8 +215,8 @@ func Where(cond, x, y Tensor) Tensor {
 	}
 	out := t.blankHeader()
 	out.dtype = a.dtype
-	broadcastDims("where", out, a, b)
-	broadcastDims("where", out, out, c)
+	broadcastDims(OpWhere, out, a, b)
+	broadcastDims(OpWhere, out, out, c)
 	c, a, b = t.broadcastTo(c, out), t.broadcastTo(a, out), t.broadcastTo(b, out)
 	t.alloc(out)
 	t.where(out, c, a, b)
@@ -241,7 +247,7 @@ func (t *Tape) unary(op Op, out *header, in ...*header) {
 }
 
 func unaryOp(op Op, x Tensor) Tensor {
-	t := tapeOf(op.String(), x)
+	t := tapeOfOp(op, x, x)
 	in := t.contiguous(t.arg(x))
 	out := t.newLike(in)
 	t.unary(op, out, in)

@@ -2,7 +2,7 @@ package tensor
 
 // sumTo returns g summed to the shape of h: the gradient of broadcasting. It gives g away.
 func (t *Tape) sumTo(g, h *header) *header {
-	if g.rank == h.rank && g.dims == h.dims {
+	if g.alike(h) {
 		return g
 	}
 	mask, missing := 0, int(g.rank)-int(h.rank)
@@ -152,15 +152,26 @@ func whereVJP(t *Tape, n *Node, need uint8) {
 	}
 }
 
+// inPlace returns the gradient of n's output and where the gradient of its only input goes, which is the same memory
+// when nothing else refers to it.
+func (t *Tape) inPlace(n *Node) (g, d *header) {
+	g = n.out.grad
+	if t.keepAll || g.shared() {
+		return g, t.newLike(n.out)
+	}
+	n.out.grad = nil
+	return g, g
+}
+
 func affineVJP(t *Tape, n *Node, _ uint8) {
-	d := t.newLike(n.out)
-	t.affine(d, n.out.grad, n.F[0], 0)
+	g, d := t.inPlace(n)
+	t.affine(d, g, n.F[0], 0)
 	t.addGrad(n.in[0], d)
 }
 
 func negVJP(t *Tape, n *Node, _ uint8) {
-	d := t.newLike(n.out)
-	t.unary(OpNeg, d, n.out.grad)
+	g, d := t.inPlace(n)
+	t.unary(OpNeg, d, g)
 	t.addGrad(n.in[0], d)
 }
 
@@ -171,11 +182,11 @@ func unaryVJP(grad Op, saved int) VJP {
 		if saved == 0 {
 			s = n.in[0]
 		}
-		d := t.newLike(n.out)
+		g, d := t.inPlace(n)
 		if grad == OpMul {
-			t.binary(OpMul, d, n.out.grad, s)
+			t.binary(OpMul, d, g, s)
 		} else {
-			t.unary(grad, d, n.out.grad, s)
+			t.unary(grad, d, g, s)
 		}
 		t.addGrad(n.in[0], d)
 	}

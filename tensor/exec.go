@@ -44,11 +44,19 @@ func (e *Exec) Args(op Op, dtype DType) *Args {
 	return a
 }
 
-// Out adds x as an output.
-func (a *Args) Out(x Tensor) *Args { return a.out(x.hdr()) }
+// Out adds x, which must be contiguous, as an output.
+func (a *Args) Out(x Tensor) *Args { return a.out(a.packed(x)) }
 
-// In adds x as an input.
-func (a *Args) In(x Tensor) *Args { return a.in(x.hdr()) }
+// In adds x, which must be contiguous, as an input. Reshape, also to x's own shape, packs a view with gaps.
+func (a *Args) In(x Tensor) *Args { return a.in(a.packed(x)) }
+
+func (a *Args) packed(x Tensor) *header {
+	h := x.hdr()
+	if h.ld != 0 {
+		fail(a.Op.String(), []Shape{h.shape()}, "not contiguous")
+	}
+	return h
+}
 
 // None adds an absent operand.
 func (a *Args) None() *Args {
@@ -67,7 +75,10 @@ func (a *Args) out(h *header) *Args {
 
 func (a *Args) in(h *header) *Args {
 	i := a.N
-	a.X[i], a.Len[i], a.DT[i] = h.ptr(), h.span(), h.dtype
+	a.X[i], a.Len[i], a.DT[i] = h.ptr(), h.n, h.dtype
+	if h.ld != 0 {
+		a.Len[i] = h.span()
+	}
 	a.N++
 	return a
 }
@@ -78,6 +89,10 @@ func (e *Exec) Launch() {
 	k := e.table[a.Op][a.DType]
 	if k == nil {
 		e.noKernel()
+	}
+	if e.debug == nil && e.spans == nil {
+		k(e.q, a)
+		return
 	}
 	start := e.spans.Now()
 	if e.debug != nil {
@@ -99,7 +114,10 @@ func (e *Exec) noKernel() {
 	fail(a.Op.String(), shapes, "%v has no kernel for %v", e.dev, a.DType)
 }
 
-// slice returns operand i of a as a slice; nil for an absent one.
+// Operand returns operand i of a launch on the CPU as a slice; nil for an absent one.
+func Operand[T Elem](a *Args, i int) []T { return slice[T](a, i) }
+
+// slice is Operand for kernels that only move elements, of any type.
 func slice[T any](a *Args, i int) []T {
 	return unsafe.Slice((*T)(a.X[i]), a.Len[i])
 }

@@ -94,9 +94,6 @@ func (c *Ctx) finish() {
 		c.t.dropGrad(o)
 		o.needs = false
 	}
-	if c.t.keepAll {
-		return
-	}
 	for _, h := range c.outs {
 		if !h.kept && h.st != nil {
 			c.t.release(h)

@@ -112,6 +112,10 @@ func gradCases() map[Op][]gradCase {
 		OpSiLU:     unary(Tensor.SiLU),
 		OpAffine:   unary(func(x Tensor) Tensor { return x.Affine(-1.5, 2) }),
 	}
+	all[OpAdd] = append(all[OpAdd], gradCase{name: "both operands get one gradient", shapes: pair, fn: func(_ *Tape, x []Tensor) Tensor {
+		a, b := x[0].Affine(1, 0), x[1].Sin()
+		return a.Exp().Sum().Add(a.Add(b))
+	}})
 	for _, more := range []map[Op][]gradCase{shapeCases(), productCases(), rowCases(), indexCases(), graphCases()} {
 		for op, c := range more {
 			all[op] = c
@@ -137,6 +141,10 @@ func shapeCases() map[Op][]gradCase {
 				return x[0].Slice(1, x[0].Dim(1)/2, x[0].Dim(1)).Slice(0, 0, (x[0].Dim(0)+1)/2)
 			}},
 			{name: "last of three", shapes: cube, fn: func(_ *Tape, x []Tensor) Tensor { return x[0].Slice(2, 1, x[0].Dim(2)) }},
+			{name: "of a tensor whose gradient is another's too", shapes: pair, fn: func(_ *Tape, x []Tensor) Tensor {
+				a, b := x[0].Affine(1, 0), x[1].Sin()
+				return a.Slice(0, 0, 1).Square().Sum().Add(a.Add(b))
+			}},
 			{name: "overlapping", shapes: matrix, fn: func(_ *Tape, x []Tensor) Tensor {
 				n := x[0].Dim(1)
 				return x[0].Slice(1, 0, (n+1)/2).Sum().Add(x[0].Slice(1, n/2, n).Square().Sum()).Add(x[0].Sum())

@@ -60,7 +60,7 @@ func checkGather(t *Tape, op string, x, idx *header, dim int) (d, outer, n, m, i
 	t.mustShape(op, x.rank == idx.rank, x, idx)
 	same := *idx
 	same.dims[d] = x.dims[d]
-	t.mustShape(op, same.dims == x.dims, x, idx)
+	t.mustShape(op, same.alike(x), x, idx)
 	t.checkIndex(op, x, idx, x.dims[d])
 	outer, n, inner = x.split3(d)
 	return d, outer, n, idx.dims[d], inner
@@ -112,7 +112,7 @@ func (x Tensor) ScatterAdd(dim int, idx, src Tensor) Tensor {
 	in, ih, sh := t.arg(x), t.contiguous(t.arg(idx)), t.contiguous(t.arg(src))
 	t.sameDType("scatter_add", in, sh)
 	d, outer, size, m, inner := checkGather(t, "scatter_add", in, ih, dim)
-	t.mustShape("scatter_add", sh.rank == ih.rank && sh.dims == ih.dims, in, ih, sh)
+	t.mustShape("scatter_add", sh.alike(ih), in, ih, sh)
 	out := t.contiguousCopy(in)
 	t.scatterAdd(out, sh, ih, outer, size, m, inner)
 	if n := t.rec(OpScatterAdd, out, in, ih, sh); n != nil {
@@ -172,7 +172,7 @@ func (t *Tape) dropout(out, in *header, p float64, key uint64, r Rows, elems int
 }
 
 func dropoutVJP(t *Tape, n *Node, _ uint8) {
-	d := t.newLike(n.out)
-	t.dropout(d, n.out.grad, n.F[0], n.key, Rows{n.I[0], n.I[1], 0}, n.I[2])
+	g, d := t.inPlace(n)
+	t.dropout(d, g, n.F[0], n.key, Rows{n.I[0], n.I[1], 0}, n.I[2])
 	t.addGrad(n.in[0], d)
 }

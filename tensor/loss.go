@@ -115,7 +115,7 @@ func pointLoss(op Op, x, y Tensor) Tensor {
 	t := tapeOf(op.String(), x, y)
 	a, b := t.contiguous(t.arg(x)), t.contiguous(t.arg(y))
 	t.sameDType(op.String(), a, b)
-	t.mustShape(op.String(), a.rank == b.rank && a.dims == b.dims, a, b)
+	t.mustShape(op.String(), a.alike(b), a, b)
 	each := t.newTensor(statType(a.dtype), a.dims[:a.rank]...)
 	t.unary(op, each, a, b)
 	count := t.globalCount(a.n)

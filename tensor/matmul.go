@@ -16,13 +16,13 @@ func rowStride(h *header, cols int) int {
 	return cols
 }
 
-func (t *Tape) gemm(c, a, b *header, g gemm) {
+func (t *Tape) gemm(c, a, b *header, g *gemm) {
 	if g.batch*g.m*g.n == 0 {
 		return
 	}
 	args := t.Args(OpMatMul, a.dtype)
 	args.out(c).in(a).in(b)
-	args.Dim = [MaxRank]int{g.batch, g.m, g.n, g.k}
+	args.Dim[0], args.Dim[1], args.Dim[2], args.Dim[3] = g.batch, g.m, g.n, g.k
 	args.Rank = 4
 	lda, ldb := g.k, g.n
 	if g.ta {
@@ -33,9 +33,10 @@ func (t *Tape) gemm(c, a, b *header, g gemm) {
 		ldb = g.k
 		args.I[1] = 1
 	}
-	args.Stride[0] = [MaxRank]int{g.sc, rowStride(c, g.n)}
-	args.Stride[1] = [MaxRank]int{g.sa, rowStride(a, lda)}
-	args.Stride[2] = [MaxRank]int{g.sb, rowStride(b, ldb)}
+	s := &args.Stride
+	s[0][0], s[0][1] = g.sc, rowStride(c, g.n)
+	s[1][0], s[1][1] = g.sa, rowStride(a, lda)
+	s[2][0], s[2][1] = g.sb, rowStride(b, ldb)
 	args.F[0] = g.beta
 	t.Launch()
 }
@@ -66,7 +67,7 @@ func MatMul(a, b Tensor, transA, transB bool) Tensor {
 	}
 	out.setDims(out.dims[:out.rank])
 	t.alloc(out)
-	t.gemm(out, ah, bh, g)
+	t.gemm(out, ah, bh, &g)
 	if n := t.rec(OpMatMul, out, ah, bh); n != nil {
 		n.I = [8]int{b2i(transA), b2i(transB), g.batch, g.m, g.n, g.k}
 	}
@@ -134,18 +135,18 @@ func matmulVJP(t *Tape, n *Node, need uint8) {
 	if need&1 != 0 {
 		dst, beta := t.gradTarget(a)
 		if ta {
-			t.gemm(dst, b, gr, gemm{batch: batch, m: k, n: m, k: nn, ta: tb, tb: true, sa: sb, sb: m * nn, sc: m * k, beta: beta})
+			t.gemm(dst, b, gr, &gemm{batch: batch, m: k, n: m, k: nn, ta: tb, tb: true, sa: sb, sb: m * nn, sc: m * k, beta: beta})
 		} else {
-			t.gemm(dst, gr, b, gemm{batch: batch, m: m, n: k, k: nn, tb: !tb, sa: m * nn, sb: sb, sc: m * k, beta: beta})
+			t.gemm(dst, gr, b, &gemm{batch: batch, m: m, n: k, k: nn, tb: !tb, sa: m * nn, sb: sb, sc: m * k, beta: beta})
 		}
 		t.gradDone(a, dst)
 	}
 	if need&2 != 0 {
 		dst, beta := t.gradTarget(b)
 		if tb {
-			t.gemm(dst, gr, a, gemm{batch: batch, m: nn, n: k, k: m, ta: true, tb: ta, sa: m * nn, sb: m * k, sc: sb, beta: beta})
+			t.gemm(dst, gr, a, &gemm{batch: batch, m: nn, n: k, k: m, ta: true, tb: ta, sa: m * nn, sb: m * k, sc: sb, beta: beta})
 		} else {
-			t.gemm(dst, a, gr, gemm{batch: batch, m: k, n: nn, k: m, ta: !ta, sa: m * k, sb: m * nn, sc: sb, beta: beta})
+			t.gemm(dst, a, gr, &gemm{batch: batch, m: k, n: nn, k: m, ta: !ta, sa: m * k, sb: m * nn, sc: sb, beta: beta})
 		}
 		t.gradDone(b, dst)
 	}
@@ -153,27 +154,31 @@ func matmulVJP(t *Tape, n *Node, need uint8) {
 
 // Linear returns x·wᵀ + b for x [..., in], w [out, in] and b [out] (or none), as torch.nn.functional.linear.
 func Linear(x, w, b Tensor) Tensor {
-	t := tapeOf("linear", x, w)
+	t := tapeOfOp(OpLinear, x, w)
 	xh, wh := t.arg(x), t.arg(w)
 	var bh *header
 	if !b.IsZero() {
 		bh = t.arg(b)
-		t.sameDType("linear", xh, wh, bh)
-		t.mustShape("linear", bh.rank == 1 && wh.rank == 2 && bh.n == wh.dims[0], xh, wh, bh)
+		if bh.dtype != xh.dtype || bh.rank != 1 || bh.n != wh.dims[0] {
+			t.sameDType("linear", xh, wh, bh)
+			t.mustShape("linear", false, xh, wh, bh)
+		}
 	}
-	t.sameDType("linear", xh, wh)
-	t.mustShape("linear", xh.rank >= 1 && wh.rank == 2 && xh.dims[max(xh.rank, 1)-1] == wh.dims[1], xh, wh, bh)
+	if xh.dtype != wh.dtype || xh.rank < 1 || wh.rank != 2 || xh.dims[xh.rank-1] != wh.dims[1] {
+		t.sameDType("linear", xh, wh)
+		t.mustShape("linear", false, xh, wh, bh)
+	}
 	m, n, k := xh.rowCount(), wh.dims[0], wh.dims[1]
-	out := t.newHeader(xh.dtype, xh.dims[:xh.rank]...)
-	out.dims[out.rank-1] = n
-	out.setDims(out.dims[:out.rank])
+	out := t.blankHeader()
+	out.sizeAs(xh)
+	out.dims[out.rank-1], out.n = n, m*n
 	t.alloc(out)
 	beta := 0.0
 	if bh != nil {
 		t.copyTo(out, bh)
 		beta = 1
 	}
-	t.gemm(out, xh, wh, gemm{batch: 1, m: m, n: n, k: k, tb: true, beta: beta})
+	t.gemm(out, xh, wh, &gemm{batch: 1, m: m, n: n, k: k, tb: true, beta: beta})
 	if bh != nil {
 		t.rec(OpLinear, out, xh, wh, bh)
 	} else {
@@ -187,12 +192,12 @@ func linearVJP(t *Tape, n *Node, need uint8) {
 	m, out, in := x.rowCount(), w.dims[0], w.dims[1]
 	if need&1 != 0 {
 		dst, beta := t.gradTarget(x)
-		t.gemm(dst, g, w, gemm{batch: 1, m: m, n: in, k: out, beta: beta})
+		t.gemm(dst, g, w, &gemm{batch: 1, m: m, n: in, k: out, beta: beta})
 		t.gradDone(x, dst)
 	}
 	if need&2 != 0 {
 		dst, beta := t.gradTarget(w)
-		t.gemm(dst, g, x, gemm{batch: 1, m: out, n: in, k: m, ta: true, beta: beta})
+		t.gemm(dst, g, x, &gemm{batch: 1, m: out, n: in, k: m, ta: true, beta: beta})
 		t.gradDone(w, dst)
 	}
 	if need&4 != 0 {

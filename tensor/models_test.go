@@ -42,12 +42,16 @@ func (ps *params) grads() (out [][]float64) {
 }
 
 // mlp is linear layers with ReLU between them and residuals where the sizes allow.
-type mlp struct{ w, b []*Param }
+type mlp struct {
+	w, b     []*Param
+	residual []bool
+}
 
 func newMLP(ps *params, dims ...int) *mlp {
 	m := &mlp{}
 	for i := range len(dims) - 1 {
 		m.w = append(m.w, ps.add(fmt.Sprintf("%d.weight", i), KaimingUniform(dims[i]), dims[i+1], dims[i]))
+		m.residual = append(m.residual, dims[i] == dims[i+1])
 		m.b = append(m.b, ps.add(fmt.Sprintf("%d.bias", i), UniformInit(-0.1, 0.1), dims[i+1]))
 	}
 	return m
@@ -60,7 +64,7 @@ func (m *mlp) forward(x Tensor) Tensor {
 		if i < len(m.w)-1 {
 			h = h.ReLU()
 		}
-		if x.Dim(1) == h.Dim(1) {
+		if m.residual[i] {
 			h = x.Add(h)
 		}
 		x = h
@@ -72,9 +76,11 @@ func (m *mlp) forward(x Tensor) Tensor {
 type gpt struct {
 	heads      int
 	tok, pos   *Param
+	head       *Param // tok itself when the embedding is tied
 	blocks     []*gptBlock
 	normW      *Param
 	checkpoint bool
+	scope      bool
 	drop       float64
 }
 
@@ -102,21 +108,24 @@ func newGPT(ps *params, vocab, length, width, heads, blocks int) *gpt {
 		m.blocks = append(m.blocks, b)
 	}
 	m.normW = ps.add("norm.weight", one, width)
+	m.head = m.tok
 	return m
 }
 
 // forward returns logits [batch·length, vocab] for ids [batch, length].
 func (m *gpt) forward(t *Tape, ids Tensor) Tensor {
-	tok := t.Use(m.tok)
-	x := Embedding(tok, ids).Add(t.Use(m.pos))
+	x := Embedding(t.Use(m.tok), ids).Add(t.Use(m.pos))
 	for _, b := range m.blocks {
-		if m.checkpoint {
+		switch {
+		case m.checkpoint:
 			x = t.Checkpoint(b.fn, x)
-		} else {
+		case m.scope:
+			x = t.Scope(b.fn, x)
+		default:
 			x = b.forward(x)
 		}
 	}
-	return Linear(RMSNorm(x, t.Use(m.normW), 1e-6), tok, Tensor{}).Reshape(-1, m.tok.Dims()[0])
+	return Linear(RMSNorm(x, t.Use(m.normW), 1e-6), t.Use(m.head), Tensor{}).Reshape(-1, m.tok.Dims()[0])
 }
 
 func (b *gptBlock) forward(in ...Tensor) Tensor {

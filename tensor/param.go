@@ -192,7 +192,6 @@ func (t *Tape) Use(p *Param) Tensor {
 	s.refresh()
 	if s.serial != t.serial {
 		s.serial, s.pending = t.serial, 0
-		s.h.setDims(p.dims)
 		s.h.needs = !p.frozen && !t.noGrad
 		t.used = append(t.used, s)
 		for _, k := range p.hooks {
@@ -212,6 +211,7 @@ func (t *Tape) leaf(p *Param) *leafState {
 	if s == nil {
 		s = &leafState{p: p, t: t}
 		s.h.tape, s.h.leaf = t, s
+		s.h.setDims(p.dims)
 		t.leaves[p] = s
 	}
 	if !t.noGrad {

@@ -13,6 +13,7 @@ import (
 // pool runs a function on parts of a range, on threads that persist. The calling goroutine is one of them.
 type pool struct {
 	n       int
+	grain   int // elements, at least, for a part
 	policy  wait.Policy
 	workers []*worker
 	done    *wait.Bell
@@ -48,7 +49,7 @@ func (k *kernelPanic) String() string {
 
 // newPool returns a pool of n threads. All of `runnable` threads want to run at the same time.
 func newPool(n, runnable int) *pool {
-	return &pool{n: n, policy: wait.For(runnable), done: wait.NewBell()}
+	return &pool{n: n, grain: grainElems, policy: wait.For(runnable), done: wait.NewBell()}
 }
 
 func (p *pool) start() {

@@ -36,7 +36,7 @@ func (t *Tape) contiguous(h *header) *header {
 
 // broadcastTo returns h with like's shape, contiguous.
 func (t *Tape) broadcastTo(h, like *header) *header {
-	if h.rank == like.rank && h.dims == like.dims {
+	if h.alike(like) {
 		return t.contiguous(h)
 	}
 	out := t.newTensor(h.dtype, like.dims[:like.rank]...)
@@ -54,8 +54,8 @@ func (x Tensor) Broadcast(dims ...int) Tensor {
 	t := tapeOf("broadcast", x)
 	h := t.arg(x)
 	like, out := t.newHeader(h.dtype, dims...), t.blankHeader()
-	broadcastDims("broadcast", out, h, like)
-	if out.dims != like.dims {
+	broadcastDims(OpBroadcast, out, h, like)
+	if !out.alike(like) {
 		fail("broadcast", []Shape{h.shape(), like.shape()}, "does not fit")
 	}
 	return t.broadcastTo(h, like).tensor()
@@ -69,8 +69,8 @@ func (t *Tape) cast(out, in *header) {
 	t.Launch()
 }
 
-// Cast returns x as another element type. Floats to integers truncate and saturate (NaN is 0); to 16-bit floats they
-// round to float32 and then to nearest even.
+// Cast returns x as another element type. Floats to integers truncate and saturate (NaN is 0), integers to narrower ones
+// keep the low bits, and 16-bit floats are rounded to nearest even by way of float32.
 func (x Tensor) Cast(d DType) Tensor {
 	t := tapeOf("cast", x)
 	in := t.arg(x)
@@ -99,6 +99,9 @@ func (x Tensor) Reshape(dims ...int) Tensor {
 	in := t.contiguous(t.arg(x))
 	var d [MaxRank]int
 	k := copy(d[:], dims)
+	if k < len(dims) {
+		fail("reshape", []Shape{in.shape()}, "to %d dimensions, at most %d", len(dims), MaxRank)
+	}
 	free, n := -1, 1
 	for i := range k {
 		if d[i] < 0 {
@@ -111,7 +114,7 @@ func (x Tensor) Reshape(dims ...int) Tensor {
 		d[free] = in.n / n
 	}
 	out := t.alias(in)
-	if out.setDims(d[:k]); out.n != in.n || len(dims) > MaxRank {
+	if out.setDims(d[:k]); out.n != in.n {
 		fail("reshape", []Shape{in.shape(), out.shape()}, "other number of elements")
 	}
 	t.rec(OpReshape, out, in)
@@ -328,7 +331,7 @@ func Concat(dim int, xs ...Tensor) Tensor {
 	for _, h := range in {
 		same := *h
 		same.dims[d] = total
-		t.mustShape("concat", h.rank == out.rank && same.dims == out.dims, in...)
+		t.mustShape("concat", same.alike(out), in...)
 		t.region(OpCopy, h, out, d, lo, false)
 		lo += h.dims[d]
 	}

@@ -45,7 +45,9 @@ type storage struct {
 }
 
 // busy reports whether a collective still uses the memory, forgetting those that are over.
-func (s *storage) busy() bool {
+func (s *storage) busy() bool { return len(s.held) > 0 && s.stillBusy() }
+
+func (s *storage) stillBusy() bool {
 	k := 0
 	for _, p := range s.held {
 		if !p.Done() {

@@ -22,16 +22,17 @@ type Tape struct {
 	leaves  map[*Param]*leafState
 	used    []*leafState // leaves used since Reset
 	hooks   []Hooks      // of the leaves used since Reset, each once
-	limbo   []*storage   // freed while a collective still uses them
+	limbo   []*storage   // not referred to any more, but a collective still uses them
 
 	noGrad, training  bool
 	record, recompute bool // in the first run of a Checkpoint record is false; in the second recompute is true
 	quiet             bool // in a Function's Forward
 	inBackward, more  bool
 	scale             float64
-	keepAll           bool // test hook: free nothing before Reset
+	keepAll           bool // test hook: reuse nothing before Reset
 	deferred          *Node
 	deferMask         uint8
+	need              uint8 // what the rule that runs was asked for
 	contribs          [][]contrib
 	nc                int
 
@@ -107,7 +108,9 @@ func (t *Tape) blankHeader() *header {
 
 // alloc gives h memory of its own.
 func (t *Tape) alloc(h *header) {
-	t.reap()
+	if len(t.limbo) > 0 && !t.keepAll {
+		t.reap()
+	}
 	b := t.mem.alloc(h.n * h.dtype.Size())
 	h.own.ptr, h.own.bytes, h.own.refs, h.own.dev, h.own.arena = b.p, b.bytes, 1, t.dev, &t.mem
 	h.st = &h.own
@@ -166,7 +169,7 @@ func (t *Tape) unref(s *storage) {
 	if s.refs--; s.refs > 0 {
 		return
 	}
-	if s.busy() {
+	if t.keepAll || s.busy() {
 		t.limbo = append(t.limbo, s)
 		return
 	}
@@ -194,21 +197,13 @@ func (t *Tape) reap() {
 // tape become invalid. After a Failure, Reset makes the tape usable again; gradients that a Backward left half written
 // are dropped.
 func (t *Tape) Reset() {
+	for i := range t.nh {
+		t.release(&t.headers[i/slabLen][i%slabLen])
+	}
 	for _, s := range t.limbo {
 		s.settle()
 	}
 	t.reap()
-	for i := range t.nh {
-		h := &t.headers[i/slabLen][i%slabLen]
-		if s := h.st; s != nil {
-			if s.arena != nil && s.refs == 1 {
-				s.settle()
-			}
-			t.unref(s)
-			h.st = nil
-		}
-		h.gen++
-	}
 	for _, s := range t.used {
 		s.h.gen++
 		if t.inBackward && s.p.state == gradPartial {
@@ -272,6 +267,17 @@ func (t *Tape) arg(x Tensor) *header {
 	return h
 }
 
+// tapeOfOp is tapeOf for operations of two operands.
+func tapeOfOp(op Op, x, y Tensor) *Tape {
+	if t := x.hdr().tape; t != nil {
+		return t
+	}
+	if t := y.hdr().tape; t != nil {
+		return t
+	}
+	return tapeOf(op.String())
+}
+
 // tapeOf returns the tape of the first operand that has one.
 func tapeOf(op string, xs ...Tensor) *Tape {
 	for _, x := range xs {
@@ -285,6 +291,9 @@ func tapeOf(op string, xs ...Tensor) *Tape {
 
 // New returns a tensor of the tape with memory of any content: the output of an operation from outside.
 func (t *Tape) New(dtype DType, dims ...int) Tensor { return t.newTensor(dtype, dims...).tensor() }
+
+// NewLike returns a tensor of the tape with x's type and shape and memory of any content.
+func (t *Tape) NewLike(x Tensor) Tensor { return t.newLike(x.hdr()).tensor() }
 
 // Keep makes x survive Backward; it lives until Reset.
 func (t *Tape) Keep(x Tensor) Tensor {

@@ -79,9 +79,19 @@ func (h *header) setDims(dims []int) {
 		h.dims[i] = d
 		h.n *= d
 	}
-	for i := len(dims); i < MaxRank; i++ { // so that shapes compare with ==
-		h.dims[i] = 0
+}
+
+// alike reports whether h and x have the same shape.
+func (h *header) alike(x *header) bool {
+	if h.rank != x.rank {
+		return false
 	}
+	for i := range h.rank {
+		if h.dims[i] != x.dims[i] {
+			return false
+		}
+	}
+	return true
 }
 
 // sizeAs gives h the shape and type of x.
@@ -96,26 +106,35 @@ func (h *header) span() int {
 }
 
 func (h *header) ptr() Ptr {
-	if h.st == nil || h.st.ptr == nil {
-		name := "a tensor"
-		if h.leaf != nil {
-			name = h.leaf.p.name
-		} else if h.st != nil && h.st.name != "" {
-			name = h.st.name
-		}
-		fail("use", []Shape{h.shape()}, "memory of %s is not there: never made (call nn.Init or Attach), not gathered, or released by Backward", name)
+	if h.st != nil && h.st.ptr != nil {
+		return unsafe.Add(h.st.ptr, h.off)
 	}
-	return unsafe.Add(h.st.ptr, h.off)
+	h.absent()
+	return nil
+}
+
+func (h *header) absent() {
+	name := "a tensor"
+	if h.leaf != nil {
+		name = h.leaf.p.name
+	} else if h.st != nil && h.st.name != "" {
+		name = h.st.name
+	}
+	fail("use", []Shape{h.shape()}, "memory of %s is not there: never made (call nn.Init or Attach), not gathered, or released by Backward", name)
 }
 
 func (x Tensor) hdr() *header {
+	if x.h == nil || x.h.gen != x.gen {
+		x.invalid()
+	}
+	return x.h
+}
+
+func (x Tensor) invalid() {
 	if x.h == nil {
 		fail("use", nil, "the zero Tensor")
 	}
-	if x.h.gen != x.gen {
-		fail("use", []Shape{x.h.shape()}, "used after Tape.Reset, or after Backward released it (see Tape.Keep)")
-	}
-	return x.h
+	fail("use", []Shape{x.h.shape()}, "used after Tape.Reset, or after Backward released it (see Tape.Keep)")
 }
 
 // New returns a tensor of zeros on dev that belongs to no tape: a parameter, a batch, a bucket.
@@ -190,13 +209,7 @@ func (x Tensor) Rank() int { return int(x.hdr().rank) }
 // Dim returns the size of dimension i; a negative i counts from the end.
 func (x Tensor) Dim(i int) int {
 	h := x.hdr()
-	if i < 0 {
-		i += int(h.rank)
-	}
-	if i < 0 || i >= int(h.rank) {
-		fail("Dim", []Shape{h.shape()}, "no dimension %d", i)
-	}
-	return h.dims[i]
+	return h.dims[h.axis("Dim", i)]
 }
 
 // Shape returns a copy of the element type and dimensions.

@@ -128,7 +128,7 @@ func graphCases() map[Op][]gradCase {
 		OpCheckpoint: {
 			{name: "block", shapes: vectors(2), fn: func(t *Tape, x []Tensor) Tensor { return t.Checkpoint(block(t), x...) }},
 			{name: "shared input", shapes: vectors(2), fn: func(t *Tape, x []Tensor) Tensor { return t.Checkpoint(block(t), x...).Add(x[0]).Mul(x[1]) }},
-			{name: "captured", shapes: vectors(2), fn: func(t *Tape, x []Tensor) Tensor {
+			{name: "captured", alone: true, shapes: vectors(2), fn: func(t *Tape, x []Tensor) Tensor {
 				return t.Checkpoint(func(...Tensor) Tensor { return block(t)(x...) })
 			}},
 			{name: "nested", shapes: vectors(2), fn: func(t *Tape, x []Tensor) Tensor {

@@ -1,0 +1,61 @@
+package tensor
+
+import (
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// skipInDebug is for tests that count allocations.
+func skipInDebug(t *testing.T) {
+	if debugMode {
+		t.Skip("debug mode allocates")
+	}
+}
+
+// TestDebugMode runs tests of the package again with every kernel compared with its reference and freed memory poisoned.
+func TestDebugMode(t *testing.T) {
+	if debugMode || raceEnabled {
+		t.Skip("in debug mode already, or slow")
+	}
+	cmd := exec.Command(os.Args[0], "-test.run=Gradient|Values|Views|Pending|Accumulation|LiveTapes|Scope|Rows|Checkpoint|DebugOracle|BorrowedWrite", "-test.timeout=60s")
+	cmd.Env = append(os.Environ(), "RINGO_DEBUG=1")
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+// A kernel that computes something else than its reference, or that writes to its input, is found out.
+func TestDebugOracle(t *testing.T) {
+	dev := &faultyDevice{CPU: NewCPU(2), table: cpuTable}
+	defer dev.Close()
+	tape := NewTape(dev)
+	tape.debug = new(oracle)
+	x := tape.Input(New(dev, Float32, 40, 40))
+	for i, v := range []float32{1, -2, 3} {
+		Data[float32](x)[i] = v
+	}
+	assert.NoError(t, Try(func() { MatMul(x, x, false, true).Exp() }))
+	dev.table[OpMatMul][Float32] = func(q Queue, a *Args) {
+		cpuTable[OpMatMul][Float32](q, a)
+		slice[float32](a, 0)[0] += 0x1p-9
+	}
+	assert.ErrorContains(t, Try(func() { MatMul(x, x, false, true) }), "matmul: operand 0 element 0 is 14.001953125, want 14: it differs from the reference")
+	dev.table[OpExp][Float32] = func(q Queue, a *Args) {
+		cpuTable[OpExp][Float32](q, a)
+		slice[float32](a, 1)[2] = 7
+	}
+	assert.ErrorContains(t, Try(func() { x.Exp() }), "exp: operand 1 element 2 is 7, want 3: it was written to by the kernel")
+	dev.table[OpNeg][Float32] = func(q Queue, a *Args) { slice[float32](a, 0)[1] = float32(q.(*cpuQueue).pool.n) }
+	assert.ErrorContains(t, Try(func() { x.Neg() }), "neg: operand 0 element 1 is 2, want 1")
+}
+
+// faultyDevice has a table of its own.
+type faultyDevice struct {
+	*CPU
+	table Table
+}
+
+func (d *faultyDevice) Kernels() *Table { return &d.table }

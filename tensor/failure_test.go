@@ -1,0 +1,156 @@
+package tensor
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+type failureCase struct {
+	op, shapes, text string
+	fn               func()
+}
+
+// Misuse panics with a *Failure that names the operation, the shapes and what is wrong.
+func TestFailures(t *testing.T) {
+	tape := NewTape(hostDevice)
+	for _, c := range append(productFailures(tape), otherFailures(tape)...) {
+		err := Try(c.fn)
+		var fail *Failure
+		require.ErrorAs(t, err, &fail, "%s: %s", c.op, c.text)
+		assert.Equal(t, c.op, fail.Op, c.text)
+		var shapes []string
+		for _, s := range fail.Shapes {
+			shapes = append(shapes, s.String())
+		}
+		assert.Equal(t, c.shapes, strings.Join(shapes, ", "), "%s: %s", c.op, c.text)
+		assert.ErrorContains(t, err, c.text, c.op)
+		assert.True(t, strings.HasPrefix(err.Error(), "tensor: "+c.op), err)
+		tape.Reset()
+	}
+}
+
+func productFailures(tape *Tape) []failureCase {
+	f := func(dims ...int) Tensor { return tape.Input(New(hostDevice, Float32, dims...)) }
+	ids := func(dims ...int) Tensor { return New(hostDevice, Int64, dims...) }
+	return []failureCase{
+		{"add", "float32[2,3], float32[2,4]", "do not broadcast", func() { f(2, 3).Add(f(2, 4)) }},
+		{"mul", "float32[2], float64[2]", "element types differ", func() { f(2).Mul(New(hostDevice, Float64, 2)) }},
+		{"pow", "int64[2], int64[2], int64[2]", "no kernel for int64", func() { tape.Input(ids(2)).Pow(ids(2)) }},
+		{"exp", "int64[2], int64[2]", "no kernel for int64", func() { tape.Input(ids(2)).Exp() }},
+		{"where", "float32[2]", "must be bool", func() { Where(f(2), f(2), f(2)) }},
+		{"matmul", "float32[2,3], float32[4,5]", "do not fit", func() { MatMul(f(2, 3), f(4, 5), false, false) }},
+		{"matmul", "float32[2], float32[2,3]", "needs matrices", func() { MatMul(f(2), f(2, 3), false, false) }},
+		{"matmul", "float32[2,3,4], float32[5,4,6]", "do not fit", func() { MatMul(f(2, 3, 4), f(5, 4, 6), false, false) }},
+		{"matmul", "float32[2,3,4], float32[4,2]", "transposed true", func() { MatMul(f(2, 3, 4), f(4, 2), true, false) }},
+		{"linear", "float32[2,3], float32[5,4]", "do not fit", func() { Linear(f(2, 3), f(5, 4), Tensor{}) }},
+		{"linear", "float32[2,3], float32[5,3], float32[3]", "do not fit", func() { Linear(f(2, 3), f(5, 3), f(3)) }},
+		{"linear", "float32[], float32[5,3]", "do not fit", func() { Linear(f(), f(5, 3), Tensor{}) }},
+		{"reshape", "float32[6], float32[4]", "other number", func() { f(6).Reshape(4) }},
+		{"shape", "", "dimension 0 is -1", func() { f(6).Reshape(-1, -1) }},
+		{"reshape", "float32[6]", "to 7 dimensions, at most 6", func() { f(6).Reshape(3, -1, 1, 1, 1, 1, 2) }},
+		{"shape", "", "7 dimensions, at most 6", func() { New(hostDevice, Float32, 1, 1, 1, 1, 1, 1, 1) }},
+		{"shape", "", "dimension 1 is -2", func() { New(hostDevice, Float32, 1, -2) }},
+		{"permute", "float32[2,3]", "[0 0] is not a permutation", func() { f(2, 3).Permute(0, 0) }},
+		{"permute", "float32[2,3]", "no permutation given", func() { f(2, 3).Permute() }},
+		{"transpose", "float32[2,3]", "no dimension 2", func() { f(2, 3).Transpose(0, 2) }},
+		{"slice", "float32[2,3]", "elements 1 to 4 of dimension 1", func() { f(2, 3).Slice(1, 1, 4) }},
+		{"slice", "float32[]", "no dimension 0", func() { f().Slice(0, 0, 1) }},
+		{"split", "float32[5]", "sum to 4, not 5", func() { f(5).Split(0, 2, 2) }},
+	}
+}
+
+func otherFailures(tape *Tape) []failureCase {
+	f := func(dims ...int) Tensor { return tape.Input(New(hostDevice, Float32, dims...)) }
+	ids := func(dims ...int) Tensor { return New(hostDevice, Int64, dims...) }
+	five, other := FromSlice([]int64{5}, 1), NewTape(hostDevice)
+	return []failureCase{
+		{"concat", "float32[2,3], float32[2,4]", "do not fit", func() { Concat(0, f(2, 3), f(2, 4)) }},
+		{"concat", "", "9 tensors, at most 8", func() { x := f(1); Concat(0, x, x, x, x, x, x, x, x, x) }},
+		{"concat", "", "no operand is on a tape", func() { Concat(0) }},
+		{"pad", "float32[2]", "-1 before", func() { f(2).Pad(0, -1, 0) }},
+		{"broadcast", "float32[3], float32[2]", "", func() { f(3).Broadcast(2) }},
+		{"broadcast", "float32[3], float32[1]", "does not fit", func() { f(3).Broadcast(1) }},
+		{"sum", "float32[2]", "no dimension 1", func() { f(2).Sum(1) }},
+		{"max", "float32[2,0]", "no elements in dimension 1", func() { f(2, 0).Max(1) }},
+		{"softmax", "float32[]", "needs a dimension", func() { f().Softmax() }},
+		{"softmax_causal", "float32[3,2]", "do not fit", func() { f(3, 2).SoftmaxCausal() }},
+		{"layer_norm", "float32[3,2], float32[3]", "do not fit", func() { LayerNorm(f(3, 2), f(3), Tensor{}, 1) }},
+		{"embedding", "float32[5,2], int64[1]", "index 0 is 5, not in [0,5)", func() { Embedding(f(5, 2), five) }},
+		{"embedding", "float32[5,2], float32[3]", "must be int64", func() { Embedding(f(5, 2), f(3)) }},
+		{"gather", "float32[2,3], int64[3,1]", "do not fit", func() { f(2, 3).Gather(1, ids(3, 1)) }},
+		{"scatter_add", "float32[2], int64[3], float32[2]", "do not fit", func() { f(2).ScatterAdd(0, ids(3), f(2)) }},
+		{"dropout", "", "probability 1 is not in [0,1)", func() { f(2).Dropout(1, 0) }},
+		{"cross_entropy", "float32[1,5], int64[1]", "label 0 is 5, of 5 classes", func() { CrossEntropy(f(1, 5), five, CrossEntropyOptions{}) }},
+		{"cross_entropy", "float32[2,5], int64[3]", "do not fit", func() { CrossEntropy(f(2, 5), ids(3), CrossEntropyOptions{}) }},
+		{"mse", "float32[2], float32[1,2]", "do not fit", func() { MSE(f(2), f(1, 2)) }},
+		{"WithAux", "float32[2]", "must have one element", func() { WithAux(f(1), f(2), 1) }},
+		{"Item", "float32[2]", "2 elements, not one", func() { f(2).Item() }},
+		{"Dim", "float32[2]", "no dimension -2", func() { f(2).Dim(-2) }},
+		{"Data", "float32[2]", "read as int32", func() { Data[int32](f(2)) }},
+		{"FromSlice", "float32[3]", "2 elements given, the shape has 3", func() { FromSlice([]float32{1, 2}, 3) }},
+		{"View", "float32[4], float32[3]", "same number", func() { New(hostDevice, Float32, 4).View(3) }},
+		{"View", "float32[4], float32[4]", "outside a tape", func() { f(4).View(4) }},
+		{"Range", "float32[4]", "elements 1 to 5", func() { New(hostDevice, Float32, 4).Range(1, 5) }},
+		{"Bytes", "float32[3,1]", "not contiguous", func() { f(3, 2).Slice(1, 0, 1).Bytes() }},
+		{"use", "", "the zero Tensor", func() { f(2).Add(Tensor{}) }},
+		{"use", "float32[2]", "tensor of another tape", func() { f(2).Add(other.Input(New(hostDevice, Float32, 2))) }},
+		{"exp", "", "no operand is on a tape", func() { New(hostDevice, Float32, 2).Exp() }},
+		{"Backward", "float32[]", "needs one element, computed from parameters", func() { tape.Backward(f(2).Sum()) }},
+		{"Initializer.Fill", "int64[2]", "needs a contiguous float tensor", func() { Constant(1).Fill(ids(2), 0, 0) }},
+		{"identity", "", "9 inputs, at most 8", func() { x := f(1); tape.Apply(identity{}, x, x, x, x, x, x, x, x, x) }},
+		{"identity", "", "input 0 is the zero Tensor", func() { tape.Apply(identity{}, Tensor{}) }},
+		{"Register", "", "needs a name and either", func() { Register(OpSpec{Name: "x"}) }},
+	}
+}
+
+// Try recovers only Failures, and gives access to their cause.
+func TestTry(t *testing.T) {
+	cause := errors.New("rank 2 is gone")
+	err := Try(func() {
+		panic(&Failure{Op: "all_reduce", Shapes: []Shape{{Float32, []int{3}}, {Float64, nil}}, Err: cause})
+	})
+	assert.ErrorIs(t, err, cause)
+	assert.EqualError(t, err, "tensor: all_reduce float32[3], float64[]: rank 2 is gone")
+	assert.NoError(t, Try(func() {}))
+	assert.PanicsWithValue(t, "other", func() { _ = Try(func() { panic("other") }) })
+}
+
+// A handle to step memory is stale after Reset, and after Backward unless it was kept.
+func TestStaleHandles(t *testing.T) {
+	ps := &params{dev: hostDevice, dtype: Float32}
+	w := ps.add("w", Constant(2), 3)
+	tape := NewTape(hostDevice)
+	leaf := tape.Use(w)
+	x, y := leaf.Square(), leaf.Exp()
+	tape.Keep(y)
+	loss := x.Mul(y).Sum()
+	tape.Backward(loss)
+	assert.True(t, y.Valid() && loss.Valid())
+	assert.InDelta(t, 3*4*7.389056, loss.Item(), 1e-3)
+	assert.False(t, x.Valid())
+	assert.ErrorContains(t, Try(func() { x.Len() }), "float32[3]: used after Tape.Reset, or after Backward released it")
+	tape.Reset()
+	for _, old := range []Tensor{leaf, x, y, loss} {
+		assert.False(t, old.Valid())
+		assert.ErrorContains(t, Try(func() { old.Add(old) }), "used after Tape.Reset")
+	}
+	tape.Input(random(hostDevice, Float32, 1, 3)).Exp() // takes their headers
+	assert.ErrorContains(t, Try(func() { Floats(y) }), "used after Tape.Reset")
+	assert.True(t, Tensor{}.IsZero())
+	assert.False(t, Tensor{}.Valid())
+}
+
+// Values that were never made, or are not there, are named.
+func TestParameterWithoutMemory(t *testing.T) {
+	p := NewParam(Constant(0), 2, 3)
+	p.SetName("blocks.1.weight")
+	tape := NewTape(hostDevice)
+	assert.ErrorContains(t, Try(func() { tape.Use(p) }), "blocks.1.weight (shape [2 3]) was never made: call nn.Init or Attach first")
+	p.SetValue(FromPtr(hostDevice, nil, Float32, 2, 3))
+	assert.ErrorContains(t, Try(func() { tape.Use(p).Exp() }), "float32[2,3]: memory of blocks.1.weight is not there")
+	assert.ErrorContains(t, Try(func() { p.SetValue(New(hostDevice, Float32, 5)) }), "blocks.1.weight has shape [2 3]")
+}

@@ -1,0 +1,150 @@
+package tensor
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// gate is a fence that is opened by hand. Waiting opens it, and is counted.
+type gate struct {
+	open  bool
+	waits int
+}
+
+func (g *gate) FenceDone(uint64) bool { return g.open }
+func (g *gate) FenceWait(uint64) error {
+	g.waits++
+	g.open = true
+	return nil
+}
+
+// Memory that was freed while a collective reads it is not handed out before the collective is over.
+func TestBorrowedMemoryIsNotReused(t *testing.T) {
+	tape := NewTape(hostDevice)
+	alloc := func() Ptr { return tape.New(Float32, 100).Ptr() }
+	free := func(borrow Fence) Ptr {
+		var p Ptr
+		tape.Scope(func(in ...Tensor) Tensor {
+			x := tape.New(Float32, 100)
+			p = x.Ptr()
+			if borrow != nil {
+				Borrow(x, borrow, 3)
+			}
+			return in[0]
+		}, tape.Input(New(hostDevice, Float32, 1)))
+		return p
+	}
+	assert.Equal(t, free(nil), alloc(), "memory that nobody borrowed is reused at once")
+	g := &gate{}
+	p := free(g)
+	live, _ := tape.Memory()
+	for range 5 {
+		assert.NotEqual(t, p, alloc())
+	}
+	after, _ := tape.Memory()
+	assert.Equal(t, live+5*448, after, "borrowed memory stays in the account")
+	g.open = true
+	assert.Equal(t, p, alloc())
+	assert.Zero(t, g.waits)
+	tape.Reset()
+	assert.Zero(t, g.waits)
+}
+
+// Reset waits for the collectives that still use step memory, freed or not, once each. Memory from outside is not its
+// business.
+func TestResetWaits(t *testing.T) {
+	tape := NewTape(hostDevice)
+	held, freed, outside, kept := &gate{}, &gate{}, &gate{}, &gate{}
+	batch := New(hostDevice, Float32, 10)
+	x := tape.Input(batch)
+	Borrow(x, outside, 1)
+	y := x.Exp()
+	Borrow(y, held, 1)
+	Borrow(tape.Keep(y.Reshape(2, 5)), kept, 1)
+	tape.Scope(func(...Tensor) Tensor { Borrow(x.Neg(), freed, 1); return x })
+	tape.Reset()
+	assert.Equal(t, []int{1, 1, 1, 0}, []int{held.waits, freed.waits, kept.waits, outside.waits})
+	live, _ := tape.Memory()
+	assert.Zero(t, live)
+	Settle(batch)
+	assert.Equal(t, 1, outside.waits)
+	Settle(batch)
+	assert.Equal(t, 1, outside.waits)
+}
+
+// TestBorrowedWrite: in debug mode, writing to step memory that a collective uses is a Failure.
+func TestBorrowedWrite(t *testing.T) {
+	defer func(was bool) { debugMode = was }(debugMode)
+	debugMode = true
+	tape := NewTape(hostDevice)
+	x, g := tape.New(Float32, 4), &gate{}
+	tape.fill(x.hdr(), 1)
+	Borrow(x, g, 1)
+	assert.ErrorContains(t, Try(func() { tape.fill(x.hdr(), 2) }), "fill float32[4]: writes to memory that a collective still uses")
+	assert.Equal(t, 1.0, Floats(x)[0])
+	x.Exp() // reading is fine
+	g.open = true
+	tape.fill(x.hdr(), 2)
+	assert.Equal(t, 2.0, Floats(x)[0])
+}
+
+// Fences cost nothing in steady state.
+func TestBorrowAllocatesNothing(t *testing.T) {
+	skipInDebug(t)
+	tape, g := NewTape(hostDevice), &gate{}
+	batch := New(hostDevice, Float32, 4)
+	step := func() {
+		x := tape.Input(batch).Exp()
+		for i := range uint64(4) {
+			Borrow(x, g, i)
+		}
+		g.open = false
+		tape.Reset()
+	}
+	step()
+	assert.Zero(t, testing.AllocsPerRun(20, step))
+}
+
+func TestPendingZeroIsDone(t *testing.T) {
+	assert.True(t, Pending{}.Done())
+	assert.NoError(t, Pending{}.Wait())
+	g := &gate{}
+	p := Pending{g, 1}
+	assert.False(t, p.Done())
+	assert.NoError(t, p.Wait())
+	assert.True(t, p.Done())
+}
+
+// Every size is served from the class that it is returned to, wastes at most an eighth, and is aligned.
+func TestArena(t *testing.T) {
+	dev := NewCPU(1)
+	defer dev.Close()
+	m := arena{dev: dev}
+	for _, n := range []int{0, 1, 63, 64, 65, 127, 128, 129, 1000, 1024, 1025, 4095, 65537, largeBlock - 1, largeBlock, largeBlock + 1, 3*largeBlock + 7} {
+		b := m.alloc(n)
+		assert.GreaterOrEqual(t, b.bytes, n)
+		assert.LessOrEqual(t, b.bytes, n+max(n/8, 64, pageBytes*(n/largeBlock)), "%d bytes", n)
+		assert.Zero(t, uintptr(b.p)%64)
+		if n <= largeBlock {
+			c1, bytes := classOf(n)
+			c2, again := classOf(bytes)
+			assert.Equal(t, [2]int{c1, b.bytes}, [2]int{c2, again}, "%d bytes", n)
+			assert.Less(t, c1, numClasses)
+		}
+		clear(unsafe.Slice((*byte)(b.p), b.bytes))
+		m.release(b)
+		assert.Equal(t, b, m.alloc(n), "%d bytes", n)
+		m.release(b)
+	}
+	assert.Zero(t, m.live)
+	small, large := m.alloc(2*largeBlock), m.alloc(10*largeBlock)
+	m.release(large)
+	m.release(small)
+	assert.Equal(t, small, m.alloc(2*largeBlock), "the smallest that fits")
+	assert.NotEqual(t, large, m.alloc(8*largeBlock), "a fifth of waste is too much")
+	assert.Equal(t, large, m.alloc(9*largeBlock))
+	m.close()
+	assert.Empty(t, dev.mem)
+}

@@ -1,0 +1,72 @@
+package tensor
+
+import (
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Gradients in 16-bit floats are those in float32 on the same values, but for the rounding of each result: what a rule
+// keeps from the forward pass is not rounded.
+func TestHalfGradients(t *testing.T) {
+	ignore := int64(-1)
+	for name, f := range map[string]func(x, w Tensor) Tensor{
+		"cross_entropy": func(x, _ Tensor) Tensor {
+			return CrossEntropy(x, randomInts(40, 3), CrossEntropyOptions{Ignore: &ignore, Count: 3})
+		},
+		"logsumexp":  func(x, _ Tensor) Tensor { return x.LogSumExp().Sum() },
+		"layer_norm": func(x, w Tensor) Tensor { return LayerNorm(x, w, Tensor{}, 1e-5).Mul(w).Sum() },
+		"rms_norm":   func(x, w Tensor) Tensor { return RMSNorm(x, w, 1e-5).Mul(w).Sum() },
+		"mse":        func(x, w Tensor) Tensor { return MSE(x, w.Broadcast(3, 40)) },
+		"bce":        func(x, w Tensor) Tensor { return BCEWithLogits(x, w.Broadcast(3, 40)) },
+		"mean":       func(x, _ Tensor) Tensor { return x.Square().Mean() },
+		"broadcast":  func(x, w Tensor) Tensor { return x.Mul(w).Sum() },
+		"matmul":     func(x, _ Tensor) Tensor { return MatMul(x, x, false, true).Sum() },
+	} {
+		for _, d := range []DType{BFloat16, Float16} {
+			want, got := halfGrads(Float32, d, f), halfGrads(d, d, f)
+			eps := map[DType]float64{BFloat16: 0x1p-8, Float16: 0x1p-11}[d]
+			for i := range want {
+				largest := 0.0
+				for _, v := range want[i] {
+					largest = math.Max(largest, math.Abs(v))
+				}
+				for k, w := range want[i] {
+					tol := 3 * eps * (math.Abs(w) + largest/4)
+					if i == 0 && strings.Contains("cross_entropy mse bce", name) { // one kernel, one rounding
+						tol = 1.01*eps*math.Abs(w) + 0x1p-25
+					}
+					require.InDelta(t, w, got[i][k], tol, fmt.Sprint(name, d, " input ", i, " element ", k))
+				}
+			}
+		}
+	}
+}
+
+// halfGrads computes f and its gradients in type d, for inputs that type half can hold.
+func halfGrads(d, half DType, f func(x, w Tensor) Tensor) [][]float64 {
+	ps := &params{dev: hostDevice, dtype: d}
+	x, w := ps.add("x", UniformInit(-8, 8), 3, 40), ps.add("w", UniformInit(0.5, 1.5), 40)
+	for _, p := range ps.list {
+		h := New(hostDevice, half, p.Dims()...)
+		p.init.Fill(h, HashName(p.Name()), 0)
+		for i, v := range Floats(h) {
+			storeFloat(p.Value.Ptr(), d, i, v)
+		}
+	}
+	t := NewTape(hostDevice)
+	t.Backward(f(t.Use(x), t.Use(w)))
+	return ps.grads()
+}
+
+// Means of float16 neither overflow nor lose small terms.
+func TestHalfMean(t *testing.T) {
+	x := New(hostDevice, Float16, 1<<17)
+	Constant(2).Fill(x, 0, 0)
+	t1 := NewTape(hostDevice)
+	require.Equal(t, 2.0, t1.Input(x).Mean().Item())
+	require.Equal(t, 4.0, MSE(t1.Input(x), New(hostDevice, Float16, 1<<17)).Item())
+}

@@ -1,0 +1,202 @@
+package tensor
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// shareOf is a rank's share of a batch: a contiguous one, or every n-th row.
+func shareOf(x Tensor, rank, ranks int, contiguous bool) Tensor {
+	total, row := x.Dim(0), x.Len()/x.Dim(0)
+	r := Rows{First: rank, Stride: ranks, Total: total}
+	n := (total - rank + ranks - 1) / ranks
+	if contiguous { // the first ranks have one more
+		r.First, r.Stride = 0, 1
+		for k := range rank + 1 {
+			n = total / ranks
+			if k < total%ranks {
+				n++
+			}
+			if k < rank {
+				r.First += n
+			}
+		}
+	}
+	dims := append([]int{n}, x.Shape().Dims[1:]...)
+	y := New(hostDevice, x.DType(), dims...)
+	for i := range n {
+		copy(y.Bytes()[i*row*x.DType().Size():], x.Bytes()[(r.First+i*r.Stride)*row*x.DType().Size():][:row*x.DType().Size()])
+	}
+	return y.WithRows(r)
+}
+
+// Dropout of a batch that is cut over ranks is the dropout of the whole, whatever the cut and the number of threads.
+func TestDropoutOverRanks(t *testing.T) {
+	x := New(hostDevice, Float32, 7, 3, 1000)
+	Constant(1).Fill(x, 0, 0)
+	drop := func(x Tensor, threads int) []float64 {
+		dev := NewCPU(threads)
+		defer dev.Close()
+		tape := NewTape(dev, Seed(5))
+		tape.SetStep(3, 1)
+		in := tape.Input(x)
+		flat := in.Reshape(in.Dim(0)*3, 1000).Dropout(0.3, HashName("blocks.0.drop")) // batch and positions flattened
+		return Floats(flat)
+	}
+	want := drop(x, 1)
+	kept := 0
+	for _, v := range want {
+		if v != 0 {
+			require.InDelta(t, 1/0.7, v, 1e-6)
+			kept++
+		}
+	}
+	assert.InDelta(t, 0.7, float64(kept)/float64(len(want)), 0.01)
+	for ranks := range 4 {
+		for _, contiguous := range []bool{true, false} {
+			for rank := range ranks {
+				p := shareOf(x, rank, ranks, contiguous)
+				got := drop(p, rank+1)
+				r := p.h.rows
+				for i := range p.Dim(0) {
+					at := (r.First + i*r.Stride) * 3000
+					require.Equal(t, want[at:at+3000], got[i*3000:(i+1)*3000], "%d of %d", rank, ranks)
+				}
+			}
+		}
+	}
+}
+
+// Random keys differ by seed, step, microbatch and layer, and by nothing else.
+func TestRandomKeys(t *testing.T) {
+	key := func(seed uint64, step, micro int, layer string) uint64 {
+		tape := NewTape(hostDevice, Seed(seed))
+		tape.SetStep(step, micro)
+		return tape.RandomKey(HashName(layer))
+	}
+	seen := map[uint64]string{}
+	for seed := range uint64(3) {
+		for step := range 3 {
+			for micro := range 3 {
+				for _, layer := range []string{"a", "b"} {
+					k, name := key(seed, step, micro, layer), fmt.Sprint(seed, step, micro, layer)
+					assert.Empty(t, seen[k], name)
+					seen[k] = name
+					assert.Equal(t, k, key(seed, step, micro, layer))
+				}
+			}
+		}
+	}
+	tape := NewTape(hostDevice)
+	p := NewParam(Constant(1), 2)
+	p.Make(hostDevice, Float32, 0)
+	at := func() [2]uint64 { return [2]uint64{tape.step, tape.micro} }
+	for _, want := range [][2]uint64{{0, 1}, {0, 2}} {
+		tape.Backward(tape.Use(p).Sum(), More())
+		assert.Equal(t, want, at())
+	}
+	tape.Backward(tape.Use(p).Sum())
+	assert.Equal(t, [2]uint64{1, 0}, at())
+}
+
+// The model on 1, 2 and 3 ranks: losses add up to the whole loss, gradients to the whole gradient, with dropout,
+// recomputation and uneven parts.
+func TestRanksAddUp(t *testing.T) {
+	run := func(ranks int, checkpoint bool) (loss float64, grads [][]float64) {
+		ps := &params{dev: hostDevice, dtype: Float64}
+		m := newGPT(ps, 11, 6, 8, 2, 2)
+		m.drop, m.checkpoint = 0.2, checkpoint
+		tokens := randomTokens(hostDevice, 11, 7, 7)
+		tape := NewTape(hostDevice, Seed(2))
+		for rank := range ranks {
+			tape.SetStep(4, 0)
+			ids, labels := gptBatch(tape, shareOf(tokens, rank, ranks, true))
+			l := CrossEntropy(m.forward(tape, ids), labels, CrossEntropyOptions{Smoothing: 0.1})
+			loss += l.Item()
+			if rank == 0 {
+				tape.Input(New(hostDevice, Int64, 3).WithRows(Rows{1, 1, 5})) // another batch, before the recomputation
+			}
+			tape.Backward(l, More())
+			tape.Reset()
+		}
+		return loss, ps.grads()
+	}
+	loss, grads := run(1, false)
+	for _, ranks := range []int{1, 2, 3, 7} {
+		for _, checkpoint := range []bool{false, true} {
+			l, g := run(ranks, checkpoint)
+			assert.InDelta(t, loss, l, 1e-13, "%d ranks", ranks)
+			requireGrads(t, grads, g, 1e-13, fmt.Sprint(ranks, " ranks"))
+		}
+	}
+}
+
+// The other losses add up too; a rank may have no row at all.
+func TestLossesAddUp(t *testing.T) {
+	x, y := random(hostDevice, Float64, 1, 5, 3), random(hostDevice, Float64, 2, 5, 3)
+	labels := randomTokens(hostDevice, 3, 5)
+	ignore := int64(2)
+	for name, loss := range map[string]func(x, y, labels Tensor) Tensor{
+		"mse":                    func(x, y, _ Tensor) Tensor { return MSE(x, y) },
+		"bce":                    func(x, y, _ Tensor) Tensor { return BCEWithLogits(x, y.Square()) },
+		"cross entropy":          func(x, _, l Tensor) Tensor { return CrossEntropy(x, l, CrossEntropyOptions{}) },
+		"cross entropy, ignored": func(x, _, l Tensor) Tensor { return CrossEntropy(x, l, CrossEntropyOptions{Ignore: &ignore, Count: 4}) },
+	} {
+		whole := 0.0
+		for ranks := 1; ranks <= 6; ranks++ {
+			sum := 0.0
+			for rank := range ranks {
+				tape := NewTape(hostDevice)
+				cut := func(v Tensor) Tensor { return tape.Input(shareOf(v, rank, ranks, true)) }
+				sum += loss(cut(x), cut(y), cut(labels)).Item()
+			}
+			if ranks == 1 {
+				whole = sum
+			}
+			assert.InDelta(t, whole, sum, 1e-14, "%s on %d ranks", name, ranks)
+		}
+	}
+	tape := NewTape(hostDevice)
+	shared := tape.Input(shareOf(x, 0, 2, true))
+	err := Try(func() { CrossEntropy(shared, shareOf(labels, 0, 2, true), CrossEntropyOptions{Ignore: &ignore}) })
+	assert.ErrorContains(t, err, "give Count")
+	err = Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) })
+	assert.ErrorContains(t, err, "dropout float64[4,3]: shapes do not fit")
+	tape.Reset() // forgets the rows
+	assert.NoError(t, Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) }))
+}
+
+// Initial values depend on the seed, the name and the index of the element, so a shard is made without the whole.
+func TestInitializers(t *testing.T) {
+	whole, shard := New(hostDevice, Float32, 1000), New(hostDevice, Float32, 300)
+	for _, in := range []Initializer{UniformInit(-3, 5), NormalInit(2, 0.5), KaimingUniform(16), Constant(7)} {
+		in.Fill(whole, 9, 0)
+		in.Fill(shard, 9, 500)
+		assert.Equal(t, Floats(whole)[500:800], Floats(shard))
+	}
+	moments := func(in Initializer) (lo, hi, mean float64) {
+		in.Fill(whole, 1, 0)
+		v := Floats(whole)
+		lo, hi = v[0], v[0]
+		for _, x := range v {
+			lo, hi, mean = min(lo, x), max(hi, x), mean+x/1000
+		}
+		return lo, hi, mean
+	}
+	lo, hi, mean := moments(UniformInit(-3, 5))
+	assert.True(t, lo >= -3 && lo < -2.9 && hi < 5 && hi > 4.9)
+	assert.InDelta(t, 1, mean, 0.3)
+	lo, hi, mean = moments(KaimingUniform(16))
+	assert.True(t, lo >= -0.25 && hi < 0.25 && hi > 0.24)
+	_, _, mean = moments(NormalInit(2, 0.5))
+	assert.InDelta(t, 2, mean, 0.06)
+	a, b := NewParam(NormalInit(0, 1), 5), NewParam(NormalInit(0, 1), 5)
+	a.SetName("a")
+	b.SetName("b")
+	a.Make(hostDevice, Float32, 1)
+	b.Make(hostDevice, Float32, 1)
+	assert.NotEqual(t, Floats(a.Value), Floats(b.Value))
+}
