@@ -8,14 +8,11 @@ import (
 
 // isa is the set of kernels for one instruction set.
 type isa struct {
-	name   string
-	gemm32 *engine[float32]
-	gemm64 *engine[float64]
-	// add32 and add64 write a + b to dst for a positive multiple of the lanes
-	// of the engine above. nil: plain Go.
-	add32 func(dst, a, b *float32, n int)
-	add64 func(dst, a, b *float64, n int)
-	grain float64 // multiply-adds that are worth waking another thread
+	name    string
+	gemm32  *engine[float32]
+	gemm64  *engine[float64]
+	vectors vectorSet
+	grain   float64 // multiply-adds that are worth waking another thread
 }
 
 // isas are the instruction sets that this CPU and build support, best first.
@@ -56,25 +53,14 @@ const asmChunk = 1 << 14
 
 // AddTo32 writes a + b to dst. The slices have the same length; dst may be a or
 // b, other overlaps are not allowed.
-func AddTo32(dst, a, b []float32) {
-	addVectors(active.add32, active.gemm32.lanes, dst, a, b)
-}
+func AddTo32(dst, a, b []float32) { addChecked(dst, a, b) }
 
 // AddTo64 is [AddTo32] for float64.
-func AddTo64(dst, a, b []float64) {
-	addVectors(active.add64, active.gemm64.lanes, dst, a, b)
-}
+func AddTo64(dst, a, b []float64) { addChecked(dst, a, b) }
 
-func addVectors[T Float](kernel func(dst, a, b *T, n int), lanes int, dst, a, b []T) {
+func addChecked[T Float](dst, a, b []T) {
 	if len(a) != len(dst) || len(b) != len(dst) {
 		panic(fmt.Sprintf("kernel: AddTo: lengths %d, %d and %d", len(dst), len(a), len(b)))
 	}
-	for kernel != nil && len(dst) >= lanes {
-		n := min(asmChunk, len(dst)/lanes*lanes)
-		kernel(&dst[0], &a[0], &b[0], n)
-		dst, a, b = dst[n:], a[n:], b[n:]
-	}
-	for i := range dst {
-		dst[i] = a[i] + b[i]
-	}
+	sumOf(dst, a, b)
 }

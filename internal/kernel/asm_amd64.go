@@ -16,7 +16,7 @@ func assemblyISAs() []*isa {
 	if x.HasAVX512F {
 		s = append(s, avx512())
 	}
-	if x.HasAVX2 && x.HasFMA {
+	if x.HasAVX2 && x.HasFMA && x.HasF16C {
 		s = append(s, avx2())
 	}
 	return s
@@ -64,7 +64,7 @@ func avx2Engine[T Float](kernels []plainKernel[T]) *engine[T] {
 func avx512() *isa {
 	s := &isa{
 		name: "avx512", grain: 1 << 19,
-		add32: addF32AVX512, add64: addF64AVX512,
+		vectors: vecAVX512,
 		gemm32: avx512Engine(
 			[]maskedKernel[float32]{
 				gemm1x32F32AVX512, gemm2x32F32AVX512, gemm3x32F32AVX512, gemm4x32F32AVX512,
@@ -103,7 +103,7 @@ func avx512() *isa {
 func avx2() *isa {
 	s := &isa{
 		name: "avx2", grain: 1 << 18,
-		add32: addF32AVX2, add64: addF64AVX2,
+		vectors: vecAVX2,
 		gemm32: avx2Engine(
 			[]plainKernel[float32]{
 				gemm1x16F32AVX2, gemm2x16F32AVX2, gemm3x16F32AVX2, gemm4x16F32AVX2,

@@ -49,11 +49,6 @@ func copyRows2F32AVX2(dst *float32, ds int, src *float32, ss int, n int)
 //go:noescape
 func transposeF32AVX2(dst *float32, ds int, src *float32, ss int, w int, blocks int)
 
-// addF32AVX2 writes a + b to dst; n is a positive multiple of 8.
-//
-//go:noescape
-func addF32AVX2(dst *float32, a *float32, b *float32, n int)
-
 // gemm6x8F64AVX2 computes the tile C[0:6, 0:8] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C.
 //
 //go:noescape
@@ -99,7 +94,362 @@ func copyRows2F64AVX2(dst *float64, ds int, src *float64, ss int, n int)
 //go:noescape
 func transposeF64AVX2(dst *float64, ds int, src *float64, ss int, w int, blocks int)
 
-// addF64AVX2 writes a + b to dst; n is a positive multiple of 4.
+// addF32AVX2 computes dst = a + b. n is a positive multiple of 16.
+//
+//go:noescape
+func addF32AVX2(dst *float32, a *float32, b *float32, n int)
+
+// addF64AVX2 computes dst = a + b. n is a positive multiple of 16.
 //
 //go:noescape
 func addF64AVX2(dst *float64, a *float64, b *float64, n int)
+
+// subF32AVX2 computes dst = a - b. n is a positive multiple of 16.
+//
+//go:noescape
+func subF32AVX2(dst *float32, a *float32, b *float32, n int)
+
+// subF64AVX2 computes dst = a - b. n is a positive multiple of 16.
+//
+//go:noescape
+func subF64AVX2(dst *float64, a *float64, b *float64, n int)
+
+// mulF32AVX2 computes dst = a * b. n is a positive multiple of 16.
+//
+//go:noescape
+func mulF32AVX2(dst *float32, a *float32, b *float32, n int)
+
+// mulF64AVX2 computes dst = a * b. n is a positive multiple of 16.
+//
+//go:noescape
+func mulF64AVX2(dst *float64, a *float64, b *float64, n int)
+
+// gateF32AVX2 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
+//
+//go:noescape
+func gateF32AVX2(dst *float32, a *float32, b *float32, n int)
+
+// gateF64AVX2 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
+//
+//go:noescape
+func gateF64AVX2(dst *float64, a *float64, b *float64, n int)
+
+// affineF32AVX2 computes dst = a*x + b. n is a positive multiple of 16.
+//
+//go:noescape
+func affineF32AVX2(dst *float32, x *float32, n int, a float32, b float32)
+
+// affineF64AVX2 computes dst = a*x + b. n is a positive multiple of 16.
+//
+//go:noescape
+func affineF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
+
+// axpyF32AVX2 computes dst += a*x. n is a positive multiple of 16.
+//
+//go:noescape
+func axpyF32AVX2(dst *float32, x *float32, n int, a float32)
+
+// axpyF64AVX2 computes dst += a*x. n is a positive multiple of 16.
+//
+//go:noescape
+func axpyF64AVX2(dst *float64, x *float64, n int, a float64)
+
+// centerF32AVX2 computes dst = (x-m) * s. n is a positive multiple of 16.
+//
+//go:noescape
+func centerF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
+
+// centerF64AVX2 computes dst = (x-m) * s. n is a positive multiple of 16.
+//
+//go:noescape
+func centerF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
+
+// softmaxGradF32AVX2 computes dst = y * (g-s). n is a positive multiple of 16.
+//
+//go:noescape
+func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+
+// softmaxGradF64AVX2 computes dst = y * (g-s). n is a positive multiple of 16.
+//
+//go:noescape
+func softmaxGradF64AVX2(dst *float64, grad *float64, y *float64, n int, s float64)
+
+// sgdF32AVX2 is one step of SGD without momentum. n is a positive multiple of 16.
+//
+//go:noescape
+func sgdF32AVX2(p *float32, grad *float32, n int, lr float32, wd float32, scale float32, tiny float32)
+
+// sgdF64AVX2 is one step of SGD without momentum. n is a positive multiple of 16.
+//
+//go:noescape
+func sgdF64AVX2(p *float64, grad *float64, n int, lr float64, wd float64, scale float64, tiny float64)
+
+// momentumF32AVX2 is one step of SGD with momentum. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+
+// momentumF64AVX2 is one step of SGD with momentum. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+
+// momentumNesterovF32AVX2 is one step of SGD with momentum. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumNesterovF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+
+// momentumNesterovF64AVX2 is one step of SGD with momentum. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumNesterovF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+
+// momentumFirstF32AVX2 is one step of SGD with momentum. It starts the momentum. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumFirstF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+
+// momentumFirstF64AVX2 is one step of SGD with momentum. It starts the momentum. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumFirstF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+
+// momentumFirstNesterovF32AVX2 is one step of SGD with momentum. It starts the momentum. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumFirstNesterovF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+
+// momentumFirstNesterovF64AVX2 is one step of SGD with momentum. It starts the momentum. n is a positive multiple of 16.
+//
+//go:noescape
+func momentumFirstNesterovF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+
+// adamF32AVX2 is one step of Adam. The first moment is m + weight*(g-m). n is a positive multiple of 16.
+//
+//go:noescape
+func adamF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+
+// adamF64AVX2 is one step of Adam. The first moment is m + weight*(g-m). n is a positive multiple of 16.
+//
+//go:noescape
+func adamF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+
+// adamHighF32AVX2 is one step of Adam. The first moment is g - weight*(g-m). n is a positive multiple of 16.
+//
+//go:noescape
+func adamHighF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+
+// adamHighF64AVX2 is one step of Adam. The first moment is g - weight*(g-m). n is a positive multiple of 16.
+//
+//go:noescape
+func adamHighF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+
+// widenBF16AVX2 converts src to float32. n is a positive multiple of 16.
+//
+//go:noescape
+func widenBF16AVX2(dst *float32, src *uint16, n int)
+
+// widenF16AVX2 converts src to float32. n is a positive multiple of 16.
+//
+//go:noescape
+func widenF16AVX2(dst *float32, src *uint16, n int)
+
+// roundF16AVX2 rounds src to the nearest, ties to even. n is a positive multiple of 16.
+//
+//go:noescape
+func roundF16AVX2(dst *uint16, src *float32, n int)
+
+// roundBF16AVX2 rounds src to the nearest, ties to even. n is a positive multiple of 16.
+//
+//go:noescape
+func roundBF16AVX2(dst *uint16, src *float32, n int)
+
+// expF32AVX2 computes dst = exp(x). n is a positive multiple of 16.
+//
+//go:noescape
+func expF32AVX2(dst *float32, x *float32, n int)
+
+// sigmoidF32AVX2 computes dst = sigmoid(x). n is a positive multiple of 16.
+//
+//go:noescape
+func sigmoidF32AVX2(dst *float32, x *float32, n int)
+
+// tanhF32AVX2 computes dst = tanh(x). n is a positive multiple of 16.
+//
+//go:noescape
+func tanhF32AVX2(dst *float32, x *float32, n int)
+
+// siluF32AVX2 computes dst = x*sigmoid(x). n is a positive multiple of 16.
+//
+//go:noescape
+func siluF32AVX2(dst *float32, x *float32, n int)
+
+// siluGradF32AVX2 computes g times the derivative of silu at x. n is a positive multiple of 16.
+//
+//go:noescape
+func siluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+
+// geluF32AVX2 computes dst = x*Phi(x). n is a positive multiple of 16.
+//
+//go:noescape
+func geluF32AVX2(dst *float32, x *float32, n int)
+
+// geluGradF32AVX2 computes g times the derivative of gelu at x. n is a positive multiple of 16.
+//
+//go:noescape
+func geluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+
+// geluTanhF32AVX2 computes the tanh form of gelu. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhF32AVX2(dst *float32, x *float32, n int)
+
+// geluTanhGradF32AVX2 computes g times the derivative of geluTanh at x. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+
+// expSumF32AVX2 adds exp(x-m) to acc. n is a positive multiple of 16.
+//
+//go:noescape
+func expSumF32AVX2(x *float32, n int, acc *[8]float64, m float64)
+
+// expSumStoreF32AVX2 computes dst = exp(x-m) and adds it to acc. n is a positive multiple of 16.
+//
+//go:noescape
+func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[8]float64, m float64)
+
+// logSoftmaxF32AVX2 computes dst = x - lse. n is a positive multiple of 16.
+//
+//go:noescape
+func logSoftmaxF32AVX2(dst *float32, x *float32, n int, lse float64)
+
+// logSoftmaxF64AVX2 computes dst = x - lse. n is a positive multiple of 16.
+//
+//go:noescape
+func logSoftmaxF64AVX2(dst *float64, x *float64, n int, lse float64)
+
+// softmaxLossGradF32AVX2 computes dst = scale * (exp(x-lse) - off). n is a positive multiple of 16.
+//
+//go:noescape
+func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float64, off float64, scale float64)
+
+// logSoftmaxGradF32AVX2 computes dst = g - exp(y)*s. n is a positive multiple of 16.
+//
+//go:noescape
+func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float64)
+
+// maximumF32AVX2 raises each of the 16 interleaved maxima acc to x where x is larger. n is a positive multiple of 16.
+//
+//go:noescape
+func maximumF32AVX2(x *float32, n int, acc *[16]float32)
+
+// maximumF64AVX2 raises each of the 16 interleaved maxima acc to x where x is larger. n is a positive multiple of 16.
+//
+//go:noescape
+func maximumF64AVX2(x *float64, n int, acc *[16]float64)
+
+// sumEightF32AVX2 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+//
+//go:noescape
+func sumEightF32AVX2(x *float32, n int, acc *[8]float32)
+
+// sumEightF64AVX2 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+//
+//go:noescape
+func sumEightF64AVX2(x *float64, n int, acc *[8]float64)
+
+// sumWideF32AVX2 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+//
+//go:noescape
+func sumWideF32AVX2(x *float32, n int, acc *[8]float64)
+
+// sumWideF64AVX2 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+//
+//go:noescape
+func sumWideF64AVX2(x *float64, n int, acc *[8]float64)
+
+// squaresF32AVX2 adds (x-m)**2 to the eight interleaved sums acc. n is a positive multiple of 16.
+//
+//go:noescape
+func squaresF32AVX2(x *float32, n int, acc *[8]float64, m float64)
+
+// squaresF64AVX2 adds (x-m)**2 to the eight interleaved sums acc. n is a positive multiple of 16.
+//
+//go:noescape
+func squaresF64AVX2(x *float64, n int, acc *[8]float64, m float64)
+
+// dotF32AVX2 adds a*b to the eight interleaved sums acc. n is a positive multiple of 16.
+//
+//go:noescape
+func dotF32AVX2(a *float32, b *float32, n int, acc *[8]float64)
+
+// dotF64AVX2 adds a*b to the eight interleaved sums acc. n is a positive multiple of 16.
+//
+//go:noescape
+func dotF64AVX2(a *float64, b *float64, n int, acc *[8]float64)
+
+// weightBiasGradF32AVX2 adds g*(x-m)*s to w and g to b. n is a positive multiple of 16.
+//
+//go:noescape
+func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
+
+// weightBiasGradF64AVX2 adds g*(x-m)*s to w and g to b. n is a positive multiple of 16.
+//
+//go:noescape
+func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
+
+// weightGradF32AVX2 adds g*(x-m)*s to w. n is a positive multiple of 16.
+//
+//go:noescape
+func weightGradF32AVX2(w *float64, grad *float32, x *float32, n int, m float32, s float32)
+
+// weightGradF64AVX2 adds g*(x-m)*s to w. n is a positive multiple of 16.
+//
+//go:noescape
+func weightGradF64AVX2(w *float64, grad *float64, x *float64, n int, m float64, s float64)
+
+// normSumsWF32AVX2 adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+//
+//go:noescape
+func normSumsWF32AVX2(grad *float32, x *float32, w *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+
+// normSumsWF64AVX2 adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+//
+//go:noescape
+func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+
+// normGradWF32AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradWF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+
+// normGradWF64AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+
+// normSumsF32AVX2 adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+//
+//go:noescape
+func normSumsF32AVX2(grad *float32, x *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+
+// normSumsF64AVX2 adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+//
+//go:noescape
+func normSumsF64AVX2(grad *float64, x *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+
+// normGradF32AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradF32AVX2(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+
+// normGradF64AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+
+// dropoutAVX2 computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. n is a positive multiple of 32.
+//
+//go:noescape
+func dropoutAVX2(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)

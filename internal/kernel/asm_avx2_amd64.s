@@ -1057,51 +1057,6 @@ loaded:
 	VZEROUPPER
 	RET
 
-// func addF32AVX2(dst *float32, a *float32, b *float32, n int)
-// Requires: AVX
-TEXT ·addF32AVX2(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
-	MOVQ a+8(FP), SI
-	MOVQ b+16(FP), BX
-	MOVQ n+24(FP), CX
-
-wide:
-	CMPQ    CX, $+32
-	JLT     narrow
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 64(SI), Y2
-	VMOVUPS 96(SI), Y3
-	VADDPS  (BX), Y0, Y0
-	VADDPS  32(BX), Y1, Y1
-	VADDPS  64(BX), Y2, Y2
-	VADDPS  96(BX), Y3, Y3
-	VMOVUPS Y0, (DI)
-	VMOVUPS Y1, 32(DI)
-	VMOVUPS Y2, 64(DI)
-	VMOVUPS Y3, 96(DI)
-	ADDQ    $+128, SI
-	ADDQ    $+128, BX
-	ADDQ    $+128, DI
-	SUBQ    $+32, CX
-	JMP     wide
-
-narrow:
-	TESTQ   CX, CX
-	JZ      done
-	VMOVUPS (SI), Y0
-	VADDPS  (BX), Y0, Y0
-	VMOVUPS Y0, (DI)
-	ADDQ    $+32, SI
-	ADDQ    $+32, BX
-	ADDQ    $+32, DI
-	SUBQ    $+8, CX
-	JMP     narrow
-
-done:
-	VZEROUPPER
-	RET
-
 // func gemm6x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
 // Requires: AVX, FMA3, MMX+
 TEXT ·gemm6x8F64AVX2(SB), NOSPLIT, $0-57
@@ -2111,6 +2066,28 @@ loaded:
 	VZEROUPPER
 	RET
 
+// func addF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX
+TEXT ·addF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*4), Y0
+	VADDPS  (BX)(AX*4), Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	VMOVUPS 32(SI)(AX*4), Y0
+	VADDPS  32(BX)(AX*4), Y0, Y0
+	VMOVUPS Y0, 32(DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
 // func addF64AVX2(dst *float64, a *float64, b *float64, n int)
 // Requires: AVX
 TEXT ·addF64AVX2(SB), NOSPLIT, $0-32
@@ -2118,40 +2095,6335 @@ TEXT ·addF64AVX2(SB), NOSPLIT, $0-32
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
 	MOVQ n+24(FP), CX
+	XORQ AX, AX
 
-wide:
-	CMPQ    CX, $+16
-	JLT     narrow
-	VMOVUPD (SI), Y0
-	VMOVUPD 32(SI), Y1
-	VMOVUPD 64(SI), Y2
-	VMOVUPD 96(SI), Y3
-	VADDPD  (BX), Y0, Y0
-	VADDPD  32(BX), Y1, Y1
-	VADDPD  64(BX), Y2, Y2
-	VADDPD  96(BX), Y3, Y3
-	VMOVUPD Y0, (DI)
-	VMOVUPD Y1, 32(DI)
-	VMOVUPD Y2, 64(DI)
-	VMOVUPD Y3, 96(DI)
-	ADDQ    $+128, SI
-	ADDQ    $+128, BX
-	ADDQ    $+128, DI
-	SUBQ    $+16, CX
-	JMP     wide
-
-narrow:
-	TESTQ   CX, CX
-	JZ      done
-	VMOVUPD (SI), Y0
-	VADDPD  (BX), Y0, Y0
-	VMOVUPD Y0, (DI)
-	ADDQ    $+32, SI
-	ADDQ    $+32, BX
-	ADDQ    $+32, DI
-	SUBQ    $+4, CX
-	JMP     narrow
-
-done:
+loop:
+	VMOVUPS (SI)(AX*8), Y0
+	VADDPD  (BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, (DI)(AX*8)
+	VMOVUPS 32(SI)(AX*8), Y0
+	VADDPD  32(BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, 32(DI)(AX*8)
+	VMOVUPS 64(SI)(AX*8), Y0
+	VADDPD  64(BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, 64(DI)(AX*8)
+	VMOVUPS 96(SI)(AX*8), Y0
+	VADDPD  96(BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, 96(DI)(AX*8)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
 	VZEROUPPER
 	RET
+
+// func subF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX
+TEXT ·subF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*4), Y0
+	VSUBPS  (BX)(AX*4), Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	VMOVUPS 32(SI)(AX*4), Y0
+	VSUBPS  32(BX)(AX*4), Y0, Y0
+	VMOVUPS Y0, 32(DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func subF64AVX2(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX
+TEXT ·subF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*8), Y0
+	VSUBPD  (BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, (DI)(AX*8)
+	VMOVUPS 32(SI)(AX*8), Y0
+	VSUBPD  32(BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, 32(DI)(AX*8)
+	VMOVUPS 64(SI)(AX*8), Y0
+	VSUBPD  64(BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, 64(DI)(AX*8)
+	VMOVUPS 96(SI)(AX*8), Y0
+	VSUBPD  96(BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, 96(DI)(AX*8)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX
+TEXT ·mulF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*4), Y0
+	VMULPS  (BX)(AX*4), Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	VMOVUPS 32(SI)(AX*4), Y0
+	VMULPS  32(BX)(AX*4), Y0, Y0
+	VMOVUPS Y0, 32(DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulF64AVX2(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX
+TEXT ·mulF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*8), Y0
+	VMULPD  (BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, (DI)(AX*8)
+	VMOVUPS 32(SI)(AX*8), Y0
+	VMULPD  32(BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, 32(DI)(AX*8)
+	VMOVUPS 64(SI)(AX*8), Y0
+	VMULPD  64(BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, 64(DI)(AX*8)
+	VMOVUPS 96(SI)(AX*8), Y0
+	VMULPD  96(BX)(AX*8), Y0, Y0
+	VMOVUPS Y0, 96(DI)(AX*8)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func gateF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX
+TEXT ·gateF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*4), Y0
+	VMOVUPS (BX)(AX*4), Y1
+	VCMPPS  $0x16, c32_0<>+0(SB), Y1, Y1
+	VANDPS  Y0, Y1, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	VMOVUPS 32(SI)(AX*4), Y0
+	VMOVUPS 32(BX)(AX*4), Y1
+	VCMPPS  $0x16, c32_0<>+0(SB), Y1, Y1
+	VANDPS  Y0, Y1, Y0
+	VMOVUPS Y0, 32(DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+DATA c32_0<>+0(SB)/4, $0x00000000
+DATA c32_0<>+4(SB)/4, $0x00000000
+DATA c32_0<>+8(SB)/4, $0x00000000
+DATA c32_0<>+12(SB)/4, $0x00000000
+DATA c32_0<>+16(SB)/4, $0x00000000
+DATA c32_0<>+20(SB)/4, $0x00000000
+DATA c32_0<>+24(SB)/4, $0x00000000
+DATA c32_0<>+28(SB)/4, $0x00000000
+GLOBL c32_0<>(SB), RODATA|NOPTR, $32
+
+// func gateF64AVX2(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX
+TEXT ·gateF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*8), Y0
+	VMOVUPS (BX)(AX*8), Y1
+	VCMPPD  $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD  Y0, Y1, Y0
+	VMOVUPS Y0, (DI)(AX*8)
+	VMOVUPS 32(SI)(AX*8), Y0
+	VMOVUPS 32(BX)(AX*8), Y1
+	VCMPPD  $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD  Y0, Y1, Y0
+	VMOVUPS Y0, 32(DI)(AX*8)
+	VMOVUPS 64(SI)(AX*8), Y0
+	VMOVUPS 64(BX)(AX*8), Y1
+	VCMPPD  $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD  Y0, Y1, Y0
+	VMOVUPS Y0, 64(DI)(AX*8)
+	VMOVUPS 96(SI)(AX*8), Y0
+	VMOVUPS 96(BX)(AX*8), Y1
+	VCMPPD  $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD  Y0, Y1, Y0
+	VMOVUPS Y0, 96(DI)(AX*8)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+DATA c64_0<>+0(SB)/8, $0x0000000000000000
+DATA c64_0<>+8(SB)/8, $0x0000000000000000
+DATA c64_0<>+16(SB)/8, $0x0000000000000000
+DATA c64_0<>+24(SB)/8, $0x0000000000000000
+GLOBL c64_0<>(SB), RODATA|NOPTR, $32
+
+// func affineF32AVX2(dst *float32, x *float32, n int, a float32, b float32)
+// Requires: AVX
+TEXT ·affineF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS a+24(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS b+28(FP), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS a+24(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS b+28(FP), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func affineF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
+// Requires: AVX
+TEXT ·affineF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func axpyF32AVX2(dst *float32, x *float32, n int, a float32)
+// Requires: AVX
+TEXT ·axpyF32AVX2(SB), NOSPLIT, $0-28
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS a+24(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VADDPS       (DI)(AX*4), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS a+24(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VADDPS       32(DI)(AX*4), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func axpyF64AVX2(dst *float64, x *float64, n int, a float64)
+// Requires: AVX
+TEXT ·axpyF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VADDPD       (DI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VADDPD       32(DI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VADDPD       64(DI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VADDPD       96(DI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func centerF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
+// Requires: AVX
+TEXT ·centerF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS m+24(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+28(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS m+24(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+28(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func centerF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
+// Requires: AVX
+TEXT ·centerF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD m+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD m+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD m+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD m+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+// Requires: AVX
+TEXT ·softmaxGradF32AVX2(SB), NOSPLIT, $0-36
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS s+32(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMULPS       (BX)(AX*4), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS s+32(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMULPS       32(BX)(AX*4), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func softmaxGradF64AVX2(dst *float64, grad *float64, y *float64, n int, s float64)
+// Requires: AVX
+TEXT ·softmaxGradF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD s+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       (BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD s+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       32(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD s+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       64(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD s+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       96(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func sgdF32AVX2(p *float32, grad *float32, n int, lr float32, wd float32, scale float32, tiny float32)
+// Requires: AVX
+TEXT ·sgdF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (DI)(AX*4), Y0
+	VMOVUPS      (SI)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+36(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VBROADCASTSS scale+32(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VMOVUPS      (DI)(AX*4), Y2
+	VBROADCASTSS wd+28(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS lr+24(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(DI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+36(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VBROADCASTSS scale+32(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VMOVUPS      32(DI)(AX*4), Y2
+	VBROADCASTSS wd+28(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VBROADCASTSS lr+24(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c32_7fffffff<>+0(SB)/4, $0x7fffffff
+DATA c32_7fffffff<>+4(SB)/4, $0x7fffffff
+DATA c32_7fffffff<>+8(SB)/4, $0x7fffffff
+DATA c32_7fffffff<>+12(SB)/4, $0x7fffffff
+DATA c32_7fffffff<>+16(SB)/4, $0x7fffffff
+DATA c32_7fffffff<>+20(SB)/4, $0x7fffffff
+DATA c32_7fffffff<>+24(SB)/4, $0x7fffffff
+DATA c32_7fffffff<>+28(SB)/4, $0x7fffffff
+GLOBL c32_7fffffff<>(SB), RODATA|NOPTR, $32
+
+// func sgdF64AVX2(p *float64, grad *float64, n int, lr float64, wd float64, scale float64, tiny float64)
+// Requires: AVX
+TEXT ·sgdF64AVX2(SB), NOSPLIT, $0-56
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (DI)(AX*8), Y0
+	VMOVUPS      (SI)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+48(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VBROADCASTSD scale+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMOVUPS      (DI)(AX*8), Y2
+	VBROADCASTSD wd+32(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VBROADCASTSD lr+24(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(DI)(AX*8), Y0
+	VMOVUPS      32(SI)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+48(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VBROADCASTSD scale+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMOVUPS      32(DI)(AX*8), Y2
+	VBROADCASTSD wd+32(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VBROADCASTSD lr+24(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(DI)(AX*8), Y0
+	VMOVUPS      64(SI)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+48(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VBROADCASTSD scale+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMOVUPS      64(DI)(AX*8), Y2
+	VBROADCASTSD wd+32(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VBROADCASTSD lr+24(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(DI)(AX*8), Y0
+	VMOVUPS      96(SI)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+48(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VBROADCASTSD scale+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMOVUPS      96(DI)(AX*8), Y2
+	VBROADCASTSD wd+32(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VBROADCASTSD lr+24(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c64_7fffffffffffffff<>+0(SB)/8, $0x7fffffffffffffff
+DATA c64_7fffffffffffffff<>+8(SB)/8, $0x7fffffffffffffff
+DATA c64_7fffffffffffffff<>+16(SB)/8, $0x7fffffffffffffff
+DATA c64_7fffffffffffffff<>+24(SB)/8, $0x7fffffffffffffff
+GLOBL c64_7fffffffffffffff<>(SB), RODATA|NOPTR, $32
+
+// func momentumF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX
+TEXT ·momentumF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+40(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VBROADCASTSS mu+48(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS in+52(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VADDPS       Y0, Y1, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (BX)(AX*4)
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS lr+32(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+40(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VBROADCASTSS mu+48(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS in+52(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VADDPS       Y0, Y1, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(BX)(AX*4)
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS lr+32(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func momentumF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+// Requires: AVX
+TEXT ·momentumF64AVX2(SB), NOSPLIT, $0-80
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*8), Y1
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD in+72(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VADDPD       Y0, Y1, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VMOVUPS      Y0, (BX)(AX*8)
+	VMOVUPS      (DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*8), Y1
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD in+72(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VADDPD       Y0, Y1, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(BX)(AX*8)
+	VMOVUPS      32(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      64(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      64(BX)(AX*8), Y1
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD in+72(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VADDPD       Y0, Y1, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 64(BX)(AX*8)
+	VMOVUPS      64(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      96(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      96(BX)(AX*8), Y1
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD in+72(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VADDPD       Y0, Y1, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 96(BX)(AX*8)
+	VMOVUPS      96(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func momentumNesterovF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX
+TEXT ·momentumNesterovF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+40(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VBROADCASTSS mu+48(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS in+52(FP), Y2
+	VMULPS       Y2, Y0, Y2
+	VADDPS       Y2, Y1, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, (BX)(AX*4)
+	VBROADCASTSS mu+48(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS lr+32(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+40(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VBROADCASTSS mu+48(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS in+52(FP), Y2
+	VMULPS       Y2, Y0, Y2
+	VADDPS       Y2, Y1, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, 32(BX)(AX*4)
+	VBROADCASTSS mu+48(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS lr+32(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func momentumNesterovF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+// Requires: AVX
+TEXT ·momentumNesterovF64AVX2(SB), NOSPLIT, $0-80
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*8), Y1
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD in+72(FP), Y2
+	VMULPD       Y2, Y0, Y2
+	VADDPD       Y2, Y1, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, (BX)(AX*8)
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*8), Y1
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD in+72(FP), Y2
+	VMULPD       Y2, Y0, Y2
+	VADDPD       Y2, Y1, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, 32(BX)(AX*8)
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      64(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      64(BX)(AX*8), Y1
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD in+72(FP), Y2
+	VMULPD       Y2, Y0, Y2
+	VADDPD       Y2, Y1, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, 64(BX)(AX*8)
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      64(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      96(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      96(BX)(AX*8), Y1
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD in+72(FP), Y2
+	VMULPD       Y2, Y0, Y2
+	VADDPD       Y2, Y1, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, 96(BX)(AX*8)
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      96(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX
+TEXT ·momentumFirstF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+40(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (BX)(AX*4)
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS lr+32(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+40(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(BX)(AX*4)
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS lr+32(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+// Requires: AVX
+TEXT ·momentumFirstF64AVX2(SB), NOSPLIT, $0-80
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VMOVUPS      Y0, (BX)(AX*8)
+	VMOVUPS      (DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(BX)(AX*8)
+	VMOVUPS      32(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      64(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 64(BX)(AX*8)
+	VMOVUPS      64(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      96(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 96(BX)(AX*8)
+	VMOVUPS      96(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstNesterovF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX
+TEXT ·momentumFirstNesterovF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+40(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y1
+	VMOVUPS      Y1, (BX)(AX*4)
+	VBROADCASTSS mu+48(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS lr+32(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+40(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+44(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(BX)(AX*4)
+	VBROADCASTSS mu+48(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS lr+32(FP), Y2
+	VMULPS       Y2, Y0, Y0
+	VSUBPS       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstNesterovF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+// Requires: AVX
+TEXT ·momentumFirstNesterovF64AVX2(SB), NOSPLIT, $0-80
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y1
+	VMOVUPS      Y1, (BX)(AX*8)
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y1
+	VMOVUPS      Y1, 32(BX)(AX*8)
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      64(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y1
+	VMOVUPS      Y1, 64(BX)(AX*8)
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      64(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      96(DI)(AX*8), Y1
+	VBROADCASTSD wd+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+56(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y1
+	VMOVUPS      Y1, 96(BX)(AX*8)
+	VBROADCASTSD mu+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      96(DI)(AX*8), Y1
+	VBROADCASTSD lr+32(FP), Y2
+	VMULPD       Y2, Y0, Y0
+	VSUBPD       Y0, Y1, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func adamF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// Requires: AVX
+TEXT ·adamF32AVX2(SB), NOSPLIT, $0-88
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+68(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+64(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+80(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VSUBPS       Y1, Y0, Y2
+	VBROADCASTSS weight+52(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, (BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS least+72(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      (R8)(AX*4), Y2
+	VBROADCASTSS b2+56(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS in2+60(FP), Y3
+	VMULPS       Y3, Y0, Y3
+	VMULPS       Y0, Y3, Y0
+	VADDPS       Y0, Y2, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS normal+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VBROADCASTSS root+44(FP), Y2
+	VDIVPS       Y2, Y0, Y0
+	VBROADCASTSS eps+48(FP), Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y2
+	VBROADCASTSS keep+84(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS step+40(FP), Y3
+	VMULPS       Y3, Y1, Y1
+	VDIVPS       Y0, Y1, Y0
+	VADDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+68(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+64(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+80(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VSUBPS       Y1, Y0, Y2
+	VBROADCASTSS weight+52(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, 32(BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS least+72(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      32(R8)(AX*4), Y2
+	VBROADCASTSS b2+56(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS in2+60(FP), Y3
+	VMULPS       Y3, Y0, Y3
+	VMULPS       Y0, Y3, Y0
+	VADDPS       Y0, Y2, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS normal+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, 32(R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VBROADCASTSS root+44(FP), Y2
+	VDIVPS       Y2, Y0, Y0
+	VBROADCASTSS eps+48(FP), Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y2
+	VBROADCASTSS keep+84(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS step+40(FP), Y3
+	VMULPS       Y3, Y1, Y1
+	VDIVPS       Y0, Y1, Y0
+	VADDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func adamF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+// Requires: AVX
+TEXT ·adamF64AVX2(SB), NOSPLIT, $0-136
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+96(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+88(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*8), Y1
+	VBROADCASTSD wd+120(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*8), Y1
+	VSUBPD       Y1, Y0, Y2
+	VBROADCASTSD weight+64(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, (BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD least+104(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      (R8)(AX*8), Y2
+	VBROADCASTSD b2+72(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD in2+80(FP), Y3
+	VMULPD       Y3, Y0, Y3
+	VMULPD       Y0, Y3, Y0
+	VADDPD       Y0, Y2, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD normal+112(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VBROADCASTSD root+48(FP), Y2
+	VDIVPD       Y2, Y0, Y0
+	VBROADCASTSD eps+56(FP), Y2
+	VADDPD       Y2, Y0, Y0
+	VMOVUPS      (DI)(AX*8), Y2
+	VBROADCASTSD keep+128(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD step+40(FP), Y3
+	VMULPD       Y3, Y1, Y1
+	VDIVPD       Y0, Y1, Y0
+	VADDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+96(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+88(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y1
+	VBROADCASTSD wd+120(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*8), Y1
+	VSUBPD       Y1, Y0, Y2
+	VBROADCASTSD weight+64(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, 32(BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD least+104(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      32(R8)(AX*8), Y2
+	VBROADCASTSD b2+72(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD in2+80(FP), Y3
+	VMULPD       Y3, Y0, Y3
+	VMULPD       Y0, Y3, Y0
+	VADDPD       Y0, Y2, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD normal+112(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 32(R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VBROADCASTSD root+48(FP), Y2
+	VDIVPD       Y2, Y0, Y0
+	VBROADCASTSD eps+56(FP), Y2
+	VADDPD       Y2, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y2
+	VBROADCASTSD keep+128(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD step+40(FP), Y3
+	VMULPD       Y3, Y1, Y1
+	VDIVPD       Y0, Y1, Y0
+	VADDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+96(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+88(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      64(DI)(AX*8), Y1
+	VBROADCASTSD wd+120(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      64(BX)(AX*8), Y1
+	VSUBPD       Y1, Y0, Y2
+	VBROADCASTSD weight+64(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, 64(BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD least+104(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      64(R8)(AX*8), Y2
+	VBROADCASTSD b2+72(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD in2+80(FP), Y3
+	VMULPD       Y3, Y0, Y3
+	VMULPD       Y0, Y3, Y0
+	VADDPD       Y0, Y2, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD normal+112(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 64(R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VBROADCASTSD root+48(FP), Y2
+	VDIVPD       Y2, Y0, Y0
+	VBROADCASTSD eps+56(FP), Y2
+	VADDPD       Y2, Y0, Y0
+	VMOVUPS      64(DI)(AX*8), Y2
+	VBROADCASTSD keep+128(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD step+40(FP), Y3
+	VMULPD       Y3, Y1, Y1
+	VDIVPD       Y0, Y1, Y0
+	VADDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+96(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+88(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      96(DI)(AX*8), Y1
+	VBROADCASTSD wd+120(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      96(BX)(AX*8), Y1
+	VSUBPD       Y1, Y0, Y2
+	VBROADCASTSD weight+64(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, 96(BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD least+104(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      96(R8)(AX*8), Y2
+	VBROADCASTSD b2+72(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD in2+80(FP), Y3
+	VMULPD       Y3, Y0, Y3
+	VMULPD       Y0, Y3, Y0
+	VADDPD       Y0, Y2, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD normal+112(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 96(R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VBROADCASTSD root+48(FP), Y2
+	VDIVPD       Y2, Y0, Y0
+	VBROADCASTSD eps+56(FP), Y2
+	VADDPD       Y2, Y0, Y0
+	VMOVUPS      96(DI)(AX*8), Y2
+	VBROADCASTSD keep+128(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD step+40(FP), Y3
+	VMULPD       Y3, Y1, Y1
+	VDIVPD       Y0, Y1, Y0
+	VADDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func adamHighF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// Requires: AVX
+TEXT ·adamHighF32AVX2(SB), NOSPLIT, $0-88
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+68(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+64(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+80(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS weight+52(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, (BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS least+72(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      (R8)(AX*4), Y2
+	VBROADCASTSS b2+56(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS in2+60(FP), Y3
+	VMULPS       Y3, Y0, Y3
+	VMULPS       Y0, Y3, Y0
+	VADDPS       Y0, Y2, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS normal+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VBROADCASTSS root+44(FP), Y2
+	VDIVPS       Y2, Y0, Y0
+	VBROADCASTSS eps+48(FP), Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y2
+	VBROADCASTSS keep+84(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS step+40(FP), Y3
+	VMULPS       Y3, Y1, Y1
+	VDIVPS       Y0, Y1, Y0
+	VADDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+68(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+64(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+80(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS weight+52(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, 32(BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS least+72(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      32(R8)(AX*4), Y2
+	VBROADCASTSS b2+56(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS in2+60(FP), Y3
+	VMULPS       Y3, Y0, Y3
+	VMULPS       Y0, Y3, Y0
+	VADDPS       Y0, Y2, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS normal+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, 32(R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VBROADCASTSS root+44(FP), Y2
+	VDIVPS       Y2, Y0, Y0
+	VBROADCASTSS eps+48(FP), Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y2
+	VBROADCASTSS keep+84(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS step+40(FP), Y3
+	VMULPS       Y3, Y1, Y1
+	VDIVPS       Y0, Y1, Y0
+	VADDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func adamHighF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+// Requires: AVX
+TEXT ·adamHighF64AVX2(SB), NOSPLIT, $0-136
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+96(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+88(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*8), Y1
+	VBROADCASTSD wd+120(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*8), Y1
+	VSUBPD       Y1, Y0, Y1
+	VBROADCASTSD weight+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, (BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD least+104(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      (R8)(AX*8), Y2
+	VBROADCASTSD b2+72(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD in2+80(FP), Y3
+	VMULPD       Y3, Y0, Y3
+	VMULPD       Y0, Y3, Y0
+	VADDPD       Y0, Y2, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD normal+112(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VBROADCASTSD root+48(FP), Y2
+	VDIVPD       Y2, Y0, Y0
+	VBROADCASTSD eps+56(FP), Y2
+	VADDPD       Y2, Y0, Y0
+	VMOVUPS      (DI)(AX*8), Y2
+	VBROADCASTSD keep+128(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD step+40(FP), Y3
+	VMULPD       Y3, Y1, Y1
+	VDIVPD       Y0, Y1, Y0
+	VADDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+96(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+88(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y1
+	VBROADCASTSD wd+120(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*8), Y1
+	VSUBPD       Y1, Y0, Y1
+	VBROADCASTSD weight+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, 32(BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD least+104(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      32(R8)(AX*8), Y2
+	VBROADCASTSD b2+72(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD in2+80(FP), Y3
+	VMULPD       Y3, Y0, Y3
+	VMULPD       Y0, Y3, Y0
+	VADDPD       Y0, Y2, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD normal+112(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 32(R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VBROADCASTSD root+48(FP), Y2
+	VDIVPD       Y2, Y0, Y0
+	VBROADCASTSD eps+56(FP), Y2
+	VADDPD       Y2, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y2
+	VBROADCASTSD keep+128(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD step+40(FP), Y3
+	VMULPD       Y3, Y1, Y1
+	VDIVPD       Y0, Y1, Y0
+	VADDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+96(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+88(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      64(DI)(AX*8), Y1
+	VBROADCASTSD wd+120(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      64(BX)(AX*8), Y1
+	VSUBPD       Y1, Y0, Y1
+	VBROADCASTSD weight+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, 64(BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD least+104(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      64(R8)(AX*8), Y2
+	VBROADCASTSD b2+72(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD in2+80(FP), Y3
+	VMULPD       Y3, Y0, Y3
+	VMULPD       Y0, Y3, Y0
+	VADDPD       Y0, Y2, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD normal+112(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 64(R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VBROADCASTSD root+48(FP), Y2
+	VDIVPD       Y2, Y0, Y0
+	VBROADCASTSD eps+56(FP), Y2
+	VADDPD       Y2, Y0, Y0
+	VMOVUPS      64(DI)(AX*8), Y2
+	VBROADCASTSD keep+128(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD step+40(FP), Y3
+	VMULPD       Y3, Y1, Y1
+	VDIVPD       Y0, Y1, Y0
+	VADDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VBROADCASTSD tiny+96(FP), Y2
+	VCMPPD       $0x15, Y2, Y1, Y1
+	VANDPD       Y0, Y1, Y0
+	VBROADCASTSD scale+88(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      96(DI)(AX*8), Y1
+	VBROADCASTSD wd+120(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVUPS      96(BX)(AX*8), Y1
+	VSUBPD       Y1, Y0, Y1
+	VBROADCASTSD weight+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
+	VMOVUPS      Y1, 96(BX)(AX*8)
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD least+104(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      96(R8)(AX*8), Y2
+	VBROADCASTSD b2+72(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD in2+80(FP), Y3
+	VMULPD       Y3, Y0, Y3
+	VMULPD       Y0, Y3, Y0
+	VADDPD       Y0, Y2, Y0
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y2
+	VBROADCASTSD normal+112(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 96(R8)(AX*8)
+	VSQRTPD      Y0, Y0
+	VBROADCASTSD root+48(FP), Y2
+	VDIVPD       Y2, Y0, Y0
+	VBROADCASTSD eps+56(FP), Y2
+	VADDPD       Y2, Y0, Y0
+	VMOVUPS      96(DI)(AX*8), Y2
+	VBROADCASTSD keep+128(FP), Y3
+	VMULPD       Y3, Y2, Y2
+	VBROADCASTSD step+40(FP), Y3
+	VMULPD       Y3, Y1, Y1
+	VDIVPD       Y0, Y1, Y0
+	VADDPD       Y0, Y2, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func widenBF16AVX2(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX2
+TEXT ·widenBF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD (SI)(AX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, (DI)(AX*4)
+	VPMOVZXWD 16(SI)(AX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVUPS   Y0, 32(DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VZEROUPPER
+	RET
+
+// func widenF16AVX2(dst *float32, src *uint16, n int)
+// Requires: AVX, F16C
+TEXT ·widenF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPH2PS (SI)(AX*2), Y0
+	VMOVUPS   Y0, (DI)(AX*4)
+	VCVTPH2PS 16(SI)(AX*2), Y0
+	VMOVUPS   Y0, 32(DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VZEROUPPER
+	RET
+
+// func roundF16AVX2(dst *uint16, src *float32, n int)
+// Requires: AVX, F16C
+TEXT ·roundF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS   (SI)(AX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVUPS   X0, (DI)(AX*2)
+	VMOVUPS   32(SI)(AX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVUPS   X0, 16(DI)(AX*2)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VZEROUPPER
+	RET
+
+// func roundBF16AVX2(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·roundBF16AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      X1, (DI)(AX*2)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      X1, 16(DI)(AX*2)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c32_7fff<>+0(SB)/4, $0x00007fff
+DATA c32_7fff<>+4(SB)/4, $0x00007fff
+DATA c32_7fff<>+8(SB)/4, $0x00007fff
+DATA c32_7fff<>+12(SB)/4, $0x00007fff
+DATA c32_7fff<>+16(SB)/4, $0x00007fff
+DATA c32_7fff<>+20(SB)/4, $0x00007fff
+DATA c32_7fff<>+24(SB)/4, $0x00007fff
+DATA c32_7fff<>+28(SB)/4, $0x00007fff
+GLOBL c32_7fff<>(SB), RODATA|NOPTR, $32
+
+DATA c32_1<>+0(SB)/4, $0x00000001
+DATA c32_1<>+4(SB)/4, $0x00000001
+DATA c32_1<>+8(SB)/4, $0x00000001
+DATA c32_1<>+12(SB)/4, $0x00000001
+DATA c32_1<>+16(SB)/4, $0x00000001
+DATA c32_1<>+20(SB)/4, $0x00000001
+DATA c32_1<>+24(SB)/4, $0x00000001
+DATA c32_1<>+28(SB)/4, $0x00000001
+GLOBL c32_1<>(SB), RODATA|NOPTR, $32
+
+DATA c32_40<>+0(SB)/4, $0x00000040
+DATA c32_40<>+4(SB)/4, $0x00000040
+DATA c32_40<>+8(SB)/4, $0x00000040
+DATA c32_40<>+12(SB)/4, $0x00000040
+DATA c32_40<>+16(SB)/4, $0x00000040
+DATA c32_40<>+20(SB)/4, $0x00000040
+DATA c32_40<>+24(SB)/4, $0x00000040
+DATA c32_40<>+28(SB)/4, $0x00000040
+GLOBL c32_40<>(SB), RODATA|NOPTR, $32
+
+// func expF32AVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·expF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD  (SI)(AX*4), Y0
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD     c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD     c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD     Y2, Y0, Y2
+	VMULPD     Y2, Y2, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y2, Y2
+	VPADDQ     c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ     $0x34, Y1, Y1
+	VMULPD     Y2, Y1, Y2
+	VADDPD     Y2, Y1, Y1
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD  Y2, Y3, Y1, Y1
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, (DI)(AX*4)
+	VCVTPS2PD  16(SI)(AX*4), Y0
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD     c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD     c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD     Y2, Y0, Y2
+	VMULPD     Y2, Y2, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y2, Y2
+	VPADDQ     c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ     $0x34, Y1, Y1
+	VMULPD     Y2, Y1, Y2
+	VADDPD     Y2, Y1, Y1
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD  Y2, Y3, Y1, Y1
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 16(DI)(AX*4)
+	VCVTPS2PD  32(SI)(AX*4), Y0
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD     c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD     c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD     Y2, Y0, Y2
+	VMULPD     Y2, Y2, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y2, Y2
+	VPADDQ     c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ     $0x34, Y1, Y1
+	VMULPD     Y2, Y1, Y2
+	VADDPD     Y2, Y1, Y1
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD  Y2, Y3, Y1, Y1
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 32(DI)(AX*4)
+	VCVTPS2PD  48(SI)(AX*4), Y0
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD     c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD     c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD     Y2, Y0, Y2
+	VMULPD     Y2, Y2, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y2, Y2
+	VPADDQ     c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ     $0x34, Y1, Y1
+	VMULPD     Y2, Y1, Y2
+	VADDPD     Y2, Y1, Y1
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD  Y2, Y3, Y1, Y1
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 48(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+DATA c64_3ff71547652b82fe<>+0(SB)/8, $0x3ff71547652b82fe
+DATA c64_3ff71547652b82fe<>+8(SB)/8, $0x3ff71547652b82fe
+DATA c64_3ff71547652b82fe<>+16(SB)/8, $0x3ff71547652b82fe
+DATA c64_3ff71547652b82fe<>+24(SB)/8, $0x3ff71547652b82fe
+GLOBL c64_3ff71547652b82fe<>(SB), RODATA|NOPTR, $32
+
+DATA c64_4338000000000000<>+0(SB)/8, $0x4338000000000000
+DATA c64_4338000000000000<>+8(SB)/8, $0x4338000000000000
+DATA c64_4338000000000000<>+16(SB)/8, $0x4338000000000000
+DATA c64_4338000000000000<>+24(SB)/8, $0x4338000000000000
+GLOBL c64_4338000000000000<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fe62e42fefa39ef<>+0(SB)/8, $0x3fe62e42fefa39ef
+DATA c64_3fe62e42fefa39ef<>+8(SB)/8, $0x3fe62e42fefa39ef
+DATA c64_3fe62e42fefa39ef<>+16(SB)/8, $0x3fe62e42fefa39ef
+DATA c64_3fe62e42fefa39ef<>+24(SB)/8, $0x3fe62e42fefa39ef
+GLOBL c64_3fe62e42fefa39ef<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3f2a01a01a01a01a<>+0(SB)/8, $0x3f2a01a01a01a01a
+DATA c64_3f2a01a01a01a01a<>+8(SB)/8, $0x3f2a01a01a01a01a
+DATA c64_3f2a01a01a01a01a<>+16(SB)/8, $0x3f2a01a01a01a01a
+DATA c64_3f2a01a01a01a01a<>+24(SB)/8, $0x3f2a01a01a01a01a
+GLOBL c64_3f2a01a01a01a01a<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3f81111111111111<>+0(SB)/8, $0x3f81111111111111
+DATA c64_3f81111111111111<>+8(SB)/8, $0x3f81111111111111
+DATA c64_3f81111111111111<>+16(SB)/8, $0x3f81111111111111
+DATA c64_3f81111111111111<>+24(SB)/8, $0x3f81111111111111
+GLOBL c64_3f81111111111111<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fc5555555555555<>+0(SB)/8, $0x3fc5555555555555
+DATA c64_3fc5555555555555<>+8(SB)/8, $0x3fc5555555555555
+DATA c64_3fc5555555555555<>+16(SB)/8, $0x3fc5555555555555
+DATA c64_3fc5555555555555<>+24(SB)/8, $0x3fc5555555555555
+GLOBL c64_3fc5555555555555<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3ff0000000000000<>+0(SB)/8, $0x3ff0000000000000
+DATA c64_3ff0000000000000<>+8(SB)/8, $0x3ff0000000000000
+DATA c64_3ff0000000000000<>+16(SB)/8, $0x3ff0000000000000
+DATA c64_3ff0000000000000<>+24(SB)/8, $0x3ff0000000000000
+GLOBL c64_3ff0000000000000<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3efa01a01a01a01a<>+0(SB)/8, $0x3efa01a01a01a01a
+DATA c64_3efa01a01a01a01a<>+8(SB)/8, $0x3efa01a01a01a01a
+DATA c64_3efa01a01a01a01a<>+16(SB)/8, $0x3efa01a01a01a01a
+DATA c64_3efa01a01a01a01a<>+24(SB)/8, $0x3efa01a01a01a01a
+GLOBL c64_3efa01a01a01a01a<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3f56c16c16c16c17<>+0(SB)/8, $0x3f56c16c16c16c17
+DATA c64_3f56c16c16c16c17<>+8(SB)/8, $0x3f56c16c16c16c17
+DATA c64_3f56c16c16c16c17<>+16(SB)/8, $0x3f56c16c16c16c17
+DATA c64_3f56c16c16c16c17<>+24(SB)/8, $0x3f56c16c16c16c17
+GLOBL c64_3f56c16c16c16c17<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fa5555555555555<>+0(SB)/8, $0x3fa5555555555555
+DATA c64_3fa5555555555555<>+8(SB)/8, $0x3fa5555555555555
+DATA c64_3fa5555555555555<>+16(SB)/8, $0x3fa5555555555555
+DATA c64_3fa5555555555555<>+24(SB)/8, $0x3fa5555555555555
+GLOBL c64_3fa5555555555555<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fe0000000000000<>+0(SB)/8, $0x3fe0000000000000
+DATA c64_3fe0000000000000<>+8(SB)/8, $0x3fe0000000000000
+DATA c64_3fe0000000000000<>+16(SB)/8, $0x3fe0000000000000
+DATA c64_3fe0000000000000<>+24(SB)/8, $0x3fe0000000000000
+GLOBL c64_3fe0000000000000<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3ff<>+0(SB)/8, $0x00000000000003ff
+DATA c64_3ff<>+8(SB)/8, $0x00000000000003ff
+DATA c64_3ff<>+16(SB)/8, $0x00000000000003ff
+DATA c64_3ff<>+24(SB)/8, $0x00000000000003ff
+GLOBL c64_3ff<>(SB), RODATA|NOPTR, $32
+
+DATA c64_4086200000000000<>+0(SB)/8, $0x4086200000000000
+DATA c64_4086200000000000<>+8(SB)/8, $0x4086200000000000
+DATA c64_4086200000000000<>+16(SB)/8, $0x4086200000000000
+DATA c64_4086200000000000<>+24(SB)/8, $0x4086200000000000
+GLOBL c64_4086200000000000<>(SB), RODATA|NOPTR, $32
+
+DATA c64_7ff0000000000000<>+0(SB)/8, $0x7ff0000000000000
+DATA c64_7ff0000000000000<>+8(SB)/8, $0x7ff0000000000000
+DATA c64_7ff0000000000000<>+16(SB)/8, $0x7ff0000000000000
+DATA c64_7ff0000000000000<>+24(SB)/8, $0x7ff0000000000000
+GLOBL c64_7ff0000000000000<>(SB), RODATA|NOPTR, $32
+
+DATA c64_c086200000000000<>+0(SB)/8, $0xc086200000000000
+DATA c64_c086200000000000<>+8(SB)/8, $0xc086200000000000
+DATA c64_c086200000000000<>+16(SB)/8, $0xc086200000000000
+DATA c64_c086200000000000<>+24(SB)/8, $0xc086200000000000
+GLOBL c64_c086200000000000<>(SB), RODATA|NOPTR, $32
+
+// func sigmoidF32AVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·sigmoidF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD  (SI)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y0
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD     c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD     c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD     Y2, Y0, Y2
+	VMULPD     Y2, Y2, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y2, Y2
+	VPADDQ     c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ     $0x34, Y1, Y1
+	VMULPD     Y2, Y1, Y2
+	VADDPD     Y2, Y1, Y1
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD  Y2, Y3, Y1, Y1
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD     Y1, Y0, Y0
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y0, Y0
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y1
+	VDIVPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, (DI)(AX*4)
+	VCVTPS2PD  16(SI)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y0
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD     c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD     c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD     Y2, Y0, Y2
+	VMULPD     Y2, Y2, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y2, Y2
+	VPADDQ     c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ     $0x34, Y1, Y1
+	VMULPD     Y2, Y1, Y2
+	VADDPD     Y2, Y1, Y1
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD  Y2, Y3, Y1, Y1
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD     Y1, Y0, Y0
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y0, Y0
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y1
+	VDIVPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 16(DI)(AX*4)
+	VCVTPS2PD  32(SI)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y0
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD     c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD     c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD     Y2, Y0, Y2
+	VMULPD     Y2, Y2, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y2, Y2
+	VPADDQ     c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ     $0x34, Y1, Y1
+	VMULPD     Y2, Y1, Y2
+	VADDPD     Y2, Y1, Y1
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD  Y2, Y3, Y1, Y1
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD     Y1, Y0, Y0
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y0, Y0
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y1
+	VDIVPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 32(DI)(AX*4)
+	VCVTPS2PD  48(SI)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y0
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD     c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD     c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD     Y2, Y0, Y2
+	VMULPD     Y2, Y2, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y2, Y2
+	VPADDQ     c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ     $0x34, Y1, Y1
+	VMULPD     Y2, Y1, Y2
+	VADDPD     Y2, Y1, Y1
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD  Y2, Y3, Y1, Y1
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD     Y1, Y0, Y0
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y0, Y0
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y1
+	VDIVPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 48(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+DATA c64_8000000000000000<>+0(SB)/8, $0x8000000000000000
+DATA c64_8000000000000000<>+8(SB)/8, $0x8000000000000000
+DATA c64_8000000000000000<>+16(SB)/8, $0x8000000000000000
+DATA c64_8000000000000000<>+24(SB)/8, $0x8000000000000000
+GLOBL c64_8000000000000000<>(SB), RODATA|NOPTR, $32
+
+// func tanhF32AVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·tanhF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD  (SI)(AX*4), Y0
+	VADDPD     Y0, Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y1, Y2, Y1
+	VSUBPD     c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VADDPD     Y2, Y1, Y1
+	VADDPD     c64_4000000000000000<>+0(SB), Y1, Y2
+	VDIVPD     Y2, Y1, Y1
+	VANDPD     c64_8000000000000000<>+0(SB), Y0, Y2
+	VORPD      c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y3
+	VCMPPD     $0x1e, c64_4024000000000000<>+0(SB), Y3, Y3
+	VBLENDVPD  Y3, Y2, Y1, Y1
+	VCMPPD     $0x00, c64_0<>+0(SB), Y0, Y2
+	VBLENDVPD  Y2, Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, (DI)(AX*4)
+	VCVTPS2PD  16(SI)(AX*4), Y0
+	VADDPD     Y0, Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y1, Y2, Y1
+	VSUBPD     c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VADDPD     Y2, Y1, Y1
+	VADDPD     c64_4000000000000000<>+0(SB), Y1, Y2
+	VDIVPD     Y2, Y1, Y1
+	VANDPD     c64_8000000000000000<>+0(SB), Y0, Y2
+	VORPD      c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y3
+	VCMPPD     $0x1e, c64_4024000000000000<>+0(SB), Y3, Y3
+	VBLENDVPD  Y3, Y2, Y1, Y1
+	VCMPPD     $0x00, c64_0<>+0(SB), Y0, Y2
+	VBLENDVPD  Y2, Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 16(DI)(AX*4)
+	VCVTPS2PD  32(SI)(AX*4), Y0
+	VADDPD     Y0, Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y1, Y2, Y1
+	VSUBPD     c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VADDPD     Y2, Y1, Y1
+	VADDPD     c64_4000000000000000<>+0(SB), Y1, Y2
+	VDIVPD     Y2, Y1, Y1
+	VANDPD     c64_8000000000000000<>+0(SB), Y0, Y2
+	VORPD      c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y3
+	VCMPPD     $0x1e, c64_4024000000000000<>+0(SB), Y3, Y3
+	VBLENDVPD  Y3, Y2, Y1, Y1
+	VCMPPD     $0x00, c64_0<>+0(SB), Y0, Y2
+	VBLENDVPD  Y2, Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 32(DI)(AX*4)
+	VCVTPS2PD  48(SI)(AX*4), Y0
+	VADDPD     Y0, Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD     c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y1, Y2, Y1
+	VSUBPD     c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VADDPD     Y2, Y1, Y1
+	VADDPD     c64_4000000000000000<>+0(SB), Y1, Y2
+	VDIVPD     Y2, Y1, Y1
+	VANDPD     c64_8000000000000000<>+0(SB), Y0, Y2
+	VORPD      c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y3
+	VCMPPD     $0x1e, c64_4024000000000000<>+0(SB), Y3, Y3
+	VBLENDVPD  Y3, Y2, Y1, Y1
+	VCMPPD     $0x00, c64_0<>+0(SB), Y0, Y2
+	VBLENDVPD  Y2, Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 48(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+DATA c64_4000000000000000<>+0(SB)/8, $0x4000000000000000
+DATA c64_4000000000000000<>+8(SB)/8, $0x4000000000000000
+DATA c64_4000000000000000<>+16(SB)/8, $0x4000000000000000
+DATA c64_4000000000000000<>+24(SB)/8, $0x4000000000000000
+GLOBL c64_4000000000000000<>(SB), RODATA|NOPTR, $32
+
+DATA c64_4024000000000000<>+0(SB)/8, $0x4024000000000000
+DATA c64_4024000000000000<>+8(SB)/8, $0x4024000000000000
+DATA c64_4024000000000000<>+16(SB)/8, $0x4024000000000000
+DATA c64_4024000000000000<>+24(SB)/8, $0x4024000000000000
+GLOBL c64_4024000000000000<>(SB), RODATA|NOPTR, $32
+
+// func siluF32AVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·siluF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD  (SI)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, (DI)(AX*4)
+	VCVTPS2PD  16(SI)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 16(DI)(AX*4)
+	VCVTPS2PD  32(SI)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 32(DI)(AX*4)
+	VCVTPS2PD  48(SI)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 48(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func siluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·siluGradF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD  (BX)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VSUBPD     Y1, Y2, Y2
+	VMULPD     Y2, Y0, Y0
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y0, Y0
+	VMULPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     (SI)(AX*4), X0, X0
+	VMOVUPS    X0, (DI)(AX*4)
+	VCVTPS2PD  16(BX)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VSUBPD     Y1, Y2, Y2
+	VMULPD     Y2, Y0, Y0
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y0, Y0
+	VMULPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     16(SI)(AX*4), X0, X0
+	VMOVUPS    X0, 16(DI)(AX*4)
+	VCVTPS2PD  32(BX)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VSUBPD     Y1, Y2, Y2
+	VMULPD     Y2, Y0, Y0
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y0, Y0
+	VMULPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     32(SI)(AX*4), X0, X0
+	VMOVUPS    X0, 32(DI)(AX*4)
+	VCVTPS2PD  48(BX)(AX*4), Y0
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VSUBPD     Y1, Y2, Y2
+	VMULPD     Y2, Y0, Y0
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y0, Y0
+	VMULPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     48(SI)(AX*4), X0, X0
+	VMOVUPS    X0, 48(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func geluF32AVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·geluF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD  (SI)(AX*4), Y0
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VMULPD     c64_3fe6a09e667f3bcd<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y1, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VMULPD     c64_3fd6666666666666<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y1, Y3, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3fba316bc522656e<>+0(SB), Y3, Y4
+	VADDPD     c64_3fc07cde663b3c78<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3f7cd3c9e1d4fff7<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fbbdac2d7e6aa9f<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc79e67f2f34676<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc9467822b6a924<>+0(SB), Y4, Y4
+	VMULPD     c64_bf932f0b7aa4d264<>+0(SB), Y3, Y5
+	VADDPD     c64_bfc92d43cd45dead<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_bf73a4323727e6d8<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc051779aab05dc<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc54723722c0bab<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fc94937a7c1b7bb<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VMULPD     Y1, Y2, Y1
+	VMULPD     c64_3fe0000000000000<>+0(SB), Y1, Y1
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y3
+	VANDPD     c64_8000000000000000<>+0(SB), Y3, Y3
+	VORPD      Y3, Y1, Y1
+	VPSRLQ     $0x3f, Y0, Y3
+	VPADDQ     c64_ffffffffffffffff<>+0(SB), Y3, Y3
+	VANDPD     c64_3ff0000000000000<>+0(SB), Y3, Y3
+	VADDPD     Y1, Y3, Y1
+	VMULPD     c64_3fd9884533d43651<>+0(SB), Y2, Y2
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, (DI)(AX*4)
+	VCVTPS2PD  16(SI)(AX*4), Y0
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VMULPD     c64_3fe6a09e667f3bcd<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y1, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VMULPD     c64_3fd6666666666666<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y1, Y3, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3fba316bc522656e<>+0(SB), Y3, Y4
+	VADDPD     c64_3fc07cde663b3c78<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3f7cd3c9e1d4fff7<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fbbdac2d7e6aa9f<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc79e67f2f34676<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc9467822b6a924<>+0(SB), Y4, Y4
+	VMULPD     c64_bf932f0b7aa4d264<>+0(SB), Y3, Y5
+	VADDPD     c64_bfc92d43cd45dead<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_bf73a4323727e6d8<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc051779aab05dc<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc54723722c0bab<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fc94937a7c1b7bb<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VMULPD     Y1, Y2, Y1
+	VMULPD     c64_3fe0000000000000<>+0(SB), Y1, Y1
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y3
+	VANDPD     c64_8000000000000000<>+0(SB), Y3, Y3
+	VORPD      Y3, Y1, Y1
+	VPSRLQ     $0x3f, Y0, Y3
+	VPADDQ     c64_ffffffffffffffff<>+0(SB), Y3, Y3
+	VANDPD     c64_3ff0000000000000<>+0(SB), Y3, Y3
+	VADDPD     Y1, Y3, Y1
+	VMULPD     c64_3fd9884533d43651<>+0(SB), Y2, Y2
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 16(DI)(AX*4)
+	VCVTPS2PD  32(SI)(AX*4), Y0
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VMULPD     c64_3fe6a09e667f3bcd<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y1, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VMULPD     c64_3fd6666666666666<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y1, Y3, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3fba316bc522656e<>+0(SB), Y3, Y4
+	VADDPD     c64_3fc07cde663b3c78<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3f7cd3c9e1d4fff7<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fbbdac2d7e6aa9f<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc79e67f2f34676<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc9467822b6a924<>+0(SB), Y4, Y4
+	VMULPD     c64_bf932f0b7aa4d264<>+0(SB), Y3, Y5
+	VADDPD     c64_bfc92d43cd45dead<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_bf73a4323727e6d8<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc051779aab05dc<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc54723722c0bab<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fc94937a7c1b7bb<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VMULPD     Y1, Y2, Y1
+	VMULPD     c64_3fe0000000000000<>+0(SB), Y1, Y1
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y3
+	VANDPD     c64_8000000000000000<>+0(SB), Y3, Y3
+	VORPD      Y3, Y1, Y1
+	VPSRLQ     $0x3f, Y0, Y3
+	VPADDQ     c64_ffffffffffffffff<>+0(SB), Y3, Y3
+	VANDPD     c64_3ff0000000000000<>+0(SB), Y3, Y3
+	VADDPD     Y1, Y3, Y1
+	VMULPD     c64_3fd9884533d43651<>+0(SB), Y2, Y2
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 32(DI)(AX*4)
+	VCVTPS2PD  48(SI)(AX*4), Y0
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VMULPD     c64_3fe6a09e667f3bcd<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y1, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VMULPD     c64_3fd6666666666666<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y1, Y3, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3fba316bc522656e<>+0(SB), Y3, Y4
+	VADDPD     c64_3fc07cde663b3c78<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3f7cd3c9e1d4fff7<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fbbdac2d7e6aa9f<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc79e67f2f34676<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc9467822b6a924<>+0(SB), Y4, Y4
+	VMULPD     c64_bf932f0b7aa4d264<>+0(SB), Y3, Y5
+	VADDPD     c64_bfc92d43cd45dead<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_bf73a4323727e6d8<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc051779aab05dc<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc54723722c0bab<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fc94937a7c1b7bb<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VMULPD     Y1, Y2, Y1
+	VMULPD     c64_3fe0000000000000<>+0(SB), Y1, Y1
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y3
+	VANDPD     c64_8000000000000000<>+0(SB), Y3, Y3
+	VORPD      Y3, Y1, Y1
+	VPSRLQ     $0x3f, Y0, Y3
+	VPADDQ     c64_ffffffffffffffff<>+0(SB), Y3, Y3
+	VANDPD     c64_3ff0000000000000<>+0(SB), Y3, Y3
+	VADDPD     Y1, Y3, Y1
+	VMULPD     c64_3fd9884533d43651<>+0(SB), Y2, Y2
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 48(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+DATA c64_3fe6a09e667f3bcd<>+0(SB)/8, $0x3fe6a09e667f3bcd
+DATA c64_3fe6a09e667f3bcd<>+8(SB)/8, $0x3fe6a09e667f3bcd
+DATA c64_3fe6a09e667f3bcd<>+16(SB)/8, $0x3fe6a09e667f3bcd
+DATA c64_3fe6a09e667f3bcd<>+24(SB)/8, $0x3fe6a09e667f3bcd
+GLOBL c64_3fe6a09e667f3bcd<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fd6666666666666<>+0(SB)/8, $0x3fd6666666666666
+DATA c64_3fd6666666666666<>+8(SB)/8, $0x3fd6666666666666
+DATA c64_3fd6666666666666<>+16(SB)/8, $0x3fd6666666666666
+DATA c64_3fd6666666666666<>+24(SB)/8, $0x3fd6666666666666
+GLOBL c64_3fd6666666666666<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fba316bc522656e<>+0(SB)/8, $0x3fba316bc522656e
+DATA c64_3fba316bc522656e<>+8(SB)/8, $0x3fba316bc522656e
+DATA c64_3fba316bc522656e<>+16(SB)/8, $0x3fba316bc522656e
+DATA c64_3fba316bc522656e<>+24(SB)/8, $0x3fba316bc522656e
+GLOBL c64_3fba316bc522656e<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fc07cde663b3c78<>+0(SB)/8, $0x3fc07cde663b3c78
+DATA c64_3fc07cde663b3c78<>+8(SB)/8, $0x3fc07cde663b3c78
+DATA c64_3fc07cde663b3c78<>+16(SB)/8, $0x3fc07cde663b3c78
+DATA c64_3fc07cde663b3c78<>+24(SB)/8, $0x3fc07cde663b3c78
+GLOBL c64_3fc07cde663b3c78<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3f7cd3c9e1d4fff7<>+0(SB)/8, $0x3f7cd3c9e1d4fff7
+DATA c64_3f7cd3c9e1d4fff7<>+8(SB)/8, $0x3f7cd3c9e1d4fff7
+DATA c64_3f7cd3c9e1d4fff7<>+16(SB)/8, $0x3f7cd3c9e1d4fff7
+DATA c64_3f7cd3c9e1d4fff7<>+24(SB)/8, $0x3f7cd3c9e1d4fff7
+GLOBL c64_3f7cd3c9e1d4fff7<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fbbdac2d7e6aa9f<>+0(SB)/8, $0x3fbbdac2d7e6aa9f
+DATA c64_3fbbdac2d7e6aa9f<>+8(SB)/8, $0x3fbbdac2d7e6aa9f
+DATA c64_3fbbdac2d7e6aa9f<>+16(SB)/8, $0x3fbbdac2d7e6aa9f
+DATA c64_3fbbdac2d7e6aa9f<>+24(SB)/8, $0x3fbbdac2d7e6aa9f
+GLOBL c64_3fbbdac2d7e6aa9f<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fc79e67f2f34676<>+0(SB)/8, $0x3fc79e67f2f34676
+DATA c64_3fc79e67f2f34676<>+8(SB)/8, $0x3fc79e67f2f34676
+DATA c64_3fc79e67f2f34676<>+16(SB)/8, $0x3fc79e67f2f34676
+DATA c64_3fc79e67f2f34676<>+24(SB)/8, $0x3fc79e67f2f34676
+GLOBL c64_3fc79e67f2f34676<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fc9467822b6a924<>+0(SB)/8, $0x3fc9467822b6a924
+DATA c64_3fc9467822b6a924<>+8(SB)/8, $0x3fc9467822b6a924
+DATA c64_3fc9467822b6a924<>+16(SB)/8, $0x3fc9467822b6a924
+DATA c64_3fc9467822b6a924<>+24(SB)/8, $0x3fc9467822b6a924
+GLOBL c64_3fc9467822b6a924<>(SB), RODATA|NOPTR, $32
+
+DATA c64_bf932f0b7aa4d264<>+0(SB)/8, $0xbf932f0b7aa4d264
+DATA c64_bf932f0b7aa4d264<>+8(SB)/8, $0xbf932f0b7aa4d264
+DATA c64_bf932f0b7aa4d264<>+16(SB)/8, $0xbf932f0b7aa4d264
+DATA c64_bf932f0b7aa4d264<>+24(SB)/8, $0xbf932f0b7aa4d264
+GLOBL c64_bf932f0b7aa4d264<>(SB), RODATA|NOPTR, $32
+
+DATA c64_bfc92d43cd45dead<>+0(SB)/8, $0xbfc92d43cd45dead
+DATA c64_bfc92d43cd45dead<>+8(SB)/8, $0xbfc92d43cd45dead
+DATA c64_bfc92d43cd45dead<>+16(SB)/8, $0xbfc92d43cd45dead
+DATA c64_bfc92d43cd45dead<>+24(SB)/8, $0xbfc92d43cd45dead
+GLOBL c64_bfc92d43cd45dead<>(SB), RODATA|NOPTR, $32
+
+DATA c64_bf73a4323727e6d8<>+0(SB)/8, $0xbf73a4323727e6d8
+DATA c64_bf73a4323727e6d8<>+8(SB)/8, $0xbf73a4323727e6d8
+DATA c64_bf73a4323727e6d8<>+16(SB)/8, $0xbf73a4323727e6d8
+DATA c64_bf73a4323727e6d8<>+24(SB)/8, $0xbf73a4323727e6d8
+GLOBL c64_bf73a4323727e6d8<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fc051779aab05dc<>+0(SB)/8, $0x3fc051779aab05dc
+DATA c64_3fc051779aab05dc<>+8(SB)/8, $0x3fc051779aab05dc
+DATA c64_3fc051779aab05dc<>+16(SB)/8, $0x3fc051779aab05dc
+DATA c64_3fc051779aab05dc<>+24(SB)/8, $0x3fc051779aab05dc
+GLOBL c64_3fc051779aab05dc<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fc54723722c0bab<>+0(SB)/8, $0x3fc54723722c0bab
+DATA c64_3fc54723722c0bab<>+8(SB)/8, $0x3fc54723722c0bab
+DATA c64_3fc54723722c0bab<>+16(SB)/8, $0x3fc54723722c0bab
+DATA c64_3fc54723722c0bab<>+24(SB)/8, $0x3fc54723722c0bab
+GLOBL c64_3fc54723722c0bab<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fc94937a7c1b7bb<>+0(SB)/8, $0x3fc94937a7c1b7bb
+DATA c64_3fc94937a7c1b7bb<>+8(SB)/8, $0x3fc94937a7c1b7bb
+DATA c64_3fc94937a7c1b7bb<>+16(SB)/8, $0x3fc94937a7c1b7bb
+DATA c64_3fc94937a7c1b7bb<>+24(SB)/8, $0x3fc94937a7c1b7bb
+GLOBL c64_3fc94937a7c1b7bb<>(SB), RODATA|NOPTR, $32
+
+DATA c64_ffffffffffffffff<>+0(SB)/8, $0xffffffffffffffff
+DATA c64_ffffffffffffffff<>+8(SB)/8, $0xffffffffffffffff
+DATA c64_ffffffffffffffff<>+16(SB)/8, $0xffffffffffffffff
+DATA c64_ffffffffffffffff<>+24(SB)/8, $0xffffffffffffffff
+GLOBL c64_ffffffffffffffff<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3fd9884533d43651<>+0(SB)/8, $0x3fd9884533d43651
+DATA c64_3fd9884533d43651<>+8(SB)/8, $0x3fd9884533d43651
+DATA c64_3fd9884533d43651<>+16(SB)/8, $0x3fd9884533d43651
+DATA c64_3fd9884533d43651<>+24(SB)/8, $0x3fd9884533d43651
+GLOBL c64_3fd9884533d43651<>(SB), RODATA|NOPTR, $32
+
+// func geluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·geluGradF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD  (BX)(AX*4), Y0
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VMULPD     c64_3fe6a09e667f3bcd<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y1, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VMULPD     c64_3fd6666666666666<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y1, Y3, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3fba316bc522656e<>+0(SB), Y3, Y4
+	VADDPD     c64_3fc07cde663b3c78<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3f7cd3c9e1d4fff7<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fbbdac2d7e6aa9f<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc79e67f2f34676<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc9467822b6a924<>+0(SB), Y4, Y4
+	VMULPD     c64_bf932f0b7aa4d264<>+0(SB), Y3, Y5
+	VADDPD     c64_bfc92d43cd45dead<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_bf73a4323727e6d8<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc051779aab05dc<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc54723722c0bab<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fc94937a7c1b7bb<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VMULPD     Y1, Y2, Y1
+	VMULPD     c64_3fe0000000000000<>+0(SB), Y1, Y1
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y3
+	VANDPD     c64_8000000000000000<>+0(SB), Y3, Y3
+	VORPD      Y3, Y1, Y1
+	VPSRLQ     $0x3f, Y0, Y3
+	VPADDQ     c64_ffffffffffffffff<>+0(SB), Y3, Y3
+	VANDPD     c64_3ff0000000000000<>+0(SB), Y3, Y3
+	VADDPD     Y1, Y3, Y1
+	VMULPD     c64_3fd9884533d43651<>+0(SB), Y2, Y2
+	VMULPD     Y2, Y0, Y0
+	VADDPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     (SI)(AX*4), X0, X0
+	VMOVUPS    X0, (DI)(AX*4)
+	VCVTPS2PD  16(BX)(AX*4), Y0
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VMULPD     c64_3fe6a09e667f3bcd<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y1, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VMULPD     c64_3fd6666666666666<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y1, Y3, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3fba316bc522656e<>+0(SB), Y3, Y4
+	VADDPD     c64_3fc07cde663b3c78<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3f7cd3c9e1d4fff7<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fbbdac2d7e6aa9f<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc79e67f2f34676<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc9467822b6a924<>+0(SB), Y4, Y4
+	VMULPD     c64_bf932f0b7aa4d264<>+0(SB), Y3, Y5
+	VADDPD     c64_bfc92d43cd45dead<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_bf73a4323727e6d8<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc051779aab05dc<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc54723722c0bab<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fc94937a7c1b7bb<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VMULPD     Y1, Y2, Y1
+	VMULPD     c64_3fe0000000000000<>+0(SB), Y1, Y1
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y3
+	VANDPD     c64_8000000000000000<>+0(SB), Y3, Y3
+	VORPD      Y3, Y1, Y1
+	VPSRLQ     $0x3f, Y0, Y3
+	VPADDQ     c64_ffffffffffffffff<>+0(SB), Y3, Y3
+	VANDPD     c64_3ff0000000000000<>+0(SB), Y3, Y3
+	VADDPD     Y1, Y3, Y1
+	VMULPD     c64_3fd9884533d43651<>+0(SB), Y2, Y2
+	VMULPD     Y2, Y0, Y0
+	VADDPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     16(SI)(AX*4), X0, X0
+	VMOVUPS    X0, 16(DI)(AX*4)
+	VCVTPS2PD  32(BX)(AX*4), Y0
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VMULPD     c64_3fe6a09e667f3bcd<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y1, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VMULPD     c64_3fd6666666666666<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y1, Y3, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3fba316bc522656e<>+0(SB), Y3, Y4
+	VADDPD     c64_3fc07cde663b3c78<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3f7cd3c9e1d4fff7<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fbbdac2d7e6aa9f<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc79e67f2f34676<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc9467822b6a924<>+0(SB), Y4, Y4
+	VMULPD     c64_bf932f0b7aa4d264<>+0(SB), Y3, Y5
+	VADDPD     c64_bfc92d43cd45dead<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_bf73a4323727e6d8<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc051779aab05dc<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc54723722c0bab<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fc94937a7c1b7bb<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VMULPD     Y1, Y2, Y1
+	VMULPD     c64_3fe0000000000000<>+0(SB), Y1, Y1
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y3
+	VANDPD     c64_8000000000000000<>+0(SB), Y3, Y3
+	VORPD      Y3, Y1, Y1
+	VPSRLQ     $0x3f, Y0, Y3
+	VPADDQ     c64_ffffffffffffffff<>+0(SB), Y3, Y3
+	VANDPD     c64_3ff0000000000000<>+0(SB), Y3, Y3
+	VADDPD     Y1, Y3, Y1
+	VMULPD     c64_3fd9884533d43651<>+0(SB), Y2, Y2
+	VMULPD     Y2, Y0, Y0
+	VADDPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     32(SI)(AX*4), X0, X0
+	VMOVUPS    X0, 32(DI)(AX*4)
+	VCVTPS2PD  48(BX)(AX*4), Y0
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y0, Y1
+	VMULPD     c64_3fe6a09e667f3bcd<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y1, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VMULPD     c64_3fd6666666666666<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y1, Y3, Y1
+	VMULPD     Y1, Y1, Y3
+	VMULPD     c64_3fba316bc522656e<>+0(SB), Y3, Y4
+	VADDPD     c64_3fc07cde663b3c78<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3f7cd3c9e1d4fff7<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fbbdac2d7e6aa9f<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc79e67f2f34676<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     c64_3fc9467822b6a924<>+0(SB), Y4, Y4
+	VMULPD     c64_bf932f0b7aa4d264<>+0(SB), Y3, Y5
+	VADDPD     c64_bfc92d43cd45dead<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_bf73a4323727e6d8<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc051779aab05dc<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y5
+	VADDPD     c64_3fc54723722c0bab<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y3, Y3
+	VADDPD     c64_3fc94937a7c1b7bb<>+0(SB), Y3, Y3
+	VMULPD     Y3, Y1, Y3
+	VADDPD     Y3, Y4, Y3
+	VMULPD     Y3, Y1, Y1
+	VMULPD     Y1, Y2, Y1
+	VMULPD     c64_3fe0000000000000<>+0(SB), Y1, Y1
+	VANDPD     c64_7fffffffffffffff<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y0, Y3
+	VANDPD     c64_8000000000000000<>+0(SB), Y3, Y3
+	VORPD      Y3, Y1, Y1
+	VPSRLQ     $0x3f, Y0, Y3
+	VPADDQ     c64_ffffffffffffffff<>+0(SB), Y3, Y3
+	VANDPD     c64_3ff0000000000000<>+0(SB), Y3, Y3
+	VADDPD     Y1, Y3, Y1
+	VMULPD     c64_3fd9884533d43651<>+0(SB), Y2, Y2
+	VMULPD     Y2, Y0, Y0
+	VADDPD     Y0, Y1, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     48(SI)(AX*4), X0, X0
+	VMOVUPS    X0, 48(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func geluTanhF32AVX2(dst *float32, x *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·geluTanhF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD  (SI)(AX*4), Y0
+	VMULPD     c64_3fa6e4e26d4801f7<>+0(SB), Y0, Y1
+	VMULPD     Y0, Y1, Y1
+	VMULPD     Y0, Y1, Y1
+	VADDPD     Y1, Y0, Y1
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y1, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, (DI)(AX*4)
+	VCVTPS2PD  16(SI)(AX*4), Y0
+	VMULPD     c64_3fa6e4e26d4801f7<>+0(SB), Y0, Y1
+	VMULPD     Y0, Y1, Y1
+	VMULPD     Y0, Y1, Y1
+	VADDPD     Y1, Y0, Y1
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y1, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 16(DI)(AX*4)
+	VCVTPS2PD  32(SI)(AX*4), Y0
+	VMULPD     c64_3fa6e4e26d4801f7<>+0(SB), Y0, Y1
+	VMULPD     Y0, Y1, Y1
+	VMULPD     Y0, Y1, Y1
+	VADDPD     Y1, Y0, Y1
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y1, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 32(DI)(AX*4)
+	VCVTPS2PD  48(SI)(AX*4), Y0
+	VMULPD     c64_3fa6e4e26d4801f7<>+0(SB), Y0, Y1
+	VMULPD     Y0, Y1, Y1
+	VMULPD     Y0, Y1, Y1
+	VADDPD     Y1, Y0, Y1
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y1, Y1
+	VXORPD     c64_8000000000000000<>+0(SB), Y1, Y1
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y1, Y2
+	VADDPD     c64_4338000000000000<>+0(SB), Y2, Y2
+	VSUBPD     c64_4338000000000000<>+0(SB), Y2, Y3
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y3, Y3
+	VSUBPD     Y3, Y1, Y3
+	VMULPD     Y3, Y3, Y4
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y4, Y5
+	VADDPD     c64_3f81111111111111<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y5, Y5
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y4, Y6
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y6
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y4, Y4
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y4, Y4
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y5, Y4
+	VMULPD     Y4, Y3, Y3
+	VPADDQ     c64_3ff<>+0(SB), Y2, Y2
+	VPSLLQ     $0x34, Y2, Y2
+	VMULPD     Y3, Y2, Y3
+	VADDPD     Y3, Y2, Y2
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y1, Y3
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y4
+	VBLENDVPD  Y3, Y4, Y2, Y2
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y1, Y1
+	VANDPD     Y2, Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y2
+	VDIVPD     Y1, Y2, Y1
+	VMULPD     Y1, Y0, Y0
+	VCVTPD2PSY Y0, X0
+	VMOVUPS    X0, 48(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+DATA c64_3fa6e4e26d4801f7<>+0(SB)/8, $0x3fa6e4e26d4801f7
+DATA c64_3fa6e4e26d4801f7<>+8(SB)/8, $0x3fa6e4e26d4801f7
+DATA c64_3fa6e4e26d4801f7<>+16(SB)/8, $0x3fa6e4e26d4801f7
+DATA c64_3fa6e4e26d4801f7<>+24(SB)/8, $0x3fa6e4e26d4801f7
+GLOBL c64_3fa6e4e26d4801f7<>(SB), RODATA|NOPTR, $32
+
+DATA c64_3ff9884533d43651<>+0(SB)/8, $0x3ff9884533d43651
+DATA c64_3ff9884533d43651<>+8(SB)/8, $0x3ff9884533d43651
+DATA c64_3ff9884533d43651<>+16(SB)/8, $0x3ff9884533d43651
+DATA c64_3ff9884533d43651<>+24(SB)/8, $0x3ff9884533d43651
+GLOBL c64_3ff9884533d43651<>(SB), RODATA|NOPTR, $32
+
+// func geluTanhGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+// Requires: AVX, AVX2
+TEXT ·geluTanhGradF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD  (BX)(AX*4), Y0
+	VMULPD     c64_3fa6e4e26d4801f7<>+0(SB), Y0, Y1
+	VMULPD     Y0, Y1, Y1
+	VMULPD     Y0, Y1, Y2
+	VADDPD     Y2, Y0, Y2
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y2, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y2, Y3, Y2
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VSUBPD     Y2, Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VMULPD     Y3, Y0, Y0
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y0, Y0
+	VMULPD     c64_4008000000000000<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y0, Y0
+	VCMPPD     $0x1e, c64_0<>+0(SB), Y3, Y1
+	VANDPD     Y0, Y1, Y0
+	VADDPD     Y0, Y2, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     (SI)(AX*4), X0, X0
+	VMOVUPS    X0, (DI)(AX*4)
+	VCVTPS2PD  16(BX)(AX*4), Y0
+	VMULPD     c64_3fa6e4e26d4801f7<>+0(SB), Y0, Y1
+	VMULPD     Y0, Y1, Y1
+	VMULPD     Y0, Y1, Y2
+	VADDPD     Y2, Y0, Y2
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y2, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y2, Y3, Y2
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VSUBPD     Y2, Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VMULPD     Y3, Y0, Y0
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y0, Y0
+	VMULPD     c64_4008000000000000<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y0, Y0
+	VCMPPD     $0x1e, c64_0<>+0(SB), Y3, Y1
+	VANDPD     Y0, Y1, Y0
+	VADDPD     Y0, Y2, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     16(SI)(AX*4), X0, X0
+	VMOVUPS    X0, 16(DI)(AX*4)
+	VCVTPS2PD  32(BX)(AX*4), Y0
+	VMULPD     c64_3fa6e4e26d4801f7<>+0(SB), Y0, Y1
+	VMULPD     Y0, Y1, Y1
+	VMULPD     Y0, Y1, Y2
+	VADDPD     Y2, Y0, Y2
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y2, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y2, Y3, Y2
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VSUBPD     Y2, Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VMULPD     Y3, Y0, Y0
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y0, Y0
+	VMULPD     c64_4008000000000000<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y0, Y0
+	VCMPPD     $0x1e, c64_0<>+0(SB), Y3, Y1
+	VANDPD     Y0, Y1, Y0
+	VADDPD     Y0, Y2, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     32(SI)(AX*4), X0, X0
+	VMOVUPS    X0, 32(DI)(AX*4)
+	VCVTPS2PD  48(BX)(AX*4), Y0
+	VMULPD     c64_3fa6e4e26d4801f7<>+0(SB), Y0, Y1
+	VMULPD     Y0, Y1, Y1
+	VMULPD     Y0, Y1, Y2
+	VADDPD     Y2, Y0, Y2
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y2, Y2
+	VXORPD     c64_8000000000000000<>+0(SB), Y2, Y2
+	VMULPD     c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD     c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD     c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD     c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD     Y4, Y2, Y4
+	VMULPD     Y4, Y4, Y5
+	VMULPD     c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD     c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD     Y6, Y5, Y6
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD     c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD     c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y7
+	VADDPD     c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD     Y7, Y5, Y5
+	VADDPD     c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD     Y5, Y4, Y5
+	VADDPD     Y5, Y6, Y5
+	VMULPD     Y5, Y4, Y4
+	VPADDQ     c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ     $0x34, Y3, Y3
+	VMULPD     Y4, Y3, Y4
+	VADDPD     Y4, Y3, Y3
+	VCMPPD     $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS    c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD  Y4, Y5, Y3, Y3
+	VCMPPD     $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD     Y3, Y2, Y2
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y2, Y2
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VDIVPD     Y2, Y3, Y2
+	VMOVUPS    c64_3ff0000000000000<>+0(SB), Y3
+	VSUBPD     Y2, Y3, Y3
+	VMULPD     Y3, Y2, Y3
+	VMULPD     Y3, Y0, Y0
+	VMULPD     c64_3ff9884533d43651<>+0(SB), Y0, Y0
+	VMULPD     c64_4008000000000000<>+0(SB), Y1, Y1
+	VADDPD     c64_3ff0000000000000<>+0(SB), Y1, Y1
+	VMULPD     Y1, Y0, Y0
+	VCMPPD     $0x1e, c64_0<>+0(SB), Y3, Y1
+	VANDPD     Y0, Y1, Y0
+	VADDPD     Y0, Y2, Y0
+	VCVTPD2PSY Y0, X0
+	VMULPS     48(SI)(AX*4), X0, X0
+	VMOVUPS    X0, 48(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+DATA c64_4008000000000000<>+0(SB)/8, $0x4008000000000000
+DATA c64_4008000000000000<>+8(SB)/8, $0x4008000000000000
+DATA c64_4008000000000000<>+16(SB)/8, $0x4008000000000000
+DATA c64_4008000000000000<>+24(SB)/8, $0x4008000000000000
+GLOBL c64_4008000000000000<>(SB), RODATA|NOPTR, $32
+
+// func expSumF32AVX2(x *float32, n int, acc *[8]float64, m float64)
+// Requires: AVX, AVX2
+TEXT ·expSumF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+
+loop:
+	VCVTPS2PD    (DI)(AX*4), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y5
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y7
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y5
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y4, Y5
+	VADDPD       Y5, Y6, Y5
+	VMULPD       Y5, Y4, Y4
+	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y4, Y3, Y4
+	VADDPD       Y4, Y3, Y3
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD    Y4, Y5, Y3, Y3
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VCVTPS2PD    16(DI)(AX*4), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y5
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y7
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y5
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y4, Y5
+	VADDPD       Y5, Y6, Y5
+	VMULPD       Y5, Y4, Y4
+	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y4, Y3, Y4
+	VADDPD       Y4, Y3, Y3
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD    Y4, Y5, Y3, Y3
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VCVTPS2PD    32(DI)(AX*4), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y5
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y7
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y5
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y4, Y5
+	VADDPD       Y5, Y6, Y5
+	VMULPD       Y5, Y4, Y4
+	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y4, Y3, Y4
+	VADDPD       Y4, Y3, Y3
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD    Y4, Y5, Y3, Y3
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VCVTPS2PD    48(DI)(AX*4), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y5
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y7
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y5
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y4, Y5
+	VADDPD       Y5, Y6, Y5
+	VMULPD       Y5, Y4, Y4
+	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y4, Y3, Y4
+	VADDPD       Y4, Y3, Y3
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD    Y4, Y5, Y3, Y3
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VZEROUPPER
+	RET
+
+// func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[8]float64, m float64)
+// Requires: AVX, AVX2
+TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), DI
+	MOVQ    x+8(FP), SI
+	MOVQ    acc+24(FP), BX
+	MOVQ    n+16(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+
+loop:
+	VCVTPS2PD    (SI)(AX*4), Y2
+	VBROADCASTSD m+32(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y5
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y7
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y5
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y4, Y5
+	VADDPD       Y5, Y6, Y5
+	VMULPD       Y5, Y4, Y4
+	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y4, Y3, Y4
+	VADDPD       Y4, Y3, Y3
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD    Y4, Y5, Y3, Y3
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VCVTPD2PSY   Y2, X2
+	VMOVUPS      X2, (DI)(AX*4)
+	VCVTPS2PD    16(SI)(AX*4), Y2
+	VBROADCASTSD m+32(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y5
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y7
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y5
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y4, Y5
+	VADDPD       Y5, Y6, Y5
+	VMULPD       Y5, Y4, Y4
+	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y4, Y3, Y4
+	VADDPD       Y4, Y3, Y3
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD    Y4, Y5, Y3, Y3
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VCVTPD2PSY   Y2, X2
+	VMOVUPS      X2, 16(DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Y2
+	VBROADCASTSD m+32(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y5
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y7
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y5
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y4, Y5
+	VADDPD       Y5, Y6, Y5
+	VMULPD       Y5, Y4, Y4
+	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y4, Y3, Y4
+	VADDPD       Y4, Y3, Y3
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD    Y4, Y5, Y3, Y3
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VCVTPD2PSY   Y2, X2
+	VMOVUPS      X2, 32(DI)(AX*4)
+	VCVTPS2PD    48(SI)(AX*4), Y2
+	VBROADCASTSD m+32(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
+	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
+	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
+	VSUBPD       Y4, Y2, Y4
+	VMULPD       Y4, Y4, Y5
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
+	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VMULPD       Y6, Y5, Y6
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y7
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y5, Y5
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y4, Y5
+	VADDPD       Y5, Y6, Y5
+	VMULPD       Y5, Y4, Y4
+	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
+	VPSLLQ       $0x34, Y3, Y3
+	VMULPD       Y4, Y3, Y4
+	VADDPD       Y4, Y3, Y3
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
+	VBLENDVPD    Y4, Y5, Y3, Y3
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
+	VANDPD       Y3, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VCVTPD2PSY   Y2, X2
+	VMOVUPS      X2, 48(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 32(BX)
+	VZEROUPPER
+	RET
+
+// func logSoftmaxF32AVX2(dst *float32, x *float32, n int, lse float64)
+// Requires: AVX
+TEXT ·logSoftmaxF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (SI)(AX*4), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, (DI)(AX*4)
+	VCVTPS2PD    16(SI)(AX*4), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, 16(DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, 32(DI)(AX*4)
+	VCVTPS2PD    48(SI)(AX*4), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, 48(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func logSoftmaxF64AVX2(dst *float64, x *float64, n int, lse float64)
+// Requires: AVX
+TEXT ·logSoftmaxF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float64, off float64, scale float64)
+// Requires: AVX, AVX2
+TEXT ·softmaxLossGradF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (SI)(AX*4), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD       Y2, Y0, Y2
+	VMULPD       Y2, Y2, Y3
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y5
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y3
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD       Y3, Y2, Y3
+	VADDPD       Y3, Y4, Y3
+	VMULPD       Y3, Y2, Y2
+	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y2, Y1, Y2
+	VADDPD       Y2, Y1, Y1
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD    Y2, Y3, Y1, Y1
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD       Y1, Y0, Y0
+	VBROADCASTSD off+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD scale+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, (DI)(AX*4)
+	VCVTPS2PD    16(SI)(AX*4), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD       Y2, Y0, Y2
+	VMULPD       Y2, Y2, Y3
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y5
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y3
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD       Y3, Y2, Y3
+	VADDPD       Y3, Y4, Y3
+	VMULPD       Y3, Y2, Y2
+	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y2, Y1, Y2
+	VADDPD       Y2, Y1, Y1
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD    Y2, Y3, Y1, Y1
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD       Y1, Y0, Y0
+	VBROADCASTSD off+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD scale+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, 16(DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD       Y2, Y0, Y2
+	VMULPD       Y2, Y2, Y3
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y5
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y3
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD       Y3, Y2, Y3
+	VADDPD       Y3, Y4, Y3
+	VMULPD       Y3, Y2, Y2
+	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y2, Y1, Y2
+	VADDPD       Y2, Y1, Y1
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD    Y2, Y3, Y1, Y1
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD       Y1, Y0, Y0
+	VBROADCASTSD off+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD scale+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, 32(DI)(AX*4)
+	VCVTPS2PD    48(SI)(AX*4), Y0
+	VBROADCASTSD lse+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD       Y2, Y0, Y2
+	VMULPD       Y2, Y2, Y3
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y5
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y3
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD       Y3, Y2, Y3
+	VADDPD       Y3, Y4, Y3
+	VMULPD       Y3, Y2, Y2
+	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y2, Y1, Y2
+	VADDPD       Y2, Y1, Y1
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD    Y2, Y3, Y1, Y1
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD       Y1, Y0, Y0
+	VBROADCASTSD off+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD scale+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, 48(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float64)
+// Requires: AVX, AVX2
+TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (BX)(AX*4), Y0
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD       Y2, Y0, Y2
+	VMULPD       Y2, Y2, Y3
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y5
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y3
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD       Y3, Y2, Y3
+	VADDPD       Y3, Y4, Y3
+	VMULPD       Y3, Y2, Y2
+	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y2, Y1, Y2
+	VADDPD       Y2, Y1, Y1
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD    Y2, Y3, Y1, Y1
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VCVTPS2PD    (SI)(AX*4), Y1
+	VSUBPD       Y0, Y1, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, (DI)(AX*4)
+	VCVTPS2PD    16(BX)(AX*4), Y0
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD       Y2, Y0, Y2
+	VMULPD       Y2, Y2, Y3
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y5
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y3
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD       Y3, Y2, Y3
+	VADDPD       Y3, Y4, Y3
+	VMULPD       Y3, Y2, Y2
+	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y2, Y1, Y2
+	VADDPD       Y2, Y1, Y1
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD    Y2, Y3, Y1, Y1
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VCVTPS2PD    16(SI)(AX*4), Y1
+	VSUBPD       Y0, Y1, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, 16(DI)(AX*4)
+	VCVTPS2PD    32(BX)(AX*4), Y0
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD       Y2, Y0, Y2
+	VMULPD       Y2, Y2, Y3
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y5
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y3
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD       Y3, Y2, Y3
+	VADDPD       Y3, Y4, Y3
+	VMULPD       Y3, Y2, Y2
+	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y2, Y1, Y2
+	VADDPD       Y2, Y1, Y1
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD    Y2, Y3, Y1, Y1
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VCVTPS2PD    32(SI)(AX*4), Y1
+	VSUBPD       Y0, Y1, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, 32(DI)(AX*4)
+	VCVTPS2PD    48(BX)(AX*4), Y0
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
+	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
+	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
+	VSUBPD       Y2, Y0, Y2
+	VMULPD       Y2, Y2, Y3
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
+	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
+	VMULPD       Y4, Y3, Y4
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y5
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
+	VMULPD       Y5, Y3, Y3
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
+	VMULPD       Y3, Y2, Y3
+	VADDPD       Y3, Y4, Y3
+	VMULPD       Y3, Y2, Y2
+	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
+	VPSLLQ       $0x34, Y1, Y1
+	VMULPD       Y2, Y1, Y2
+	VADDPD       Y2, Y1, Y1
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
+	VBLENDVPD    Y2, Y3, Y1, Y1
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
+	VANDPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VCVTPS2PD    48(SI)(AX*4), Y1
+	VSUBPD       Y0, Y1, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVUPS      X0, 48(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func maximumF32AVX2(x *float32, n int, acc *[16]float32)
+// Requires: AVX
+TEXT ·maximumF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+
+loop:
+	VMOVUPS (DI)(AX*4), Y2
+	VMAXPS  Y0, Y2, Y0
+	VMOVUPS 32(DI)(AX*4), Y2
+	VMAXPS  Y1, Y2, Y1
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VZEROUPPER
+	RET
+
+// func maximumF64AVX2(x *float64, n int, acc *[16]float64)
+// Requires: AVX
+TEXT ·maximumF64AVX2(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+loop:
+	VMOVUPS (DI)(AX*8), Y4
+	VMAXPD  Y0, Y4, Y0
+	VMOVUPS 32(DI)(AX*8), Y4
+	VMAXPD  Y1, Y4, Y1
+	VMOVUPS 64(DI)(AX*8), Y4
+	VMAXPD  Y2, Y4, Y2
+	VMOVUPS 96(DI)(AX*8), Y4
+	VMAXPD  Y3, Y4, Y3
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func sumEightF32AVX2(x *float32, n int, acc *[8]float32)
+// Requires: AVX
+TEXT ·sumEightF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+
+loop:
+	VADDPS  (DI)(AX*4), Y0, Y0
+	VADDPS  32(DI)(AX*4), Y0, Y0
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Y0, (SI)
+	VZEROUPPER
+	RET
+
+// func sumEightF64AVX2(x *float64, n int, acc *[8]float64)
+// Requires: AVX
+TEXT ·sumEightF64AVX2(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+
+loop:
+	VMOVUPS (DI)(AX*8), Y2
+	VADDPD  Y2, Y0, Y0
+	VMOVUPS 32(DI)(AX*8), Y2
+	VADDPD  Y2, Y1, Y1
+	VMOVUPS 64(DI)(AX*8), Y2
+	VADDPD  Y2, Y0, Y0
+	VMOVUPS 96(DI)(AX*8), Y2
+	VADDPD  Y2, Y1, Y1
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VZEROUPPER
+	RET
+
+// func sumWideF32AVX2(x *float32, n int, acc *[8]float64)
+// Requires: AVX
+TEXT ·sumWideF32AVX2(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+
+loop:
+	VCVTPS2PD (DI)(AX*4), Y2
+	VADDPD    Y2, Y0, Y0
+	VCVTPS2PD 16(DI)(AX*4), Y2
+	VADDPD    Y2, Y1, Y1
+	VCVTPS2PD 32(DI)(AX*4), Y2
+	VADDPD    Y2, Y0, Y0
+	VCVTPS2PD 48(DI)(AX*4), Y2
+	VADDPD    Y2, Y1, Y1
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VMOVUPS   Y0, (SI)
+	VMOVUPS   Y1, 32(SI)
+	VZEROUPPER
+	RET
+
+// func sumWideF64AVX2(x *float64, n int, acc *[8]float64)
+// Requires: AVX
+TEXT ·sumWideF64AVX2(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+
+loop:
+	VMOVUPS (DI)(AX*8), Y2
+	VADDPD  Y2, Y0, Y0
+	VMOVUPS 32(DI)(AX*8), Y2
+	VADDPD  Y2, Y1, Y1
+	VMOVUPS 64(DI)(AX*8), Y2
+	VADDPD  Y2, Y0, Y0
+	VMOVUPS 96(DI)(AX*8), Y2
+	VADDPD  Y2, Y1, Y1
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VZEROUPPER
+	RET
+
+// func squaresF32AVX2(x *float32, n int, acc *[8]float64, m float64)
+// Requires: AVX
+TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+
+loop:
+	VCVTPS2PD    (DI)(AX*4), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       Y2, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VCVTPS2PD    16(DI)(AX*4), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       Y2, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VCVTPS2PD    32(DI)(AX*4), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       Y2, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VCVTPS2PD    48(DI)(AX*4), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       Y2, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VZEROUPPER
+	RET
+
+// func squaresF64AVX2(x *float64, n int, acc *[8]float64, m float64)
+// Requires: AVX
+TEXT ·squaresF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+
+loop:
+	VMOVUPS      (DI)(AX*8), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       Y2, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       Y2, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	VMOVUPS      64(DI)(AX*8), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       Y2, Y2, Y2
+	VADDPD       Y2, Y0, Y0
+	VMOVUPS      96(DI)(AX*8), Y2
+	VBROADCASTSD m+24(FP), Y3
+	VSUBPD       Y3, Y2, Y2
+	VMULPD       Y2, Y2, Y2
+	VADDPD       Y2, Y1, Y1
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMOVUPS      Y0, (SI)
+	VMOVUPS      Y1, 32(SI)
+	VZEROUPPER
+	RET
+
+// func dotF32AVX2(a *float32, b *float32, n int, acc *[8]float64)
+// Requires: AVX
+TEXT ·dotF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ    a+0(FP), DI
+	MOVQ    b+8(FP), SI
+	MOVQ    acc+24(FP), BX
+	MOVQ    n+16(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+
+loop:
+	VCVTPS2PD (DI)(AX*4), Y2
+	VCVTPS2PD (SI)(AX*4), Y3
+	VMULPD    Y3, Y2, Y2
+	VADDPD    Y2, Y0, Y0
+	VCVTPS2PD 16(DI)(AX*4), Y2
+	VCVTPS2PD 16(SI)(AX*4), Y3
+	VMULPD    Y3, Y2, Y2
+	VADDPD    Y2, Y1, Y1
+	VCVTPS2PD 32(DI)(AX*4), Y2
+	VCVTPS2PD 32(SI)(AX*4), Y3
+	VMULPD    Y3, Y2, Y2
+	VADDPD    Y2, Y0, Y0
+	VCVTPS2PD 48(DI)(AX*4), Y2
+	VCVTPS2PD 48(SI)(AX*4), Y3
+	VMULPD    Y3, Y2, Y2
+	VADDPD    Y2, Y1, Y1
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VMOVUPS   Y0, (BX)
+	VMOVUPS   Y1, 32(BX)
+	VZEROUPPER
+	RET
+
+// func dotF64AVX2(a *float64, b *float64, n int, acc *[8]float64)
+// Requires: AVX
+TEXT ·dotF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ    a+0(FP), DI
+	MOVQ    b+8(FP), SI
+	MOVQ    acc+24(FP), BX
+	MOVQ    n+16(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+
+loop:
+	VMOVUPS (DI)(AX*8), Y2
+	VMOVUPS (SI)(AX*8), Y3
+	VMULPD  Y3, Y2, Y2
+	VADDPD  Y2, Y0, Y0
+	VMOVUPS 32(DI)(AX*8), Y2
+	VMOVUPS 32(SI)(AX*8), Y3
+	VMULPD  Y3, Y2, Y2
+	VADDPD  Y2, Y1, Y1
+	VMOVUPS 64(DI)(AX*8), Y2
+	VMOVUPS 64(SI)(AX*8), Y3
+	VMULPD  Y3, Y2, Y2
+	VADDPD  Y2, Y0, Y0
+	VMOVUPS 96(DI)(AX*8), Y2
+	VMOVUPS 96(SI)(AX*8), Y3
+	VMULPD  Y3, Y2, Y2
+	VADDPD  Y2, Y1, Y1
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Y0, (BX)
+	VMOVUPS Y1, 32(BX)
+	VZEROUPPER
+	RET
+
+// func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
+// Requires: AVX
+TEXT ·weightBiasGradF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ grad+16(FP), BX
+	MOVQ x+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      (R8)(AX*4), Y1
+	VBROADCASTSS m+40(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VCVTPS2PD    X0, Y2
+	VEXTRACTF128 $0x01, Y0, X0
+	VCVTPS2PD    X0, Y0
+	VCVTPS2PD    X1, Y3
+	VEXTRACTF128 $0x01, Y1, X1
+	VCVTPS2PD    X1, Y1
+	VMULPD       Y3, Y2, Y3
+	VADDPD       (DI)(AX*8), Y3, Y3
+	VMOVUPS      Y3, (DI)(AX*8)
+	VADDPD       (SI)(AX*8), Y2, Y2
+	VMOVUPS      Y2, (SI)(AX*8)
+	VMULPD       Y1, Y0, Y1
+	VADDPD       32(DI)(AX*8), Y1, Y1
+	VMOVUPS      Y1, 32(DI)(AX*8)
+	VADDPD       32(SI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 32(SI)(AX*8)
+	VMOVUPS      32(BX)(AX*4), Y0
+	VMOVUPS      32(R8)(AX*4), Y1
+	VBROADCASTSS m+40(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VCVTPS2PD    X0, Y2
+	VEXTRACTF128 $0x01, Y0, X0
+	VCVTPS2PD    X0, Y0
+	VCVTPS2PD    X1, Y3
+	VEXTRACTF128 $0x01, Y1, X1
+	VCVTPS2PD    X1, Y1
+	VMULPD       Y3, Y2, Y3
+	VADDPD       64(DI)(AX*8), Y3, Y3
+	VMOVUPS      Y3, 64(DI)(AX*8)
+	VADDPD       64(SI)(AX*8), Y2, Y2
+	VMOVUPS      Y2, 64(SI)(AX*8)
+	VMULPD       Y1, Y0, Y1
+	VADDPD       96(DI)(AX*8), Y1, Y1
+	VMOVUPS      Y1, 96(DI)(AX*8)
+	VADDPD       96(SI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 96(SI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
+// Requires: AVX
+TEXT ·weightBiasGradF64AVX2(SB), NOSPLIT, $0-56
+	MOVQ w+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ grad+16(FP), BX
+	MOVQ x+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (BX)(AX*8), Y0
+	VMOVUPS      (R8)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMULPD       Y1, Y0, Y1
+	VADDPD       (DI)(AX*8), Y1, Y1
+	VMOVUPS      Y1, (DI)(AX*8)
+	VADDPD       (SI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, (SI)(AX*8)
+	VMOVUPS      32(BX)(AX*8), Y0
+	VMOVUPS      32(R8)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMULPD       Y1, Y0, Y1
+	VADDPD       32(DI)(AX*8), Y1, Y1
+	VMOVUPS      Y1, 32(DI)(AX*8)
+	VADDPD       32(SI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 32(SI)(AX*8)
+	VMOVUPS      64(BX)(AX*8), Y0
+	VMOVUPS      64(R8)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMULPD       Y1, Y0, Y1
+	VADDPD       64(DI)(AX*8), Y1, Y1
+	VMOVUPS      Y1, 64(DI)(AX*8)
+	VADDPD       64(SI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 64(SI)(AX*8)
+	VMOVUPS      96(BX)(AX*8), Y0
+	VMOVUPS      96(R8)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMULPD       Y1, Y0, Y1
+	VADDPD       96(DI)(AX*8), Y1, Y1
+	VMOVUPS      Y1, 96(DI)(AX*8)
+	VADDPD       96(SI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 96(SI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func weightGradF32AVX2(w *float64, grad *float32, x *float32, n int, m float32, s float32)
+// Requires: AVX
+TEXT ·weightGradF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ w+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VBROADCASTSS m+32(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VCVTPS2PD    X0, Y2
+	VEXTRACTF128 $0x01, Y0, X0
+	VCVTPS2PD    X0, Y0
+	VCVTPS2PD    X1, Y3
+	VEXTRACTF128 $0x01, Y1, X1
+	VCVTPS2PD    X1, Y1
+	VMULPD       Y3, Y2, Y2
+	VADDPD       (DI)(AX*8), Y2, Y2
+	VMOVUPS      Y2, (DI)(AX*8)
+	VMULPD       Y1, Y0, Y0
+	VADDPD       32(DI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VBROADCASTSS m+32(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VCVTPS2PD    X0, Y2
+	VEXTRACTF128 $0x01, Y0, X0
+	VCVTPS2PD    X0, Y0
+	VCVTPS2PD    X1, Y3
+	VEXTRACTF128 $0x01, Y1, X1
+	VCVTPS2PD    X1, Y1
+	VMULPD       Y3, Y2, Y2
+	VADDPD       64(DI)(AX*8), Y2, Y2
+	VMOVUPS      Y2, 64(DI)(AX*8)
+	VMULPD       Y1, Y0, Y0
+	VADDPD       96(DI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func weightGradF64AVX2(w *float64, grad *float64, x *float64, n int, m float64, s float64)
+// Requires: AVX
+TEXT ·weightGradF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VMOVUPS      (BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMULPD       Y1, Y0, Y0
+	VADDPD       (DI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VMOVUPS      32(BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMULPD       Y1, Y0, Y0
+	VADDPD       32(DI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VMOVUPS      64(BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMULPD       Y1, Y0, Y0
+	VADDPD       64(DI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VMOVUPS      96(BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VMULPD       Y1, Y0, Y0
+	VADDPD       96(DI)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func normSumsWF32AVX2(grad *float32, x *float32, w *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// Requires: AVX
+TEXT ·normSumsWF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ    grad+0(FP), DI
+	MOVQ    x+8(FP), SI
+	MOVQ    w+16(FP), BX
+	MOVQ    su+32(FP), R8
+	MOVQ    suh+40(FP), R9
+	MOVQ    n+24(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (R8), Y0
+	VMOVUPS 32(R8), Y1
+	VMOVUPS (R9), Y2
+	VMOVUPS 32(R9), Y3
+
+loop:
+	VMOVUPS      (DI)(AX*4), Y4
+	VMULPS       (BX)(AX*4), Y4, Y4
+	VMOVUPS      (SI)(AX*4), Y5
+	VBROADCASTSS m+48(FP), Y6
+	VSUBPS       Y6, Y5, Y5
+	VBROADCASTSS s+52(FP), Y6
+	VMULPS       Y6, Y5, Y5
+	VCVTPS2PD    X4, Y6
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VCVTPS2PD    X5, Y7
+	VEXTRACTF128 $0x01, Y5, X5
+	VCVTPS2PD    X5, Y5
+	VADDPD       Y6, Y0, Y0
+	VMULPD       Y7, Y6, Y6
+	VADDPD       Y6, Y2, Y2
+	VADDPD       Y4, Y1, Y1
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y3, Y3
+	VMOVUPS      32(DI)(AX*4), Y4
+	VMULPS       32(BX)(AX*4), Y4, Y4
+	VMOVUPS      32(SI)(AX*4), Y5
+	VBROADCASTSS m+48(FP), Y6
+	VSUBPS       Y6, Y5, Y5
+	VBROADCASTSS s+52(FP), Y6
+	VMULPS       Y6, Y5, Y5
+	VCVTPS2PD    X4, Y6
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VCVTPS2PD    X5, Y7
+	VEXTRACTF128 $0x01, Y5, X5
+	VCVTPS2PD    X5, Y5
+	VADDPD       Y6, Y0, Y0
+	VMULPD       Y7, Y6, Y6
+	VADDPD       Y6, Y2, Y2
+	VADDPD       Y4, Y1, Y1
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y3, Y3
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      Y1, 32(R8)
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      Y3, 32(R9)
+	VZEROUPPER
+	RET
+
+// func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// Requires: AVX
+TEXT ·normSumsWF64AVX2(SB), NOSPLIT, $0-64
+	MOVQ    grad+0(FP), DI
+	MOVQ    x+8(FP), SI
+	MOVQ    w+16(FP), BX
+	MOVQ    su+32(FP), R8
+	MOVQ    suh+40(FP), R9
+	MOVQ    n+24(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (R8), Y0
+	VMOVUPS 32(R8), Y1
+	VMOVUPS (R9), Y2
+	VMOVUPS 32(R9), Y3
+
+loop:
+	VMOVUPS      (DI)(AX*8), Y4
+	VMULPD       (BX)(AX*8), Y4, Y4
+	VMOVUPS      (SI)(AX*8), Y5
+	VBROADCASTSD m+48(FP), Y6
+	VSUBPD       Y6, Y5, Y5
+	VBROADCASTSD s+56(FP), Y6
+	VMULPD       Y6, Y5, Y5
+	VADDPD       Y4, Y0, Y0
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y2, Y2
+	VMOVUPS      32(DI)(AX*8), Y4
+	VMULPD       32(BX)(AX*8), Y4, Y4
+	VMOVUPS      32(SI)(AX*8), Y5
+	VBROADCASTSD m+48(FP), Y6
+	VSUBPD       Y6, Y5, Y5
+	VBROADCASTSD s+56(FP), Y6
+	VMULPD       Y6, Y5, Y5
+	VADDPD       Y4, Y1, Y1
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y3, Y3
+	VMOVUPS      64(DI)(AX*8), Y4
+	VMULPD       64(BX)(AX*8), Y4, Y4
+	VMOVUPS      64(SI)(AX*8), Y5
+	VBROADCASTSD m+48(FP), Y6
+	VSUBPD       Y6, Y5, Y5
+	VBROADCASTSD s+56(FP), Y6
+	VMULPD       Y6, Y5, Y5
+	VADDPD       Y4, Y0, Y0
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y2, Y2
+	VMOVUPS      96(DI)(AX*8), Y4
+	VMULPD       96(BX)(AX*8), Y4, Y4
+	VMOVUPS      96(SI)(AX*8), Y5
+	VBROADCASTSD m+48(FP), Y6
+	VSUBPD       Y6, Y5, Y5
+	VBROADCASTSD s+56(FP), Y6
+	VMULPD       Y6, Y5, Y5
+	VADDPD       Y4, Y1, Y1
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y3, Y3
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      Y1, 32(R8)
+	VMOVUPS      Y2, (R9)
+	VMOVUPS      Y3, 32(R9)
+	VZEROUPPER
+	RET
+
+// func normGradWF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+// Requires: AVX
+TEXT ·normGradWF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ w+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VMULPS       (R8)(AX*4), Y0, Y0
+	VBROADCASTSS a+48(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VBROADCASTSS m+40(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS b+52(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+44(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VMULPS       32(R8)(AX*4), Y0, Y0
+	VBROADCASTSS a+48(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VBROADCASTSS m+40(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS b+52(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+44(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+// Requires: AVX
+TEXT ·normGradWF64AVX2(SB), NOSPLIT, $0-72
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ w+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VMULPD       (R8)(AX*8), Y0, Y0
+	VBROADCASTSD a+56(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VMULPD       32(R8)(AX*8), Y0, Y0
+	VBROADCASTSD a+56(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VMULPD       64(R8)(AX*8), Y0, Y0
+	VBROADCASTSD a+56(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      64(BX)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VMULPD       96(R8)(AX*8), Y0, Y0
+	VBROADCASTSD a+56(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      96(BX)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func normSumsF32AVX2(grad *float32, x *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// Requires: AVX
+TEXT ·normSumsF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ    grad+0(FP), DI
+	MOVQ    x+8(FP), SI
+	MOVQ    su+24(FP), BX
+	MOVQ    suh+32(FP), R8
+	MOVQ    n+16(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	VMOVUPS (R8), Y2
+	VMOVUPS 32(R8), Y3
+
+loop:
+	VMOVUPS      (DI)(AX*4), Y4
+	VMOVUPS      (SI)(AX*4), Y5
+	VBROADCASTSS m+40(FP), Y6
+	VSUBPS       Y6, Y5, Y5
+	VBROADCASTSS s+44(FP), Y6
+	VMULPS       Y6, Y5, Y5
+	VCVTPS2PD    X4, Y6
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VCVTPS2PD    X5, Y7
+	VEXTRACTF128 $0x01, Y5, X5
+	VCVTPS2PD    X5, Y5
+	VADDPD       Y6, Y0, Y0
+	VMULPD       Y7, Y6, Y6
+	VADDPD       Y6, Y2, Y2
+	VADDPD       Y4, Y1, Y1
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y3, Y3
+	VMOVUPS      32(DI)(AX*4), Y4
+	VMOVUPS      32(SI)(AX*4), Y5
+	VBROADCASTSS m+40(FP), Y6
+	VSUBPS       Y6, Y5, Y5
+	VBROADCASTSS s+44(FP), Y6
+	VMULPS       Y6, Y5, Y5
+	VCVTPS2PD    X4, Y6
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VCVTPS2PD    X5, Y7
+	VEXTRACTF128 $0x01, Y5, X5
+	VCVTPS2PD    X5, Y5
+	VADDPD       Y6, Y0, Y0
+	VMULPD       Y7, Y6, Y6
+	VADDPD       Y6, Y2, Y2
+	VADDPD       Y4, Y1, Y1
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y3, Y3
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 32(BX)
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      Y3, 32(R8)
+	VZEROUPPER
+	RET
+
+// func normSumsF64AVX2(grad *float64, x *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// Requires: AVX
+TEXT ·normSumsF64AVX2(SB), NOSPLIT, $0-56
+	MOVQ    grad+0(FP), DI
+	MOVQ    x+8(FP), SI
+	MOVQ    su+24(FP), BX
+	MOVQ    suh+32(FP), R8
+	MOVQ    n+16(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	VMOVUPS (R8), Y2
+	VMOVUPS 32(R8), Y3
+
+loop:
+	VMOVUPS      (DI)(AX*8), Y4
+	VMOVUPS      (SI)(AX*8), Y5
+	VBROADCASTSD m+40(FP), Y6
+	VSUBPD       Y6, Y5, Y5
+	VBROADCASTSD s+48(FP), Y6
+	VMULPD       Y6, Y5, Y5
+	VADDPD       Y4, Y0, Y0
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y2, Y2
+	VMOVUPS      32(DI)(AX*8), Y4
+	VMOVUPS      32(SI)(AX*8), Y5
+	VBROADCASTSD m+40(FP), Y6
+	VSUBPD       Y6, Y5, Y5
+	VBROADCASTSD s+48(FP), Y6
+	VMULPD       Y6, Y5, Y5
+	VADDPD       Y4, Y1, Y1
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y3, Y3
+	VMOVUPS      64(DI)(AX*8), Y4
+	VMOVUPS      64(SI)(AX*8), Y5
+	VBROADCASTSD m+40(FP), Y6
+	VSUBPD       Y6, Y5, Y5
+	VBROADCASTSD s+48(FP), Y6
+	VMULPD       Y6, Y5, Y5
+	VADDPD       Y4, Y0, Y0
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y2, Y2
+	VMOVUPS      96(DI)(AX*8), Y4
+	VMOVUPS      96(SI)(AX*8), Y5
+	VBROADCASTSD m+40(FP), Y6
+	VSUBPD       Y6, Y5, Y5
+	VBROADCASTSD s+48(FP), Y6
+	VMULPD       Y6, Y5, Y5
+	VADDPD       Y4, Y1, Y1
+	VMULPD       Y5, Y4, Y4
+	VADDPD       Y4, Y3, Y3
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 32(BX)
+	VMOVUPS      Y2, (R8)
+	VMOVUPS      Y3, 32(R8)
+	VZEROUPPER
+	RET
+
+// func normGradF32AVX2(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+// Requires: AVX
+TEXT ·normGradF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS a+40(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VBROADCASTSS m+32(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS b+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+36(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS a+40(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VBROADCASTSS m+32(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS b+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+36(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func normGradF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+// Requires: AVX
+TEXT ·normGradF64AVX2(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD a+48(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+56(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD a+48(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+56(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD a+48(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      64(BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+56(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD a+48(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      96(BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+56(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func dropoutAVX2(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
+// Requires: AVX, AVX2
+TEXT ·dropoutAVX2(SB), NOSPLIT, $0-48
+	MOVQ         dst+0(FP), DI
+	MOVQ         x+8(FP), SI
+	MOVQ         n+16(FP), CX
+	XORQ         AX, AX
+	VBROADCASTSD key+32(FP), Y0
+	VPSRLQ       $0x20, Y0, Y1
+	VBROADCASTSD block+40(FP), Y2
+	VMOVUPS      blockOrder<>+0(SB), Y3
+	VPADDQ       Y3, Y2, Y2
+
+loop:
+	VMOVUPS      c64_d2511f53<>+0(SB), Y3
+	VMOVUPS      c64_cd9e8d57<>+0(SB), Y4
+	VXORPD       Y2, Y2, Y5
+	VPSRLQ       $0x20, Y2, Y6
+	VPMULUDQ     Y3, Y2, Y7
+	VPMULUDQ     Y4, Y5, Y8
+	VPSRLQ       $0x20, Y8, Y9
+	VXORPD       Y6, Y9, Y6
+	VXORPD       Y0, Y6, Y6
+	VPSRLQ       $0x20, Y7, Y9
+	VXORPD       Y5, Y9, Y5
+	VXORPD       Y1, Y5, Y5
+	VPADDD       c32_9e3779b9<>+0(SB), Y0, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y1, Y10
+	VPMULUDQ     Y3, Y6, Y6
+	VPMULUDQ     Y4, Y5, Y5
+	VPSRLQ       $0x20, Y5, Y11
+	VXORPD       Y8, Y11, Y8
+	VXORPD       Y9, Y8, Y8
+	VPSRLQ       $0x20, Y6, Y11
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y10, Y7, Y7
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y8, Y8
+	VPMULUDQ     Y4, Y7, Y7
+	VPSRLQ       $0x20, Y7, Y11
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y9, Y5, Y5
+	VPSRLQ       $0x20, Y8, Y11
+	VXORPD       Y6, Y11, Y6
+	VXORPD       Y10, Y6, Y6
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y5, Y5
+	VPMULUDQ     Y4, Y6, Y6
+	VPSRLQ       $0x20, Y6, Y11
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y9, Y7, Y7
+	VPSRLQ       $0x20, Y5, Y11
+	VXORPD       Y8, Y11, Y8
+	VXORPD       Y10, Y8, Y8
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y7, Y7
+	VPMULUDQ     Y4, Y8, Y8
+	VPSRLQ       $0x20, Y8, Y11
+	VXORPD       Y6, Y11, Y6
+	VXORPD       Y9, Y6, Y6
+	VPSRLQ       $0x20, Y7, Y11
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y10, Y5, Y5
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y6, Y6
+	VPMULUDQ     Y4, Y5, Y5
+	VPSRLQ       $0x20, Y5, Y11
+	VXORPD       Y8, Y11, Y8
+	VXORPD       Y9, Y8, Y8
+	VPSRLQ       $0x20, Y6, Y11
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y10, Y7, Y7
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y8, Y8
+	VPMULUDQ     Y4, Y7, Y7
+	VPSRLQ       $0x20, Y7, Y11
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y9, Y5, Y5
+	VPSRLQ       $0x20, Y8, Y11
+	VXORPD       Y6, Y11, Y6
+	VXORPD       Y10, Y6, Y6
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y5, Y5
+	VPMULUDQ     Y4, Y6, Y6
+	VPSRLQ       $0x20, Y6, Y11
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y9, Y7, Y7
+	VPSRLQ       $0x20, Y5, Y11
+	VXORPD       Y8, Y11, Y8
+	VXORPD       Y10, Y8, Y8
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y7, Y7
+	VPMULUDQ     Y4, Y8, Y8
+	VPSRLQ       $0x20, Y8, Y11
+	VXORPD       Y6, Y11, Y6
+	VXORPD       Y9, Y6, Y6
+	VPSRLQ       $0x20, Y7, Y11
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y10, Y5, Y5
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y6, Y3
+	VPMULUDQ     Y4, Y5, Y4
+	VPSRLQ       $0x20, Y4, Y5
+	VXORPD       Y8, Y5, Y5
+	VXORPD       Y9, Y5, Y5
+	VPSRLQ       $0x20, Y3, Y6
+	VXORPD       Y7, Y6, Y6
+	VXORPD       Y10, Y6, Y6
+	VANDPD       c64_ffffffff<>+0(SB), Y5, Y5
+	VPSLLQ       $0x20, Y4, Y4
+	VORPD        Y4, Y5, Y4
+	VANDPD       c64_ffffffff<>+0(SB), Y6, Y5
+	VPSLLQ       $0x20, Y3, Y3
+	VORPD        Y3, Y5, Y3
+	VPUNPCKLQDQ  Y3, Y4, Y5
+	VPUNPCKHQDQ  Y3, Y4, Y3
+	VBROADCASTSS limit+28(FP), Y4
+	VPMAXUD      Y4, Y5, Y4
+	VPCMPEQD     Y4, Y5, Y4
+	VMOVUPS      (SI)(AX*4), Y5
+	VBROADCASTSS scale+24(FP), Y6
+	VMULPS       Y6, Y5, Y5
+	VANDPS       Y5, Y4, Y4
+	VMOVUPS      Y4, (DI)(AX*4)
+	VBROADCASTSS limit+28(FP), Y4
+	VPMAXUD      Y4, Y3, Y4
+	VPCMPEQD     Y4, Y3, Y3
+	VMOVUPS      32(SI)(AX*4), Y4
+	VBROADCASTSS scale+24(FP), Y5
+	VMULPS       Y5, Y4, Y4
+	VANDPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 32(DI)(AX*4)
+	VMOVUPS      c64_4<>+0(SB), Y3
+	VPADDQ       Y3, Y2, Y2
+	VMOVUPS      c64_d2511f53<>+0(SB), Y3
+	VMOVUPS      c64_cd9e8d57<>+0(SB), Y4
+	VXORPD       Y2, Y2, Y5
+	VPSRLQ       $0x20, Y2, Y6
+	VPMULUDQ     Y3, Y2, Y7
+	VPMULUDQ     Y4, Y5, Y8
+	VPSRLQ       $0x20, Y8, Y9
+	VXORPD       Y6, Y9, Y6
+	VXORPD       Y0, Y6, Y6
+	VPSRLQ       $0x20, Y7, Y9
+	VXORPD       Y5, Y9, Y5
+	VXORPD       Y1, Y5, Y5
+	VPADDD       c32_9e3779b9<>+0(SB), Y0, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y1, Y10
+	VPMULUDQ     Y3, Y6, Y6
+	VPMULUDQ     Y4, Y5, Y5
+	VPSRLQ       $0x20, Y5, Y11
+	VXORPD       Y8, Y11, Y8
+	VXORPD       Y9, Y8, Y8
+	VPSRLQ       $0x20, Y6, Y11
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y10, Y7, Y7
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y8, Y8
+	VPMULUDQ     Y4, Y7, Y7
+	VPSRLQ       $0x20, Y7, Y11
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y9, Y5, Y5
+	VPSRLQ       $0x20, Y8, Y11
+	VXORPD       Y6, Y11, Y6
+	VXORPD       Y10, Y6, Y6
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y5, Y5
+	VPMULUDQ     Y4, Y6, Y6
+	VPSRLQ       $0x20, Y6, Y11
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y9, Y7, Y7
+	VPSRLQ       $0x20, Y5, Y11
+	VXORPD       Y8, Y11, Y8
+	VXORPD       Y10, Y8, Y8
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y7, Y7
+	VPMULUDQ     Y4, Y8, Y8
+	VPSRLQ       $0x20, Y8, Y11
+	VXORPD       Y6, Y11, Y6
+	VXORPD       Y9, Y6, Y6
+	VPSRLQ       $0x20, Y7, Y11
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y10, Y5, Y5
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y6, Y6
+	VPMULUDQ     Y4, Y5, Y5
+	VPSRLQ       $0x20, Y5, Y11
+	VXORPD       Y8, Y11, Y8
+	VXORPD       Y9, Y8, Y8
+	VPSRLQ       $0x20, Y6, Y11
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y10, Y7, Y7
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y8, Y8
+	VPMULUDQ     Y4, Y7, Y7
+	VPSRLQ       $0x20, Y7, Y11
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y9, Y5, Y5
+	VPSRLQ       $0x20, Y8, Y11
+	VXORPD       Y6, Y11, Y6
+	VXORPD       Y10, Y6, Y6
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y5, Y5
+	VPMULUDQ     Y4, Y6, Y6
+	VPSRLQ       $0x20, Y6, Y11
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y9, Y7, Y7
+	VPSRLQ       $0x20, Y5, Y11
+	VXORPD       Y8, Y11, Y8
+	VXORPD       Y10, Y8, Y8
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y7, Y7
+	VPMULUDQ     Y4, Y8, Y8
+	VPSRLQ       $0x20, Y8, Y11
+	VXORPD       Y6, Y11, Y6
+	VXORPD       Y9, Y6, Y6
+	VPSRLQ       $0x20, Y7, Y11
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y10, Y5, Y5
+	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
+	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VPMULUDQ     Y3, Y6, Y3
+	VPMULUDQ     Y4, Y5, Y4
+	VPSRLQ       $0x20, Y4, Y5
+	VXORPD       Y8, Y5, Y5
+	VXORPD       Y9, Y5, Y5
+	VPSRLQ       $0x20, Y3, Y6
+	VXORPD       Y7, Y6, Y6
+	VXORPD       Y10, Y6, Y6
+	VANDPD       c64_ffffffff<>+0(SB), Y5, Y5
+	VPSLLQ       $0x20, Y4, Y4
+	VORPD        Y4, Y5, Y4
+	VANDPD       c64_ffffffff<>+0(SB), Y6, Y5
+	VPSLLQ       $0x20, Y3, Y3
+	VORPD        Y3, Y5, Y3
+	VPUNPCKLQDQ  Y3, Y4, Y5
+	VPUNPCKHQDQ  Y3, Y4, Y3
+	VBROADCASTSS limit+28(FP), Y4
+	VPMAXUD      Y4, Y5, Y4
+	VPCMPEQD     Y4, Y5, Y4
+	VMOVUPS      64(SI)(AX*4), Y5
+	VBROADCASTSS scale+24(FP), Y6
+	VMULPS       Y6, Y5, Y5
+	VANDPS       Y5, Y4, Y4
+	VMOVUPS      Y4, 64(DI)(AX*4)
+	VBROADCASTSS limit+28(FP), Y4
+	VPMAXUD      Y4, Y3, Y4
+	VPCMPEQD     Y4, Y3, Y3
+	VMOVUPS      96(SI)(AX*4), Y4
+	VBROADCASTSS scale+24(FP), Y5
+	VMULPS       Y5, Y4, Y4
+	VANDPS       Y4, Y3, Y3
+	VMOVUPS      Y3, 96(DI)(AX*4)
+	VMOVUPS      c64_4<>+0(SB), Y3
+	VPADDQ       Y3, Y2, Y2
+	ADDQ         $0x20, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA blockOrder<>+0(SB)/8, $0x0000000000000000
+DATA blockOrder<>+8(SB)/8, $0x0000000000000002
+DATA blockOrder<>+16(SB)/8, $0x0000000000000001
+DATA blockOrder<>+24(SB)/8, $0x0000000000000003
+GLOBL blockOrder<>(SB), RODATA|NOPTR, $32
+
+DATA c64_d2511f53<>+0(SB)/8, $0x00000000d2511f53
+DATA c64_d2511f53<>+8(SB)/8, $0x00000000d2511f53
+DATA c64_d2511f53<>+16(SB)/8, $0x00000000d2511f53
+DATA c64_d2511f53<>+24(SB)/8, $0x00000000d2511f53
+GLOBL c64_d2511f53<>(SB), RODATA|NOPTR, $32
+
+DATA c64_cd9e8d57<>+0(SB)/8, $0x00000000cd9e8d57
+DATA c64_cd9e8d57<>+8(SB)/8, $0x00000000cd9e8d57
+DATA c64_cd9e8d57<>+16(SB)/8, $0x00000000cd9e8d57
+DATA c64_cd9e8d57<>+24(SB)/8, $0x00000000cd9e8d57
+GLOBL c64_cd9e8d57<>(SB), RODATA|NOPTR, $32
+
+DATA c32_9e3779b9<>+0(SB)/4, $0x9e3779b9
+DATA c32_9e3779b9<>+4(SB)/4, $0x9e3779b9
+DATA c32_9e3779b9<>+8(SB)/4, $0x9e3779b9
+DATA c32_9e3779b9<>+12(SB)/4, $0x9e3779b9
+DATA c32_9e3779b9<>+16(SB)/4, $0x9e3779b9
+DATA c32_9e3779b9<>+20(SB)/4, $0x9e3779b9
+DATA c32_9e3779b9<>+24(SB)/4, $0x9e3779b9
+DATA c32_9e3779b9<>+28(SB)/4, $0x9e3779b9
+GLOBL c32_9e3779b9<>(SB), RODATA|NOPTR, $32
+
+DATA c32_bb67ae85<>+0(SB)/4, $0xbb67ae85
+DATA c32_bb67ae85<>+4(SB)/4, $0xbb67ae85
+DATA c32_bb67ae85<>+8(SB)/4, $0xbb67ae85
+DATA c32_bb67ae85<>+12(SB)/4, $0xbb67ae85
+DATA c32_bb67ae85<>+16(SB)/4, $0xbb67ae85
+DATA c32_bb67ae85<>+20(SB)/4, $0xbb67ae85
+DATA c32_bb67ae85<>+24(SB)/4, $0xbb67ae85
+DATA c32_bb67ae85<>+28(SB)/4, $0xbb67ae85
+GLOBL c32_bb67ae85<>(SB), RODATA|NOPTR, $32
+
+DATA c64_ffffffff<>+0(SB)/8, $0x00000000ffffffff
+DATA c64_ffffffff<>+8(SB)/8, $0x00000000ffffffff
+DATA c64_ffffffff<>+16(SB)/8, $0x00000000ffffffff
+DATA c64_ffffffff<>+24(SB)/8, $0x00000000ffffffff
+GLOBL c64_ffffffff<>(SB), RODATA|NOPTR, $32
+
+DATA c64_4<>+0(SB)/8, $0x0000000000000004
+DATA c64_4<>+8(SB)/8, $0x0000000000000004
+DATA c64_4<>+16(SB)/8, $0x0000000000000004
+DATA c64_4<>+24(SB)/8, $0x0000000000000004
+GLOBL c64_4<>(SB), RODATA|NOPTR, $32

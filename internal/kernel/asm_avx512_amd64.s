@@ -6825,51 +6825,6 @@ loaded:
 	VZEROUPPER
 	RET
 
-// func addF32AVX512(dst *float32, a *float32, b *float32, n int)
-// Requires: AVX, AVX512F
-TEXT ·addF32AVX512(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
-	MOVQ a+8(FP), SI
-	MOVQ b+16(FP), BX
-	MOVQ n+24(FP), CX
-
-wide:
-	CMPQ    CX, $+64
-	JLT     narrow
-	VMOVUPS (SI), Z0
-	VMOVUPS 64(SI), Z1
-	VMOVUPS 128(SI), Z2
-	VMOVUPS 192(SI), Z3
-	VADDPS  (BX), Z0, Z0
-	VADDPS  64(BX), Z1, Z1
-	VADDPS  128(BX), Z2, Z2
-	VADDPS  192(BX), Z3, Z3
-	VMOVUPS Z0, (DI)
-	VMOVUPS Z1, 64(DI)
-	VMOVUPS Z2, 128(DI)
-	VMOVUPS Z3, 192(DI)
-	ADDQ    $+256, SI
-	ADDQ    $+256, BX
-	ADDQ    $+256, DI
-	SUBQ    $+64, CX
-	JMP     wide
-
-narrow:
-	TESTQ   CX, CX
-	JZ      done
-	VMOVUPS (SI), Z0
-	VADDPS  (BX), Z0, Z0
-	VMOVUPS Z0, (DI)
-	ADDQ    $+64, SI
-	ADDQ    $+64, BX
-	ADDQ    $+64, DI
-	SUBQ    $+16, CX
-	JMP     narrow
-
-done:
-	VZEROUPPER
-	RET
-
 // func gemm14x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·gemm14x16F64AVX512(SB), NOSPLIT, $0-72
@@ -13595,6 +13550,25 @@ loaded:
 	VZEROUPPER
 	RET
 
+// func addF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·addF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*4), Z0
+	VADDPS  (BX)(AX*4), Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
 // func addF64AVX512(dst *float64, a *float64, b *float64, n int)
 // Requires: AVX, AVX512F
 TEXT ·addF64AVX512(SB), NOSPLIT, $0-32
@@ -13602,40 +13576,3457 @@ TEXT ·addF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ a+8(FP), SI
 	MOVQ b+16(FP), BX
 	MOVQ n+24(FP), CX
+	XORQ AX, AX
 
-wide:
-	CMPQ    CX, $+32
-	JLT     narrow
-	VMOVUPD (SI), Z0
-	VMOVUPD 64(SI), Z1
-	VMOVUPD 128(SI), Z2
-	VMOVUPD 192(SI), Z3
-	VADDPD  (BX), Z0, Z0
-	VADDPD  64(BX), Z1, Z1
-	VADDPD  128(BX), Z2, Z2
-	VADDPD  192(BX), Z3, Z3
-	VMOVUPD Z0, (DI)
-	VMOVUPD Z1, 64(DI)
-	VMOVUPD Z2, 128(DI)
-	VMOVUPD Z3, 192(DI)
-	ADDQ    $+256, SI
-	ADDQ    $+256, BX
-	ADDQ    $+256, DI
-	SUBQ    $+32, CX
-	JMP     wide
-
-narrow:
-	TESTQ   CX, CX
-	JZ      done
-	VMOVUPD (SI), Z0
-	VADDPD  (BX), Z0, Z0
-	VMOVUPD Z0, (DI)
-	ADDQ    $+64, SI
-	ADDQ    $+64, BX
-	ADDQ    $+64, DI
-	SUBQ    $+8, CX
-	JMP     narrow
-
-done:
+loop:
+	VMOVUPS (SI)(AX*8), Z0
+	VADDPD  (BX)(AX*8), Z0, Z0
+	VMOVUPS Z0, (DI)(AX*8)
+	VMOVUPS 64(SI)(AX*8), Z0
+	VADDPD  64(BX)(AX*8), Z0, Z0
+	VMOVUPS Z0, 64(DI)(AX*8)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
 	VZEROUPPER
 	RET
+
+// func subF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·subF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*4), Z0
+	VSUBPS  (BX)(AX*4), Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func subF64AVX512(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, AVX512F
+TEXT ·subF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*8), Z0
+	VSUBPD  (BX)(AX*8), Z0, Z0
+	VMOVUPS Z0, (DI)(AX*8)
+	VMOVUPS 64(SI)(AX*8), Z0
+	VSUBPD  64(BX)(AX*8), Z0, Z0
+	VMOVUPS Z0, 64(DI)(AX*8)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·mulF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*4), Z0
+	VMULPS  (BX)(AX*4), Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulF64AVX512(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, AVX512F
+TEXT ·mulF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*8), Z0
+	VMULPD  (BX)(AX*8), Z0, Z0
+	VMOVUPS Z0, (DI)(AX*8)
+	VMOVUPS 64(SI)(AX*8), Z0
+	VMULPD  64(BX)(AX*8), Z0, Z0
+	VMOVUPS Z0, 64(DI)(AX*8)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func gateF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·gateF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VMOVUPS     (BX)(AX*4), Z1
+	VCMPPS.BCST $0x16, c32_0<>+0(SB), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+DATA c32_0<>+0(SB)/4, $0x00000000
+GLOBL c32_0<>(SB), RODATA|NOPTR, $4
+
+// func gateF64AVX512(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, AVX512F
+TEXT ·gateF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VCMPPD.BCST $0x16, c64_0<>+0(SB), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VCMPPD.BCST $0x16, c64_0<>+0(SB), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+DATA c64_0<>+0(SB)/8, $0x0000000000000000
+GLOBL c64_0<>(SB), RODATA|NOPTR, $8
+
+// func affineF32AVX512(dst *float32, x *float32, n int, a float32, b float32)
+// Requires: AVX, AVX512F
+TEXT ·affineF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VMULPS.BCST a+24(FP), Z0, Z0
+	VADDPS.BCST b+28(FP), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func affineF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
+// Requires: AVX, AVX512F
+TEXT ·affineF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VMULPD.BCST a+24(FP), Z0, Z0
+	VADDPD.BCST b+32(FP), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VMULPD.BCST a+24(FP), Z0, Z0
+	VADDPD.BCST b+32(FP), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func axpyF32AVX512(dst *float32, x *float32, n int, a float32)
+// Requires: AVX, AVX512F
+TEXT ·axpyF32AVX512(SB), NOSPLIT, $0-28
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VMULPS.BCST a+24(FP), Z0, Z0
+	VADDPS      (DI)(AX*4), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func axpyF64AVX512(dst *float64, x *float64, n int, a float64)
+// Requires: AVX, AVX512F
+TEXT ·axpyF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VMULPD.BCST a+24(FP), Z0, Z0
+	VADDPD      (DI)(AX*8), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VMULPD.BCST a+24(FP), Z0, Z0
+	VADDPD      64(DI)(AX*8), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func centerF32AVX512(dst *float32, x *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·centerF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST m+24(FP), Z0, Z0
+	VMULPS.BCST s+28(FP), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func centerF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·centerF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST m+24(FP), Z0, Z0
+	VMULPD.BCST s+32(FP), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST m+24(FP), Z0, Z0
+	VMULPD.BCST s+32(FP), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func softmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
+// Requires: AVX, AVX512F
+TEXT ·softmaxGradF32AVX512(SB), NOSPLIT, $0-36
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST s+32(FP), Z0, Z0
+	VMULPS      (BX)(AX*4), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func softmaxGradF64AVX512(dst *float64, grad *float64, y *float64, n int, s float64)
+// Requires: AVX, AVX512F
+TEXT ·softmaxGradF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST s+32(FP), Z0, Z0
+	VMULPD      (BX)(AX*8), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST s+32(FP), Z0, Z0
+	VMULPD      64(BX)(AX*8), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func sgdF32AVX512(p *float32, grad *float32, n int, lr float32, wd float32, scale float32, tiny float32)
+// Requires: AVX, AVX512F
+TEXT ·sgdF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (DI)(AX*4), Z0
+	VMOVUPS     (SI)(AX*4), Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+36(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
+	VMULPS.BCST scale+32(FP), Z1, Z1
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST wd+28(FP), Z2, Z2
+	VADDPS      Z2, Z1, Z1
+	VMULPS.BCST lr+24(FP), Z1, Z1
+	VSUBPS      Z1, Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+DATA c32_7fffffff<>+0(SB)/4, $0x7fffffff
+GLOBL c32_7fffffff<>(SB), RODATA|NOPTR, $4
+
+// func sgdF64AVX512(p *float64, grad *float64, n int, lr float64, wd float64, scale float64, tiny float64)
+// Requires: AVX, AVX512F
+TEXT ·sgdF64AVX512(SB), NOSPLIT, $0-56
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (DI)(AX*8), Z0
+	VMOVUPS     (SI)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+48(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
+	VMULPD.BCST scale+40(FP), Z1, Z1
+	VMOVUPS     (DI)(AX*8), Z2
+	VMULPD.BCST wd+32(FP), Z2, Z2
+	VADDPD      Z2, Z1, Z1
+	VMULPD.BCST lr+24(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(DI)(AX*8), Z0
+	VMOVUPS     64(SI)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+48(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
+	VMULPD.BCST scale+40(FP), Z1, Z1
+	VMOVUPS     64(DI)(AX*8), Z2
+	VMULPD.BCST wd+32(FP), Z2, Z2
+	VADDPD      Z2, Z1, Z1
+	VMULPD.BCST lr+24(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+DATA c64_7fffffffffffffff<>+0(SB)/8, $0x7fffffffffffffff
+GLOBL c64_7fffffffffffffff<>(SB), RODATA|NOPTR, $8
+
+// func momentumF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX512F
+TEXT ·momentumF32AVX512(SB), NOSPLIT, $0-56
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+40(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z1
+	VMULPS.BCST wd+36(FP), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z1
+	VMULPS.BCST mu+48(FP), Z1, Z1
+	VMULPS.BCST in+52(FP), Z0, Z0
+	VADDPS      Z0, Z1, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (BX)(AX*4)
+	VMOVUPS     (DI)(AX*4), Z1
+	VMULPS.BCST lr+32(FP), Z0, Z0
+	VSUBPS      Z0, Z1, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func momentumF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+// Requires: AVX, AVX512F
+TEXT ·momentumF64AVX512(SB), NOSPLIT, $0-80
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z1
+	VMULPD.BCST wd+40(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VMULPD.BCST mu+64(FP), Z1, Z1
+	VMULPD.BCST in+72(FP), Z0, Z0
+	VADDPD      Z0, Z1, Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (BX)(AX*8)
+	VMOVUPS     (DI)(AX*8), Z1
+	VMULPD.BCST lr+32(FP), Z0, Z0
+	VSUBPD      Z0, Z1, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z1
+	VMULPD.BCST wd+40(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VMULPD.BCST mu+64(FP), Z1, Z1
+	VMULPD.BCST in+72(FP), Z0, Z0
+	VADDPD      Z0, Z1, Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     Z0, 64(BX)(AX*8)
+	VMOVUPS     64(DI)(AX*8), Z1
+	VMULPD.BCST lr+32(FP), Z0, Z0
+	VSUBPD      Z0, Z1, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func momentumNesterovF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX512F
+TEXT ·momentumNesterovF32AVX512(SB), NOSPLIT, $0-56
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+40(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z1
+	VMULPS.BCST wd+36(FP), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z1
+	VMULPS.BCST mu+48(FP), Z1, Z1
+	VMULPS.BCST in+52(FP), Z0, Z2
+	VADDPS      Z2, Z1, Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+44(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
+	VMOVUPS     Z1, (BX)(AX*4)
+	VMULPS.BCST mu+48(FP), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z1
+	VMULPS.BCST lr+32(FP), Z0, Z0
+	VSUBPS      Z0, Z1, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func momentumNesterovF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+// Requires: AVX, AVX512F
+TEXT ·momentumNesterovF64AVX512(SB), NOSPLIT, $0-80
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z1
+	VMULPD.BCST wd+40(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VMULPD.BCST mu+64(FP), Z1, Z1
+	VMULPD.BCST in+72(FP), Z0, Z2
+	VADDPD      Z2, Z1, Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+56(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
+	VMOVUPS     Z1, (BX)(AX*8)
+	VMULPD.BCST mu+64(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z1
+	VMULPD.BCST lr+32(FP), Z0, Z0
+	VSUBPD      Z0, Z1, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z1
+	VMULPD.BCST wd+40(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VMULPD.BCST mu+64(FP), Z1, Z1
+	VMULPD.BCST in+72(FP), Z0, Z2
+	VADDPD      Z2, Z1, Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+56(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
+	VMOVUPS     Z1, 64(BX)(AX*8)
+	VMULPD.BCST mu+64(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z1
+	VMULPD.BCST lr+32(FP), Z0, Z0
+	VSUBPD      Z0, Z1, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX512F
+TEXT ·momentumFirstF32AVX512(SB), NOSPLIT, $0-56
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+40(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z1
+	VMULPS.BCST wd+36(FP), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (BX)(AX*4)
+	VMOVUPS     (DI)(AX*4), Z1
+	VMULPS.BCST lr+32(FP), Z0, Z0
+	VSUBPS      Z0, Z1, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+// Requires: AVX, AVX512F
+TEXT ·momentumFirstF64AVX512(SB), NOSPLIT, $0-80
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z1
+	VMULPD.BCST wd+40(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (BX)(AX*8)
+	VMOVUPS     (DI)(AX*8), Z1
+	VMULPD.BCST lr+32(FP), Z0, Z0
+	VSUBPD      Z0, Z1, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z1
+	VMULPD.BCST wd+40(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     Z0, 64(BX)(AX*8)
+	VMOVUPS     64(DI)(AX*8), Z1
+	VMULPD.BCST lr+32(FP), Z0, Z0
+	VSUBPD      Z0, Z1, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstNesterovF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
+// Requires: AVX, AVX512F
+TEXT ·momentumFirstNesterovF32AVX512(SB), NOSPLIT, $0-56
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+40(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z1
+	VMULPS.BCST wd+36(FP), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z1
+	VMOVUPS     Z1, (BX)(AX*4)
+	VMULPS.BCST mu+48(FP), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z1
+	VMULPS.BCST lr+32(FP), Z0, Z0
+	VSUBPS      Z0, Z1, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func momentumFirstNesterovF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
+// Requires: AVX, AVX512F
+TEXT ·momentumFirstNesterovF64AVX512(SB), NOSPLIT, $0-80
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ mom+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z1
+	VMULPD.BCST wd+40(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z1
+	VMOVUPS     Z1, (BX)(AX*8)
+	VMULPD.BCST mu+64(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z1
+	VMULPD.BCST lr+32(FP), Z0, Z0
+	VSUBPD      Z0, Z1, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+48(FP), Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z1
+	VMULPD.BCST wd+40(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z1
+	VMOVUPS     Z1, 64(BX)(AX*8)
+	VMULPD.BCST mu+64(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z1
+	VMULPD.BCST lr+32(FP), Z0, Z0
+	VSUBPD      Z0, Z1, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func adamF32AVX512(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// Requires: AVX, AVX512F
+TEXT ·adamF32AVX512(SB), NOSPLIT, $0-88
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST $0x15, tiny+68(FP), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+64(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z1
+	VMULPS.BCST wd+80(FP), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z1
+	VSUBPS      Z1, Z0, Z2
+	VMULPS.BCST weight+52(FP), Z2, Z2
+	VADDPS      Z2, Z1, Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+68(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
+	VMOVUPS     Z1, (BX)(AX*4)
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, least+72(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     (R8)(AX*4), Z2
+	VMULPS.BCST b2+56(FP), Z2, Z2
+	VMULPS.BCST in2+60(FP), Z0, Z3
+	VMULPS      Z0, Z3, Z0
+	VADDPS      Z0, Z2, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, normal+76(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (R8)(AX*4)
+	VSQRTPS     Z0, Z0
+	VDIVPS.BCST root+44(FP), Z0, Z0
+	VADDPS.BCST eps+48(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST keep+84(FP), Z2, Z2
+	VMULPS.BCST step+40(FP), Z1, Z1
+	VDIVPS      Z0, Z1, Z0
+	VADDPS      Z0, Z2, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func adamF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+// Requires: AVX, AVX512F
+TEXT ·adamF64AVX512(SB), NOSPLIT, $0-136
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+88(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z1
+	VMULPD.BCST wd+120(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VSUBPD      Z1, Z0, Z2
+	VMULPD.BCST weight+64(FP), Z2, Z2
+	VADDPD      Z2, Z1, Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
+	VMOVUPS     Z1, (BX)(AX*8)
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
+	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     (R8)(AX*8), Z2
+	VMULPD.BCST b2+72(FP), Z2, Z2
+	VMULPD.BCST in2+80(FP), Z0, Z3
+	VMULPD      Z0, Z3, Z0
+	VADDPD      Z0, Z2, Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
+	VCMPPD.BCST $0x15, normal+112(FP), Z2, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (R8)(AX*8)
+	VSQRTPD     Z0, Z0
+	VDIVPD.BCST root+48(FP), Z0, Z0
+	VADDPD.BCST eps+56(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z2
+	VMULPD.BCST keep+128(FP), Z2, Z2
+	VMULPD.BCST step+40(FP), Z1, Z1
+	VDIVPD      Z0, Z1, Z0
+	VADDPD      Z0, Z2, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+88(FP), Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z1
+	VMULPD.BCST wd+120(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VSUBPD      Z1, Z0, Z2
+	VMULPD.BCST weight+64(FP), Z2, Z2
+	VADDPD      Z2, Z1, Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
+	VMOVUPS     Z1, 64(BX)(AX*8)
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
+	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     64(R8)(AX*8), Z2
+	VMULPD.BCST b2+72(FP), Z2, Z2
+	VMULPD.BCST in2+80(FP), Z0, Z3
+	VMULPD      Z0, Z3, Z0
+	VADDPD      Z0, Z2, Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
+	VCMPPD.BCST $0x15, normal+112(FP), Z2, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     Z0, 64(R8)(AX*8)
+	VSQRTPD     Z0, Z0
+	VDIVPD.BCST root+48(FP), Z0, Z0
+	VADDPD.BCST eps+56(FP), Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z2
+	VMULPD.BCST keep+128(FP), Z2, Z2
+	VMULPD.BCST step+40(FP), Z1, Z1
+	VDIVPD      Z0, Z1, Z0
+	VADDPD      Z0, Z2, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func adamHighF32AVX512(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// Requires: AVX, AVX512F
+TEXT ·adamHighF32AVX512(SB), NOSPLIT, $0-88
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
+	VCMPPS.BCST $0x15, tiny+68(FP), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+64(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z1
+	VMULPS.BCST wd+80(FP), Z1, Z1
+	VADDPS      Z1, Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z1
+	VSUBPS      Z1, Z0, Z1
+	VMULPS.BCST weight+52(FP), Z1, Z1
+	VSUBPS      Z1, Z0, Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+68(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
+	VMOVUPS     Z1, (BX)(AX*4)
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, least+72(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     (R8)(AX*4), Z2
+	VMULPS.BCST b2+56(FP), Z2, Z2
+	VMULPS.BCST in2+60(FP), Z0, Z3
+	VMULPS      Z0, Z3, Z0
+	VADDPS      Z0, Z2, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, normal+76(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (R8)(AX*4)
+	VSQRTPS     Z0, Z0
+	VDIVPS.BCST root+44(FP), Z0, Z0
+	VADDPS.BCST eps+48(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST keep+84(FP), Z2, Z2
+	VMULPS.BCST step+40(FP), Z1, Z1
+	VDIVPS      Z0, Z1, Z0
+	VADDPS      Z0, Z2, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func adamHighF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
+// Requires: AVX, AVX512F
+TEXT ·adamHighF64AVX512(SB), NOSPLIT, $0-136
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+88(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z1
+	VMULPD.BCST wd+120(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VSUBPD      Z1, Z0, Z1
+	VMULPD.BCST weight+64(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
+	VMOVUPS     Z1, (BX)(AX*8)
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
+	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     (R8)(AX*8), Z2
+	VMULPD.BCST b2+72(FP), Z2, Z2
+	VMULPD.BCST in2+80(FP), Z0, Z3
+	VMULPD      Z0, Z3, Z0
+	VADDPD      Z0, Z2, Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
+	VCMPPD.BCST $0x15, normal+112(FP), Z2, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (R8)(AX*8)
+	VSQRTPD     Z0, Z0
+	VDIVPD.BCST root+48(FP), Z0, Z0
+	VADDPD.BCST eps+56(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z2
+	VMULPD.BCST keep+128(FP), Z2, Z2
+	VMULPD.BCST step+40(FP), Z1, Z1
+	VDIVPD      Z0, Z1, Z0
+	VADDPD      Z0, Z2, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMULPD.BCST scale+88(FP), Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z1
+	VMULPD.BCST wd+120(FP), Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VSUBPD      Z1, Z0, Z1
+	VMULPD.BCST weight+64(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
+	VMOVUPS     Z1, 64(BX)(AX*8)
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
+	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     64(R8)(AX*8), Z2
+	VMULPD.BCST b2+72(FP), Z2, Z2
+	VMULPD.BCST in2+80(FP), Z0, Z3
+	VMULPD      Z0, Z3, Z0
+	VADDPD      Z0, Z2, Z0
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z2
+	VCMPPD.BCST $0x15, normal+112(FP), Z2, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVUPS     Z0, 64(R8)(AX*8)
+	VSQRTPD     Z0, Z0
+	VDIVPD.BCST root+48(FP), Z0, Z0
+	VADDPD.BCST eps+56(FP), Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z2
+	VMULPD.BCST keep+128(FP), Z2, Z2
+	VMULPD.BCST step+40(FP), Z1, Z1
+	VDIVPD      Z0, Z1, Z0
+	VADDPD      Z0, Z2, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func widenBF16AVX512(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX512F
+TEXT ·widenBF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD (SI)(AX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVUPS   Z0, (DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VZEROUPPER
+	RET
+
+// func widenF16AVX512(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX512F
+TEXT ·widenF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPH2PS (SI)(AX*2), Z0
+	VMOVUPS   Z0, (DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VZEROUPPER
+	RET
+
+// func roundF16AVX512(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·roundF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS   (SI)(AX*4), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVUPS   Y0, (DI)(AX*2)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VZEROUPPER
+	RET
+
+// func roundBF16AVX512(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·roundBF16AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VPSRLD      $0x10, Z0, Z1
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z2
+	VPANDD.BCST c32_1<>+0(SB), Z1, Z3
+	VPADDD      Z3, Z2, Z2
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z1, Z0
+	VPSRLD      $0x10, Z2, Z1
+	VBLENDMPS   Z0, Z1, K1, Z4
+	VPMOVDW     Z4, Y0
+	VMOVUPS     Y0, (DI)(AX*2)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+DATA c32_7fff<>+0(SB)/4, $0x00007fff
+GLOBL c32_7fff<>(SB), RODATA|NOPTR, $4
+
+DATA c32_1<>+0(SB)/4, $0x00000001
+GLOBL c32_1<>(SB), RODATA|NOPTR, $4
+
+DATA c32_40<>+0(SB)/4, $0x00000040
+GLOBL c32_40<>(SB), RODATA|NOPTR, $4
+
+// func expF32AVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·expF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (SI)(AX*4), Z0
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z1
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z1
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z4
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
+	VSUBPD       Z4, Z0, Z4
+	VMULPD       Z4, Z4, Z5
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z4, Z4
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z1, Z1
+	VPSLLQ       $0x34, Z1, Z1
+	VMULPD       Z4, Z1, Z4
+	VADDPD       Z4, Z1, Z1
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
+	VBLENDMPD    Z4, Z1, K1, Z2
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
+	VMOVAPD.Z    Z2, K1, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Z0
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z1
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z1
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z4
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
+	VSUBPD       Z4, Z0, Z4
+	VMULPD       Z4, Z4, Z5
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z4, Z4
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z1, Z1
+	VPSLLQ       $0x34, Z1, Z1
+	VMULPD       Z4, Z1, Z4
+	VADDPD       Z4, Z1, Z1
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
+	VBLENDMPD    Z4, Z1, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
+	VMOVAPD.Z    Z3, K1, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c64_3ff71547652b82fe<>+0(SB)/8, $0x3ff71547652b82fe
+GLOBL c64_3ff71547652b82fe<>(SB), RODATA|NOPTR, $8
+
+DATA c64_4338000000000000<>+0(SB)/8, $0x4338000000000000
+GLOBL c64_4338000000000000<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fe62e42fefa39ef<>+0(SB)/8, $0x3fe62e42fefa39ef
+GLOBL c64_3fe62e42fefa39ef<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3f2a01a01a01a01a<>+0(SB)/8, $0x3f2a01a01a01a01a
+GLOBL c64_3f2a01a01a01a01a<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3f81111111111111<>+0(SB)/8, $0x3f81111111111111
+GLOBL c64_3f81111111111111<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fc5555555555555<>+0(SB)/8, $0x3fc5555555555555
+GLOBL c64_3fc5555555555555<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3ff0000000000000<>+0(SB)/8, $0x3ff0000000000000
+GLOBL c64_3ff0000000000000<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3efa01a01a01a01a<>+0(SB)/8, $0x3efa01a01a01a01a
+GLOBL c64_3efa01a01a01a01a<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3f56c16c16c16c17<>+0(SB)/8, $0x3f56c16c16c16c17
+GLOBL c64_3f56c16c16c16c17<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fa5555555555555<>+0(SB)/8, $0x3fa5555555555555
+GLOBL c64_3fa5555555555555<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fe0000000000000<>+0(SB)/8, $0x3fe0000000000000
+GLOBL c64_3fe0000000000000<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3ff<>+0(SB)/8, $0x00000000000003ff
+GLOBL c64_3ff<>(SB), RODATA|NOPTR, $8
+
+DATA c64_4086200000000000<>+0(SB)/8, $0x4086200000000000
+GLOBL c64_4086200000000000<>(SB), RODATA|NOPTR, $8
+
+DATA c64_7ff0000000000000<>+0(SB)/8, $0x7ff0000000000000
+GLOBL c64_7ff0000000000000<>(SB), RODATA|NOPTR, $8
+
+DATA c64_c086200000000000<>+0(SB)/8, $0xc086200000000000
+GLOBL c64_c086200000000000<>(SB), RODATA|NOPTR, $8
+
+// func sigmoidF32AVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·sigmoidF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (SI)(AX*4), Z0
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z0, Z0
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z3
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z3
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z4
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
+	VSUBPD       Z4, Z0, Z4
+	VMULPD       Z4, Z4, Z5
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z4, Z4
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z3, Z3
+	VPSLLQ       $0x34, Z3, Z3
+	VMULPD       Z4, Z3, Z4
+	VADDPD       Z4, Z3, Z3
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
+	VBLENDMPD    Z4, Z3, K1, Z1
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
+	VMOVAPD.Z    Z1, K1, Z0
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z0, Z0
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z3
+	VDIVPD       Z0, Z3, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Z0
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z0, Z0
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z3
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z3
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z4
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
+	VSUBPD       Z4, Z0, Z4
+	VMULPD       Z4, Z4, Z5
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z4, Z4
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z3, Z3
+	VPSLLQ       $0x34, Z3, Z3
+	VMULPD       Z4, Z3, Z4
+	VADDPD       Z4, Z3, Z3
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
+	VBLENDMPD    Z4, Z3, K1, Z2
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
+	VMOVAPD.Z    Z2, K1, Z0
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z0, Z0
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z3
+	VDIVPD       Z0, Z3, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c64_8000000000000000<>+0(SB)/8, $0x8000000000000000
+GLOBL c64_8000000000000000<>(SB), RODATA|NOPTR, $8
+
+// func tanhF32AVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·tanhF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD   (SI)(AX*4), Z0
+	VADDPD      Z0, Z0, Z1
+	VMULPD.BCST c64_3ff71547652b82fe<>+0(SB), Z1, Z2
+	VADDPD.BCST c64_4338000000000000<>+0(SB), Z2, Z2
+	VSUBPD.BCST c64_4338000000000000<>+0(SB), Z2, Z7
+	VMULPD.BCST c64_3fe62e42fefa39ef<>+0(SB), Z7, Z7
+	VSUBPD      Z7, Z1, Z1
+	VMULPD      Z1, Z1, Z7
+	VMULPD.BCST c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD      Z8, Z7, Z8
+	VADDPD.BCST c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD      Z8, Z7, Z8
+	VADDPD.BCST c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD      Z9, Z7, Z9
+	VADDPD.BCST c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD      Z9, Z7, Z7
+	VADDPD.BCST c64_3fe0000000000000<>+0(SB), Z7, Z7
+	VMULPD      Z7, Z1, Z7
+	VADDPD      Z7, Z8, Z7
+	VMULPD      Z7, Z1, Z1
+	VPADDQ.BCST c64_3ff<>+0(SB), Z2, Z2
+	VPSLLQ      $0x34, Z2, Z2
+	VMULPD      Z1, Z2, Z1
+	VSUBPD.BCST c64_3ff0000000000000<>+0(SB), Z2, Z2
+	VADDPD      Z2, Z1, Z1
+	VADDPD.BCST c64_4000000000000000<>+0(SB), Z1, Z2
+	VDIVPD      Z2, Z1, Z1
+	VPANDQ.BCST c64_8000000000000000<>+0(SB), Z0, Z2
+	VPORQ.BCST  c64_3ff0000000000000<>+0(SB), Z2, Z2
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z7
+	VCMPPD.BCST $0x1e, c64_4024000000000000<>+0(SB), Z7, K1
+	VBLENDMPD   Z2, Z1, K1, Z3
+	VCMPPD.BCST $0x00, c64_0<>+0(SB), Z0, K1
+	VBLENDMPD   Z0, Z3, K1, Z4
+	VCVTPD2PS   Z4, Y0
+	VMOVUPS     Y0, (DI)(AX*4)
+	VCVTPS2PD   32(SI)(AX*4), Z0
+	VADDPD      Z0, Z0, Z1
+	VMULPD.BCST c64_3ff71547652b82fe<>+0(SB), Z1, Z2
+	VADDPD.BCST c64_4338000000000000<>+0(SB), Z2, Z2
+	VSUBPD.BCST c64_4338000000000000<>+0(SB), Z2, Z7
+	VMULPD.BCST c64_3fe62e42fefa39ef<>+0(SB), Z7, Z7
+	VSUBPD      Z7, Z1, Z1
+	VMULPD      Z1, Z1, Z7
+	VMULPD.BCST c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD      Z8, Z7, Z8
+	VADDPD.BCST c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD      Z8, Z7, Z8
+	VADDPD.BCST c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD      Z9, Z7, Z9
+	VADDPD.BCST c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD      Z9, Z7, Z7
+	VADDPD.BCST c64_3fe0000000000000<>+0(SB), Z7, Z7
+	VMULPD      Z7, Z1, Z7
+	VADDPD      Z7, Z8, Z7
+	VMULPD      Z7, Z1, Z1
+	VPADDQ.BCST c64_3ff<>+0(SB), Z2, Z2
+	VPSLLQ      $0x34, Z2, Z2
+	VMULPD      Z1, Z2, Z1
+	VSUBPD.BCST c64_3ff0000000000000<>+0(SB), Z2, Z2
+	VADDPD      Z2, Z1, Z1
+	VADDPD.BCST c64_4000000000000000<>+0(SB), Z1, Z2
+	VDIVPD      Z2, Z1, Z1
+	VPANDQ.BCST c64_8000000000000000<>+0(SB), Z0, Z2
+	VPORQ.BCST  c64_3ff0000000000000<>+0(SB), Z2, Z2
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z7
+	VCMPPD.BCST $0x1e, c64_4024000000000000<>+0(SB), Z7, K1
+	VBLENDMPD   Z2, Z1, K1, Z5
+	VCMPPD.BCST $0x00, c64_0<>+0(SB), Z0, K1
+	VBLENDMPD   Z0, Z5, K1, Z6
+	VCVTPD2PS   Z6, Y0
+	VMOVUPS     Y0, 32(DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+DATA c64_4000000000000000<>+0(SB)/8, $0x4000000000000000
+GLOBL c64_4000000000000000<>(SB), RODATA|NOPTR, $8
+
+DATA c64_4024000000000000<>+0(SB)/8, $0x4024000000000000
+GLOBL c64_4024000000000000<>(SB), RODATA|NOPTR, $8
+
+// func siluF32AVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·siluF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (SI)(AX*4), Z0
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z0, Z1
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z2
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z2, Z2
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z2, Z5
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
+	VSUBPD       Z5, Z1, Z5
+	VMULPD       Z5, Z5, Z6
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z8
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z6
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z7, Z6
+	VMULPD       Z6, Z5, Z5
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z2, Z2
+	VPSLLQ       $0x34, Z2, Z2
+	VMULPD       Z5, Z2, Z5
+	VADDPD       Z5, Z2, Z2
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
+	VBLENDMPD    Z5, Z2, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
+	VMOVAPD.Z    Z3, K1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z2
+	VDIVPD       Z1, Z2, Z1
+	VMULPD       Z1, Z0, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Z0
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z0, Z1
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z2
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z2, Z2
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z2, Z5
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
+	VSUBPD       Z5, Z1, Z5
+	VMULPD       Z5, Z5, Z6
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z8
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z6
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z7, Z6
+	VMULPD       Z6, Z5, Z5
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z2, Z2
+	VPSLLQ       $0x34, Z2, Z2
+	VMULPD       Z5, Z2, Z5
+	VADDPD       Z5, Z2, Z2
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
+	VBLENDMPD    Z5, Z2, K1, Z4
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
+	VMOVAPD.Z    Z4, K1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z2
+	VDIVPD       Z1, Z2, Z1
+	VMULPD       Z1, Z0, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func siluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·siluGradF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (BX)(AX*4), Z0
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z0, Z1
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z2
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z2, Z2
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z2, Z5
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
+	VSUBPD       Z5, Z1, Z5
+	VMULPD       Z5, Z5, Z6
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z8
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z6
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z7, Z6
+	VMULPD       Z6, Z5, Z5
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z2, Z2
+	VPSLLQ       $0x34, Z2, Z2
+	VMULPD       Z5, Z2, Z5
+	VADDPD       Z5, Z2, Z2
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
+	VBLENDMPD    Z5, Z2, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
+	VMOVAPD.Z    Z3, K1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z2
+	VDIVPD       Z1, Z2, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z2
+	VSUBPD       Z1, Z2, Z2
+	VMULPD       Z2, Z0, Z0
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z0, Z0
+	VMULPD       Z0, Z1, Z0
+	VCVTPD2PS    Z0, Y0
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VCVTPS2PD    32(BX)(AX*4), Z0
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z0, Z1
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z2
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z2, Z2
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z2, Z5
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
+	VSUBPD       Z5, Z1, Z5
+	VMULPD       Z5, Z5, Z6
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z8
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z6
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z7, Z6
+	VMULPD       Z6, Z5, Z5
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z2, Z2
+	VPSLLQ       $0x34, Z2, Z2
+	VMULPD       Z5, Z2, Z5
+	VADDPD       Z5, Z2, Z2
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
+	VBLENDMPD    Z5, Z2, K1, Z4
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
+	VMOVAPD.Z    Z4, K1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z2
+	VDIVPD       Z1, Z2, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z2
+	VSUBPD       Z1, Z2, Z2
+	VMULPD       Z2, Z0, Z0
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z0, Z0
+	VMULPD       Z0, Z1, Z0
+	VCVTPD2PS    Z0, Y0
+	VMULPS       32(SI)(AX*4), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func geluF32AVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·geluF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (SI)(AX*4), Z0
+	VPANDQ.BCST  c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VMULPD.BCST  c64_3fe6a09e667f3bcd<>+0(SB), Z1, Z1
+	VMULPD       Z1, Z1, Z4
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z4, Z4
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z4, Z5
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z5
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z6
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z6, Z6
+	VSUBPD       Z6, Z4, Z6
+	VMULPD       Z6, Z6, Z7
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z9
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z7
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD       Z7, Z8, Z7
+	VMULPD       Z7, Z6, Z6
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z5, Z5
+	VPSLLQ       $0x34, Z5, Z5
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z5, Z5
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z4, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z6
+	VBLENDMPD    Z6, Z5, K1, Z2
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z4, K1
+	VMOVAPD.Z    Z2, K1, Z4
+	VMULPD.BCST  c64_3fd6666666666666<>+0(SB), Z1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z5
+	VDIVPD       Z1, Z5, Z1
+	VMULPD       Z1, Z1, Z5
+	VMULPD.BCST  c64_3fba316bc522656e<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3fc07cde663b3c78<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3f7cd3c9e1d4fff7<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fbbdac2d7e6aa9f<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc79e67f2f34676<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc9467822b6a924<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_bf932f0b7aa4d264<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_bfc92d43cd45dead<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_bf73a4323727e6d8<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fc051779aab05dc<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fc54723722c0bab<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fc94937a7c1b7bb<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z1, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z1, Z1
+	VMULPD       Z1, Z4, Z1
+	VMULPD.BCST  c64_3fe0000000000000<>+0(SB), Z1, Z1
+	VPANDQ.BCST  c64_7fffffffffffffff<>+0(SB), Z1, Z1
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z0, Z5
+	VPANDQ.BCST  c64_8000000000000000<>+0(SB), Z5, Z5
+	VPORQ        Z5, Z1, Z1
+	VPSRLQ       $0x3f, Z0, Z5
+	VPADDQ.BCST  c64_ffffffffffffffff<>+0(SB), Z5, Z5
+	VPANDQ.BCST  c64_3ff0000000000000<>+0(SB), Z5, Z5
+	VADDPD       Z1, Z5, Z1
+	VMULPD.BCST  c64_3fd9884533d43651<>+0(SB), Z4, Z4
+	VMULPD       Z1, Z0, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Z0
+	VPANDQ.BCST  c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VMULPD.BCST  c64_3fe6a09e667f3bcd<>+0(SB), Z1, Z1
+	VMULPD       Z1, Z1, Z4
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z4, Z4
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z4, Z5
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z5
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z6
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z6, Z6
+	VSUBPD       Z6, Z4, Z6
+	VMULPD       Z6, Z6, Z7
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z9
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z7
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD       Z7, Z8, Z7
+	VMULPD       Z7, Z6, Z6
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z5, Z5
+	VPSLLQ       $0x34, Z5, Z5
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z5, Z5
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z4, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z6
+	VBLENDMPD    Z6, Z5, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z4, K1
+	VMOVAPD.Z    Z3, K1, Z4
+	VMULPD.BCST  c64_3fd6666666666666<>+0(SB), Z1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z5
+	VDIVPD       Z1, Z5, Z1
+	VMULPD       Z1, Z1, Z5
+	VMULPD.BCST  c64_3fba316bc522656e<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3fc07cde663b3c78<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3f7cd3c9e1d4fff7<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fbbdac2d7e6aa9f<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc79e67f2f34676<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc9467822b6a924<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_bf932f0b7aa4d264<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_bfc92d43cd45dead<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_bf73a4323727e6d8<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fc051779aab05dc<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fc54723722c0bab<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fc94937a7c1b7bb<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z1, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z1, Z1
+	VMULPD       Z1, Z4, Z1
+	VMULPD.BCST  c64_3fe0000000000000<>+0(SB), Z1, Z1
+	VPANDQ.BCST  c64_7fffffffffffffff<>+0(SB), Z1, Z1
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z0, Z5
+	VPANDQ.BCST  c64_8000000000000000<>+0(SB), Z5, Z5
+	VPORQ        Z5, Z1, Z1
+	VPSRLQ       $0x3f, Z0, Z5
+	VPADDQ.BCST  c64_ffffffffffffffff<>+0(SB), Z5, Z5
+	VPANDQ.BCST  c64_3ff0000000000000<>+0(SB), Z5, Z5
+	VADDPD       Z1, Z5, Z1
+	VMULPD.BCST  c64_3fd9884533d43651<>+0(SB), Z4, Z4
+	VMULPD       Z1, Z0, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c64_3fe6a09e667f3bcd<>+0(SB)/8, $0x3fe6a09e667f3bcd
+GLOBL c64_3fe6a09e667f3bcd<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fd6666666666666<>+0(SB)/8, $0x3fd6666666666666
+GLOBL c64_3fd6666666666666<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fba316bc522656e<>+0(SB)/8, $0x3fba316bc522656e
+GLOBL c64_3fba316bc522656e<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fc07cde663b3c78<>+0(SB)/8, $0x3fc07cde663b3c78
+GLOBL c64_3fc07cde663b3c78<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3f7cd3c9e1d4fff7<>+0(SB)/8, $0x3f7cd3c9e1d4fff7
+GLOBL c64_3f7cd3c9e1d4fff7<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fbbdac2d7e6aa9f<>+0(SB)/8, $0x3fbbdac2d7e6aa9f
+GLOBL c64_3fbbdac2d7e6aa9f<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fc79e67f2f34676<>+0(SB)/8, $0x3fc79e67f2f34676
+GLOBL c64_3fc79e67f2f34676<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fc9467822b6a924<>+0(SB)/8, $0x3fc9467822b6a924
+GLOBL c64_3fc9467822b6a924<>(SB), RODATA|NOPTR, $8
+
+DATA c64_bf932f0b7aa4d264<>+0(SB)/8, $0xbf932f0b7aa4d264
+GLOBL c64_bf932f0b7aa4d264<>(SB), RODATA|NOPTR, $8
+
+DATA c64_bfc92d43cd45dead<>+0(SB)/8, $0xbfc92d43cd45dead
+GLOBL c64_bfc92d43cd45dead<>(SB), RODATA|NOPTR, $8
+
+DATA c64_bf73a4323727e6d8<>+0(SB)/8, $0xbf73a4323727e6d8
+GLOBL c64_bf73a4323727e6d8<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fc051779aab05dc<>+0(SB)/8, $0x3fc051779aab05dc
+GLOBL c64_3fc051779aab05dc<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fc54723722c0bab<>+0(SB)/8, $0x3fc54723722c0bab
+GLOBL c64_3fc54723722c0bab<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fc94937a7c1b7bb<>+0(SB)/8, $0x3fc94937a7c1b7bb
+GLOBL c64_3fc94937a7c1b7bb<>(SB), RODATA|NOPTR, $8
+
+DATA c64_ffffffffffffffff<>+0(SB)/8, $0xffffffffffffffff
+GLOBL c64_ffffffffffffffff<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3fd9884533d43651<>+0(SB)/8, $0x3fd9884533d43651
+GLOBL c64_3fd9884533d43651<>(SB), RODATA|NOPTR, $8
+
+// func geluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·geluGradF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (BX)(AX*4), Z0
+	VPANDQ.BCST  c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VMULPD.BCST  c64_3fe6a09e667f3bcd<>+0(SB), Z1, Z1
+	VMULPD       Z1, Z1, Z4
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z4, Z4
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z4, Z5
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z5
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z6
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z6, Z6
+	VSUBPD       Z6, Z4, Z6
+	VMULPD       Z6, Z6, Z7
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z9
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z7
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD       Z7, Z8, Z7
+	VMULPD       Z7, Z6, Z6
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z5, Z5
+	VPSLLQ       $0x34, Z5, Z5
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z5, Z5
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z4, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z6
+	VBLENDMPD    Z6, Z5, K1, Z2
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z4, K1
+	VMOVAPD.Z    Z2, K1, Z4
+	VMULPD.BCST  c64_3fd6666666666666<>+0(SB), Z1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z5
+	VDIVPD       Z1, Z5, Z1
+	VMULPD       Z1, Z1, Z5
+	VMULPD.BCST  c64_3fba316bc522656e<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3fc07cde663b3c78<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3f7cd3c9e1d4fff7<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fbbdac2d7e6aa9f<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc79e67f2f34676<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc9467822b6a924<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_bf932f0b7aa4d264<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_bfc92d43cd45dead<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_bf73a4323727e6d8<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fc051779aab05dc<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fc54723722c0bab<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fc94937a7c1b7bb<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z1, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z1, Z1
+	VMULPD       Z1, Z4, Z1
+	VMULPD.BCST  c64_3fe0000000000000<>+0(SB), Z1, Z1
+	VPANDQ.BCST  c64_7fffffffffffffff<>+0(SB), Z1, Z1
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z0, Z5
+	VPANDQ.BCST  c64_8000000000000000<>+0(SB), Z5, Z5
+	VPORQ        Z5, Z1, Z1
+	VPSRLQ       $0x3f, Z0, Z5
+	VPADDQ.BCST  c64_ffffffffffffffff<>+0(SB), Z5, Z5
+	VPANDQ.BCST  c64_3ff0000000000000<>+0(SB), Z5, Z5
+	VADDPD       Z1, Z5, Z1
+	VMULPD.BCST  c64_3fd9884533d43651<>+0(SB), Z4, Z4
+	VMULPD       Z4, Z0, Z0
+	VADDPD       Z0, Z1, Z0
+	VCVTPD2PS    Z0, Y0
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VCVTPS2PD    32(BX)(AX*4), Z0
+	VPANDQ.BCST  c64_7fffffffffffffff<>+0(SB), Z0, Z1
+	VMULPD.BCST  c64_3fe6a09e667f3bcd<>+0(SB), Z1, Z1
+	VMULPD       Z1, Z1, Z4
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z4, Z4
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z4, Z5
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z5
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z6
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z6, Z6
+	VSUBPD       Z6, Z4, Z6
+	VMULPD       Z6, Z6, Z7
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z9
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z7
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD       Z7, Z8, Z7
+	VMULPD       Z7, Z6, Z6
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z5, Z5
+	VPSLLQ       $0x34, Z5, Z5
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z5, Z5
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z4, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z6
+	VBLENDMPD    Z6, Z5, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z4, K1
+	VMOVAPD.Z    Z3, K1, Z4
+	VMULPD.BCST  c64_3fd6666666666666<>+0(SB), Z1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z5
+	VDIVPD       Z1, Z5, Z1
+	VMULPD       Z1, Z1, Z5
+	VMULPD.BCST  c64_3fba316bc522656e<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3fc07cde663b3c78<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3f7cd3c9e1d4fff7<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fbbdac2d7e6aa9f<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc79e67f2f34676<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc9467822b6a924<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_bf932f0b7aa4d264<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_bfc92d43cd45dead<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_bf73a4323727e6d8<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fc051779aab05dc<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fc54723722c0bab<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fc94937a7c1b7bb<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z1, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z1, Z1
+	VMULPD       Z1, Z4, Z1
+	VMULPD.BCST  c64_3fe0000000000000<>+0(SB), Z1, Z1
+	VPANDQ.BCST  c64_7fffffffffffffff<>+0(SB), Z1, Z1
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z0, Z5
+	VPANDQ.BCST  c64_8000000000000000<>+0(SB), Z5, Z5
+	VPORQ        Z5, Z1, Z1
+	VPSRLQ       $0x3f, Z0, Z5
+	VPADDQ.BCST  c64_ffffffffffffffff<>+0(SB), Z5, Z5
+	VPANDQ.BCST  c64_3ff0000000000000<>+0(SB), Z5, Z5
+	VADDPD       Z1, Z5, Z1
+	VMULPD.BCST  c64_3fd9884533d43651<>+0(SB), Z4, Z4
+	VMULPD       Z4, Z0, Z0
+	VADDPD       Z0, Z1, Z0
+	VCVTPD2PS    Z0, Y0
+	VMULPS       32(SI)(AX*4), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func geluTanhF32AVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·geluTanhF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (SI)(AX*4), Z0
+	VMULPD.BCST  c64_3fa6e4e26d4801f7<>+0(SB), Z0, Z1
+	VMULPD       Z0, Z1, Z1
+	VMULPD       Z0, Z1, Z1
+	VADDPD       Z1, Z0, Z1
+	VMULPD.BCST  c64_3ff9884533d43651<>+0(SB), Z1, Z1
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z1, Z1
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
+	VSUBPD       Z5, Z1, Z5
+	VMULPD       Z5, Z5, Z6
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z8
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z6
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z7, Z6
+	VMULPD       Z6, Z5, Z5
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
+	VPSLLQ       $0x34, Z4, Z4
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z4, Z4
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
+	VBLENDMPD    Z5, Z4, K1, Z2
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
+	VMOVAPD.Z    Z2, K1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z4
+	VDIVPD       Z1, Z4, Z1
+	VMULPD       Z1, Z0, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Z0
+	VMULPD.BCST  c64_3fa6e4e26d4801f7<>+0(SB), Z0, Z1
+	VMULPD       Z0, Z1, Z1
+	VMULPD       Z0, Z1, Z1
+	VADDPD       Z1, Z0, Z1
+	VMULPD.BCST  c64_3ff9884533d43651<>+0(SB), Z1, Z1
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z1, Z1
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
+	VSUBPD       Z5, Z1, Z5
+	VMULPD       Z5, Z5, Z6
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z8
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z6
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z7, Z6
+	VMULPD       Z6, Z5, Z5
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
+	VPSLLQ       $0x34, Z4, Z4
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z4, Z4
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
+	VBLENDMPD    Z5, Z4, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
+	VMOVAPD.Z    Z3, K1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z4
+	VDIVPD       Z1, Z4, Z1
+	VMULPD       Z1, Z0, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c64_3fa6e4e26d4801f7<>+0(SB)/8, $0x3fa6e4e26d4801f7
+GLOBL c64_3fa6e4e26d4801f7<>(SB), RODATA|NOPTR, $8
+
+DATA c64_3ff9884533d43651<>+0(SB)/8, $0x3ff9884533d43651
+GLOBL c64_3ff9884533d43651<>(SB), RODATA|NOPTR, $8
+
+// func geluTanhGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·geluTanhGradF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (BX)(AX*4), Z0
+	VMULPD.BCST  c64_3fa6e4e26d4801f7<>+0(SB), Z0, Z1
+	VMULPD       Z0, Z1, Z1
+	VMULPD       Z0, Z1, Z4
+	VADDPD       Z4, Z0, Z4
+	VMULPD.BCST  c64_3ff9884533d43651<>+0(SB), Z4, Z4
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z4, Z4
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z4, Z5
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z5
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z6
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z6, Z6
+	VSUBPD       Z6, Z4, Z6
+	VMULPD       Z6, Z6, Z7
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z9
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z7
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD       Z7, Z8, Z7
+	VMULPD       Z7, Z6, Z6
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z5, Z5
+	VPSLLQ       $0x34, Z5, Z5
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z5, Z5
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z4, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z6
+	VBLENDMPD    Z6, Z5, K1, Z2
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z4, K1
+	VMOVAPD.Z    Z2, K1, Z4
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z4, Z4
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z5
+	VDIVPD       Z4, Z5, Z4
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z5
+	VSUBPD       Z4, Z5, Z5
+	VMULPD       Z5, Z4, Z5
+	VMULPD       Z5, Z0, Z0
+	VMULPD.BCST  c64_3ff9884533d43651<>+0(SB), Z0, Z0
+	VMULPD.BCST  c64_4008000000000000<>+0(SB), Z1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VMULPD       Z1, Z0, Z0
+	VCMPPD.BCST  $0x1e, c64_0<>+0(SB), Z5, K1
+	VMOVAPD.Z    Z0, K1, Z0
+	VADDPD       Z0, Z4, Z0
+	VCVTPD2PS    Z0, Y0
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VCVTPS2PD    32(BX)(AX*4), Z0
+	VMULPD.BCST  c64_3fa6e4e26d4801f7<>+0(SB), Z0, Z1
+	VMULPD       Z0, Z1, Z1
+	VMULPD       Z0, Z1, Z4
+	VADDPD       Z4, Z0, Z4
+	VMULPD.BCST  c64_3ff9884533d43651<>+0(SB), Z4, Z4
+	VPXORQ.BCST  c64_8000000000000000<>+0(SB), Z4, Z4
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z4, Z5
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z5
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z6
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z6, Z6
+	VSUBPD       Z6, Z4, Z6
+	VMULPD       Z6, Z6, Z7
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z9
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z7
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD       Z7, Z8, Z7
+	VMULPD       Z7, Z6, Z6
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z5, Z5
+	VPSLLQ       $0x34, Z5, Z5
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z5, Z5
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z4, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z6
+	VBLENDMPD    Z6, Z5, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z4, K1
+	VMOVAPD.Z    Z3, K1, Z4
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z4, Z4
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z5
+	VDIVPD       Z4, Z5, Z4
+	VBROADCASTSD c64_3ff0000000000000<>+0(SB), Z5
+	VSUBPD       Z4, Z5, Z5
+	VMULPD       Z5, Z4, Z5
+	VMULPD       Z5, Z0, Z0
+	VMULPD.BCST  c64_3ff9884533d43651<>+0(SB), Z0, Z0
+	VMULPD.BCST  c64_4008000000000000<>+0(SB), Z1, Z1
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z1, Z1
+	VMULPD       Z1, Z0, Z0
+	VCMPPD.BCST  $0x1e, c64_0<>+0(SB), Z5, K1
+	VMOVAPD.Z    Z0, K1, Z0
+	VADDPD       Z0, Z4, Z0
+	VCVTPD2PS    Z0, Y0
+	VMULPS       32(SI)(AX*4), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c64_4008000000000000<>+0(SB)/8, $0x4008000000000000
+GLOBL c64_4008000000000000<>(SB), RODATA|NOPTR, $8
+
+// func expSumF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+// Requires: AVX, AVX512F
+TEXT ·expSumF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+
+loop:
+	VCVTPS2PD    (DI)(AX*4), Z1
+	VSUBPD.BCST  m+24(FP), Z1, Z1
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
+	VSUBPD       Z5, Z1, Z5
+	VMULPD       Z5, Z5, Z6
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z8
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z6
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z7, Z6
+	VMULPD       Z6, Z5, Z5
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
+	VPSLLQ       $0x34, Z4, Z4
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z4, Z4
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
+	VBLENDMPD    Z5, Z4, K1, Z2
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
+	VMOVAPD.Z    Z2, K1, Z1
+	VADDPD       Z1, Z0, Z0
+	VCVTPS2PD    32(DI)(AX*4), Z1
+	VSUBPD.BCST  m+24(FP), Z1, Z1
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
+	VSUBPD       Z5, Z1, Z5
+	VMULPD       Z5, Z5, Z6
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z8
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z6
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z7, Z6
+	VMULPD       Z6, Z5, Z5
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
+	VPSLLQ       $0x34, Z4, Z4
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z4, Z4
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
+	VBLENDMPD    Z5, Z4, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
+	VMOVAPD.Z    Z3, K1, Z1
+	VADDPD       Z1, Z0, Z0
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMOVUPS      Z0, (SI)
+	VZEROUPPER
+	RET
+
+// func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[8]float64, m float64)
+// Requires: AVX, AVX512F
+TEXT ·expSumStoreF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ    dst+0(FP), DI
+	MOVQ    x+8(FP), SI
+	MOVQ    acc+24(FP), BX
+	MOVQ    n+16(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (BX), Z0
+
+loop:
+	VCVTPS2PD    (SI)(AX*4), Z1
+	VSUBPD.BCST  m+32(FP), Z1, Z1
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
+	VSUBPD       Z5, Z1, Z5
+	VMULPD       Z5, Z5, Z6
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z8
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z6
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z7, Z6
+	VMULPD       Z6, Z5, Z5
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
+	VPSLLQ       $0x34, Z4, Z4
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z4, Z4
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
+	VBLENDMPD    Z5, Z4, K1, Z2
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
+	VMOVAPD.Z    Z2, K1, Z1
+	VADDPD       Z1, Z0, Z0
+	VCVTPD2PS    Z1, Y1
+	VMOVUPS      Y1, (DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Z1
+	VSUBPD.BCST  m+32(FP), Z1, Z1
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
+	VSUBPD       Z5, Z1, Z5
+	VMULPD       Z5, Z5, Z6
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z6, Z7
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z8
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z6, Z6
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD       Z6, Z7, Z6
+	VMULPD       Z6, Z5, Z5
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
+	VPSLLQ       $0x34, Z4, Z4
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z4, Z4
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
+	VBLENDMPD    Z5, Z4, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
+	VMOVAPD.Z    Z3, K1, Z1
+	VADDPD       Z1, Z0, Z0
+	VCVTPD2PS    Z1, Y1
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMOVUPS      Z0, (BX)
+	VZEROUPPER
+	RET
+
+// func logSoftmaxF32AVX512(dst *float32, x *float32, n int, lse float64)
+// Requires: AVX, AVX512F
+TEXT ·logSoftmaxF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD   (SI)(AX*4), Z0
+	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VCVTPD2PS   Z0, Y0
+	VMOVUPS     Y0, (DI)(AX*4)
+	VCVTPS2PD   32(SI)(AX*4), Z0
+	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VCVTPD2PS   Z0, Y0
+	VMOVUPS     Y0, 32(DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func logSoftmaxF64AVX512(dst *float64, x *float64, n int, lse float64)
+// Requires: AVX, AVX512F
+TEXT ·logSoftmaxF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func softmaxLossGradF32AVX512(dst *float32, x *float32, n int, lse float64, off float64, scale float64)
+// Requires: AVX, AVX512F
+TEXT ·softmaxLossGradF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (SI)(AX*4), Z0
+	VSUBPD.BCST  lse+24(FP), Z0, Z0
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z3
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z3
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z4
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
+	VSUBPD       Z4, Z0, Z4
+	VMULPD       Z4, Z4, Z5
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z4, Z4
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z3, Z3
+	VPSLLQ       $0x34, Z3, Z3
+	VMULPD       Z4, Z3, Z4
+	VADDPD       Z4, Z3, Z3
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
+	VBLENDMPD    Z4, Z3, K1, Z1
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
+	VMOVAPD.Z    Z1, K1, Z0
+	VSUBPD.BCST  off+32(FP), Z0, Z0
+	VMULPD.BCST  scale+40(FP), Z0, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Z0
+	VSUBPD.BCST  lse+24(FP), Z0, Z0
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z3
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z3
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z4
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
+	VSUBPD       Z4, Z0, Z4
+	VMULPD       Z4, Z4, Z5
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z4, Z4
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z3, Z3
+	VPSLLQ       $0x34, Z3, Z3
+	VMULPD       Z4, Z3, Z4
+	VADDPD       Z4, Z3, Z3
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
+	VBLENDMPD    Z4, Z3, K1, Z2
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
+	VMOVAPD.Z    Z2, K1, Z0
+	VSUBPD.BCST  off+32(FP), Z0, Z0
+	VMULPD.BCST  scale+40(FP), Z0, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float64)
+// Requires: AVX, AVX512F
+TEXT ·logSoftmaxGradF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPS2PD    (BX)(AX*4), Z0
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z1
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z1
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z4
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
+	VSUBPD       Z4, Z0, Z4
+	VMULPD       Z4, Z4, Z5
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z4, Z4
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z1, Z1
+	VPSLLQ       $0x34, Z1, Z1
+	VMULPD       Z4, Z1, Z4
+	VADDPD       Z4, Z1, Z1
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
+	VBLENDMPD    Z4, Z1, K1, Z2
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
+	VMOVAPD.Z    Z2, K1, Z0
+	VMULPD.BCST  s+32(FP), Z0, Z0
+	VCVTPS2PD    (SI)(AX*4), Z1
+	VSUBPD       Z0, Z1, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VCVTPS2PD    32(BX)(AX*4), Z0
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z1
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z1
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z4
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
+	VSUBPD       Z4, Z0, Z4
+	VMULPD       Z4, Z4, Z5
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
+	VMULPD       Z6, Z5, Z6
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z7
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
+	VMULPD       Z7, Z5, Z5
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
+	VMULPD       Z5, Z4, Z5
+	VADDPD       Z5, Z6, Z5
+	VMULPD       Z5, Z4, Z4
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z1, Z1
+	VPSLLQ       $0x34, Z1, Z1
+	VMULPD       Z4, Z1, Z4
+	VADDPD       Z4, Z1, Z1
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
+	VBLENDMPD    Z4, Z1, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
+	VMOVAPD.Z    Z3, K1, Z0
+	VMULPD.BCST  s+32(FP), Z0, Z0
+	VCVTPS2PD    32(SI)(AX*4), Z1
+	VSUBPD       Z0, Z1, Z0
+	VCVTPD2PS    Z0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func maximumF32AVX512(x *float32, n int, acc *[16]float32)
+// Requires: AVX, AVX512F
+TEXT ·maximumF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+
+loop:
+	VMOVUPS (DI)(AX*4), Z1
+	VMAXPS  Z0, Z1, Z0
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Z0, (SI)
+	VZEROUPPER
+	RET
+
+// func maximumF64AVX512(x *float64, n int, acc *[16]float64)
+// Requires: AVX, AVX512F
+TEXT ·maximumF64AVX512(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
+
+loop:
+	VMOVUPS (DI)(AX*8), Z2
+	VMAXPD  Z0, Z2, Z0
+	VMOVUPS 64(DI)(AX*8), Z2
+	VMAXPD  Z1, Z2, Z1
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Z0, (SI)
+	VMOVUPS Z1, 64(SI)
+	VZEROUPPER
+	RET
+
+// func sumEightF32AVX512(x *float32, n int, acc *[8]float32)
+// Requires: AVX
+TEXT ·sumEightF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+
+loop:
+	VADDPS  (DI)(AX*4), Y0, Y0
+	VADDPS  32(DI)(AX*4), Y0, Y0
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Y0, (SI)
+	VZEROUPPER
+	RET
+
+// func sumEightF64AVX512(x *float64, n int, acc *[8]float64)
+// Requires: AVX, AVX512F
+TEXT ·sumEightF64AVX512(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+
+loop:
+	VMOVUPS (DI)(AX*8), Z1
+	VADDPD  Z1, Z0, Z0
+	VMOVUPS 64(DI)(AX*8), Z1
+	VADDPD  Z1, Z0, Z0
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Z0, (SI)
+	VZEROUPPER
+	RET
+
+// func sumWideF32AVX512(x *float32, n int, acc *[8]float64)
+// Requires: AVX, AVX512F
+TEXT ·sumWideF32AVX512(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+
+loop:
+	VCVTPS2PD (DI)(AX*4), Z1
+	VADDPD    Z1, Z0, Z0
+	VCVTPS2PD 32(DI)(AX*4), Z1
+	VADDPD    Z1, Z0, Z0
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VMOVUPS   Z0, (SI)
+	VZEROUPPER
+	RET
+
+// func sumWideF64AVX512(x *float64, n int, acc *[8]float64)
+// Requires: AVX, AVX512F
+TEXT ·sumWideF64AVX512(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+
+loop:
+	VMOVUPS (DI)(AX*8), Z1
+	VADDPD  Z1, Z0, Z0
+	VMOVUPS 64(DI)(AX*8), Z1
+	VADDPD  Z1, Z0, Z0
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Z0, (SI)
+	VZEROUPPER
+	RET
+
+// func squaresF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+// Requires: AVX, AVX512F
+TEXT ·squaresF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+
+loop:
+	VCVTPS2PD   (DI)(AX*4), Z1
+	VSUBPD.BCST m+24(FP), Z1, Z1
+	VMULPD      Z1, Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VCVTPS2PD   32(DI)(AX*4), Z1
+	VSUBPD.BCST m+24(FP), Z1, Z1
+	VMULPD      Z1, Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VMOVUPS     Z0, (SI)
+	VZEROUPPER
+	RET
+
+// func squaresF64AVX512(x *float64, n int, acc *[8]float64, m float64)
+// Requires: AVX, AVX512F
+TEXT ·squaresF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+
+loop:
+	VMOVUPS     (DI)(AX*8), Z1
+	VSUBPD.BCST m+24(FP), Z1, Z1
+	VMULPD      Z1, Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z1
+	VSUBPD.BCST m+24(FP), Z1, Z1
+	VMULPD      Z1, Z1, Z1
+	VADDPD      Z1, Z0, Z0
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VMOVUPS     Z0, (SI)
+	VZEROUPPER
+	RET
+
+// func dotF32AVX512(a *float32, b *float32, n int, acc *[8]float64)
+// Requires: AVX, AVX512F
+TEXT ·dotF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ    a+0(FP), DI
+	MOVQ    b+8(FP), SI
+	MOVQ    acc+24(FP), BX
+	MOVQ    n+16(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (BX), Z0
+
+loop:
+	VCVTPS2PD (DI)(AX*4), Z1
+	VCVTPS2PD (SI)(AX*4), Z2
+	VMULPD    Z2, Z1, Z1
+	VADDPD    Z1, Z0, Z0
+	VCVTPS2PD 32(DI)(AX*4), Z1
+	VCVTPS2PD 32(SI)(AX*4), Z2
+	VMULPD    Z2, Z1, Z1
+	VADDPD    Z1, Z0, Z0
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VMOVUPS   Z0, (BX)
+	VZEROUPPER
+	RET
+
+// func dotF64AVX512(a *float64, b *float64, n int, acc *[8]float64)
+// Requires: AVX, AVX512F
+TEXT ·dotF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ    a+0(FP), DI
+	MOVQ    b+8(FP), SI
+	MOVQ    acc+24(FP), BX
+	MOVQ    n+16(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (BX), Z0
+
+loop:
+	VMOVUPS (DI)(AX*8), Z1
+	VMOVUPS (SI)(AX*8), Z2
+	VMULPD  Z2, Z1, Z1
+	VADDPD  Z1, Z0, Z0
+	VMOVUPS 64(DI)(AX*8), Z1
+	VMOVUPS 64(SI)(AX*8), Z2
+	VMULPD  Z2, Z1, Z1
+	VADDPD  Z1, Z0, Z0
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Z0, (BX)
+	VZEROUPPER
+	RET
+
+// func weightBiasGradF32AVX512(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·weightBiasGradF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ grad+16(FP), BX
+	MOVQ x+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS       (BX)(AX*4), Z0
+	VMOVUPS       (R8)(AX*4), Z1
+	VSUBPS.BCST   m+40(FP), Z1, Z1
+	VMULPS.BCST   s+44(FP), Z1, Z1
+	VCVTPS2PD     Y0, Z2
+	VEXTRACTF64X4 $0x01, Z0, Y0
+	VCVTPS2PD     Y0, Z0
+	VCVTPS2PD     Y1, Z3
+	VEXTRACTF64X4 $0x01, Z1, Y1
+	VCVTPS2PD     Y1, Z1
+	VMULPD        Z3, Z2, Z3
+	VADDPD        (DI)(AX*8), Z3, Z3
+	VMOVUPS       Z3, (DI)(AX*8)
+	VADDPD        (SI)(AX*8), Z2, Z2
+	VMOVUPS       Z2, (SI)(AX*8)
+	VMULPD        Z1, Z0, Z1
+	VADDPD        64(DI)(AX*8), Z1, Z1
+	VMOVUPS       Z1, 64(DI)(AX*8)
+	VADDPD        64(SI)(AX*8), Z0, Z0
+	VMOVUPS       Z0, 64(SI)(AX*8)
+	ADDQ          $0x10, AX
+	CMPQ          AX, CX
+	JLT           loop
+	VZEROUPPER
+	RET
+
+// func weightBiasGradF64AVX512(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·weightBiasGradF64AVX512(SB), NOSPLIT, $0-56
+	MOVQ w+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ grad+16(FP), BX
+	MOVQ x+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (BX)(AX*8), Z0
+	VMOVUPS     (R8)(AX*8), Z1
+	VSUBPD.BCST m+40(FP), Z1, Z1
+	VMULPD.BCST s+48(FP), Z1, Z1
+	VMULPD      Z1, Z0, Z1
+	VADDPD      (DI)(AX*8), Z1, Z1
+	VMOVUPS     Z1, (DI)(AX*8)
+	VADDPD      (SI)(AX*8), Z0, Z0
+	VMOVUPS     Z0, (SI)(AX*8)
+	VMOVUPS     64(BX)(AX*8), Z0
+	VMOVUPS     64(R8)(AX*8), Z1
+	VSUBPD.BCST m+40(FP), Z1, Z1
+	VMULPD.BCST s+48(FP), Z1, Z1
+	VMULPD      Z1, Z0, Z1
+	VADDPD      64(DI)(AX*8), Z1, Z1
+	VMOVUPS     Z1, 64(DI)(AX*8)
+	VADDPD      64(SI)(AX*8), Z0, Z0
+	VMOVUPS     Z0, 64(SI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func weightGradF32AVX512(w *float64, grad *float32, x *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·weightGradF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ w+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS       (SI)(AX*4), Z0
+	VMOVUPS       (BX)(AX*4), Z1
+	VSUBPS.BCST   m+32(FP), Z1, Z1
+	VMULPS.BCST   s+36(FP), Z1, Z1
+	VCVTPS2PD     Y0, Z2
+	VEXTRACTF64X4 $0x01, Z0, Y0
+	VCVTPS2PD     Y0, Z0
+	VCVTPS2PD     Y1, Z3
+	VEXTRACTF64X4 $0x01, Z1, Y1
+	VCVTPS2PD     Y1, Z1
+	VMULPD        Z3, Z2, Z2
+	VADDPD        (DI)(AX*8), Z2, Z2
+	VMOVUPS       Z2, (DI)(AX*8)
+	VMULPD        Z1, Z0, Z0
+	VADDPD        64(DI)(AX*8), Z0, Z0
+	VMOVUPS       Z0, 64(DI)(AX*8)
+	ADDQ          $0x10, AX
+	CMPQ          AX, CX
+	JLT           loop
+	VZEROUPPER
+	RET
+
+// func weightGradF64AVX512(w *float64, grad *float64, x *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·weightGradF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ w+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VSUBPD.BCST m+32(FP), Z1, Z1
+	VMULPD.BCST s+40(FP), Z1, Z1
+	VMULPD      Z1, Z0, Z0
+	VADDPD      (DI)(AX*8), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VSUBPD.BCST m+32(FP), Z1, Z1
+	VMULPD.BCST s+40(FP), Z1, Z1
+	VMULPD      Z1, Z0, Z0
+	VADDPD      64(DI)(AX*8), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·normSumsWF32AVX512(SB), NOSPLIT, $0-56
+	MOVQ    grad+0(FP), DI
+	MOVQ    x+8(FP), SI
+	MOVQ    w+16(FP), BX
+	MOVQ    su+32(FP), R8
+	MOVQ    suh+40(FP), R9
+	MOVQ    n+24(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (R8), Z0
+	VMOVUPS (R9), Z1
+
+loop:
+	VMOVUPS       (DI)(AX*4), Z2
+	VMULPS        (BX)(AX*4), Z2, Z2
+	VMOVUPS       (SI)(AX*4), Z3
+	VSUBPS.BCST   m+48(FP), Z3, Z3
+	VMULPS.BCST   s+52(FP), Z3, Z3
+	VCVTPS2PD     Y2, Z4
+	VEXTRACTF64X4 $0x01, Z2, Y2
+	VCVTPS2PD     Y2, Z2
+	VCVTPS2PD     Y3, Z5
+	VEXTRACTF64X4 $0x01, Z3, Y3
+	VCVTPS2PD     Y3, Z3
+	VADDPD        Z4, Z0, Z0
+	VMULPD        Z5, Z4, Z4
+	VADDPD        Z4, Z1, Z1
+	VADDPD        Z2, Z0, Z0
+	VMULPD        Z3, Z2, Z2
+	VADDPD        Z2, Z1, Z1
+	ADDQ          $0x10, AX
+	CMPQ          AX, CX
+	JLT           loop
+	VMOVUPS       Z0, (R8)
+	VMOVUPS       Z1, (R9)
+	VZEROUPPER
+	RET
+
+// func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·normSumsWF64AVX512(SB), NOSPLIT, $0-64
+	MOVQ    grad+0(FP), DI
+	MOVQ    x+8(FP), SI
+	MOVQ    w+16(FP), BX
+	MOVQ    su+32(FP), R8
+	MOVQ    suh+40(FP), R9
+	MOVQ    n+24(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (R8), Z0
+	VMOVUPS (R9), Z1
+
+loop:
+	VMOVUPS     (DI)(AX*8), Z2
+	VMULPD      (BX)(AX*8), Z2, Z2
+	VMOVUPS     (SI)(AX*8), Z3
+	VSUBPD.BCST m+48(FP), Z3, Z3
+	VMULPD.BCST s+56(FP), Z3, Z3
+	VADDPD      Z2, Z0, Z0
+	VMULPD      Z3, Z2, Z2
+	VADDPD      Z2, Z1, Z1
+	VMOVUPS     64(DI)(AX*8), Z2
+	VMULPD      64(BX)(AX*8), Z2, Z2
+	VMOVUPS     64(SI)(AX*8), Z3
+	VSUBPD.BCST m+48(FP), Z3, Z3
+	VMULPD.BCST s+56(FP), Z3, Z3
+	VADDPD      Z2, Z0, Z0
+	VMULPD      Z3, Z2, Z2
+	VADDPD      Z2, Z1, Z1
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VMOVUPS     Z0, (R8)
+	VMOVUPS     Z1, (R9)
+	VZEROUPPER
+	RET
+
+// func normGradWF32AVX512(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+// Requires: AVX, AVX512F
+TEXT ·normGradWF32AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ w+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VMULPS      (R8)(AX*4), Z0, Z0
+	VSUBPS.BCST a+48(FP), Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z1
+	VSUBPS.BCST m+40(FP), Z1, Z1
+	VMULPS.BCST s+44(FP), Z1, Z1
+	VMULPS.BCST b+52(FP), Z1, Z1
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST s+44(FP), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func normGradWF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+// Requires: AVX, AVX512F
+TEXT ·normGradWF64AVX512(SB), NOSPLIT, $0-72
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ w+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VMULPD      (R8)(AX*8), Z0, Z0
+	VSUBPD.BCST a+56(FP), Z0, Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VSUBPD.BCST m+40(FP), Z1, Z1
+	VMULPD.BCST s+48(FP), Z1, Z1
+	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z0
+	VMULPD.BCST s+48(FP), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VMULPD      64(R8)(AX*8), Z0, Z0
+	VSUBPD.BCST a+56(FP), Z0, Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VSUBPD.BCST m+40(FP), Z1, Z1
+	VMULPD.BCST s+48(FP), Z1, Z1
+	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z0
+	VMULPD.BCST s+48(FP), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func normSumsF32AVX512(grad *float32, x *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·normSumsF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ    grad+0(FP), DI
+	MOVQ    x+8(FP), SI
+	MOVQ    su+24(FP), BX
+	MOVQ    suh+32(FP), R8
+	MOVQ    n+16(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (BX), Z0
+	VMOVUPS (R8), Z1
+
+loop:
+	VMOVUPS       (DI)(AX*4), Z2
+	VMOVUPS       (SI)(AX*4), Z3
+	VSUBPS.BCST   m+40(FP), Z3, Z3
+	VMULPS.BCST   s+44(FP), Z3, Z3
+	VCVTPS2PD     Y2, Z4
+	VEXTRACTF64X4 $0x01, Z2, Y2
+	VCVTPS2PD     Y2, Z2
+	VCVTPS2PD     Y3, Z5
+	VEXTRACTF64X4 $0x01, Z3, Y3
+	VCVTPS2PD     Y3, Z3
+	VADDPD        Z4, Z0, Z0
+	VMULPD        Z5, Z4, Z4
+	VADDPD        Z4, Z1, Z1
+	VADDPD        Z2, Z0, Z0
+	VMULPD        Z3, Z2, Z2
+	VADDPD        Z2, Z1, Z1
+	ADDQ          $0x10, AX
+	CMPQ          AX, CX
+	JLT           loop
+	VMOVUPS       Z0, (BX)
+	VMOVUPS       Z1, (R8)
+	VZEROUPPER
+	RET
+
+// func normSumsF64AVX512(grad *float64, x *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·normSumsF64AVX512(SB), NOSPLIT, $0-56
+	MOVQ    grad+0(FP), DI
+	MOVQ    x+8(FP), SI
+	MOVQ    su+24(FP), BX
+	MOVQ    suh+32(FP), R8
+	MOVQ    n+16(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (BX), Z0
+	VMOVUPS (R8), Z1
+
+loop:
+	VMOVUPS     (DI)(AX*8), Z2
+	VMOVUPS     (SI)(AX*8), Z3
+	VSUBPD.BCST m+40(FP), Z3, Z3
+	VMULPD.BCST s+48(FP), Z3, Z3
+	VADDPD      Z2, Z0, Z0
+	VMULPD      Z3, Z2, Z2
+	VADDPD      Z2, Z1, Z1
+	VMOVUPS     64(DI)(AX*8), Z2
+	VMOVUPS     64(SI)(AX*8), Z3
+	VSUBPD.BCST m+40(FP), Z3, Z3
+	VMULPD.BCST s+48(FP), Z3, Z3
+	VADDPD      Z2, Z0, Z0
+	VMULPD      Z3, Z2, Z2
+	VADDPD      Z2, Z1, Z1
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VMOVUPS     Z0, (BX)
+	VMOVUPS     Z1, (R8)
+	VZEROUPPER
+	RET
+
+// func normGradF32AVX512(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+// Requires: AVX, AVX512F
+TEXT ·normGradF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST a+40(FP), Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z1
+	VSUBPS.BCST m+32(FP), Z1, Z1
+	VMULPS.BCST s+36(FP), Z1, Z1
+	VMULPS.BCST b+44(FP), Z1, Z1
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST s+36(FP), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func normGradF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+// Requires: AVX, AVX512F
+TEXT ·normGradF64AVX512(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST a+48(FP), Z0, Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VSUBPD.BCST m+32(FP), Z1, Z1
+	VMULPD.BCST s+40(FP), Z1, Z1
+	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z0
+	VMULPD.BCST s+40(FP), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST a+48(FP), Z0, Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VSUBPD.BCST m+32(FP), Z1, Z1
+	VMULPD.BCST s+40(FP), Z1, Z1
+	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z0
+	VMULPD.BCST s+40(FP), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func dropoutAVX512(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
+// Requires: AVX, AVX512F
+TEXT ·dropoutAVX512(SB), NOSPLIT, $0-48
+	MOVQ         dst+0(FP), DI
+	MOVQ         x+8(FP), SI
+	MOVQ         n+16(FP), CX
+	XORQ         AX, AX
+	VBROADCASTSD key+32(FP), Z0
+	VPSRLQ       $0x20, Z0, Z1
+	VBROADCASTSD block+40(FP), Z2
+	VMOVUPS      blockOrder<>+0(SB), Z3
+	VPADDQ       Z3, Z2, Z2
+
+loop:
+	VBROADCASTSD c64_d2511f53<>+0(SB), Z3
+	VBROADCASTSD c64_cd9e8d57<>+0(SB), Z4
+	VPXORQ       Z2, Z2, Z5
+	VPSRLQ       $0x20, Z2, Z6
+	VPMULUDQ     Z3, Z2, Z7
+	VPMULUDQ     Z4, Z5, Z8
+	VPSRLQ       $0x20, Z8, Z9
+	VPXORQ       Z6, Z9, Z6
+	VPXORQ       Z0, Z6, Z6
+	VPSRLQ       $0x20, Z7, Z9
+	VPXORQ       Z5, Z9, Z5
+	VPXORQ       Z1, Z5, Z5
+	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z0, Z9
+	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z1, Z10
+	VPMULUDQ     Z3, Z6, Z6
+	VPMULUDQ     Z4, Z5, Z5
+	VPSRLQ       $0x20, Z5, Z11
+	VPXORQ       Z8, Z11, Z8
+	VPXORQ       Z9, Z8, Z8
+	VPSRLQ       $0x20, Z6, Z11
+	VPXORQ       Z7, Z11, Z7
+	VPXORQ       Z10, Z7, Z7
+	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
+	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
+	VPMULUDQ     Z3, Z8, Z8
+	VPMULUDQ     Z4, Z7, Z7
+	VPSRLQ       $0x20, Z7, Z11
+	VPXORQ       Z5, Z11, Z5
+	VPXORQ       Z9, Z5, Z5
+	VPSRLQ       $0x20, Z8, Z11
+	VPXORQ       Z6, Z11, Z6
+	VPXORQ       Z10, Z6, Z6
+	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
+	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
+	VPMULUDQ     Z3, Z5, Z5
+	VPMULUDQ     Z4, Z6, Z6
+	VPSRLQ       $0x20, Z6, Z11
+	VPXORQ       Z7, Z11, Z7
+	VPXORQ       Z9, Z7, Z7
+	VPSRLQ       $0x20, Z5, Z11
+	VPXORQ       Z8, Z11, Z8
+	VPXORQ       Z10, Z8, Z8
+	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
+	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
+	VPMULUDQ     Z3, Z7, Z7
+	VPMULUDQ     Z4, Z8, Z8
+	VPSRLQ       $0x20, Z8, Z11
+	VPXORQ       Z6, Z11, Z6
+	VPXORQ       Z9, Z6, Z6
+	VPSRLQ       $0x20, Z7, Z11
+	VPXORQ       Z5, Z11, Z5
+	VPXORQ       Z10, Z5, Z5
+	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
+	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
+	VPMULUDQ     Z3, Z6, Z6
+	VPMULUDQ     Z4, Z5, Z5
+	VPSRLQ       $0x20, Z5, Z11
+	VPXORQ       Z8, Z11, Z8
+	VPXORQ       Z9, Z8, Z8
+	VPSRLQ       $0x20, Z6, Z11
+	VPXORQ       Z7, Z11, Z7
+	VPXORQ       Z10, Z7, Z7
+	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
+	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
+	VPMULUDQ     Z3, Z8, Z8
+	VPMULUDQ     Z4, Z7, Z7
+	VPSRLQ       $0x20, Z7, Z11
+	VPXORQ       Z5, Z11, Z5
+	VPXORQ       Z9, Z5, Z5
+	VPSRLQ       $0x20, Z8, Z11
+	VPXORQ       Z6, Z11, Z6
+	VPXORQ       Z10, Z6, Z6
+	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
+	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
+	VPMULUDQ     Z3, Z5, Z5
+	VPMULUDQ     Z4, Z6, Z6
+	VPSRLQ       $0x20, Z6, Z11
+	VPXORQ       Z7, Z11, Z7
+	VPXORQ       Z9, Z7, Z7
+	VPSRLQ       $0x20, Z5, Z11
+	VPXORQ       Z8, Z11, Z8
+	VPXORQ       Z10, Z8, Z8
+	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
+	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
+	VPMULUDQ     Z3, Z7, Z7
+	VPMULUDQ     Z4, Z8, Z8
+	VPSRLQ       $0x20, Z8, Z11
+	VPXORQ       Z6, Z11, Z6
+	VPXORQ       Z9, Z6, Z6
+	VPSRLQ       $0x20, Z7, Z11
+	VPXORQ       Z5, Z11, Z5
+	VPXORQ       Z10, Z5, Z5
+	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
+	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
+	VPMULUDQ     Z3, Z6, Z3
+	VPMULUDQ     Z4, Z5, Z4
+	VPSRLQ       $0x20, Z4, Z5
+	VPXORQ       Z8, Z5, Z5
+	VPXORQ       Z9, Z5, Z5
+	VPSRLQ       $0x20, Z3, Z6
+	VPXORQ       Z7, Z6, Z6
+	VPXORQ       Z10, Z6, Z6
+	VPANDQ.BCST  c64_ffffffff<>+0(SB), Z5, Z5
+	VPSLLQ       $0x20, Z4, Z4
+	VPORQ        Z4, Z5, Z4
+	VPANDQ.BCST  c64_ffffffff<>+0(SB), Z6, Z5
+	VPSLLQ       $0x20, Z3, Z3
+	VPORQ        Z3, Z5, Z3
+	VPUNPCKLQDQ  Z3, Z4, Z5
+	VPUNPCKHQDQ  Z3, Z4, Z3
+	VBROADCASTSS limit+28(FP), Z4
+	VPCMPUD      $0x05, Z4, Z5, K1
+	VMOVUPS      (SI)(AX*4), Z4
+	VMULPS.BCST  scale+24(FP), Z4, Z4
+	VMOVAPS.Z    Z4, K1, Z4
+	VMOVUPS      Z4, (DI)(AX*4)
+	VBROADCASTSS limit+28(FP), Z4
+	VPCMPUD      $0x05, Z4, Z3, K1
+	VMOVUPS      64(SI)(AX*4), Z3
+	VMULPS.BCST  scale+24(FP), Z3, Z3
+	VMOVAPS.Z    Z3, K1, Z3
+	VMOVUPS      Z3, 64(DI)(AX*4)
+	VBROADCASTSD c64_8<>+0(SB), Z3
+	VPADDQ       Z3, Z2, Z2
+	ADDQ         $0x20, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA blockOrder<>+0(SB)/8, $0x0000000000000000
+DATA blockOrder<>+8(SB)/8, $0x0000000000000004
+DATA blockOrder<>+16(SB)/8, $0x0000000000000001
+DATA blockOrder<>+24(SB)/8, $0x0000000000000005
+DATA blockOrder<>+32(SB)/8, $0x0000000000000002
+DATA blockOrder<>+40(SB)/8, $0x0000000000000006
+DATA blockOrder<>+48(SB)/8, $0x0000000000000003
+DATA blockOrder<>+56(SB)/8, $0x0000000000000007
+GLOBL blockOrder<>(SB), RODATA|NOPTR, $64
+
+DATA c64_d2511f53<>+0(SB)/8, $0x00000000d2511f53
+GLOBL c64_d2511f53<>(SB), RODATA|NOPTR, $8
+
+DATA c64_cd9e8d57<>+0(SB)/8, $0x00000000cd9e8d57
+GLOBL c64_cd9e8d57<>(SB), RODATA|NOPTR, $8
+
+DATA c32_9e3779b9<>+0(SB)/4, $0x9e3779b9
+GLOBL c32_9e3779b9<>(SB), RODATA|NOPTR, $4
+
+DATA c32_bb67ae85<>+0(SB)/4, $0xbb67ae85
+GLOBL c32_bb67ae85<>(SB), RODATA|NOPTR, $4
+
+DATA c64_ffffffff<>+0(SB)/8, $0x00000000ffffffff
+GLOBL c64_ffffffff<>(SB), RODATA|NOPTR, $8
+
+DATA c64_8<>+0(SB)/8, $0x0000000000000008
+GLOBL c64_8<>(SB), RODATA|NOPTR, $8

@@ -3,6 +3,7 @@ package kernel
 import (
 	"math"
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -33,13 +34,13 @@ func TestCPU(t *testing.T) {
 
 func TestAddTo(t *testing.T) {
 	for _, s := range isas {
-		t.Run(s.name+"/float32", func(t *testing.T) { testAddTo(t, s.add32, s.gemm32.lanes) })
-		t.Run(s.name+"/float64", func(t *testing.T) { testAddTo(t, s.add64, s.gemm64.lanes) })
+		t.Run(s.name+"/float32", func(t *testing.T) { testAddTo(t, s, AddTo32) })
+		t.Run(s.name+"/float64", func(t *testing.T) { testAddTo(t, s, AddTo64) })
 	}
 }
 
-func testAddTo[T Float](t *testing.T, kernel func(dst, a, b *T, n int), lanes int) {
-	lengths := []int{asmChunk - 1, asmChunk, asmChunk + lanes, 2*asmChunk + 3}
+func testAddTo[T Float](t *testing.T, s *isa, add func(dst, a, b []T)) {
+	lengths := []int{asmChunk - 1, asmChunk, asmChunk + vectorStep, 2*asmChunk + 3}
 	for n := range 200 {
 		lengths = append(lengths, n)
 	}
@@ -54,9 +55,9 @@ func testAddTo[T Float](t *testing.T, kernel func(dst, a, b *T, n int), lanes in
 		for p := off; p < off+n; p++ {
 			want[p] = a[p] + b[p]
 		}
-		addVectors(kernel, lanes, dst[off:off+n], a[off:off+n], b[off:off+n])
+		withISA(s, func() { add(dst[off:off+n], a[off:off+n], b[off:off+n]) })
 		requireSameBits(t, want, dst, n)
-		addVectors(kernel, lanes, b[off:off+n], a[off:off+n], b[off:off+n]) // in place
+		withISA(s, func() { add(b[off:off+n], a[off:off+n], b[off:off+n]) }) // in place
 		requireSameBits(t, want[off:off+n], b[off:off+n], n)
 	}
 }
@@ -71,4 +72,17 @@ func TestAddToSpecial(t *testing.T) {
 	AddTo32(nil, nil, nil)
 	assert.Panics(t, func() { AddTo32(make([]float32, 2), make([]float32, 2), make([]float32, 1)) })
 	assert.Panics(t, func() { AddTo64(make([]float64, 1), make([]float64, 2), make([]float64, 2)) })
+}
+
+// Assembly may not change how the processor rounds or treats denormal numbers.
+func TestAssemblyLeavesTheControlRegister(t *testing.T) {
+	files, err := filepath.Glob("*.s")
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		require.Contains(t, string(text), "VZEROUPPER")
+		assert.NotRegexp(t, `LDMXCSR|FLDCW|FLDENV|FXRSTOR|XRSTOR`, string(text), file)
+	}
 }

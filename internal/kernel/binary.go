@@ -14,15 +14,25 @@ func Add[T Number](dst, a, b []T) {
 	case len(a) != n:
 		Fill(dst, a[0]+b[0])
 	case len(b) == n:
-		a, b = a[:n], b[:n]
-		for i := range dst {
-			dst[i] = a[i] + b[i]
-		}
+		sumOf(dst, a, b)
 	default:
-		a, s := a[:n], b[0]
+		s := b[0]
+		k := vecAffine(dst, a, 1, s)
+		dst = dst[k:]
+		a = a[k:][:len(dst)]
 		for i := range dst {
 			dst[i] = a[i] + s
 		}
+	}
+}
+
+// sumOf computes dst = a + b for slices of one length.
+func sumOf[T Number](dst, a, b []T) {
+	k := vecAdd(dst, a, b)
+	dst = dst[k:]
+	a, b = a[k:][:len(dst)], b[k:][:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] + b[i]
 	}
 }
 
@@ -30,17 +40,25 @@ func Add[T Number](dst, a, b []T) {
 func Sub[T Number](dst, a, b []T) {
 	switch n := len(dst); {
 	case len(a) == n && len(b) == n:
-		a, b = a[:n], b[:n]
+		k := vecSub(dst, a, b)
+		dst = dst[k:]
+		a, b = a[k:][:len(dst)], b[k:][:len(dst)]
 		for i := range dst {
 			dst[i] = a[i] - b[i]
 		}
 	case len(a) == n:
-		a, s := a[:n], b[0]
+		s := b[0]
+		k := vecAffine(dst, a, 1, -s)
+		dst = dst[k:]
+		a = a[k:][:len(dst)]
 		for i := range dst {
 			dst[i] = a[i] - s
 		}
 	case len(b) == n:
-		s, b := a[0], b[:n]
+		s := a[0]
+		k := vecAffine(dst, b, -T(1), s)
+		dst = dst[k:]
+		b = b[k:][:len(dst)]
 		for i := range dst {
 			dst[i] = s - b[i]
 		}
@@ -58,15 +76,30 @@ func Mul[T Number](dst, a, b []T) {
 	case len(a) != n:
 		Fill(dst, a[0]*b[0])
 	case len(b) == n:
-		a, b = a[:n], b[:n]
-		for i := range dst {
-			dst[i] = a[i] * b[i]
-		}
+		productOf(dst, a, b)
 	default:
-		a, s := a[:n], b[0]
-		for i := range dst {
-			dst[i] = a[i] * s
-		}
+		scaled(dst, a, b[0])
+	}
+}
+
+// productOf computes dst = a * b for slices of one length.
+func productOf[T Number](dst, a, b []T) {
+	k := vecMul(dst, a, b)
+	dst = dst[k:]
+	a, b = a[k:][:len(dst)], b[k:][:len(dst)]
+	for i := range dst {
+		dst[i] = a[i] * b[i]
+	}
+}
+
+// scaled computes dst = s * x.
+func scaled[T Number](dst, x []T, s T) {
+	var zero T
+	k := vecAffine(dst, x, s, -zero) // adding -0 changes nothing
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
+	for i := range dst {
+		dst[i] = x[i] * s
 	}
 }
 

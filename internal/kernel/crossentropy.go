@@ -27,11 +27,7 @@ func CrossEntropy[T Float](loss, lse, x []T, label []int64, cols, lo, hi int, sm
 		}
 		v := l - float64(x[label[r]])
 		if smoothing != 0 { // else an excluded class (-Inf) would make 0*Inf
-			s := 0.0
-			for _, u := range x {
-				s += float64(u)
-			}
-			v = float64((1-smoothing)*v) + float64(smoothing*(l-s/float64(cols)))
+			v = float64((1-smoothing)*v) + float64(smoothing*(l-rowSum(x)/float64(cols)))
 		}
 		loss[r] = T(v)
 	}
@@ -58,7 +54,7 @@ func CrossEntropyGrad[T Float](dst, x, lse []T, label []int64, g []T, cols, lo, 
 		}
 		l := float64(lse[r])
 		at := exp[T](float64(x[y])-l) - off - (1 - smoothing) // before d, which may be x
-		for j := range d {
+		for j := vecSoftmaxLossGrad(d, x, l, off, up); j < len(d); j++ {
 			d[j] = T(up * (exp[T](float64(x[j])-l) - off))
 		}
 		d[y] = T(up * at)

@@ -2,7 +2,8 @@
 //
 // The generic Go code here is the reference. It defines what a kernel computes; assembly and CUDA versions are tested
 // against it, and it runs wherever there is none of them. Matrix products ([Gemm]) have assembly of their own, chosen at
-// run time ([CPU]), and results that depend on the instruction set. The rules for all other kernels:
+// run time ([CPU]), and results that depend on the instruction set. The assembly of other kernels computes the same bits as
+// the Go code. The rules for all but matrix products:
 //
 //   - The caller checks shapes. Slices of a wrong length panic or, where the capacity allows it, read on.
 //   - dst may be exactly one of the inputs of its own type (same start, same length) unless the comment says otherwise;

@@ -1,6 +1,9 @@
 package kernel
 
-import "math"
+import (
+	"math"
+	"unsafe"
+)
 
 // Rows maps the elements of a local shard to their place in the whole (one-rank) tensor, so that randomness that is
 // keyed by the global place agrees under every layout.
@@ -27,15 +30,46 @@ func Dropout[T Float](dst, x []T, p float64, key uint64, m Rows, lo, hi int) {
 	if p < 1 {
 		scale = T(1 / (1 - p))
 	}
-	for e := lo; e < hi; { // a run of columns has consecutive global indices
-		end := min(hi, e+m.Cols-e%m.Cols)
+	for e := lo; e < hi; {
+		end := min(hi, e+m.run()-e%m.run())
 		dropRun(dst[e:end], x[e:end], limit, scale, key, uint64(m.Global(e)))
 		e = end
 	}
 }
 
+// run is the number of elements, from a multiple of it, that have consecutive global indices.
+func (m Rows) run() int {
+	switch {
+	case m.Cols < m.FullCols:
+		return m.Cols
+	case m.Stride != 1:
+		return m.Elems
+	}
+	return math.MaxInt
+}
+
+// dropChunk is the largest number of elements that one assembly call drops from.
+const dropChunk = asmChunk / 2
+
 // dropRun applies dropout to elements with global indices i, i+1, …; one Philox block serves four of them.
 func dropRun[T Float](dst, x []T, limit uint64, scale T, key, i uint64) {
+	if !single[T]() || vectorLen(len(dst)) < dropStep || limit>>32 != 0 {
+		dropSome(dst, x, limit, scale, key, i)
+		return
+	}
+	head := int(-i & 3)
+	dropSome(dst[:head], x[:head], limit, scale, key, i)
+	for dst, x, i = dst[head:], x[head:], i+uint64(head); len(dst) >= dropStep; {
+		n := min(dropChunk, len(dst)&^(dropStep-1))
+		d, y := dst[:n], x[:n]
+		vecDropout(*(*[]float32)(unsafe.Pointer(&d)), *(*[]float32)(unsafe.Pointer(&y)), float32(scale), uint32(limit), key, i>>2)
+		dst, x, i = dst[n:], x[n:], i+uint64(n)
+	}
+	dropSome(dst, x, limit, scale, key, i)
+}
+
+// dropSome is dropRun in plain Go.
+func dropSome[T Float](dst, x []T, limit uint64, scale T, key, i uint64) {
 	x = x[:len(dst)]
 	var w [4]uint32
 	for j := range dst {

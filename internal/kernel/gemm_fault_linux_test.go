@@ -47,8 +47,13 @@ func fencedBytes(t *testing.T, n int) []byte {
 
 // atEnd copies x to the end of mem.
 func atEnd[T Float](mem []byte, x []T) []T {
-	at := mem[len(mem)-len(x)*int(unsafe.Sizeof(x[0])):]
-	y := unsafe.Slice((*T)(unsafe.Pointer(&at[0])), len(x))
+	y := atEndOf[T](mem, len(x))
 	copy(y, x)
 	return y
+}
+
+// atEndOf is the last n elements of mem.
+func atEndOf[T any](mem []byte, n int) []T {
+	at := mem[len(mem)-n*int(unsafe.Sizeof(*new(T))):]
+	return unsafe.Slice((*T)(unsafe.Pointer(&at[0])), n)
 }

@@ -55,7 +55,9 @@ func ToF16(x float32) F16 {
 
 // BF16ToF32 converts src to float32, exactly.
 func BF16ToF32(dst []float32, src []BF16) {
-	src = src[:len(dst)]
+	k := vecWidenBF16(dst, src)
+	dst = dst[k:]
+	src = src[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = src[i].Float32()
 	}
@@ -63,7 +65,9 @@ func BF16ToF32(dst []float32, src []BF16) {
 
 // F32ToBF16 rounds src as [ToBF16] does.
 func F32ToBF16(dst []BF16, src []float32) {
-	src = src[:len(dst)]
+	k := vecRoundBF16(dst, src)
+	dst = dst[k:]
+	src = src[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = ToBF16(src[i])
 	}
@@ -71,7 +75,9 @@ func F32ToBF16(dst []BF16, src []float32) {
 
 // F16ToF32 converts src to float32, exactly.
 func F16ToF32(dst []float32, src []F16) {
-	src = src[:len(dst)]
+	k := vecWidenF16(dst, src)
+	dst = dst[k:]
+	src = src[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = src[i].Float32()
 	}
@@ -79,7 +85,9 @@ func F16ToF32(dst []float32, src []F16) {
 
 // F32ToF16 rounds src as [ToF16] does.
 func F32ToF16(dst []F16, src []float32) {
-	src = src[:len(dst)]
+	k := vecRoundF16(dst, src)
+	dst = dst[k:]
+	src = src[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = ToF16(src[i])
 	}

@@ -2,8 +2,8 @@ package kernel
 
 import "math"
 
-// The normalizations treat x as rows of cols elements. Row and column sums are accumulated in float64 from left to right
-// (four interleaved accumulators in the row statistics); the elementwise part is computed in T.
+// The normalizations treat x as rows of cols elements. Row sums are accumulated in float64, in eight interleaved
+// accumulators, and column sums in float64 from the first row to the last; the elementwise part is computed in T.
 
 // LayerNorm computes, for rows lo..hi, dst = (x-mean)*rstd*w + b (Ba, Kiros and Hinton 2016), where mean[r] is the mean of row r and
 // rstd[r] = 1/sqrt(variance + eps) with the biased variance in two passes. w and b have cols elements; nil stands for
@@ -14,9 +14,7 @@ func LayerNorm[T Float](dst, mean, rstd, x, w, b []T, cols, lo, hi int, eps floa
 		m64 := rowSum(x) / float64(cols)
 		m, s := T(m64), T(1/math.Sqrt(sumSquaresAround(x, m64)/float64(cols)+eps))
 		mean[r], rstd[r] = m, s
-		for i := range d {
-			d[i] = (x[i] - m) * s
-		}
+		center(d, x, m, s)
 		scaleShift(d, w, b)
 	}
 }
@@ -24,46 +22,21 @@ func LayerNorm[T Float](dst, mean, rstd, x, w, b []T, cols, lo, hi int, eps floa
 // scaleShift computes d = d*w + b; nil w and b stand for ones and zeros.
 func scaleShift[T Float](d, w, b []T) {
 	if w != nil {
-		w = w[:len(d)]
-		for i := range d {
-			d[i] *= w[i]
-		}
+		productOf(d, d, w)
 	}
 	if b != nil {
 		addTo(d, b)
 	}
 }
 
-// rowSum adds up x in float64.
-func rowSum[T Float](x []T) float64 {
-	var a, b, c, d float64
-	for ; len(x) >= 4; x = x[4:] {
-		a += float64(x[0])
-		b += float64(x[1])
-		c += float64(x[2])
-		d += float64(x[3])
+// center computes dst = (x-m)*s.
+func center[T Float](dst, x []T, m, s T) {
+	k := vecCenter(dst, x, m, s)
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
+	for i := range dst {
+		dst[i] = (x[i] - m) * s
 	}
-	for _, v := range x {
-		a += float64(v)
-	}
-	return (a + b) + (c + d)
-}
-
-// sumSquaresAround adds up (x-m)**2 in float64.
-func sumSquaresAround[T Float](x []T, m float64) float64 {
-	var a, b, c, d float64
-	for ; len(x) >= 4; x = x[4:] {
-		p, q, r, s := float64(x[0])-m, float64(x[1])-m, float64(x[2])-m, float64(x[3])-m
-		a += float64(p * p)
-		b += float64(q * q)
-		c += float64(r * r)
-		d += float64(s * s)
-	}
-	for _, v := range x {
-		p := float64(v) - m
-		a += float64(p * p)
-	}
-	return (a + b) + (c + d)
 }
 
 // LayerNormGradX computes, for rows lo..hi, the gradient of [LayerNorm] with respect to x: with h = (x-mean)*rstd and u = g*w,
@@ -73,31 +46,49 @@ func LayerNormGradX[T Float](dst, g, x, w, mean, rstd []T, cols, lo, hi int) {
 		d, g, x := row(dst, r, cols), row(g, r, cols), row(x, r, cols)
 		m, s := mean[r], rstd[r]
 		su, suh := normSums(g, x, w, m, s)
-		a, b := T(su/float64(cols)), T(suh/float64(cols))
-		for i := range d {
-			u := g[i]
-			if w != nil {
-				u = T(u * w[i])
-			}
-			d[i] = s * (u - a - T((x[i]-m)*s*b))
+		normGrad(d, g, x, w, m, s, T(su/float64(cols)), T(suh/float64(cols)))
+	}
+}
+
+// normGrad computes dst = s*(u - a - h*b), where u = g*w and h = (x-m)*s.
+func normGrad[T Float](dst, g, x, w []T, m, s, a, b T) {
+	if w == nil {
+		k := vecNormGrad(dst, g, x, m, s, a, b)
+		dst = dst[k:]
+		g, x = g[k:][:len(dst)], x[k:][:len(dst)]
+		for i := range dst {
+			dst[i] = s * (g[i] - a - T((x[i]-m)*s*b))
 		}
+		return
+	}
+	k := vecNormGradW(dst, g, x, w, m, s, a, b)
+	dst = dst[k:]
+	g, x, w = g[k:][:len(dst)], x[k:][:len(dst)], w[k:][:len(dst)]
+	for i := range dst {
+		dst[i] = s * (T(g[i]*w[i]) - a - T((x[i]-m)*s*b))
 	}
 }
 
 // normSums returns the sums of u and u*h over a row, where u = g*w and h = (x-m)*s.
 func normSums[T Float](g, x, w []T, m, s T) (su, suh float64) {
-	x = x[:len(g)]
-	if w != nil {
-		w = w[:len(g)]
+	var a, b [8]float64
+	k := 0
+	if w == nil {
+		k = vecNormSums(g, x, &a, &b, m, s)
+	} else {
+		k = vecNormSumsW(g, x, w, &a, &b, m, s)
+		w = w[k:]
 	}
+	g = g[k:]
+	x = x[k:][:len(g)]
 	for i, u := range g {
 		if w != nil {
 			u = T(u * w[i])
 		}
-		su += float64(u)
-		suh += float64(float64(u) * float64((x[i]-m)*s))
+		a[i&7] += float64(u)
+		b[i&7] += float64(float64(u) * float64((x[i]-m)*s))
 	}
-	return su, suh
+	return total(&a), total(&b)
 }
 
 // LayerNormGradW computes, for columns lo..hi, the gradients of [LayerNorm] with respect to its weight and bias,
@@ -112,9 +103,9 @@ func LayerNormGradW[T Float](dw, db, g, x, mean, rstd []T, rows, cols, lo, hi in
 		for r := range rows {
 			g, x := g[r*cols+lo:][:k], x[r*cols+lo:][:k]
 			m, s := mean[r], rstd[r]
-			for i, v := range g {
-				w[i] += float64(float64(v) * float64((x[i]-m)*s))
-				b[i] += float64(v)
+			for i := vecWeightBiasGrad(w, b, g, x, m, s); i < len(g); i++ {
+				w[i] += float64(float64(g[i]) * float64((x[i]-m)*s))
+				b[i] += float64(g[i])
 			}
 		}
 		if dw != nil {
@@ -144,9 +135,7 @@ func RMSNorm[T Float](dst, rstd, x, w []T, cols, lo, hi int, eps float64) {
 		d, x := row(dst, r, cols), row(x, r, cols)
 		s := T(1 / math.Sqrt(SumSquares(x)/float64(cols)+eps))
 		rstd[r] = s
-		for i := range d {
-			d[i] = x[i] * s
-		}
+		center(d, x, 0, s)
 		scaleShift(d, w, nil)
 	}
 }
@@ -158,14 +147,7 @@ func RMSNormGradX[T Float](dst, g, x, w, rstd []T, cols, lo, hi int) {
 		d, g, x := row(dst, r, cols), row(g, r, cols), row(x, r, cols)
 		s := rstd[r]
 		_, suh := normSums(g, x, w, 0, s)
-		b := T(suh / float64(cols))
-		for i := range d {
-			u := g[i]
-			if w != nil {
-				u = T(u * w[i])
-			}
-			d[i] = s * (u - T(x[i]*s*b))
-		}
+		normGrad(d, g, x, w, 0, s, 0, T(suh/float64(cols)))
 	}
 }
 
@@ -180,8 +162,8 @@ func RMSNormGradW[T Float](dw, g, x, rstd []T, rows, cols, lo, hi int, acc bool)
 		for r := range rows {
 			g, x := g[r*cols+lo:][:k], x[r*cols+lo:][:k]
 			s := rstd[r]
-			for i, v := range g {
-				w[i] += float64(float64(v) * float64(x[i]*s))
+			for i := vecWeightGrad(w, g, x, 0, s); i < len(g); i++ {
+				w[i] += float64(float64(g[i]) * float64(x[i]*s))
 			}
 		}
 		storeSums(dw[lo:lo+k], w, acc)

@@ -28,17 +28,21 @@ type SGDHyper struct {
 //
 // Without momentum it is p -= LR*g, and mom may be nil. g is not changed.
 func SGD[T Float](p, g, mom []T, h SGDHyper) {
-	g = g[:len(p)]
 	lr, wd, scale, tiny := T(h.LR), T(h.WeightDecay), T(h.GradScale), negligible[T]()
 	if h.Momentum == 0 {
+		k := vecSgd(p, g, lr, wd, scale, tiny)
+		p = p[k:]
+		g = g[k:][:len(p)]
 		for i := range p {
 			d := T(flush(g[i], tiny)*scale) + T(wd*p[i])
 			p[i] -= T(lr * d)
 		}
 		return
 	}
-	mom = mom[:len(p)]
 	mu, in := T(h.Momentum), T(1-h.Dampening)
+	k := vecSGD(p, g, mom, lr, wd, scale, tiny, mu, in, h)
+	p = p[k:]
+	g, mom = g[k:][:len(p)], mom[k:][:len(p)]
 	for i := range p {
 		d := T(flush(g[i], tiny)*scale) + T(wd*p[i])
 		m := d
@@ -52,6 +56,19 @@ func SGD[T Float](p, g, mom []T, h SGDHyper) {
 		}
 		p[i] -= T(lr * m)
 	}
+}
+
+// vecSGD runs the assembly for the kind of step.
+func vecSGD[T Float](p, g, mom []T, lr, wd, scale, tiny, mu, in T, h SGDHyper) int {
+	switch {
+	case h.First && h.Nesterov:
+		return vecMomentumFirstNesterov(p, g, mom, lr, wd, scale, tiny, mu, in)
+	case h.First:
+		return vecMomentumFirst(p, g, mom, lr, wd, scale, tiny, mu, in)
+	case h.Nesterov:
+		return vecMomentumNesterov(p, g, mom, lr, wd, scale, tiny, mu, in)
+	}
+	return vecMomentum(p, g, mom, lr, wd, scale, tiny, mu, in)
 }
 
 // AdamHyper holds the hyperparameters of one step of [Adam].
@@ -75,8 +92,7 @@ type AdamHyper struct {
 //
 // g is not changed.
 func Adam[T Float](p, g, m, v []T, h AdamHyper) {
-	n, t := len(p), float64(h.Step)
-	g, m, v = g[:n], m[:n], v[:n]
+	t := float64(h.Step)
 	step := T(-h.LR / (1 - math.Pow(h.Beta1, t)))
 	root := T(math.Sqrt(1 - math.Pow(h.Beta2, t)))
 	in1, b2, in2, eps := T(1-h.Beta1), T(h.Beta2), T(1-h.Beta2), T(h.Eps)
@@ -86,6 +102,14 @@ func Adam[T Float](p, g, m, v []T, h AdamHyper) {
 	if h.Decoupled {
 		wd, keep = 0, T(1-float64(h.LR*h.WeightDecay))
 	}
+	k := 0
+	if in1 < 0.5 { // the two branches of lerp
+		k = vecAdam(p, g, m, v, step, root, eps, in1, b2, in2, scale, tiny, least, normal, wd, keep)
+	} else {
+		k = vecAdamHigh(p, g, m, v, step, root, eps, 1-in1, b2, in2, scale, tiny, least, normal, wd, keep)
+	}
+	p = p[k:]
+	g, m, v = g[k:][:len(p)], m[k:][:len(p)], v[k:][:len(p)]
 	for i := range p {
 		d := T(flush(g[i], tiny)*scale) + T(wd*p[i])
 		x := T(p[i] * keep)

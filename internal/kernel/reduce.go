@@ -6,7 +6,7 @@ package kernel
 
 const (
 	sumBlock = 128 // rows that are added up before pairwise summation starts
-	sumTile  = 64  // columns that are summed side by side
+	sumTile  = 512 // columns that are summed side by side
 )
 
 // ReduceSum computes dst[j] = sum of the n elements of output j; 0 for n = 0.
@@ -68,7 +68,9 @@ func half(n int) int {
 
 // blockSum adds up x in eight accumulators.
 func blockSum[T Number](x []T) T {
-	var a, b, c, d, e, f, g, h T
+	var s8 [8]T
+	x = x[vecSumEight(x, &s8):]
+	a, b, c, d, e, f, g, h := s8[0], s8[1], s8[2], s8[3], s8[4], s8[5], s8[6], s8[7]
 	for ; len(x) >= 8; x = x[8:] {
 		a += x[0]
 		b += x[1]
@@ -103,12 +105,7 @@ func sumRows[T Number](dst, x []T, n, ld int) {
 }
 
 // addTo computes dst += x.
-func addTo[T Number](dst, x []T) {
-	x = x[:len(dst)]
-	for i := range dst {
-		dst[i] += x[i]
-	}
-}
+func addTo[T Number](dst, x []T) { sumOf(dst, dst, x) }
 
 // ReduceProd computes dst[j] = product of the n elements of output j, in order; 1 for n = 0.
 func ReduceProd[T Number](dst, x []T, n, inner, lo, hi int) {
@@ -137,18 +134,70 @@ func ReduceProd[T Number](dst, x []T, n, inner, lo, hi int) {
 	}
 }
 
-// SumSquares returns the sum of x*x in float64 (four accumulators). The result depends on where the caller
+// The float64 sums over a row have eight accumulators: element i goes to number i%8. They are added up as total does.
+
+func total(s *[8]float64) float64 {
+	return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
+}
+
+// SumSquares returns the sum of x*x in float64 (eight interleaved accumulators). The result depends on where the caller
 // cuts x.
-func SumSquares[T Float](x []T) float64 {
-	var a, b, c, d float64
-	for ; len(x) >= 4; x = x[4:] {
-		a += float64(float64(x[0]) * float64(x[0]))
-		b += float64(float64(x[1]) * float64(x[1]))
-		c += float64(float64(x[2]) * float64(x[2]))
-		d += float64(float64(x[3]) * float64(x[3]))
+func SumSquares[T Float](x []T) float64 { return sumSquaresAround(x, 0) }
+
+// sumSquaresAround adds up (x-m)**2 in float64.
+func sumSquaresAround[T Float](x []T, m float64) float64 {
+	var s [8]float64
+	x = x[vecSquares(x, &s, m):]
+	a, b, c, d, e, f, g, h := s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
+	for ; len(x) >= 8; x = x[8:] {
+		a += square(float64(x[0]) - m)
+		b += square(float64(x[1]) - m)
+		c += square(float64(x[2]) - m)
+		d += square(float64(x[3]) - m)
+		e += square(float64(x[4]) - m)
+		f += square(float64(x[5]) - m)
+		g += square(float64(x[6]) - m)
+		h += square(float64(x[7]) - m)
 	}
-	for _, v := range x {
-		a += float64(float64(v) * float64(v))
+	s = [8]float64{a, b, c, d, e, f, g, h}
+	for i, v := range x {
+		s[i] += square(float64(v) - m)
 	}
-	return (a + b) + (c + d)
+	return total(&s)
+}
+
+func square(x float64) float64 { return float64(x * x) }
+
+// rowSum adds up x in float64.
+func rowSum[T Float](x []T) float64 {
+	var s [8]float64
+	x = x[vecSumWide(x, &s):]
+	a, b, c, d, e, f, g, h := s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
+	for ; len(x) >= 8; x = x[8:] {
+		a += float64(x[0])
+		b += float64(x[1])
+		c += float64(x[2])
+		d += float64(x[3])
+		e += float64(x[4])
+		f += float64(x[5])
+		g += float64(x[6])
+		h += float64(x[7])
+	}
+	s = [8]float64{a, b, c, d, e, f, g, h}
+	for i, v := range x {
+		s[i] += float64(v)
+	}
+	return total(&s)
+}
+
+// dot returns the inner product of a and b in float64.
+func dot[T Float](a, b []T) float64 {
+	var s [8]float64
+	k := vecDot(a, b, &s)
+	a = a[k:]
+	b = b[k:][:len(a)]
+	for i, v := range a {
+		s[i&7] += float64(float64(v) * float64(b[i]))
+	}
+	return total(&s)
 }

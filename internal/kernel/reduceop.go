@@ -6,12 +6,7 @@ package kernel
 func SumInto[T Number](dst, src []T) { addTo(dst, src) }
 
 // ProdInto computes dst *= src.
-func ProdInto[T Number](dst, src []T) {
-	src = src[:len(dst)]
-	for i := range dst {
-		dst[i] *= src[i]
-	}
-}
+func ProdInto[T Number](dst, src []T) { productOf(dst, dst, src) }
 
 // MinInto computes dst = min(dst, src); NaN wins.
 func MinInto[T Number](dst, src []T) {
@@ -54,12 +49,7 @@ func BXorInto[T Int](dst, src []T) {
 }
 
 // ScaleInto computes dst *= s, with s rounded to T first.
-func ScaleInto[T Float](dst []T, s float64) {
-	f := T(s)
-	for i := range dst {
-		dst[i] *= f
-	}
-}
+func ScaleInto[T Float](dst []T, s float64) { scaled(dst, dst, T(s)) }
 
 // AndBoolInto computes dst = dst && src. On truth values Prod, Min and BAnd are this.
 func AndBoolInto(dst, src []bool) {

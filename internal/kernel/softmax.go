@@ -2,8 +2,8 @@ package kernel
 
 import "math"
 
-// The kernels in this file treat x as rows of cols elements and compute rows lo..hi. Row sums are accumulated in float64
-// from left to right.
+// The kernels in this file treat x as rows of cols elements and compute rows lo..hi. Row sums are accumulated in float64,
+// in eight interleaved accumulators.
 
 // row returns row r of x.
 func row[T any](x []T, r, cols int) []T { return x[r*cols : r*cols+cols : r*cols+cols] }
@@ -11,6 +11,16 @@ func row[T any](x []T, r, cols int) []T { return x[r*cols : r*cols+cols : r*cols
 // largest returns the largest number in x, -Inf if there is none. It ignores NaN: the exponentials turn the row to NaN anyway.
 func largest[T Float](x []T) float64 {
 	m := T(math.Inf(-1))
+	if len(x) >= vectorStep {
+		var lanes [vectorStep]T
+		Fill(lanes[:], m)
+		x = x[vecMaximum(x, &lanes):]
+		for _, v := range lanes {
+			if v > m {
+				m = v
+			}
+		}
+	}
 	for _, v := range x {
 		if v > m {
 			m = v
@@ -30,11 +40,11 @@ func logSumExp[T Float](x []T) float64 {
 		}
 		return m
 	}
-	s := 0.0
-	for _, v := range x {
-		s += exp[T](float64(v) - m)
+	var s [8]float64
+	for i, v := range x[vecExpSum(x, &s, m):] {
+		s[i&7] += exp[T](float64(v) - m)
 	}
-	return m + math.Log(s)
+	return m + math.Log(total(&s))
 }
 
 // Softmax computes dst = exp(x) / sum(exp(x)) in each row. A row of -Inf gives NaN, as in PyTorch.
@@ -45,17 +55,17 @@ func Softmax[T Float](dst, x []T, cols, lo, hi int) {
 }
 
 func softmaxRow[T Float](dst, x []T) {
-	x = x[:len(dst)]
-	m, s := largest(x), 0.0
-	for i := range dst {
+	var s [8]float64
+	m := largest(x)
+	k := vecExpSumStore(dst, x, &s, m)
+	d := dst[k:]
+	x = x[k:][:len(d)]
+	for i := range d {
 		e := exp[T](float64(x[i]) - m)
-		dst[i] = T(e)
-		s += e
+		d[i] = T(e)
+		s[i&7] += e
 	}
-	scale := T(1 / s)
-	for i := range dst {
-		dst[i] *= scale
-	}
+	scaled(dst, dst, T(1/total(&s)))
 }
 
 // SoftmaxCausal is Softmax under the causal attention mask. Rows are queries, columns keys: row r stands at query position
@@ -74,20 +84,10 @@ func SoftmaxGrad[T Float](dst, g, y []T, cols, lo, hi int) {
 	for r := lo; r < hi; r++ {
 		d, g, y := row(dst, r, cols), row(g, r, cols), row(y, r, cols)
 		s := T(dot(g, y))
-		for i := range d {
+		for i := vecSoftmaxGrad(d, g, y, s); i < len(d); i++ {
 			d[i] = y[i] * (g[i] - s)
 		}
 	}
-}
-
-// dot returns the inner product of a and b in float64.
-func dot[T Float](a, b []T) float64 {
-	b = b[:len(a)]
-	s := 0.0
-	for i, v := range a {
-		s += float64(float64(v) * float64(b[i]))
-	}
-	return s
 }
 
 // LogSoftmax computes dst = x - ln(sum(exp(x))) in each row.
@@ -95,7 +95,7 @@ func LogSoftmax[T Float](dst, x []T, cols, lo, hi int) {
 	for r := lo; r < hi; r++ {
 		d, x := row(dst, r, cols), row(x, r, cols)
 		lse := logSumExp(x)
-		for i := range d {
+		for i := vecLogSoftmax(d, x, lse); i < len(d); i++ {
 			d[i] = T(float64(x[i]) - lse)
 		}
 	}
@@ -105,11 +105,8 @@ func LogSoftmax[T Float](dst, x []T, cols, lo, hi int) {
 func LogSoftmaxGrad[T Float](dst, g, y []T, cols, lo, hi int) {
 	for r := lo; r < hi; r++ {
 		d, g, y := row(dst, r, cols), row(g, r, cols), row(y, r, cols)
-		s := 0.0
-		for _, v := range g {
-			s += float64(v)
-		}
-		for i := range d {
+		s := rowSum(g)
+		for i := vecLogSoftmaxGrad(d, g, y, s); i < len(d); i++ {
 			d[i] = T(float64(g[i]) - float64(exp[T](float64(y[i]))*s))
 		}
 	}
@@ -127,7 +124,7 @@ func LogSumExpGrad[T Float](dst, g, x, lse []T, cols, lo, hi int) {
 	for r := lo; r < hi; r++ {
 		d, x := row(dst, r, cols), row(x, r, cols)
 		m, s := float64(lse[r]), float64(g[r])
-		for i := range d {
+		for i := vecSoftmaxLossGrad(d, x, m, 0, s); i < len(d); i++ {
 			d[i] = T(s * exp[T](float64(x[i])-m))
 		}
 	}

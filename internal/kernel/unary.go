@@ -11,7 +11,9 @@ func Fill[T any](dst []T, v T) {
 
 // Affine computes dst = a*x + b; the product is rounded before the addition.
 func Affine[T Float](dst, x []T, a, b T) {
-	x = x[:len(dst)]
+	k := vecAffine(dst, x, a, b)
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = T(a*x[i]) + b
 	}
@@ -19,7 +21,9 @@ func Affine[T Float](dst, x []T, a, b T) {
 
 // Axpy computes dst += a*x; the product is rounded before the addition.
 func Axpy[T Float](dst, x []T, a T) {
-	x = x[:len(dst)]
+	k := vecAxpy(dst, x, a)
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] += T(a * x[i])
 	}
@@ -43,7 +47,9 @@ func Abs[T Float](dst, x []T) {
 
 // Exp computes dst = e**x.
 func Exp[T Float](dst, x []T) {
-	x = x[:len(dst)]
+	k := vecExp(dst, x)
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = expOf(x[i])
 	}
@@ -99,7 +105,9 @@ func Cos[T Float](dst, x []T) {
 
 // Tanh computes dst = tanh(x).
 func Tanh[T Float](dst, x []T) {
-	x = x[:len(dst)]
+	k := vecTanh(dst, x)
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = tanhOf(x[i])
 	}
@@ -107,7 +115,9 @@ func Tanh[T Float](dst, x []T) {
 
 // Sigmoid computes the logistic function dst = 1/(1+exp(-x)); it never overflows to NaN.
 func Sigmoid[T Float](dst, x []T) {
-	x = x[:len(dst)]
+	k := vecSigmoid(dst, x)
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = sigmoidOf(x[i])
 	}
@@ -115,7 +125,9 @@ func Sigmoid[T Float](dst, x []T) {
 
 // ReLU computes dst = max(x, 0); NaN stays NaN.
 func ReLU[T Float](dst, x []T) {
-	x = x[:len(dst)]
+	k := vecGate(dst, x, x)
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = max(x[i], 0)
 	}
@@ -124,7 +136,9 @@ func ReLU[T Float](dst, x []T) {
 // GELU computes the Gaussian error linear unit x*Phi(x) with the exact normal distribution function Phi
 // (Hendrycks and Gimpel 2016; PyTorch's approximate="none").
 func GELU[T Float](dst, x []T) {
-	x = x[:len(dst)]
+	k := vecGelu(dst, x)
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = geluOf(x[i])
 	}
@@ -133,7 +147,9 @@ func GELU[T Float](dst, x []T) {
 // GELUTanh computes 0.5*x*(1 + tanh(sqrt(2/pi)*(x + 0.044715*x**3))), PyTorch's approximate="tanh" and the GELU of GPT-2,
 // in the equal form x*sigmoid(2*sqrt(2/pi)*(x + 0.044715*x**3)).
 func GELUTanh[T Float](dst, x []T) {
-	x = x[:len(dst)]
+	k := vecGeluTanh(dst, x)
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = geluTanhOf(x[i])
 	}
@@ -141,7 +157,9 @@ func GELUTanh[T Float](dst, x []T) {
 
 // SiLU computes dst = x*sigmoid(x), also called swish.
 func SiLU[T Float](dst, x []T) {
-	x = x[:len(dst)]
+	k := vecSilu(dst, x)
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = siluOf(x[i])
 	}

@@ -86,7 +86,9 @@ func SigmoidGrad[T Float](dst, g, y []T) {
 
 // ReLUGrad computes dst = g where y > 0 (or NaN) and 0 elsewhere; y may be the input or the output of ReLU.
 func ReLUGrad[T Float](dst, g, y []T) {
-	g, y = g[:len(dst)], y[:len(dst)]
+	k := vecGate(dst, g, y)
+	dst = dst[k:]
+	g, y = g[k:][:len(dst)], y[k:][:len(dst)]
 	for i := range dst {
 		v := g[i]
 		if y[i] <= 0 {
@@ -98,7 +100,9 @@ func ReLUGrad[T Float](dst, g, y []T) {
 
 // GELUGrad computes dst = g*(Phi(x) + x*Phi'(x)), the gradient of [GELU].
 func GELUGrad[T Float](dst, g, x []T) {
-	g, x = g[:len(dst)], x[:len(dst)]
+	k := vecGeluGrad(dst, g, x)
+	dst = dst[k:]
+	g, x = g[k:][:len(dst)], x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = g[i] * geluSlope(x[i])
 	}
@@ -106,7 +110,9 @@ func GELUGrad[T Float](dst, g, x []T) {
 
 // GELUTanhGrad computes g times the derivative of [GELUTanh] at x.
 func GELUTanhGrad[T Float](dst, g, x []T) {
-	g, x = g[:len(dst)], x[:len(dst)]
+	k := vecGeluTanhGrad(dst, g, x)
+	dst = dst[k:]
+	g, x = g[k:][:len(dst)], x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = g[i] * geluTanhSlope(x[i])
 	}
@@ -114,7 +120,9 @@ func GELUTanhGrad[T Float](dst, g, x []T) {
 
 // SiLUGrad computes the gradient of [SiLU]: with s = sigmoid(x), dst = g*s*(1 + x*(1-s)).
 func SiLUGrad[T Float](dst, g, x []T) {
-	g, x = g[:len(dst)], x[:len(dst)]
+	k := vecSiluGrad(dst, g, x)
+	dst = dst[k:]
+	g, x = g[k:][:len(dst)], x[k:][:len(dst)]
 	for i := range dst {
 		dst[i] = g[i] * siluSlope(x[i])
 	}

@@ -12,5 +12,10 @@
 //   - the GEMM micro-kernels, one for each panel height: they keep the whole
 //     tile of C in registers and add k rank-1 updates to it;
 //   - the packing helpers: copying and transposing panels of A and B;
-//   - dst = a + b.
+//   - the vector kernels ([vectorKernels]), and the Go functions that choose
+//     among them. They compute the bits of the Go code of package kernel, so
+//     they do the same operations in the same order and never fuse two.
+//
+// In a parameter of a vector kernel, T is the element type. A parameter may not
+// be called g: the assembler takes that for the goroutine.
 package main

@@ -3,10 +3,12 @@ package main
 import (
 	"fmt"
 	"log"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"github.com/mmcloughlin/avo/attr"
 	"github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/pass"
@@ -48,8 +50,18 @@ var ymm = []reg.Register{
 type gen struct {
 	*build.Context
 	isa
-	size int // bytes of one element: 4 or 8
+	size      int // bytes of one element: 4 or 8
+	pointers  map[string]pointer
+	constants map[constant]scalar
 }
+
+// constant names a number in the read-only data: its bits and its size.
+type constant struct {
+	bits uint64
+	size int
+}
+
+func (c constant) name() string { return fmt.Sprintf("c%d_%x", 8*c.size, c.bits) }
 
 func (g *gen) lanes() int { return g.bytes / g.size }
 
@@ -59,11 +71,16 @@ func (g *gen) goType() string { return fmt.Sprintf("float%d", 8*g.size) }
 // begin starts a function called name+type+isa, as in addF32AVX512.
 func (g *gen) begin(name, params, doc string) {
 	full := fmt.Sprintf("%sF%d%s", name, 8*g.size, g.name)
-	g.Function(full)
-	g.Attributes(build.NOSPLIT)
+	g.function(full, strings.ReplaceAll(params, "T", g.goType()), doc)
+}
+
+// function starts a function.
+func (g *gen) function(name, params, doc string) {
+	g.Function(name)
+	g.Attributes(attr.NOSPLIT)
 	g.Pragma("noescape")
-	g.Doc(full + " " + doc)
-	g.SignatureExpr("func(" + strings.ReplaceAll(params, "T", g.goType()) + ")")
+	g.Doc(name + " " + doc)
+	g.SignatureExpr("func(" + params + ")")
 }
 
 // end returns to Go, where the upper halves of the registers must be clear.
@@ -92,13 +109,46 @@ func (g *gen) file() {
 		g.copyRows(1)
 		g.copyRows(2)
 		g.transpose()
-		g.add()
 	}
+	for _, s := range vectorKernels() {
+		sizes := s.sizes
+		if sizes == nil {
+			sizes = []int{4}
+		}
+		for _, g.size = range sizes {
+			g.vector(s)
+		}
+	}
+}
+
+// vectorKernels are all kernels besides those of GEMM.
+func vectorKernels() []*spec {
+	var all []*spec
+	for _, set := range [][]*spec{streams(), optimizers(), conversions(), exponentials(), losses(), reductions(), dropout()} {
+		all = append(all, set...)
+	}
+	return all
+}
+
+// outputs is the text of all files, by path.
+func outputs() (map[string][]byte, error) {
+	all, err := dispatchFiles()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range isas {
+		files, err := output(s)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", s.name, err)
+		}
+		maps.Copy(all, files)
+	}
+	return all, nil
 }
 
 // output is the text of the two files of s, by path.
 func output(s isa) (map[string][]byte, error) {
-	g := &gen{Context: build.NewContext(), isa: s}
+	g := &gen{Context: build.NewContext(), isa: s, constants: map[constant]scalar{}}
 	g.file()
 	f, err := g.Result()
 	if err != nil {
@@ -123,15 +173,13 @@ func output(s isa) (map[string][]byte, error) {
 
 func main() {
 	log.SetFlags(0)
-	for _, s := range isas {
-		files, err := output(s)
-		if err != nil {
-			log.Fatalf("%s: %v", s.name, err)
-		}
-		for path, text := range files {
-			if err := os.WriteFile(path, text, 0o644); err != nil {
-				log.Fatal(err)
-			}
+	files, err := outputs()
+	if err != nil {
+		log.Fatal(err)
+	}
+	for path, text := range files {
+		if err := os.WriteFile(path, text, 0o644); err != nil {
+			log.Fatal(err)
 		}
 	}
 }

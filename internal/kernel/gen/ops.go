@@ -21,7 +21,6 @@ func (g *gen) pick(ps, pd func(...operand.Op), ops ...operand.Op) {
 func (g *gen) move(from, to operand.Op)          { g.pick(g.VMOVUPS, g.VMOVUPD, from, to) }
 func (g *gen) moveMasked(from, k, to operand.Op) { g.pick(g.VMOVUPS, g.VMOVUPD, from, k, to) }
 func (g *gen) broadcast(m, to operand.Op)        { g.pick(g.VBROADCASTSS, g.VBROADCASTSD, m, to) }
-func (g *gen) sum(a, b, to operand.Op)           { g.pick(g.VADDPS, g.VADDPD, a, b, to) }
 func (g *gen) mul(a, b, to operand.Op)           { g.pick(g.VMULPS, g.VMULPD, a, b, to) }
 
 // addProduct: acc += a*b, rounded once.

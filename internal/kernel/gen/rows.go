@@ -1,0 +1,154 @@
+package main
+
+// reductions are the sums and maxima of rows, and the kernels of the
+// normalizations. Sums are float64, in eight interleaved accumulators.
+func reductions() []*spec {
+	all := []*spec{
+		{name: "maximum", params: parse("x []T, acc *[16]T"), sizes: bothSizes,
+			doc:  "raises each of the 16 interleaved maxima acc to x where x is larger.",
+			body: maximum},
+		{name: "sumEight", params: parse("x []T, acc *[8]T"), sizes: bothSizes,
+			doc:  "adds x to the eight interleaved sums acc.",
+			body: sumEight},
+		{name: "sumWide", params: parse("x []T, acc *[8]float64"), sizes: bothSizes,
+			doc:  "adds x to the eight interleaved sums acc.",
+			body: wideSum(func(f fp, i int) value { return f.wide("x", i) })},
+		{name: "squares", params: parse("x []T, acc *[8]float64, m float64"), sizes: bothSizes,
+			doc: "adds (x-m)**2 to the eight interleaved sums acc.",
+			body: wideSum(func(f fp, i int) value {
+				d := f.sub(f.wide("x", i), f.arg("m"))
+				return f.mul(d, d)
+			})},
+		{name: "dot", params: parse("a, b []T, acc *[8]float64"), sizes: bothSizes,
+			doc:  "adds a*b to the eight interleaved sums acc.",
+			body: wideSum(func(f fp, i int) value { return f.mul(f.wide("a", i), f.wide("b", i)) })},
+		gradW("weightBiasGrad", "w, b []float64, grad, x []T, m, s T", "adds g*(x-m)*s to w and g to b."),
+		gradW("weightGrad", "w []float64, grad, x []T, m, s T", "adds g*(x-m)*s to w."),
+	}
+	for _, weight := range []bool{true, false} {
+		all = append(all, normSums(weight), normGrad(weight))
+	}
+	return all
+}
+
+// wideSum is a body that adds term(i), a vector of float64, to acc.
+func wideSum(term func(f fp, i int) value) func(g *gen) {
+	return func(g *gen) {
+		f := g.fp(8)
+		acc := g.sums("acc")
+		g.loop(func() {
+			g.vectors(8, func(i int) { acc.add(f, i, term(f, i)) })
+		})
+		acc.store(g)
+	}
+}
+
+func maximum(g *gen) {
+	f := g.fp(g.size)
+	acc := g.accumulators("acc", step*g.size)
+	g.loop(func() {
+		g.vectors(g.size, func(i int) {
+			r := acc.regs[i/g.lanes()]
+			g.pick(g.VMAXPS, g.VMAXPD, r, f.load("x", i), r)
+		})
+	})
+	acc.store(g)
+}
+
+func sumEight(g *gen) {
+	if g.size == 8 {
+		wideSum(func(f fp, i int) value { return f.load("x", i) })(g)
+		return
+	}
+	acc := g.YMM() // eight float32
+	g.VMOVUPS(g.fixed("acc", 0), acc)
+	g.loop(func() {
+		for i := 0; i < step; i += 8 {
+			g.VADDPS(g.at("x", i), acc, acc)
+		}
+	})
+	g.VMOVUPS(acc, g.fixed("acc", 0))
+}
+
+// product is g*w, or g without a weight.
+func (f fp) product(weight bool, i int) value {
+	u := f.load("grad", i)
+	if weight {
+		u = f.mul(u, f.at("w", i))
+	}
+	return u
+}
+
+// eachWide calls use with the first element and the float64 values of every
+// part of two vectors of T.
+func (g *gen) eachWide(i int, a, b value, use func(i int, a, b value)) {
+	if g.size == 8 {
+		use(i, a, b)
+		return
+	}
+	a0, a1 := g.widen(a)
+	b0, b1 := g.widen(b)
+	use(i, a0, b0)
+	use(i+g.lanes()/2, a1, b1)
+}
+
+func normSums(weight bool) *spec {
+	s := &spec{name: "normSums", params: parse("grad, x []T, su, suh *[8]float64, m, s T"), sizes: bothSizes,
+		doc: "adds u = g and u*(x-m)*s to the eight interleaved sums su and suh."}
+	if weight {
+		s.name += "W"
+		s.params = parse("grad, x, w []T, su, suh *[8]float64, m, s T")
+		s.doc = "adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh."
+	}
+	s.body = func(g *gen) {
+		f, d := g.fp(g.size), g.fp(8)
+		su, suh := g.sums("su"), g.sums("suh")
+		g.loop(func() {
+			g.vectors(g.size, func(i int) {
+				g.eachWide(i, f.product(weight, i), f.centered(i), func(i int, u, h value) {
+					su.add(d, i, u)
+					suh.add(d, i, d.mul(u, h))
+				})
+			})
+		})
+		su.store(g)
+		suh.store(g)
+	}
+	return s
+}
+
+func normGrad(weight bool) *spec {
+	s := &spec{name: "normGrad", params: parse("dst, grad, x []T, m, s, a, b T"), sizes: bothSizes,
+		doc: "computes dst = s * (u - a - (x-m)*s*b) with u = g."}
+	if weight {
+		s.name += "W"
+		s.params = parse("dst, grad, x, w []T, m, s, a, b T")
+		s.doc += "*w."
+	}
+	s.body = elementwise("dst", func(f fp, i int) value {
+		u := f.sub(f.product(weight, i), f.arg("a"))
+		return f.mul(f.sub(u, f.mul(f.centered(i), f.arg("b"))), f.arg("s"))
+	})
+	return s
+}
+
+// gradW makes the kernel that adds one row to the gradient of the weight and,
+// if it has a parameter b, of the bias.
+func gradW(name, params, doc string) *spec {
+	s := &spec{name: name, params: parse(params), sizes: bothSizes, doc: doc}
+	s.body = func(g *gen) {
+		f, d := g.fp(g.size), g.fp(8)
+		_, bias := g.pointers["b"]
+		g.loop(func() {
+			g.vectors(g.size, func(i int) {
+				g.eachWide(i, f.load("grad", i), f.centered(i), func(i int, u, h value) {
+					d.store(d.add(d.mul(u, h), d.at("w", i)), "w", i)
+					if bias {
+						d.store(d.add(u, d.at("b", i)), "b", i)
+					}
+				})
+			})
+		})
+	}
+	return s
+}

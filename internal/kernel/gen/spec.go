@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// step is the number of elements that one turn of a vector kernel's loop does:
+// a whole number of vectors for every instruction set and type.
+const step = 16
+
+// param is a parameter of a vector kernel. A slice is a pointer in assembly.
+type param struct{ name, typ string }
+
+// spec is a vector kernel: its Go signature, in which T is the element type,
+// and its body.
+type spec struct {
+	name   string
+	params []param
+	sizes  []int // of T; nil for a kernel with fixed types
+	// once: the Go function makes one call and leaves the loop over chunks to
+	// its caller.
+	once bool
+	unit int // elements of one turn of the loop; 0: step
+	doc  string
+	body func(g *gen)
+}
+
+var (
+	bothSizes  = []int{4, 8}
+	singleOnly = []int{4}
+)
+
+// parse reads parameters as in "dst, x []T, a T".
+func parse(s string) []param {
+	var ps []param
+	first := 0 // of those without a type yet
+	for _, field := range strings.Split(s, ",") {
+		name, typ, ok := strings.Cut(strings.TrimSpace(field), " ")
+		ps = append(ps, param{name, typ})
+		if ok {
+			for ; first < len(ps); first++ {
+				ps[first].typ = typ
+			}
+		}
+	}
+	return ps
+}
+
+func (p param) slice() bool { return strings.HasPrefix(p.typ, "[]") }
+
+// elem is the name of the element type of p for T of the given size.
+func (p param) elem(size int) string {
+	t := strings.TrimPrefix(p.typ, "[]")
+	t = strings.ReplaceAll(t, "T", fmt.Sprintf("float%d", 8*size))
+	if t == "BF16" || t == "F16" {
+		return "uint16"
+	}
+	return t
+}
+
+func elemSize(typ string) int {
+	switch typ {
+	case "uint16":
+		return 2
+	case "float32":
+		return 4
+	}
+	return 8
+}
+
+// typeName is the part of an assembly function's name that tells T.
+func (s *spec) typeName(size int) string {
+	if s.sizes == nil {
+		return ""
+	}
+	return fmt.Sprintf("F%d", 8*size)
+}
+
+func (s *spec) asmName(size int, isa string) string { return s.name + s.typeName(size) + isa }
+
+// asmParams is the parameter list of the assembly: pointers, then the number of
+// elements, then the others.
+func (s *spec) asmParams(size int) string {
+	var slices, others []string
+	for _, p := range s.params {
+		if p.slice() {
+			slices = append(slices, p.name+" *"+p.elem(size))
+		} else {
+			others = append(others, p.name+" "+p.elem(size))
+		}
+	}
+	return strings.Join(append(append(slices, "n int"), others...), ", ")
+}
+
+// pointer is a register with the address of a slice.
+type pointer struct {
+	reg  reg.Register
+	size int // of an element
+}
+
+var (
+	pointerRegs = []reg.Register{reg.RDI, reg.RSI, reg.RBX, reg.R8, reg.R9}
+	indexReg    = reg.RAX
+	countReg    = reg.RCX
+)
+
+// vector emits the kernel s for the element size of g.
+func (g *gen) vector(s *spec) {
+	full := s.asmName(g.size, g.name)
+	g.function(full, s.asmParams(g.size), fmt.Sprintf("%s n is a positive multiple of %d.", s.doc, max(s.unit, step)))
+	g.pointers = map[string]pointer{}
+	for _, p := range s.params {
+		if p.slice() || strings.HasPrefix(p.typ, "*") {
+			r := pointerRegs[len(g.pointers)]
+			g.pointers[p.name] = pointer{r, elemSize(p.elem(g.size))}
+			g.arg(p.name, r)
+		}
+	}
+	g.arg("n", countReg)
+	g.XORQ(indexReg, indexReg)
+	s.body(g)
+	g.end()
+}
+
+// loop emits body as the loop over all elements, step at a time.
+func (g *gen) loop(body func()) {
+	g.Label("loop")
+	body()
+	g.ADDQ(operand.Imm(step), indexReg)
+	g.CMPQ(indexReg, countReg)
+	g.JLT(label("loop"))
+}
+
+// vectors calls f with the first element of each vector of a step, for
+// elements of the given size.
+func (g *gen) vectors(size int, f func(i int)) {
+	for i := 0; i < step; i += g.bytes / size {
+		f(i)
+	}
+}
+
+// at is element i of slice name, counted from the loop's index.
+func (g *gen) at(name string, i int) operand.Mem {
+	p := g.pointers[name]
+	return operand.Mem{Base: p.reg, Index: indexReg, Scale: uint8(p.size), Disp: i * p.size}
+}
+
+// fixed is byte offset disp of what pointer name points to.
+func (g *gen) fixed(name string, disp int) operand.Mem { return mem(g.pointers[name].reg, disp) }

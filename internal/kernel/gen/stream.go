@@ -1,0 +1,131 @@
+package main
+
+// streams are the elementwise kernels of plain arithmetic. The code here must
+// do the operations of the Go reference, in its order, each one rounded.
+func streams() []*spec {
+	return []*spec{
+		{name: "add", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a + b.",
+			body: pairwise(fp.add)},
+		{name: "sub", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a - b.",
+			body: pairwise(fp.sub)},
+		{name: "mul", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a * b.",
+			body: pairwise(fp.mul)},
+		{name: "gate", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a, or 0 where b <= 0.",
+			body: pairwise(func(f fp, a, b value) value {
+				return f.keep(f.compare(notAtMost, f.reg(b), f.c(0)), a)
+			})},
+		{name: "affine", params: parse("dst, x []T, a, b T"), sizes: bothSizes, doc: "computes dst = a*x + b.",
+			body: elementwise("dst", func(f fp, i int) value {
+				return f.add(f.mul(f.load("x", i), f.arg("a")), f.arg("b"))
+			})},
+		{name: "axpy", params: parse("dst, x []T, a T"), sizes: bothSizes, doc: "computes dst += a*x.",
+			body: elementwise("dst", func(f fp, i int) value {
+				return f.add(f.mul(f.load("x", i), f.arg("a")), f.at("dst", i))
+			})},
+		{name: "center", params: parse("dst, x []T, m, s T"), sizes: bothSizes, doc: "computes dst = (x-m) * s.",
+			body: elementwise("dst", func(f fp, i int) value { return f.centered(i) })},
+		{name: "softmaxGrad", params: parse("dst, grad, y []T, s T"), sizes: bothSizes, doc: "computes dst = y * (g-s).",
+			body: elementwise("dst", func(f fp, i int) value {
+				return f.mul(f.sub(f.load("grad", i), f.arg("s")), f.at("y", i))
+			})},
+	}
+}
+
+// elementwise is a body that stores f(i), a vector of T, in dst.
+func elementwise(dst string, result func(f fp, i int) value) func(g *gen) {
+	return func(g *gen) {
+		f := g.fp(g.size)
+		g.loop(func() {
+			g.vectors(g.size, func(i int) { f.store(result(f, i), dst, i) })
+		})
+	}
+}
+
+func pairwise(op func(f fp, a, b value) value) func(g *gen) {
+	return elementwise("dst", func(f fp, i int) value { return op(f, f.load("a", i), f.at("b", i)) })
+}
+
+// centered is (x-m)*s.
+func (f fp) centered(i int) value {
+	return f.mul(f.sub(f.load("x", i), f.arg("m")), f.arg("s"))
+}
+
+// optimizers are the steps of SGD and Adam.
+func optimizers() []*spec {
+	all := []*spec{
+		{name: "sgd", params: parse("p, grad []T, lr, wd, scale, tiny T"), sizes: bothSizes,
+			doc: "is one step of SGD without momentum.",
+			body: elementwise("p", func(f fp, i int) value {
+				return f.sub(f.load("p", i), f.mul(f.gradient(i), f.arg("lr")))
+			})},
+	}
+	for _, first := range []bool{false, true} {
+		for _, nesterov := range []bool{false, true} {
+			all = append(all, momentum(first, nesterov))
+		}
+	}
+	return append(all, adam("adam", true), adam("adamHigh", false))
+}
+
+// gradient is scale*g + wd*p.
+func (f fp) gradient(i int) value {
+	g := f.mul(f.flush(f.load("grad", i), f.arg("tiny")), f.arg("scale"))
+	return f.add(g, f.mul(f.load("p", i), f.arg("wd")))
+}
+
+func momentum(first, nesterov bool) *spec {
+	s := &spec{name: "momentum", params: parse("p, grad, mom []T, lr, wd, scale, tiny, mu, in T"), sizes: bothSizes,
+		doc: "is one step of SGD with momentum."}
+	if first {
+		s.name += "First"
+		s.doc += " It starts the momentum."
+	}
+	if nesterov {
+		s.name += "Nesterov"
+	}
+	s.body = elementwise("p", func(f fp, i int) value {
+		d := f.gradient(i)
+		m := d
+		if !first {
+			m = f.add(f.mul(f.load("mom", i), f.arg("mu")), f.mul(d, f.arg("in")))
+		}
+		m = f.flush(m, f.arg("tiny"))
+		f.store(m, "mom", i)
+		if nesterov {
+			m = f.add(d, f.mul(m, f.arg("mu")))
+		}
+		return f.sub(f.load("p", i), f.mul(m, f.arg("lr")))
+	})
+	return s
+}
+
+// adam interpolates the first moment from its old value (weight below 1/2), or
+// from the gradient.
+func adam(name string, low bool) *spec {
+	s := &spec{name: name, sizes: bothSizes,
+		params: parse("p, grad, m, v []T, step, root, eps, weight, b2, in2, scale, tiny, least, normal, wd, keep T"),
+		doc:    "is one step of Adam. The first moment is m + weight*(g-m)."}
+	if !low {
+		s.doc = "is one step of Adam. The first moment is g - weight*(g-m)."
+	}
+	s.body = elementwise("p", func(f fp, i int) value {
+		d := f.gradient(i)
+		m := f.load("m", i)
+		diff := f.mul(f.sub(d, m), f.arg("weight"))
+		if low {
+			m = f.add(m, diff)
+		} else {
+			m = f.sub(d, diff)
+		}
+		m = f.flush(m, f.arg("tiny"))
+		f.store(m, "m", i)
+		d = f.flush(d, f.arg("least"))
+		v := f.add(f.mul(f.load("v", i), f.arg("b2")), f.mul(f.mul(d, f.arg("in2")), d))
+		v = f.flush(v, f.arg("normal"))
+		f.store(v, "v", i)
+		denom := f.add(f.div(f.sqrt(v), f.arg("root")), f.arg("eps"))
+		p := f.mul(f.load("p", i), f.arg("keep"))
+		return f.add(p, f.div(f.mul(m, f.arg("step")), denom))
+	})
+	return s
+}

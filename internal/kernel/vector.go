@@ -1,0 +1,38 @@
+package kernel
+
+import "unsafe"
+
+// The vec functions, which gen writes, run a kernel in assembly over the first elements of their slices and return how many
+// they did: all but fewer than vectorStep, or none without assembly. The code after the call does the others, and defines
+// what the assembly computes, to the bit.
+
+// vectorSet names the assembly of the vec functions.
+type vectorSet uint8
+
+const (
+	vecNone vectorSet = iota
+	vecAVX2
+	vecAVX512
+)
+
+// vectorStep is the number of elements that the assembly does at a time.
+const vectorStep = 16
+
+// dropStep is the same for dropout.
+const dropStep = 32
+
+// vectorLen is the number of the first of n elements that the assembly does.
+func vectorLen(n int) int {
+	if active.vectors == vecNone {
+		return 0
+	}
+	return n &^ (vectorStep - 1)
+}
+
+// vectorLenOf is vectorLen for elements of type T: a float of at most size bytes.
+func vectorLenOf[T Number](n, size int) int {
+	if !isFloat[T]() || int(unsafe.Sizeof(*new(T))) > size {
+		return 0
+	}
+	return vectorLen(n)
+}

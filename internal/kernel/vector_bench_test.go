@@ -1,0 +1,137 @@
+package kernel
+
+import "testing"
+
+// vectorBench is a kernel and the bytes that it reads and writes for each element.
+type vectorBench struct {
+	name  string
+	bytes int
+	run   func(o *benchOperands)
+}
+
+// benchOperands are rows of benchCols columns.
+type benchOperands struct {
+	rows               int
+	dst, x, y, m, v, w []float32
+	row0, row1         []float32
+	label              []int64
+	half               []BF16
+	f16                []F16
+}
+
+const benchCols = 512
+
+func newBenchOperands(n int) *benchOperands {
+	rows := n / benchCols
+	return &benchOperands{
+		rows: rows, dst: filled[float32](n, 0), x: normals[float32](n, 1), y: normals[float32](n, 2), m: filled[float32](n, 0), v: filled[float32](n, 0),
+		w: normals[float32](benchCols, 3), row0: make([]float32, rows), row1: filled[float32](rows, 1), label: make([]int64, rows),
+		half: filled16[BF16](n), f16: filled16[F16](n),
+	}
+}
+
+func vectorBenches() []vectorBench {
+	return append(streamBenches(), append(expBenches(), rowBenches()...)...)
+}
+
+func streamBenches() []vectorBench {
+	sgd := SGDHyper{LR: 1e-3, GradScale: 1}
+	momentum := SGDHyper{LR: 1e-3, Momentum: 0.9, GradScale: 1, WeightDecay: 1e-4}
+	nesterov := SGDHyper{LR: 1e-3, Momentum: 0.9, GradScale: 1, Nesterov: true}
+	adam := AdamHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1, GradScale: 1}
+	return []vectorBench{
+		{"SGD", 12, func(o *benchOperands) { SGD(o.dst, o.x, nil, sgd) }},
+		{"SGDMomentum", 20, func(o *benchOperands) { SGD(o.dst, o.x, o.m, momentum) }},
+		{"SGDNesterov", 20, func(o *benchOperands) { SGD(o.dst, o.x, o.m, nesterov) }},
+		{"Adam", 28, func(o *benchOperands) { Adam(o.dst, o.x, o.m, o.v, adam) }},
+		{"ReLU", 8, func(o *benchOperands) { ReLU(o.dst, o.x) }},
+		{"ReLUGrad", 12, func(o *benchOperands) { ReLUGrad(o.dst, o.x, o.y) }},
+		{"Add", 12, func(o *benchOperands) { Add(o.dst, o.x, o.y) }},
+		{"Sub", 12, func(o *benchOperands) { Sub(o.dst, o.x, o.y) }},
+		{"Mul", 12, func(o *benchOperands) { Mul(o.dst, o.x, o.y) }},
+		{"MulScalar", 8, func(o *benchOperands) { Mul(o.dst, o.x, o.w[:1]) }},
+		{"Affine", 8, func(o *benchOperands) { Affine(o.dst, o.x, 2, 1) }},
+		{"Axpy", 12, func(o *benchOperands) { Axpy(o.dst, o.x, 1e-3) }},
+		{"SumInto", 12, func(o *benchOperands) { clear(o.dst[:1]); SumInto(o.dst, o.x) }},
+		{"ScaleInto", 8, func(o *benchOperands) { ScaleInto(o.x, 1) }},
+		{"AddBias", 12, func(o *benchOperands) {
+			AddStrided(o.dst, o.w, []int{o.rows, benchCols}, []int{benchCols, 1}, []int{0, 1})
+		}},
+		{"ColSum", 4, func(o *benchOperands) {
+			ColSum(o.dst[:benchCols], o.x, o.rows, benchCols, benchCols, 0, benchCols, false)
+		}},
+		{"ReduceSum", 4, func(o *benchOperands) { ReduceSum(o.dst, o.x, benchCols, 1, 0, o.rows) }},
+		{"SumSquares", 4, func(o *benchOperands) { o.dst[0] = float32(SumSquares(o.x)) }},
+		{"BF16ToF32", 6, func(o *benchOperands) { BF16ToF32(o.dst, o.half) }},
+		{"F32ToBF16", 6, func(o *benchOperands) { F32ToBF16(o.half, o.x) }},
+		{"F16ToF32", 6, func(o *benchOperands) { F16ToF32(o.dst, o.f16) }},
+		{"F32ToF16", 6, func(o *benchOperands) { F32ToF16(o.f16, o.x) }},
+	}
+}
+
+func expBenches() []vectorBench {
+	return []vectorBench{
+		{"Exp", 8, func(o *benchOperands) { Exp(o.dst, o.x) }},
+		{"Sigmoid", 8, func(o *benchOperands) { Sigmoid(o.dst, o.x) }},
+		{"Tanh", 8, func(o *benchOperands) { Tanh(o.dst, o.x) }},
+		{"SiLU", 8, func(o *benchOperands) { SiLU(o.dst, o.x) }},
+		{"SiLUGrad", 12, func(o *benchOperands) { SiLUGrad(o.dst, o.x, o.y) }},
+		{"GELU", 8, func(o *benchOperands) { GELU(o.dst, o.x) }},
+		{"GELUGrad", 12, func(o *benchOperands) { GELUGrad(o.dst, o.x, o.y) }},
+		{"GELUTanh", 8, func(o *benchOperands) { GELUTanh(o.dst, o.x) }},
+		{"GELUTanhGrad", 12, func(o *benchOperands) { GELUTanhGrad(o.dst, o.x, o.y) }},
+		{"Dropout", 8, func(o *benchOperands) { Dropout(o.dst, o.x, 0.1, 1, wholeRows(len(o.x), benchCols), 0, len(o.x)) }},
+	}
+}
+
+func rowBenches() []vectorBench {
+	return []vectorBench{
+		{"Softmax", 8, func(o *benchOperands) { Softmax(o.dst, o.x, benchCols, 0, o.rows) }},
+		{"SoftmaxGrad", 12, func(o *benchOperands) { SoftmaxGrad(o.dst, o.x, o.y, benchCols, 0, o.rows) }},
+		{"LogSoftmax", 8, func(o *benchOperands) { LogSoftmax(o.dst, o.x, benchCols, 0, o.rows) }},
+		{"CrossEntropy", 4, func(o *benchOperands) {
+			CrossEntropy(o.row0, o.row1, o.x, o.label, benchCols, 0, o.rows, 0, -1)
+		}},
+		{"CrossEntropyGrad", 8, func(o *benchOperands) {
+			CrossEntropyGrad(o.dst, o.x, o.row1, o.label, o.w[:1], benchCols, 0, o.rows, 0, -1)
+		}},
+		{"LayerNorm", 8, func(o *benchOperands) {
+			LayerNorm(o.dst, o.row0, o.row1, o.x, o.w, o.w, benchCols, 0, o.rows, 1e-5)
+		}},
+		{"LayerNormGradX", 12, func(o *benchOperands) {
+			LayerNormGradX(o.dst, o.x, o.y, o.w, o.row1, o.row1, benchCols, 0, o.rows)
+		}},
+		{"LayerNormGradW", 8, func(o *benchOperands) {
+			LayerNormGradW(o.dst[:benchCols], o.m[:benchCols], o.x, o.y, o.row1, o.row1, o.rows, benchCols, 0, benchCols, false)
+		}},
+		{"RMSNorm", 8, func(o *benchOperands) { RMSNorm(o.dst, o.row0, o.x, o.w, benchCols, 0, o.rows, 1e-5) }},
+		{"RMSNormGradX", 12, func(o *benchOperands) {
+			RMSNormGradX(o.dst, o.x, o.y, o.w, o.row1, benchCols, 0, o.rows)
+		}},
+		{"RMSNormGradW", 8, func(o *benchOperands) {
+			RMSNormGradW(o.dst[:benchCols], o.x, o.y, o.row1, o.rows, benchCols, 0, benchCols, false)
+		}},
+	}
+}
+
+// BenchmarkVector measures one goroutine on operands in the second-level cache and in memory, on every instruction set.
+func BenchmarkVector(b *testing.B) {
+	best := active
+	defer func() { active = best }()
+	for _, size := range []struct {
+		name string
+		n    int
+	}{{"cache", 1 << 13}, {"memory", 1 << 23}} {
+		o := newBenchOperands(size.n)
+		for _, c := range vectorBenches() {
+			for _, active = range isas {
+				b.Run(size.name+"/"+c.name+"/"+active.name, func(b *testing.B) {
+					b.SetBytes(int64(c.bytes * size.n))
+					for b.Loop() {
+						c.run(o)
+					}
+				})
+			}
+		}
+	}
+}
