@@ -79,7 +79,7 @@ func runGrad[T Float](t *testing.T, c gradCase[T], g, x []T) []T {
 
 func TestGradSpecial(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
-	x := []float64{-2, -0.0, 0, 3, nan}
+	x := []float64{-2, math.Copysign(0, -1), 0, 3, nan}
 	cases := []struct {
 		name string
 		grad func(dst, g, x []float64)
