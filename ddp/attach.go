@@ -2,6 +2,7 @@ package ddp
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -30,7 +31,9 @@ type Config struct {
 
 // Attach prepares model for data-parallel training on the ranks of g, all of which must call it: it makes values where
 // there are none, verifies that all ranks have the same parameters, copies rank 0's values to all, and hooks the
-// gradients' all-reduces into Backward. It returns the parameters, for the optimizer.
+// gradients' all-reduces into Backward. It returns the parameters, for the optimizer. A model is attached once.
+// Param.Grad is a view of a bucket; it moves once, after the first step. Parameters may be frozen later, on all ranks
+// alike.
 func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	params, err := prepare(g, model, c)
 	if err != nil {
@@ -56,12 +59,18 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 // prepare makes, verifies and broadcasts the values of all parameters and buffers.
 func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 	params := nn.ParamsOf(model)
+	if len(params) == 0 {
+		return nil, fmt.Errorf("ddp: no parameters in a model of type %T", model)
+	}
 	for _, p := range params {
+		if slices.ContainsFunc(p.Hooks(), isOurs) {
+			return nil, fmt.Errorf("ddp: %s is attached already; its gradient would be summed twice", p.Name())
+		}
 		if p.Value.IsZero() {
 			p.Make(g.Device(), c.DType, c.Seed)
 		}
 	}
-	if err := verify(g, params); err != nil {
+	if err := verify(g, params, c); err != nil {
 		return nil, err
 	}
 	works := make([]dist.Work, len(params))
@@ -76,11 +85,20 @@ func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 	return params, nil
 }
 
-// verify compares names, shapes and types with rank 0's. All ranks return the first rank's error.
-func verify(g *dist.Group, params nn.Params) error {
-	mine := make([]string, len(params))
+// isOurs reports whether h already synchronizes gradients.
+func isOurs(h tensor.Hooks) bool {
+	switch h.(type) {
+	case *sync, *naive:
+		return true
+	}
+	return false
+}
+
+// verify compares the configuration, and names, shapes and types with rank 0's. All ranks return the first rank's error.
+func verify(g *dist.Group, params nn.Params, c Config) error {
+	mine := []string{fmt.Sprintf("BucketBytes=%d Hook=%T AllowUnused=%v", c.BucketBytes, c.Hook, c.AllowUnused)}
 	for i, p := range params {
-		mine[i] = fmt.Sprintf("%s %v frozen=%v", p.Name(), tensor.Shape{DType: p.Value.DType(), Dims: p.Dims()}, p.Frozen())
+		mine = append(mine, fmt.Sprintf("parameter %d: %s %v frozen=%v", i, p.Name(), tensor.Shape{DType: p.Value.DType(), Dims: p.Dims()}, p.Frozen()))
 	}
 	want, err := dist.BroadcastObject(g, mine, 0)
 	if err != nil {
@@ -92,7 +110,7 @@ func verify(g *dist.Group, params nn.Params) error {
 	}
 	for r, d := range diffs {
 		if d != "" {
-			return fmt.Errorf("ddp: models differ between ranks: rank %d has %s", r, d)
+			return fmt.Errorf("ddp: ranks differ: rank %d has %s", r, d)
 		}
 	}
 	return nil
@@ -108,7 +126,7 @@ func difference(mine, want []string) string {
 			w = want[i]
 		}
 		if m != w {
-			return fmt.Sprintf("%s where rank 0 has %s (parameter %d)", m, w, i)
+			return fmt.Sprintf("%s where rank 0 has %s", m, w)
 		}
 	}
 	return ""

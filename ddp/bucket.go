@@ -1,6 +1,8 @@
 package ddp
 
 import (
+	"fmt"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -33,8 +35,13 @@ func (allReduce) Start(b *Bucket) dist.Work { return b.Group.AllReduce(b.Grad, d
 func (allReduce) Finish(*Bucket)            {}
 
 // Compress returns a hook that sends gradients rounded to a 16-bit float type, Float16 or BFloat16, which halves the
-// bytes of float32. The sum itself is made in float32 and rounded once.
-func Compress(d tensor.DType) CommHook { return compress{d} }
+// bytes of float32. The sum itself is made in float32 and rounded once. Another type panics with a *tensor.Failure.
+func Compress(d tensor.DType) CommHook {
+	if !d.IsHalf() {
+		panic(&tensor.Failure{Op: "ddp.Compress", Err: fmt.Errorf("%v is not a 16-bit float type", d)})
+	}
+	return compress{d}
+}
 
 type compress struct{ dtype tensor.DType }
 

@@ -3,6 +3,7 @@ package ddp_test
 import (
 	"context"
 	"fmt"
+	"os"
 	"runtime"
 	"testing"
 
@@ -168,7 +169,12 @@ func TestModelsDiffer(t *testing.T) {
 		_, err := ddp.Attach(r.World, nn.Sequential{nn.NewLinear(3, width)}, ddp.Config{})
 		return err
 	})
-	require.ErrorContains(t, err, "rank 2 has 0.weight float32[5,3] frozen=false where rank 0 has 0.weight float32[4,3]")
+	require.ErrorContains(t, err, "ddp: ranks differ: rank 2 has parameter 0: 0.weight float32[5,3] frozen=false where rank 0 has parameter 0: 0.weight float32[4,3]")
+	err = dist.Run(context.Background(), dist.Config{Ranks: 2}, func(_ context.Context, r *dist.Rank) error {
+		_, err := ddp.Attach(r.World, nn.Sequential{nn.NewLinear(3, 2)}, ddp.Config{BucketBytes: 100 * r.World.Rank()})
+		return err
+	})
+	require.ErrorContains(t, err, "rank 1 has BucketBytes=100 Hook=<nil> AllowUnused=false where rank 0 has BucketBytes=0")
 }
 
 func TestRankZerosValues(t *testing.T) {
@@ -182,10 +188,22 @@ func TestRankZerosValues(t *testing.T) {
 
 // TestStepsDoNotAllocate takes the quietest of several rounds: the runtime itself allocates now and then.
 func TestStepsDoNotAllocate(t *testing.T) {
-	const rounds, steps = 5, 100
+	if os.Getenv("RINGO_DEBUG") == "1" {
+		t.Skip("debug mode allocates")
+	}
+	for name, cfg := range map[string]ddp.Config{
+		"plain": {BucketBytes: 2000},
+		"all":   {BucketBytes: 2000, AllowUnused: true, Hook: ddp.Compress(tensor.Float16)},
+	} {
+		t.Run(name, func(t *testing.T) { requireNoAllocations(t, cfg) })
+	}
+}
+
+func requireNoAllocations(t *testing.T, cfg ddp.Config) {
+	const rounds, steps = 5, 50
 	quietest := uint64(1 << 62)
 	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-		step, err := stepper(r)
+		step, err := stepper(r, cfg)
 		if err != nil {
 			return err
 		}
@@ -228,14 +246,16 @@ func between(r *dist.Rank, fn func()) error {
 	return r.World.Barrier().Wait()
 }
 
-// stepper returns a whole training step.
-func stepper(r *dist.Rank) (func() error, error) {
+// stepper returns a whole training step of two microbatches.
+func stepper(r *dist.Rank, cfg ddp.Config) (func() error, error) {
 	model := mlp()
-	params, err := ddp.Attach(r.World, model, ddp.Config{BucketBytes: 2000})
+	params, err := ddp.Attach(r.World, model, cfg)
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
 	tape := tensor.NewTape(r.Device)
 	x, y := batch(r.Device, tensor.Float32, 100*r.World.Rank(), 16)
 	return func() error {
+		tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y), tensor.More())
+		tape.Reset()
 		tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
 		err := opt.Step()
 		tape.Reset()

@@ -16,6 +16,10 @@
 // are, see tensor.Rows), so that the sum over ranks is the gradient that one rank would compute, also when the ranks'
 // parts differ in size. A loss that divides by the rows of its own rank must be scaled by 1/Size.
 //
+// All ranks take the same number of steps: one that has no rows in a batch runs the step on a batch of no rows (the loader
+// makes one). A parameter that the loss does not use is an error, unless Config.AllowUnused is set. All ranks hold all
+// gradients after Backward, so clipping needs no Norm.
+//
 // Naive does the same with one all-reduce per parameter after Backward. It is the oracle that Attach is tested against,
 // and the place to start reading.
 package ddp

@@ -14,13 +14,16 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// attacher is ddp.Attach or ddp.Naive, or prepares something for one of them.
+type attacher = func(*dist.Group, any, ddp.Config) (nn.Params, error)
+
 // job is a small training on n goroutine ranks, with odd shapes, dropout, and parts of the batch that differ in size.
 type job struct {
 	ranks, steps, batch, micro int
 	dtype                      tensor.DType
 	adamw                      bool
 	cfg                        ddp.Config
-	attach                     func(*dist.Group, any, ddp.Config) (nn.Params, error)
+	attach                     attacher
 	trace                      int
 	model                      func() nn.Layer
 	inspect                    func(r *dist.Rank, params nn.Params) error

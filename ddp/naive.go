@@ -7,13 +7,13 @@ import (
 )
 
 // Naive is Attach in its simplest form: after Backward, one all-reduce per parameter, one after the other. Of the Config
-// it knows DType and Seed.
+// it knows DType, Seed and AllowUnused.
 func Naive(g *dist.Group, model any, c Config) (nn.Params, error) {
 	params, err := prepare(g, model, c)
 	if err != nil {
 		return nil, err
 	}
-	n := &naive{g, params}
+	n := &naive{g, params, c.AllowUnused, tensor.NewExec(g.Device())}
 	for _, p := range params {
 		p.Hook(n)
 	}
@@ -21,8 +21,10 @@ func Naive(g *dist.Group, model any, c Config) (nn.Params, error) {
 }
 
 type naive struct {
-	g      *dist.Group
-	params nn.Params
+	g           *dist.Group
+	params      nn.Params
+	allowUnused bool
+	exec        *tensor.Exec
 }
 
 func (n *naive) BeforeUse(*tensor.Param, tensor.Phase) {}
@@ -35,8 +37,15 @@ func (n *naive) BackwardDone(last bool) error {
 		return nil
 	}
 	for _, p := range n.params {
-		if p.Frozen() {
+		if p.Frozen() && !p.HasGrad() {
 			continue
+		}
+		if n.allowUnused {
+			if used, err := n.usedSomewhere(p); err != nil {
+				return err
+			} else if !used {
+				continue
+			}
 		}
 		if !p.HasGrad() {
 			return unusedError([]*tensor.Param{p})
@@ -46,4 +55,23 @@ func (n *naive) BackwardDone(last bool) error {
 		}
 	}
 	return nil
+}
+
+// usedSomewhere reports whether some rank has a gradient of p. If this one has none, it gets zeros.
+func (n *naive) usedSomewhere(p *tensor.Param) (bool, error) {
+	ranks := []float64{0}
+	if p.HasGrad() {
+		ranks[0] = 1
+	}
+	if err := n.g.SumFloats(ranks); err != nil {
+		return false, err
+	}
+	if ranks[0] > 0 && !p.HasGrad() {
+		if p.Grad.IsZero() {
+			p.Grad = tensor.New(p.Value.Device(), p.Value.DType(), p.Dims()...)
+		}
+		zero(n.exec, p.Grad)
+		p.FillGrad()
+	}
+	return ranks[0] > 0, nil
 }

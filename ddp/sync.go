@@ -30,8 +30,10 @@ func (s *sync) BeforeUse(*tensor.Param, tensor.Phase) {}
 
 // BackwardBegin starts counting.
 func (s *sync) BackwardBegin(last bool) {
-	if len(s.ready) > 0 && !s.rebuilt && !s.pending() {
+	if !s.rebuilt && len(s.ready) == len(s.params) {
 		s.rebuild()
+	} else {
+		s.settle()
 	}
 	s.last, s.next = last, 0
 	for _, b := range s.buckets {
@@ -43,13 +45,12 @@ func (s *sync) BackwardBegin(last bool) {
 	clear(s.seen)
 }
 
-func (s *sync) pending() bool {
-	for _, p := range s.params {
-		if p.HasGrad() {
-			return true
-		}
+// settle cleans up after a Backward that failed.
+func (s *sync) settle() {
+	s.ready = s.ready[:0]
+	for _, b := range s.buckets[:s.next] {
+		_ = b.work.Wait() // an error poisons the group: the next operation returns it
 	}
-	return false
 }
 
 // rebuild lays the buckets out once more, in the order in which rank 0's gradients came about in the first step: a full
@@ -125,6 +126,9 @@ func (s *sync) complete() error {
 		switch {
 		case s.seen[p]:
 		case p.HasGrad(): // from an earlier microbatch
+			s.count(p)
+		case p.Frozen(): // since Attach
+			zero(s.exec, p.Grad)
 			s.count(p)
 		default:
 			unused = append(unused, p)

@@ -28,11 +28,11 @@ func NewAttention(d, heads int) *Attention {
 // hold a part of them.
 func (a *Attention) Forward(x T) T {
 	y := a.QKV.Forward(x)
-	b, n, hd := y.Dim(0), y.Dim(1), a.HeadDim
-	heads := y.Dim(2) / (3 * hd)
-	if y.Rank() != 3 || heads*3*hd != y.Dim(2) {
-		fail("Attention", "QKV gives %v, not [batch, time, 3·heads·%d]", y.Shape(), hd)
+	hd := a.HeadDim
+	if y.Rank() != 3 || y.Dim(2)%(3*hd) != 0 {
+		fail("Attention", "QKV gives %v, not [batch, time, 3·heads·%d], for an input of %v", y.Shape(), hd, x.Shape())
 	}
+	b, n, heads := y.Dim(0), y.Dim(1), y.Dim(2)/(3*hd)
 	y = y.Reshape(b, n, 3, heads, hd).Permute(2, 0, 3, 1, 4) // one copy; q, k and v are views of it
 	q := y.Slice(0, 0, 1).Reshape(b, heads, n, hd)
 	k := y.Slice(0, 1, 2).Reshape(b, heads, n, hd)

@@ -36,8 +36,9 @@ type found struct {
 }
 
 type hidden struct {
-	at place
-	v  reflect.Value
+	at  place
+	v   reflect.Value
+	pkg string // of the struct that it is in
 }
 
 type visit struct {
@@ -51,6 +52,11 @@ type walker struct {
 	params   []found
 	dropouts map[*Dropout]string
 	hidden   []hidden // unexported fields and maps
+
+	// A search takes maps, and unexported fields in the structs of one package: the one that the hidden field is from. The
+	// insides of others, such as groups of ranks, are not looked at: they may be in use.
+	search bool
+	pkg    string // of the struct that the walk is in
 }
 
 func walk(model any) *walker {
@@ -74,9 +80,19 @@ func (w *walker) value(v reflect.Value, at place) {
 			w.value(v.Index(i), at.child(strconv.Itoa(i)))
 		}
 	case reflect.Map:
-		w.hidden = append(w.hidden, hidden{at, v})
+		w.mapping(v, at)
 	case reflect.Struct:
 		w.structure(v, at)
+	}
+}
+
+func (w *walker) mapping(v reflect.Value, at place) {
+	if !w.search {
+		w.hidden = append(w.hidden, hidden{at, v, w.pkg})
+		return
+	}
+	for it := v.MapRange(); it.Next(); {
+		w.value(it.Value(), at.child(fmt.Sprint(it.Key())))
 	}
 }
 
@@ -112,6 +128,11 @@ func (w *walker) structure(v reflect.Value, at place) {
 	case paramType, bufferType, dropoutType:
 		fail("ParamsOf", "%q is a %v by value; hold a pointer", at.name, v.Type())
 	}
+	pkg, outer := v.Type().PkgPath(), w.pkg
+	if !w.search {
+		w.pkg = pkg
+		defer func() { w.pkg = outer }()
+	}
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
 		if !mayHold(f.Type) {
@@ -120,10 +141,10 @@ func (w *walker) structure(v reflect.Value, at place) {
 		in, ok := fieldPlace(at, f)
 		switch {
 		case !ok:
-		case f.IsExported(), f.Anonymous && embedsStruct(f.Type):
+		case f.IsExported(), f.Anonymous && embedsStruct(f.Type), w.search && pkg == w.pkg:
 			w.value(v.Field(i), in)
-		default:
-			w.hidden = append(w.hidden, hidden{in, v.Field(i)})
+		case !w.search:
+			w.hidden = append(w.hidden, hidden{in, v.Field(i), pkg})
 		}
 	}
 }
@@ -182,15 +203,10 @@ func (w *walker) checkHidden() {
 	for _, f := range w.params {
 		known[f.param] = true
 	}
-	in := &walker{seen: map[visit]bool{}, dropouts: map[*Dropout]string{}}
+	in := &walker{seen: map[visit]bool{}, dropouts: map[*Dropout]string{}, search: true}
 	for _, h := range w.hidden {
-		if h.v.Kind() != reflect.Map {
-			in.value(h.v, h.at)
-			continue
-		}
-		for it := h.v.MapRange(); it.Next(); {
-			in.value(it.Value(), h.at.child(fmt.Sprint(it.Key())))
-		}
+		in.pkg = h.pkg
+		in.value(h.v, h.at)
 	}
 	for _, f := range in.params {
 		if !known[f.param] {

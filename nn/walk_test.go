@@ -102,6 +102,10 @@ type hiddenParam struct {
 
 type hiddenLayers struct{ layers []Layer }
 
+type hiddenMaps []map[string]*Linear
+
+type hiddenTwice struct{ body *hiddenParam }
+
 type byValue struct{ W tensor.Param }
 
 type clash struct {
@@ -120,6 +124,8 @@ func TestMisuse(t *testing.T) {
 		want  string
 	}{
 		{"unexported parameter", &hiddenParam{w: param(2)}, `"w", of shape [2], is in an unexported field or a map`},
+		{"unexported twice", &hiddenTwice{&hiddenParam{w: param(2)}}, `"body.w", of shape [2]`},
+		{"map below", struct{ parts hiddenMaps }{hiddenMaps{{"a": NewLinear(1, 2)}}}, `"parts.0.a.weight"`},
 		{"unexported layers", &hiddenLayers{[]Layer{ReLU, NewLinear(1, 3)}}, `"layers.1.weight", of shape [3 1]`},
 		{"unexported dropout", &hiddenLayers{[]Layer{NewDropout(0.1)}}, `dropout "layers.0"`},
 		{"map", struct{ Experts map[string]*Linear }{map[string]*Linear{"a": NewLinear(1, 2)}}, `"experts.a.weight"`},
@@ -141,6 +147,16 @@ func TestHiddenButKnown(t *testing.T) {
 	m := &hiddenParam{Out: NewLinear(1, 1)}
 	m.w = m.Out.W // reached by an exported way too: it trains
 	assert.Len(t, ParamsOf(m), 2)
+	dev, other := tensor.NewCPU(1), NewLinear(1, 1)
+	defer dev.Close()
+	tape := tensor.NewTape(dev)
+	Init(other, dev, tensor.Float32, 1)
+	other.Forward(tape.Input(tensor.New(dev, tensor.Float32, 1, 1)))
+	type user struct {
+		Out  *Linear
+		tape *tensor.Tape // knows the other model's parameters
+	}
+	assert.Len(t, ParamsOf(&user{NewLinear(1, 1), tape}), 2)
 	type teacher struct {
 		Out   *Linear
 		other *Linear `nn:"-"`

@@ -2,6 +2,7 @@ package optim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/ringo-ml/ringo/nn"
@@ -67,6 +68,7 @@ func NewSGD(params nn.Params, c SGDConfig) *Optimizer {
 		fail("Nesterov needs momentum and no dampening")
 	}
 	notNegative("Momentum", c.Momentum)
+	notNegative("Dampening", c.Dampening)
 	r := &sgd{momentum: c.Momentum, dampening: c.Dampening, nesterov: c.Nesterov}
 	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm})
 }
@@ -108,7 +110,9 @@ type common struct {
 func (c *common) check() {
 	notNegative("LR", c.lr)
 	notNegative("WeightDecay", c.decay)
-	notNegative("Clip", c.clip)
+	if !(c.clip >= 0) { // infinity asks for the norm alone
+		fail("Clip is %v", c.clip)
+	}
 	if c.lr == 0 {
 		c.lr = 1e-3
 	}
@@ -122,7 +126,7 @@ func (c *common) check() {
 }
 
 func notNegative(name string, v float64) {
-	if !(v >= 0) {
+	if !(v >= 0 && v <= math.MaxFloat64) {
 		fail("%s is %v", name, v)
 	}
 }

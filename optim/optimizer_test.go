@@ -88,6 +88,8 @@ func TestConfigMisuse(t *testing.T) {
 	for want, f := range map[string]func(){
 		"LR is -1":                  func() { optim.NewSGD(ps, optim.SGDConfig{LR: -1}) },
 		"LR is NaN":                 func() { optim.NewSGD(ps, optim.SGDConfig{LR: math.NaN()}) },
+		"LR is +Inf":                func() { optim.NewSGD(ps, optim.SGDConfig{LR: math.Inf(1)}) },
+		"Dampening is NaN":          func() { optim.NewSGD(ps, optim.SGDConfig{Momentum: 1, Dampening: math.NaN()}) },
 		"WeightDecay is -1":         func() { optim.NewAdam(ps, optim.AdamConfig{WeightDecay: -1}) },
 		"Clip is -1":                func() { optim.NewAdamW(ps, optim.AdamWConfig{Clip: -1}) },
 		"Momentum is -1":            func() { optim.NewSGD(ps, optim.SGDConfig{Momentum: -1}) },

@@ -3,6 +3,8 @@ package optim
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -58,11 +60,17 @@ func (o *Optimizer) SetState(st State) error {
 	}
 	var errs []error
 	var own []StateTensor
+	unknown := maps.Clone(st.Counts)
 	for i := range o.slots {
-		if _, ok := st.Counts[o.slots[i].p.Name()]; !ok {
-			errs = append(errs, fmt.Errorf("no step count for %s", o.slots[i].p.Name()))
+		name := o.slots[i].p.Name()
+		if _, ok := st.Counts[name]; !ok {
+			errs = append(errs, fmt.Errorf("no step count for %s", name))
 		}
+		delete(unknown, name)
 		own = append(own, o.tensors(&o.slots[i])...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(unknown)) {
+		errs = append(errs, fmt.Errorf("unknown parameter %s", name))
 	}
 	for _, x := range own {
 		from, ok := given[x.Name]

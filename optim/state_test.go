@@ -94,11 +94,12 @@ func TestSetStateRefuses(t *testing.T) {
 	st := snapshot(opt.State())
 	st.Steps = 5
 	delete(st.Counts, "p1")
+	st.Counts["p9"] = 3
 	st.Tensors[0].Name = "p9.exp_avg"
 	st.Tensors[1].Tensor = tensor.New(host, tensor.Float64, 11)
 	st.Tensors[2].Tensor = tensor.New(host, tensor.Float32, 3)
 	err := opt.SetState(st)
-	for _, want := range []string{"no step count for p1", "no tensor p0.exp_avg",
+	for _, want := range []string{"no step count for p1", "unknown parameter p9", "no tensor p0.exp_avg",
 		"p0.exp_avg_sq is float64[11], not float64[12]", "p1.exp_avg is float32[3], not float64[3]", "unknown tensor p9.exp_avg"} {
 		assert.ErrorContains(t, err, want)
 	}

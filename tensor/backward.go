@@ -14,8 +14,8 @@ type contrib struct {
 
 // BackwardOption changes one Backward.
 type BackwardOption struct {
-	more  bool
-	scale float64
+	more, scaled bool
+	scale        float64
 }
 
 // More says that further microbatches follow before the optimizer's step: gradients add up, and parallel packages do
@@ -23,7 +23,7 @@ type BackwardOption struct {
 func More() BackwardOption { return BackwardOption{more: true} }
 
 // Scale multiplies the seed gradients, of the loss and of WithAux alike, by s.
-func Scale(s float64) BackwardOption { return BackwardOption{scale: s} }
+func Scale(s float64) BackwardOption { return BackwardOption{scaled: true, scale: s} }
 
 // Backward computes the gradients of loss (one element) for all parameters that it depends on, into Param.Grad. It
 // frees activations as it goes and fires the hooks of parameters. A collective that fails panics with a *Failure.
@@ -38,7 +38,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	t.more, t.scale = false, 1
 	for _, o := range opts {
 		t.more = t.more || o.more
-		if o.scale != 0 {
+		if o.scaled {
 			t.scale = o.scale
 		}
 	}
@@ -71,6 +71,7 @@ func (t *Tape) finishBackward() {
 		}
 	}
 	t.inBackward = false
+	t.dismiss()
 	if t.more {
 		t.micro++
 	} else {
@@ -318,7 +319,7 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	}
 	switch p.state {
 	case gradReady:
-		fail("Backward", []Shape{h.shape()}, "gradient of %s was not consumed: call the optimizer's Step between two Backwards, or use More()", p.name)
+		fail("Backward", []Shape{h.shape()}, "gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()", p.name)
 	case gradPartial:
 		beta = 1
 	}

@@ -32,16 +32,18 @@
 //
 // Backward frees activations as it goes. [Tape.Scope] frees what no gradient rule will read at the end of a part of the
 // model, [Tape.Checkpoint] keeps only the result of a part and runs it again in Backward, and [NoGrad] makes a tape for
-// inference. Several tapes may be alive at the same time, as in pipelines. A tape belongs to one goroutine; several
+// inference. What is not freed so lives until Reset: a loop without it, of training or inference, uses more and more
+// memory. Several tapes may be alive at the same time, as in pipelines. A tape belongs to one goroutine; several
 // goroutines may run one model at the same time if each has a device and a NoGrad tape of its own.
 //
 // # Parameters
 //
 // A [Param] is a leaf. It is made with a shape only; [Param.Make] gives it values, a function of the seed, its name and
 // the index of each element. Backward writes Param.Grad: the first time it overwrites, then it adds, until the optimizer
-// calls [Param.Consume]. To accumulate over microbatches, pass [More] to all Backwards but the last. A Backward onto a
-// gradient that nobody consumed is an error. Parallel packages attach [Hooks] to parameters: they may move the value,
-// provide the memory of the gradient, and start a collective when it is ready.
+// calls [Param.Consume]. To accumulate over k microbatches, pass [More] to all Backwards but the last, and Scale(1/k) to
+// all if each loss is the mean of its own microbatch. A Backward onto a gradient that nobody consumed is an error.
+// Parallel packages attach [Hooks] to parameters: they may move the value, provide the memory of the gradient, and start
+// a collective when it is ready.
 //
 // # Devices
 //

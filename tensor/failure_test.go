@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 
@@ -84,6 +85,10 @@ func otherFailures(tape *Tape) []failureCase {
 		{"gather", "float32[2,3], int64[3,1]", "do not fit", func() { f(2, 3).Gather(1, ids(3, 1)) }},
 		{"scatter_add", "float32[2], int64[3], float32[2]", "do not fit", func() { f(2).ScatterAdd(0, ids(3), f(2)) }},
 		{"dropout", "", "probability 1 is not in [0,1)", func() { f(2).Dropout(1, 0) }},
+		{"dropout", "", "probability NaN is not in [0,1)", func() { f(2).Dropout(math.NaN(), 0) }},
+		{"shape", "", "dimensions 0 to 1 have too many elements", func() { New(hostDevice, Float32, 1<<40, 1<<40) }},
+		{"cross_entropy", "float32[3,2,5], int64[2,3]", "do not fit", func() { CrossEntropy(f(3, 2, 5), ids(2, 3), CrossEntropyOptions{}) }},
+		{"cross_entropy", "", "smoothing 2 is not in [0,1]", func() { CrossEntropy(f(2, 5), ids(2), CrossEntropyOptions{Smoothing: 2}) }},
 		{"cross_entropy", "float32[1,5], int64[1]", "label 0 is 5, of 5 classes", func() { CrossEntropy(f(1, 5), five, CrossEntropyOptions{}) }},
 		{"cross_entropy", "float32[2,5], int64[3]", "do not fit", func() { CrossEntropy(f(2, 5), ids(3), CrossEntropyOptions{}) }},
 		{"mse", "float32[2], float32[1,2]", "do not fit", func() { MSE(f(2), f(1, 2)) }},
@@ -149,7 +154,7 @@ func TestParameterWithoutMemory(t *testing.T) {
 	p := NewParam(Constant(0), 2, 3)
 	p.SetName("blocks.1.weight")
 	tape := NewTape(hostDevice)
-	assert.ErrorContains(t, Try(func() { tape.Use(p) }), "blocks.1.weight (shape [2 3]) was never made: call nn.Init or Attach first")
+	assert.ErrorContains(t, Try(func() { tape.Use(p) }), "blocks.1.weight of shape [2 3] was never made: call nn.Init or Attach first")
 	p.SetValue(FromPtr(hostDevice, nil, Float32, 2, 3))
 	assert.ErrorContains(t, Try(func() { tape.Use(p).Exp() }), "float32[2,3]: memory of blocks.1.weight is not there")
 	assert.ErrorContains(t, Try(func() { p.SetValue(New(hostDevice, Float32, 5)) }), "blocks.1.weight has shape [2 3]")

@@ -73,6 +73,31 @@ func TestHooks(t *testing.T) {
 	assert.Equal(t, 2*2*0.0625, Floats(tied.Grad)[0], "two microbatches, two uses of 1/16 each")
 }
 
+// Without a Reset in between, a Backward calls the hooks of what was used since the one before, by an old handle, too.
+func TestHooksOfTwoModels(t *testing.T) {
+	var log []string
+	ps := &params{dev: hostDevice, dtype: Float32}
+	a, b := hooked(ps, "a", &spy{name: "1", log: &log}), hooked(ps, "b", &spy{name: "2", log: &log})
+	tape := NewTape(hostDevice)
+	x, y := tape.Use(a), tape.Use(b)
+	for _, leaf := range []Tensor{x, y, x} {
+		loss := leaf.Square().Sum()
+		log = nil
+		tape.Backward(loss, More())
+		if leaf == y {
+			assert.Equal(t, "2 begin false, 2 use b 1, 2 ready b false, 2 done false", strings.Join(log, ", "))
+		}
+	}
+	assert.Equal(t, "1 begin false, 1 use a 1, 1 ready a false, 1 done false", strings.Join(log, ", "))
+	assert.Equal(t, []float64{2, 1}, []float64{a.Grad.Item(), b.Grad.Item()})
+	tape.Use(b).Exp() // and no Backward
+	tape.Reset()
+	loss := tape.Use(a).Exp().Sum()
+	log = nil
+	tape.Backward(loss)
+	assert.Equal(t, "1 begin true, 1 use a 1, 1 ready a false, 1 done true", strings.Join(log, ", "))
+}
+
 // Hooks of a parameter run in the order of attaching, each after what the one before started. A gradient whose
 // collective is in flight may not be written.
 func TestHookChain(t *testing.T) {

@@ -138,7 +138,7 @@ func scatterAddVJP(t *Tape, n *Node, need uint8) {
 // flattened: an element's fate depends on its place in the global batch only.
 func (x Tensor) Dropout(p float64, layer uint64) Tensor {
 	t := tapeOf("dropout", x)
-	if p < 0 || p >= 1 {
+	if !(p >= 0 && p < 1) {
 		fail("dropout", nil, "probability %v is not in [0,1)", p)
 	}
 	if p == 0 || !t.training {
@@ -149,7 +149,7 @@ func (x Tensor) Dropout(p float64, layer uint64) Tensor {
 	rows, key, elems := t.rows, t.RandomKey(layer), in.n
 	if t.rows.Stride == 0 {
 		rows = Rows{0, 1, 0}
-	} else if t.mustShape("dropout", in.n == 0 || in.rank > 0 && in.dims[0]%t.localRows == 0, in); in.n > 0 {
+	} else if t.mustShape("dropout", in.n == 0 || in.rank > 0 && t.localRows > 0 && in.dims[0]%t.localRows == 0, in); in.n > 0 {
 		elems = in.n / t.localRows
 	}
 	t.dropout(out, in, p, key, rows, elems)

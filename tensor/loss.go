@@ -1,9 +1,11 @@
 package tensor
 
+import "slices"
+
 // globalCount returns how many of n local elements there are in the global batch: losses divide by it, so that the sum
 // over ranks is the mean over the global batch.
 func (t *Tape) globalCount(n int) float64 {
-	if t.rows.Total == 0 || t.localRows == 0 {
+	if t.rows.Total == 0 || t.localRows == 0 || n == 0 {
 		return float64(max(n, 1))
 	}
 	return float64(n) / float64(t.localRows) * float64(t.rows.Total)
@@ -43,12 +45,15 @@ type CrossEntropyOptions struct {
 }
 
 // CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels
-// [...]. On a tape whose input is part of a global batch (Rows.Total) it returns this rank's part of the mean: the sum
+// [...], of which either may be flattened. On a tape whose input is part of a global batch (Rows.Total) it returns this rank's part of the mean: the sum
 // over ranks is the loss.
 func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	t := tapeOf("cross_entropy", logits)
 	x, y := t.contiguous(t.arg(logits)), t.contiguous(t.arg(labels))
-	t.mustShape("cross_entropy", x.rank >= 1 && y.dtype == Int64 && y.n == x.rowCount(), x, y)
+	t.mustShape("cross_entropy", fitLabels(x, y), x, y)
+	if !(o.Smoothing >= 0 && o.Smoothing <= 1) {
+		fail("cross_entropy", nil, "label smoothing %v is not in [0,1]", o.Smoothing)
+	}
 	cols, ignore, count := x.dims[x.rank-1], int64(-1<<63), o.Count
 	if o.Ignore != nil {
 		ignore = *o.Ignore
@@ -78,6 +83,15 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	}
 	n.aux[0], n.F[0], n.F[1], n.I[0] = lse, count, o.Smoothing, int(ignore)
 	return out.tensor()
+}
+
+// fitLabels reports whether there is a label for each row of x. Either may be flattened; but labels of as many
+// dimensions in another order, [time, batch] for [batch, time], are a mistake.
+func fitLabels(x, y *header) bool {
+	if x.rank == 0 || y.dtype != Int64 || y.n != x.rowCount() {
+		return false
+	}
+	return y.rank != x.rank-1 || slices.Equal(y.dims[:y.rank], x.dims[:y.rank])
 }
 
 // checkLabels returns how many labels count. Labels in device memory are not looked at.

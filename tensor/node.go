@@ -64,6 +64,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 			leaf |= 1 << i
 			if !t.recompute {
 				h.leaf.pending++
+				h.leaf.enlist()
 			}
 		}
 	}
@@ -77,9 +78,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	n := t.newNode()
 	n.op, n.need, n.leaf, n.out = op, need, leaf, out
 	n.in = t.operands(len(in))
-	for i, h := range in { // faster than copy for a few pointers
-		n.in[i] = h
-	}
+	copy(n.in, in)
 	return n
 }
 

@@ -71,9 +71,7 @@ func define(op Op, s OpSpec) {
 		}
 	}
 	ops[op] = s
-	for d, k := range s.CPU {
-		cpuTable[op][d] = k
-	}
+	cpuTable[op] = s.CPU
 }
 
 // String returns the operation's name.

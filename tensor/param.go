@@ -2,6 +2,7 @@ package tensor
 
 import (
 	"fmt"
+	"slices"
 )
 
 // Phase is where in a step a parameter is used.
@@ -56,7 +57,6 @@ type Param struct {
 	name   string
 	dims   []int
 	init   Initializer
-	buffer bool
 	frozen bool
 	hooks  []Hooks
 	state  gradState
@@ -75,7 +75,7 @@ type Buffer struct{ Param }
 // NewBuffer returns a buffer of a shape, with no values yet.
 func NewBuffer(init Initializer, dims ...int) *Buffer {
 	b := &Buffer{*NewParam(init, dims...)}
-	b.buffer, b.frozen = true, true
+	b.frozen = true
 	return b
 }
 
@@ -97,9 +97,6 @@ func (p *Param) Len() int {
 	return n
 }
 
-// IsBuffer reports whether p belongs to a Buffer.
-func (p *Param) IsBuffer() bool { return p.buffer }
-
 // Freeze excludes the parameter from training: no gradient is computed for it.
 func (p *Param) Freeze() { p.frozen = true }
 
@@ -108,6 +105,9 @@ func (p *Param) Frozen() bool { return p.frozen }
 
 // Hook attaches hooks behind those already there.
 func (p *Param) Hook(h Hooks) { p.hooks = append(p.hooks, h) }
+
+// Hooks returns what is attached, in order.
+func (p *Param) Hooks() []Hooks { return p.hooks }
 
 // Make gives the parameter memory on dev and its initial values, a function of seed, name and element index alone.
 func (p *Param) Make(dev Device, dtype DType, seed uint64) {
@@ -163,6 +163,7 @@ type leafState struct {
 	h       header
 	pending int    // uses that Backward has not differentiated yet
 	serial  uint32 // of the tape, when pending was reset
+	hooked  bool   // the tape's next Backward calls the hooks
 }
 
 // ready is called when all uses have been differentiated.
@@ -175,7 +176,7 @@ func (s *leafState) ready() {
 // refresh makes the leaf's header refer to the parameter's present value: hooks may have moved it.
 func (s *leafState) refresh() {
 	if s.p.Value.IsZero() {
-		fail("Use", nil, "parameter %s (shape %v) was never made: call nn.Init or Attach first", s.p.name, s.p.dims)
+		fail("Use", nil, "%s of shape %v was never made: call nn.Init or Attach first", s.p.name, s.p.dims)
 	}
 	v := s.p.Value.hdr()
 	s.h.st, s.h.off, s.h.dtype, s.h.ld = v.st, v.off, v.dtype, v.ld
@@ -194,10 +195,8 @@ func (t *Tape) Use(p *Param) Tensor {
 		s.serial, s.pending = t.serial, 0
 		s.h.needs = !p.frozen && !t.noGrad
 		t.used = append(t.used, s)
-		for _, k := range p.hooks {
-			t.addHooks(k)
-		}
 	}
+	s.enlist()
 	return Tensor{&s.h, s.h.gen}
 }
 
@@ -220,13 +219,26 @@ func (t *Tape) leaf(p *Param) *leafState {
 	return s
 }
 
-func (t *Tape) addHooks(k Hooks) {
-	for _, have := range t.hooks {
-		if have == k {
-			return
+// enlist makes the next Backward call the parameter's hooks. It is called for each use: a handle may be older than the
+// last Backward.
+func (s *leafState) enlist() {
+	if s.hooked {
+		return
+	}
+	s.hooked = true
+	for _, k := range s.p.hooks {
+		if !slices.Contains(s.t.hooks, k) {
+			s.t.hooks = append(s.t.hooks, k)
 		}
 	}
-	t.hooks = append(t.hooks, k)
+}
+
+// dismiss forgets the hooks of the leaves used.
+func (t *Tape) dismiss() {
+	for _, s := range t.used {
+		s.hooked = false
+	}
+	t.hooks = t.hooks[:0]
 }
 
 // String returns the name and shape.

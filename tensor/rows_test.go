@@ -165,6 +165,11 @@ func TestLossesAddUp(t *testing.T) {
 	assert.ErrorContains(t, err, "give Count")
 	err = Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) })
 	assert.ErrorContains(t, err, "dropout float64[4,3]: shapes do not fit")
+	none := shared.Slice(0, 0, 0)
+	assert.Zero(t, MSE(none, none).Item(), "no elements, of a batch with rows")
+	tape.Input(New(hostDevice, Float64, 0, 3).WithRows(Rows{2, 1, 4}))
+	err = Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) })
+	assert.ErrorContains(t, err, "dropout float64[4,3]: shapes do not fit")
 	tape.Reset() // forgets the rows
 	assert.NoError(t, Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) }))
 }
@@ -189,7 +194,7 @@ func TestInitializers(t *testing.T) {
 	lo, hi, mean := moments(UniformInit(-3, 5))
 	assert.True(t, lo >= -3 && lo < -2.9 && hi < 5 && hi > 4.9)
 	assert.InDelta(t, 1, mean, 0.3)
-	lo, hi, mean = moments(KaimingUniform(16))
+	lo, hi, _ = moments(KaimingUniform(16))
 	assert.True(t, lo >= -0.25 && hi < 0.25 && hi > 0.24)
 	_, _, mean = moments(NormalInit(2, 0.5))
 	assert.InDelta(t, 2, mean, 0.06)

@@ -21,7 +21,7 @@ type Tape struct {
 	ncalls  int
 	leaves  map[*Param]*leafState
 	used    []*leafState // leaves used since Reset
-	hooks   []Hooks      // of the leaves used since Reset, each once
+	hooks   []Hooks      // of the leaves used since the last Backward, each once
 	limbo   []*storage   // not referred to any more, but a collective still uses them
 
 	noGrad, training  bool
@@ -212,7 +212,8 @@ func (t *Tape) Reset() {
 	}
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
 	t.inBackward, t.record, t.recompute, t.quiet, t.deferred = false, true, false, false, nil
-	t.used, t.hooks = t.used[:0], t.hooks[:0]
+	t.dismiss()
+	t.used = t.used[:0]
 	t.rows, t.localRows = Rows{}, 0
 	t.serial++
 }

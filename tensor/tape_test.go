@@ -189,11 +189,16 @@ func TestAccumulation(t *testing.T) {
 	}
 	requireGrads(t, want, ps.grads(), 1e-13, "three microbatches")
 	err := Try(func() { backward(0, 6) })
-	assert.ErrorContains(t, err, "gradient of 1.weight was not consumed: call the optimizer's Step between two Backwards, or use More()")
+	assert.ErrorContains(t, err, "gradient of 1.weight was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()")
 	tape.Reset()
 	ps.consume()
 	backward(0, 6)
 	requireGrads(t, want, ps.grads(), 0, "overwritten after Consume")
+	ps.consume()
+	backward(0, 6, Scale(0))
+	for _, g := range ps.grads() {
+		assert.Equal(t, make([]float64, len(g)), g, "a scale of 0 is not the default")
+	}
 }
 
 // Several tapes may be live, as in a pipeline (1F1B), and share parameters.

@@ -3,6 +3,7 @@ package tensor
 import (
 	"fmt"
 	"math"
+	"math/bits"
 	"strings"
 	"unsafe"
 
@@ -67,6 +68,8 @@ func (h *header) shape() Shape {
 	return Shape{h.dtype, append([]int(nil), h.dims[:h.rank]...)}
 }
 
+const maxElems = 1 << 48 // whose bytes an int can count
+
 func (h *header) setDims(dims []int) {
 	if len(dims) > MaxRank {
 		fail("shape", nil, "%d dimensions, at most %d", len(dims), MaxRank)
@@ -77,7 +80,11 @@ func (h *header) setDims(dims []int) {
 			fail("shape", nil, "dimension %d is %d", i, d)
 		}
 		h.dims[i] = d
-		h.n *= d
+		over, n := bits.Mul64(uint64(h.n), uint64(d))
+		if over != 0 || n > maxElems {
+			fail("shape", nil, "dimensions 0 to %d have too many elements", i)
+		}
+		h.n = int(n)
 	}
 }
 

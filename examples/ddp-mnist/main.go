@@ -88,8 +88,8 @@ func (o *options) check() (tensor.DType, error) {
 		return 0, fmt.Errorf("-optim %s: sgd or adamw", o.optim)
 	case o.ranks < 1 || o.batch < 1 || o.epochs < 1 || o.steps < 0 || o.threads < 0:
 		return 0, fmt.Errorf("-ranks, -batch and -epochs must be at least 1, -steps and -threads not negative")
-	case o.lr < 0 || o.bucketMB <= 0:
-		return 0, fmt.Errorf("-lr must not be negative, -bucket-mb must be positive")
+	case !(o.lr >= 0) || !(o.bucketMB*(1<<20) >= 1):
+		return 0, fmt.Errorf("-lr must not be negative, -bucket-mb must be a byte at least")
 	case flag.NArg() > 0:
 		return 0, fmt.Errorf("unexpected argument %q", flag.Arg(0))
 	}
