@@ -11,14 +11,17 @@ import (
 // algos is the algorithm that is forced for each kind of operation; "" leaves the choice to the engine.
 type algos [backend.NumKinds]string
 
-// parse reads a list such as "direct" or "allreduce:ring,broadcast:linear": a name for all kinds, or kind:name. It
-// begins with what is already set.
+// parse reads a list such as "direct" or "allreduce:ring,broadcast:linear": a name for all collectives, or kind:name. It
+// begins with what is already set. A collective that the algorithm cannot do is an error when it is called. Messages
+// between two ranks are no collectives.
 func (a algos) parse(list string) (algos, error) {
 	for _, item := range strings.Split(list, ",") {
 		kind, name, one := strings.Cut(strings.TrimSpace(item), ":")
 		if !one {
 			for k := range a {
-				a[k] = kind
+				if k := backend.Kind(k); k != backend.Send && k != backend.Recv && k != backend.Batch {
+					a[k] = kind
+				}
 			}
 			continue
 		}

@@ -3,6 +3,7 @@ package dist
 import (
 	"context"
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/algo"
@@ -116,7 +117,9 @@ func (g *Group) rows(what string, counts []int, x tensor.Tensor) error {
 		if n < 0 {
 			return fmt.Errorf("%s count of rank %d is %d", what, i, n)
 		}
-		sum += n
+		if sum += n; sum < 0 {
+			sum = math.MaxInt // the sum does not fit: too many in any case
+		}
 	}
 	if sum != x.Dim(0) {
 		return fmt.Errorf("%s counts sum to %d rows, %v has %d", what, sum, x.Shape(), x.Dim(0))

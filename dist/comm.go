@@ -127,6 +127,9 @@ func (c *comm) wait(ctx context.Context, l *lane, seq uint64) error {
 // park sleeps until something happened, the alarm of l rings, or ctx ends. It gives up c.mu meanwhile.
 func (c *comm) park(ctx context.Context, l *lane) error {
 	on, seq := l.current()
+	if on.be == nil { // a batch whose parts are over: the next turn sees it
+		return nil
+	}
 	sleep := context.Context(&l.alarm)
 	if ctx.Done() != nil {
 		both, cancel := context.WithCancel(ctx)
@@ -190,18 +193,18 @@ func (l *lane) arm() {
 // pulse looks for bytes moved since the last look.
 func (l *lane) pulse() {
 	on, _ := l.current()
-	if n := on.sent(); n != l.wire {
+	if n := on.moving(); n != l.wire {
 		l.wire, l.moved = n, time.Now()
 	}
 }
 
-// sent returns the bytes that this rank has moved for the lane: a sign of life of an operation that takes long.
-func (l *lane) sent() uint64 {
+// moving returns the bytes that this rank has moved or got for the lane: a sign of life of an operation that takes long.
+func (l *lane) moving() uint64 {
 	if l.be == nil {
 		return 0
 	}
-	var n uint64
 	k := l.be.Counters()
+	n := k.Received.Load()
 	for i := range k.Wire {
 		n += k.Wire[i].Load()
 	}

@@ -175,6 +175,18 @@ func TestExactRanks(t *testing.T) {
 	require.ErrorContains(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Exact: true}, fn), "4 ranks were asked for, but ringo started 1")
 }
 
+// What the launcher says about timeout and threads beats the program's own settings.
+func TestEnvironmentBeatsConfig(t *testing.T) {
+	t.Setenv("RINGO_TIMEOUT", "41s")
+	err := dist.Run(t.Context(), dist.Config{Timeout: time.Hour}, func(_ context.Context, r *dist.Rank) error {
+		if r.World.Timeout() != 41*time.Second {
+			return fmt.Errorf("timeout %v", r.World.Timeout())
+		}
+		return nil
+	})
+	require.NoError(t, err)
+}
+
 func TestUnknownAxisFails(t *testing.T) {
 	err := run(2, func(r *dist.Rank) error {
 		m, err := r.Mesh("dp=2")

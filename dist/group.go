@@ -27,6 +27,7 @@ type Group struct {
 	algo    algos
 	lane    *lane
 	pairs   map[pair]*lane // point-to-point
+	heard   int            // the peer that RecvAny returned last
 	batch   *lane
 	using   atomic.Bool // a goroutine is inside a call
 
@@ -73,7 +74,10 @@ func (g *Group) Waited() time.Duration {
 // Timeout returns how long an operation may go without progress while its rank waits for it.
 func (g *Group) Timeout() time.Duration { return g.timeout }
 
-var errClosed = errors.New("the group is closed")
+var (
+	errClosed  = errors.New("the group is closed")
+	errAborted = errors.New("aborted")
+)
 
 // open makes a group of this rank and its lane.
 func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, error) {
@@ -113,6 +117,22 @@ func (g *Group) eachLane(do func(l *lane)) {
 	}
 }
 
+// child makes a group from g. It panics with a *tensor.Failure, which Run turns into an error, when the engine refuses.
+func (g *Group) child(s backend.Spec, timeout time.Duration, a algos) *Group {
+	s.Parent = g.id
+	made, err := g.c.open(s, timeout, a)
+	if err != nil {
+		panic(&tensor.Failure{Op: "group " + s.Name, Err: err})
+	}
+	g.c.mu.Lock()
+	closed := g.closed
+	g.c.mu.Unlock()
+	if closed { // a failure of g would not reach the new group
+		made.Abort(errClosed)
+	}
+	return made
+}
+
 // enter notes that a goroutine uses the group.
 func (g *Group) enter() error {
 	if g.using.CompareAndSwap(false, true) {
@@ -127,8 +147,19 @@ func (g *Group) leave() { g.using.Store(false) }
 
 // Abort fails the group on all its members, with cause: every operation in flight and every later call return it. It is
 // the only way to cancel an operation. After a Wait has returned, no peer writes into its buffers. An earlier failure
-// stays. Abort may be called from any goroutine.
+// stays. Abort may be called from any goroutine. What the members get is an *Error of this rank, unless cause has one.
 func (g *Group) Abort(cause error) {
+	if cause == nil {
+		cause = errAborted
+	}
+	var e *Error
+	if !errors.As(cause, &e) {
+		cause = &Error{Rank: g.c.rank, Group: g.name, Cause: cause}
+	}
+	g.abort(cause)
+}
+
+func (g *Group) abort(cause error) {
 	_ = g.lane.be.Abort(cause) // the engine keeps the first cause; fail finds it
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
@@ -208,7 +239,9 @@ func (g *Group) Close() error {
 			continue
 		}
 		l.alarm.stop()
-		l.err = errClosed
+		if l.err == nil { // the first cause stays
+			l.err = errClosed
+		}
 		l.over.Store(true)
 		if k, ok := l.be.(backend.Closer); ok {
 			err = errors.Join(err, k.Close())

@@ -28,7 +28,7 @@ type lane struct {
 	wake    chan struct{} // holds one token for it
 	alarm   alarm
 	moved   time.Time // the last sign of life: a wait began, an operation finished, bytes moved
-	wire    uint64    // bytes moved by then
+	wire    uint64    // bytes moved or received by then
 }
 
 // slot is one operation in flight. Its slices are reused.
@@ -151,6 +151,7 @@ const flightSize = 256
 // record is an entry of the flight recorder. Times are in nanoseconds of comm.now.
 type record struct {
 	group         string
+	algo          string // what runs it; "": the engine has one way
 	kind          backend.Kind
 	seq           uint64
 	bytes         int
@@ -161,6 +162,9 @@ type record struct {
 func (c *comm) recorded(l *lane, op *backend.Op) {
 	i := c.flights % flightSize
 	c.flight[i] = record{group: l.g.name, kind: op.Kind, seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), issued: c.now()}
+	if x, ok := l.be.(interface{ Choice(op *backend.Op) string }); ok {
+		c.flight[i].algo = x.Choice(op)
+	}
 	l.slot(op.Seq).record = c.flights
 	c.flights++
 }

@@ -139,11 +139,14 @@ func (c *comm) parkAny(l *lane) error {
 	return err
 }
 
-// arrived returns a member whose next message is here and was not asked for, or -1.
+// arrived returns a member whose next message is here and was not asked for, or -1. It begins behind the one that it
+// returned last: nobody is kept from being heard.
 func (g *Group) arrived() int {
-	for peer := range g.ranks {
+	for i := range g.ranks {
+		peer := (g.heard + 1 + i) % len(g.ranks)
 		l := g.pairs[pair{peer, false}]
 		if l != nil && l.be.(backend.Peeker).HasPosted(l.issued+1) {
+			g.heard = peer
 			return peer
 		}
 	}
@@ -163,7 +166,13 @@ func (b *Batch) Send(t tensor.Tensor, peer, tag int) { b.Add(b.g.Send(t, peer, t
 func (b *Batch) Recv(t tensor.Tensor, peer, tag int) { b.Add(b.g.Recv(t, peer, tag)) }
 
 // Add adds operations of the group that were just issued.
-func (b *Batch) Add(works ...Work) { b.parts = append(b.parts, works...) }
+func (b *Batch) Add(works ...Work) {
+	for _, w := range works {
+		if w.l != nil { // the zero Work is done
+			b.parts = append(b.parts, w)
+		}
+	}
+}
 
 // Batch runs fn, which issues operations, and returns one Work for all of them. Messages of a batch do not wait for each
 // other: a Send and the Recv that it needs may be in one batch in any order, at most backend.Depth per peer.

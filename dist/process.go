@@ -24,10 +24,10 @@ func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) 
 	if err != nil {
 		return fmt.Errorf("dist: %w", err)
 	}
-	if cfg.Timeout == 0 {
+	if env.Timeout > 0 {
 		cfg.Timeout = env.Timeout
 	}
-	if cfg.Threads == 0 {
+	if env.Threads > 0 {
 		cfg.Threads = env.Threads
 	}
 	if env.Source == "" {

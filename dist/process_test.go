@@ -5,10 +5,13 @@ package dist_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -41,6 +44,16 @@ func child(how string) error {
 		fmt.Println(r.Engine(), r.World.Rank(), "of", r.World.Size(), x)
 		if how == "die" && r.World.Rank() == 1 {
 			os.Exit(3)
+		}
+		if r.World.Rank() == 1 {
+			switch how {
+			case "fail":
+				return errors.New("boom")
+			case "panic":
+				panic("out of luck")
+			case "goexit":
+				runtime.Goexit()
+			}
 		}
 		if how == "mismatch" {
 			return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 10+r.World.Rank()), dist.Sum).Wait()
@@ -93,6 +106,17 @@ func TestProcesses(t *testing.T) {
 func TestProcessesMismatch(t *testing.T) {
 	for _, text := range processes(t, 2, "mismatch") {
 		assert.Contains(t, text, "allreduce seq 2 of group world: count 10 (rank 0) vs 11 (rank 1)")
+	}
+}
+
+// A rank that fails or panics says so itself, with its stack, and the others report its error, not one of their own.
+func TestProcessFails(t *testing.T) {
+	for how, want := range map[string]string{"fail": "rank 1: boom", "panic": "rank 1 panicked: out of luck", "goexit": "rank 1 panicked: runtime.Goexit"} {
+		for r, text := range processes(t, 3, how) {
+			assert.Contains(t, text, "error: rank 1", "%s, rank %d", how, r)
+			assert.Contains(t, text, want, "%s, rank %d", how, r)
+			assert.Equal(t, how != "fail", strings.Contains(text, "dist_test.child"), "the stack: %s, rank %d", how, r)
+		}
 	}
 }
 

@@ -29,8 +29,9 @@ type Config struct {
 	Ranks int
 	Exact bool
 	// Threads is how many threads a rank computes with; 0: the cores are shared equally among the ranks of a host.
+	// RINGO_THREADS beats it.
 	Threads int
-	// Timeout is that of the world group (0: DefaultTimeout, or RINGO_TIMEOUT).
+	// Timeout is that of the world group (0: DefaultTimeout). RINGO_TIMEOUT, which ringo run -timeout sets, beats it.
 	Timeout time.Duration
 	// Log takes what Rank.Logf prints (nil: os.Stdout) and, when the job fails, the last operations of each rank (nil:
 	// os.Stderr).
@@ -111,6 +112,7 @@ func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.M
 	}
 	c.world = world
 	dev := tensor.NewCPU(cfg.Threads)
+	dev.SetRanks(beside)
 	dev.SetPoll(c.poll)
 	c.dev = dev
 	return &Rank{World: world, Device: dev, Trace: c.trace, c: c, log: cfg.Log, logMu: logMu, close: dev.Close}, nil
@@ -147,7 +149,7 @@ func (c *comm) abort(cause error) {
 	groups := c.groups()
 	c.mu.Unlock()
 	for _, g := range groups {
-		g.Abort(cause)
+		g.abort(cause)
 	}
 }
 

@@ -61,11 +61,14 @@ func (c *comm) flightText(n int) string {
 		if i < c.flights-n && r.ended != 0 {
 			continue
 		}
-		state := "in flight"
+		state, by := "in flight", ""
+		if r.algo != "" {
+			by = " by " + r.algo
+		}
 		if r.ended != 0 {
 			state = fmt.Sprintf("took %.1f µs", float64(r.ended-r.issued)/1e3)
 		}
-		fmt.Fprintf(&b, "rank %d: %s seq %d of group %s, %d bytes, at %.6f s, %s\n", c.rank, r.kind, r.seq, r.group, r.bytes,
+		fmt.Fprintf(&b, "rank %d: %s%s seq %d of group %s, %d bytes, at %.6f s, %s\n", c.rank, r.kind, by, r.seq, r.group, r.bytes,
 			float64(r.issued)/1e9, state)
 	}
 	return b.String()

@@ -1,6 +1,7 @@
 package dist
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -40,7 +41,7 @@ func (g *Group) With(opts ...Option) *Group {
 	if o.algo != "" {
 		a, err = a.parse(o.algo)
 	}
-	child := g.c.mustOpen(backend.Spec{ID: id, Parent: g.id, Name: o.name, Ranks: g.ranks, Rank: g.rank}, o.timeout, a)
+	child := g.child(backend.Spec{ID: id, Name: o.name, Ranks: g.ranks, Rank: g.rank}, o.timeout, a)
 	if err != nil {
 		child.Abort(&Error{Rank: g.c.rank, Group: o.name, Cause: err})
 	}
@@ -53,15 +54,6 @@ func (g *Group) nextID() uint64 {
 	defer g.c.mu.Unlock()
 	g.children++
 	return backend.Hash64(g.id, g.children)
-}
-
-// mustOpen panics with a *tensor.Failure, which Run turns into an error, when the engine refuses.
-func (c *comm) mustOpen(s backend.Spec, timeout time.Duration, a algos) *Group {
-	g, err := c.open(s, timeout, a)
-	if err != nil {
-		panic(&tensor.Failure{Op: "group " + s.Name, Err: err})
-	}
-	return g
 }
 
 // Split makes a group of the ranks that give the same color, in the order of key, then rank. A negative color returns
@@ -82,7 +74,7 @@ func (g *Group) Split(color, key int) (*Group, error) {
 			members = append(members, r)
 		}
 	}
-	slices.SortStableFunc(members, func(a, b int) int { return int(all[2*a+1] - all[2*b+1]) })
+	slices.SortStableFunc(members, func(a, b int) int { return cmp.Compare(all[2*a+1], all[2*b+1]) })
 	name := fmt.Sprintf("%s/%d[%d]", g.name, g.children, color)
 	return g.sub(id, name, members), nil
 }
@@ -93,6 +85,5 @@ func (g *Group) sub(id uint64, name string, members []int) *Group {
 	for i, m := range members {
 		world[i] = g.ranks[m]
 	}
-	s := backend.Spec{ID: id, Parent: g.id, Name: name, Ranks: world, Rank: slices.Index(members, g.rank)}
-	return g.c.mustOpen(s, g.timeout, g.algo)
+	return g.child(backend.Spec{ID: id, Name: name, Ranks: world, Rank: slices.Index(members, g.rank)}, g.timeout, g.algo)
 }

@@ -3,17 +3,11 @@ package algo
 // broadcast: the root sends S to each other rank, as an operation of its own after all have agreed. Bytes: root S(n−1),
 // others 0. Three steps, or one within allReduce.
 func (l *Linear) broadcast(root int, dst, src []byte) error {
-	n, rank := l.t.Size(), l.t.Rank()
-	if rank != root {
-		for k := range pieces(len(dst)) {
-			if err := l.t.Recv(root, 0, piece(dst, k)); err != nil {
-				return err
-			}
-		}
-		return nil
+	if l.t.Rank() != root {
+		return l.recvPieces(root, dst)
 	}
 	for k := range pieces(len(src)) {
-		for p := range n {
+		for p := range l.t.Size() {
 			if p == root {
 				continue
 			}
@@ -28,32 +22,62 @@ func (l *Linear) broadcast(root int, dst, src []byte) error {
 	return nil
 }
 
-// gather: each rank sends its part to the root, after all have agreed. Bytes: root 0, others S/n. Three steps.
+// gather: each rank sends its part to the root, after all have agreed; the root takes a chunk of each in turn, so that
+// nobody waits long without a sign of life. Bytes: root 0, others S/n. Three steps.
 func (l *Linear) gather(root int, dst, src []byte, part int) error {
 	if l.t.Rank() != root {
-		return l.t.Send(root, 0, src)
+		return l.sendPieces(root, src)
 	}
-	for p := range l.t.Size() {
-		to := even(part).of(dst, p)
-		if p == root {
-			copyPart(to, src)
-		} else if err := l.t.Recv(p, 0, to); err != nil {
+	at := even(part)
+	copyPart(at.of(dst, root), src)
+	for k := range pieces(part) {
+		for p := range l.t.Size() {
+			if p == root {
+				continue
+			}
+			if err := l.t.Recv(p, 0, piece(at.of(dst, p), k)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// scatter: the root sends each rank its part, after all have agreed, a chunk to each in turn. Bytes: root S(n−1)/n, others
+// 0. Three steps.
+func (l *Linear) scatter(root int, dst, src []byte, part int) error {
+	if l.t.Rank() != root {
+		return l.recvPieces(root, dst)
+	}
+	at := even(part)
+	copyPart(dst, at.of(src, root))
+	for k := range pieces(part) {
+		for p := range l.t.Size() {
+			if p == root {
+				continue
+			}
+			if err := l.t.Send(p, 0, piece(at.of(src, p), k)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// sendPieces sends b to peer in chunks.
+func (l *Linear) sendPieces(peer int, b []byte) error {
+	for k := range pieces(len(b)) {
+		if err := l.t.Send(peer, 0, piece(b, k)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// scatter: the root sends each rank its part, after all have agreed. Bytes: root S(n−1)/n, others 0. Three steps.
-func (l *Linear) scatter(root int, dst, src []byte, part int) error {
-	if l.t.Rank() != root {
-		return l.t.Recv(root, 0, dst)
-	}
-	for p := range l.t.Size() {
-		from := even(part).of(src, p)
-		if p == root {
-			copyPart(dst, from)
-		} else if err := l.t.Send(p, 0, from); err != nil {
+// recvPieces fills b with what sendPieces sends.
+func (l *Linear) recvPieces(peer int, b []byte) error {
+	for k := range pieces(len(b)) {
+		if err := l.t.Recv(peer, 0, piece(b, k)); err != nil {
 			return err
 		}
 	}

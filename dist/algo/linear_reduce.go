@@ -20,12 +20,7 @@ func (l *Linear) reduce(op *backend.Op, root int, dst, src []byte) error {
 				return err
 			}
 		}
-		for k := range pieces(len(src)) {
-			if err := l.t.Send(root, 0, piece(src, k)); err != nil {
-				return err
-			}
-		}
-		return nil
+		return l.sendPieces(root, src)
 	}
 	l.red.Begin(op, l.t.Size())
 	if op.Red == backend.PreMulSum {

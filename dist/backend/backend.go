@@ -94,10 +94,12 @@ const (
 )
 
 // Counters are bytes sent by this rank, per kind: Wire is counted where bytes are written to a connection or to (and
-// read from) a peer's memory, headers excluded; Headers is what framing adds.
+// read from) a peer's memory, headers excluded; Headers is what framing adds. Received are the bytes that came in over
+// connections: no traffic of this rank, but a sign that an operation goes on.
 type Counters struct {
-	Wire    [NumKinds]atomic.Uint64
-	Headers atomic.Uint64
+	Wire     [NumKinds]atomic.Uint64
+	Headers  atomic.Uint64
+	Received atomic.Uint64
 }
 
 // Transport sends and receives tagged bytes between the ranks of a group. Messages between two ranks with one tag arrive

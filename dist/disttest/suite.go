@@ -47,6 +47,7 @@ func Run(t *testing.T, start Start) {
 		{"RandomPrograms", s.randomPrograms},
 		{"TwoGoroutines", s.twoGoroutines},
 		{"Errors", s.errors},
+		{"Edges", s.edges},
 		{"Lifetimes", s.lifetimes},
 	} {
 		t.Run(c.name, c.test)

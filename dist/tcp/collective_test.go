@@ -296,23 +296,32 @@ func TestVFormsMatchNaive(t *testing.T) {
 	}
 }
 
-// The bytes on the wire are those of the linear formulas, per rank.
+// The bytes on the wire are those of the formulas, per rank: direct by default, linear when it is asked for.
 func TestWireBytes(t *testing.T) {
 	const n, count = 3, 100_001
 	w := newWorld(t, n)
 	in := inputs(n, count)
-	w.run(func(r int) backend.Op {
-		return backend.Op{Kind: backend.AllReduce, Count: count, Src: memOf(in[r]), Dst: memOf(in[r])}
-	})
-	const size = 4 * count
-	for r := range n {
-		want := uint64(size)
-		if r == 0 {
-			want = size * (n - 1)
+	var before [n]uint64
+	for _, name := range []string{"", "linear"} {
+		w.run(func(r int) backend.Op {
+			return backend.Op{Kind: backend.AllReduce, Algo: name, Count: count, Src: memOf(in[r]), Dst: memOf(in[r])}
+		})
+		for r := range n {
+			own := count*(r+1)/n - count*r/n
+			want := 4 * (count - own + own*(n-1))
+			if name == "linear" {
+				want = 4 * count
+				if r == 0 {
+					want *= n - 1
+				}
+			}
+			now := w.be[r].Counters().Wire[backend.AllReduce].Load()
+			assert.Equal(t, uint64(want), now-before[r], "%s, rank %d", name, r)
+			before[r] = now
+			assert.NotZero(t, w.be[r].Counters().Headers.Load())
 		}
-		assert.Equal(t, want, w.be[r].Counters().Wire[backend.AllReduce].Load(), "rank %d", r)
-		assert.NotZero(t, w.be[r].Counters().Headers.Load())
 	}
+	const size = 4 * count
 	out := make([][]float32, n)
 	w.run(func(r int) backend.Op {
 		out[r] = make([]float32, count*n)

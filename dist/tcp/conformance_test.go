@@ -54,3 +54,5 @@ func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 }
 
 func TestConformance(t *testing.T) { disttest.Run(t, start) }
+
+func TestSameBitsAsGoroutines(t *testing.T) { disttest.SameBits(t, start) }

@@ -12,8 +12,10 @@
 //	group.go    a group: operations in order; a mismatch between ranks; lane.go: the goroutine that runs them
 //	pipe.go     a group's messages to and from one peer: credit, so that nobody waits for another group
 //	fail.go     the first error of a group reaches all its ranks
+//	gone.go     a peer that is lost, or has said goodbye
 //
-// An Engine is used through package dist; its operations run with the linear algorithms of dist/algo.
+// An Engine is used through package dist; its operations run with the algorithms of dist/algo over messages (algo.Choose
+// says which).
 //
 // # Failures
 //

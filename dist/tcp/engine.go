@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -33,8 +32,10 @@ type Engine struct {
 	stop  chan struct{}
 	event chan struct{} // something may have got further
 	wg    sync.WaitGroup
-	// absent is told first of a lost connection: during rendezvous it is no failure.
-	absent func(*link) bool
+	// absent is told first of a lost connection: during rendezvous it is no failure of a group. refused is told when
+	// rank 0 gives the job up.
+	absent  func(*link, error) bool
+	refused func(error)
 
 	mu      sync.Mutex
 	groups  map[key]*group
@@ -43,11 +44,13 @@ type Engine struct {
 	over    map[key]bool      // closed here; peers may still send
 	closing bool
 	lateErr error // first failure of any group
+	gone    *link // the first connection that was lost, and why
+	why     error
 }
 
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
-		event: make(chan struct{}, 1), absent: func(*link) bool { return false }, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{}}
+		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{}}
 }
 
 // Name returns "tcp".
@@ -92,13 +95,14 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 		}
 	}
 	g.open(s)
+	gone, why := e.gone, e.why
 	e.mu.Unlock()
 	if inherited != nil {
 		g.fail(inherited, false)
 	}
 	for _, r := range s.Ranks {
-		if l := e.links[r]; l != nil && l.down.Load() && !l.goodbye.Load() {
-			g.fail(g.blame(l.peer, errors.New("connection lost before the group was made")), true)
+		if l := e.links[r]; gone != nil && l != nil && (l == gone || l.down.Load() && !l.goodbye.Load()) {
+			g.fail(g.blame(gone.peer, fmt.Errorf("connection lost before the group was made: %w", why)), true)
 		}
 	}
 	return g, nil
@@ -139,7 +143,9 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		if h.length != 0 {
 			return errors.New("broke the protocol: payload in a frame without one")
 		}
-	case frameHello, frameWelcome, frameReject, frameTable:
+	case frameReject:
+		return e.rejected(l, h)
+	case frameHello, frameWelcome, frameTable:
 		return errors.New("broke the protocol: rendezvous is over")
 	}
 	switch h.typ {
@@ -234,7 +240,8 @@ func (e *Engine) postAbort(l *link, k key, err *backend.Error) {
 	l.post(&header{typ: frameAbort, gen: k.gen, group: k.id}, b)
 }
 
-// aborted handles a peer's abort.
+// aborted handles a peer's abort. It is passed on: this rank may be gone before the others have read it, and they must not
+// take its leaving for the cause.
 func (e *Engine) aborted(g *group, b []byte) error {
 	var w wireError
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -244,60 +251,8 @@ func (e *Engine) aborted(g *group, b []byte) error {
 	if w.Cause != "" {
 		err.Cause = errors.New(w.Cause)
 	}
-	g.fail(err, false)
+	g.fail(err, true)
 	return nil
-}
-
-// lost handles the end of a connection that was not announced: every group with that peer fails. Should the peer be
-// alive, it hears that the others go on without it.
-func (e *Engine) lost(l *link, cause error) {
-	l.lostNow.Do(func() {
-		if e.absent(l) {
-			l.shut()
-			return
-		}
-		e.mu.Lock()
-		closing := e.closing
-		e.mu.Unlock()
-		if !closing {
-			for _, g := range e.with(l) {
-				err := g.blame(l.peer, cause)
-				over := *err
-				over.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen, cause)
-				e.postAbort(l, g.key, &over)
-				g.fail(err, true)
-			}
-		}
-		l.shut()
-	})
-}
-
-// with returns the opened groups that the peer of l is a member of.
-func (e *Engine) with(l *link) []*group {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	var out []*group
-	for _, g := range e.groups {
-		if g.opened && slices.Contains(g.spec.Ranks, l.peer.Rank) {
-			out = append(out, g)
-		}
-	}
-	return out
-}
-
-// departed handles a goodbye: whoever still waits for the peer will wait in vain.
-func (e *Engine) departed(l *link) {
-	l.goodbye.Store(true)
-	e.mu.Lock()
-	groups := make([]*group, 0, len(e.groups))
-	for _, g := range e.groups {
-		groups = append(groups, g)
-	}
-	e.mu.Unlock()
-	for _, g := range groups {
-		g.departed(l)
-	}
-	l.byeOnce.Do(func() { close(l.bye) })
 }
 
 // children fails the groups that were made from g.
@@ -318,9 +273,14 @@ func (e *Engine) children(g *group, err error) {
 	}
 }
 
-// forget drops a closed group.
+// forget drops a closed group. The groups made from it become those of its parent, whose failure must reach them.
 func (e *Engine) forget(g *group) {
 	e.mu.Lock()
+	for _, c := range e.groups {
+		if c.opened && c.spec.Parent == g.key.id && c.key.gen == g.key.gen {
+			c.spec.Parent = g.spec.Parent
+		}
+	}
 	delete(e.groups, g.key)
 	e.over[g.key] = true
 	e.mu.Unlock()

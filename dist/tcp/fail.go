@@ -14,7 +14,7 @@ const grace = 100 * time.Millisecond
 
 var errLeft = errors.New("has left the job: it ran fewer operations")
 
-// fail ends the group with its first error. The one who finds an error tells the others.
+// fail ends the group with its first error. Who finds an error, or hears of it, tells the others.
 func (g *group) fail(err error, tell bool) {
 	g.mu.Lock()
 	if g.err != nil {
@@ -29,19 +29,29 @@ func (g *group) fail(err error, tell bool) {
 	pipes := make([]*pipe, 0, len(g.pipes))
 	for _, p := range g.pipes {
 		pipes = append(pipes, p)
+		if tell { // before anyone here can see the error and say goodbye
+			g.e.postAbort(p.link, g.key, g.toldTo(p.link.peer, e))
+		}
 	}
 	g.wakeAll()
 	g.work.Broadcast()
 	g.mu.Unlock()
 	for _, p := range pipes {
 		p.end(e)
-		if tell {
-			g.e.postAbort(p.link, g.key, e)
-		}
 	}
 	g.e.children(g, e)
 	g.e.tell()
 	time.AfterFunc(grace, g.unblock)
+}
+
+// toldTo returns what a peer gets to hear: should it be the lost one and alive after all, the others go on without it.
+func (g *group) toldTo(peer member, e *backend.Error) *backend.Error {
+	if e.Rank != peer.Rank || e.Cause == nil || e.Want != "" {
+		return e
+	}
+	over := *e
+	over.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen, e.Cause)
+	return &over
 }
 
 // unblock frees a lane that is still writing to a peer that does not read.

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -94,7 +95,10 @@ func (g *group) Caps() backend.Caps {
 }
 
 // Algorithms returns the names that Op.Algo may have.
-func (g *group) Algorithms() []string { return []string{"linear"} }
+func (g *group) Algorithms() []string { return algo.Names() }
+
+// Choice returns the name of the algorithm that runs op.
+func (g *group) Choice(op *backend.Op) string { return algo.Choose(op) }
 
 // Counters returns the bytes that this rank has written for the group.
 func (g *group) Counters() *backend.Counters { return &g.counters }
@@ -112,6 +116,9 @@ func (g *group) Issue(op *backend.Op) error {
 		return fmt.Errorf("tcp: group %s: operation %d issued after %d", g.spec.Name, op.Seq, g.issued)
 	case g.issued-g.done >= backend.Depth:
 		return fmt.Errorf("tcp: group %s: more than %d operations in flight", g.spec.Name, backend.Depth)
+	}
+	if err := algo.Check(op); err != nil {
+		return g.opError(op, err)
 	}
 	g.issued = op.Seq
 	r := &g.ops[op.Seq%history]

@@ -58,15 +58,17 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("join timed out after %v", c.JoinTimeout))
 	defer cancel()
-	m := &meeting{e: e, conf: conf, changed: make(chan struct{}, 1)}
-	e.absent = m.leave
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	m := &meeting{e: e, conf: conf, end: end, changed: make(chan struct{}, 1)}
+	e.absent, e.refused = m.leave, m.fail
 	if c.Rank == 0 {
 		err = m.host(ctx)
 	} else {
 		err = m.attend(ctx)
 	}
 	if err != nil {
-		e.abandon()
+		e.abandon(m.joined())
 		return nil, err
 	}
 	e.begin()
@@ -105,15 +107,13 @@ func (e *Engine) begin() {
 	go e.watch()
 }
 
-// abandon closes what a failed Join has opened.
-func (e *Engine) abandon() {
+// abandon closes the links that a failed Join has opened.
+func (e *Engine) abandon(links []*link) {
 	e.mu.Lock()
 	e.closing = true
 	e.mu.Unlock()
-	for _, l := range e.links {
-		if l != nil {
-			l.shut()
-		}
+	for _, l := range links {
+		l.shut()
 	}
 	e.wg.Wait()
 }

@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -147,6 +148,65 @@ func TestRankComesAgain(t *testing.T) {
 		c.NetConn().Close()
 	}
 	require.NoError(t, e.Close())
+}
+
+// A rank that dies after rank 0 has listed it, when others have yet to meet it, is named by all at once: nobody waits for the
+// timeout of the join. Rank 0 is there already and reports it with its first group.
+func TestRankDiesWhileOthersMeet(t *testing.T) {
+	for name, dies := range map[string]int{"the rank to be dialled": 1, "the rank that would dial": 3, "rank 0": 0} {
+		t.Run(name, func(t *testing.T) {
+			cs := configs(t, 4)
+			conf, err := identity(testSecret, "test")
+			require.NoError(t, err)
+			deaf, err := net.Listen("tcp", "127.0.0.1:0") // where the rank that dies would be met
+			require.NoError(t, err)
+			addr := deaf.Addr().String()
+			require.NoError(t, deaf.Close())
+			began := time.Now()
+			errs := make([]error, 4)
+			var wg sync.WaitGroup
+			for r := range cs {
+				wg.Go(func() {
+					if r == dies {
+						playDeadRank(t, cs[r], conf, addr)
+						return
+					}
+					e, err := Join(t.Context(), cs[r])
+					if err == nil {
+						be, oerr := e.Open(backend.Spec{ID: 1, Name: "world", Ranks: []int{0, 1, 2, 3}, Rank: r})
+						require.NoError(t, oerr)
+						err = do(be, &backend.Op{Kind: backend.Barrier, Seq: 1})
+						e.Close()
+					}
+					errs[r] = err
+				})
+			}
+			wg.Wait()
+			for r, err := range errs {
+				if r != dies {
+					assert.Regexp(t, fmt.Sprintf(`(lost rank|rank) %d .*(lost|EOF|reset)`, dies), fmt.Sprint(err), "rank %d", r)
+				}
+			}
+			assert.Less(t, time.Since(began), 3*time.Second)
+		})
+	}
+}
+
+// playDeadRank joins, gets the table (rank 0: sends it) and is gone.
+func playDeadRank(t *testing.T, c Config, conf *tls.Config, addr string) {
+	if c.Rank == 0 {
+		e, err := Join(t.Context(), c)
+		require.NoError(t, err)
+		kill(e)
+		return
+	}
+	conn, _, err := dialOnce(t.Context(), conf, c.Addr, hello{member: member{Rank: c.Rank, Host: c.Host, Addr: addr}, Size: 4})
+	if !assert.NoError(t, err) {
+		return
+	}
+	var table []member
+	assert.NoError(t, readJSON(conn, frameTable, &table))
+	conn.NetConn().Close()
 }
 
 // Port scanners, browsers and thousands of silent connections do not keep the job from forming, nor take its memory.

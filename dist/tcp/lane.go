@@ -19,14 +19,14 @@ type lane struct {
 func (g *group) run() {
 	defer g.e.wg.Done()
 	l := &lane{g: g}
-	lin := algo.NewLinear(l)
+	m := algo.NewMessages(l)
 	for {
 		op, print := g.next()
 		if op == nil {
 			return
 		}
 		l.op, l.print = op, print
-		g.finish(op, lin.Run(op))
+		g.finish(op, m.Run(op))
 	}
 }
 

@@ -22,6 +22,7 @@ const (
 type meeting struct {
 	e    *Engine
 	conf *tls.Config
+	end  context.CancelCauseFunc // of the context that everything here waits with
 
 	mu      sync.Mutex
 	all     bool          // everyone is here: who leaves now is lost
@@ -35,6 +36,27 @@ func (m *meeting) signal() {
 	case m.changed <- struct{}{}:
 	default:
 	}
+}
+
+// fail ends the meeting with its first error.
+func (m *meeting) fail(err error) {
+	m.mu.Lock()
+	if m.failed == nil {
+		m.failed = err
+	}
+	m.mu.Unlock()
+	m.end(err)
+	m.signal()
+}
+
+// because returns the error that ended the meeting, or else err.
+func (m *meeting) because(err error) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.failed != nil {
+		return m.failed
+	}
+	return err
 }
 
 func (m *meeting) hello(mesh bool) hello {
@@ -122,7 +144,7 @@ func (m *meeting) attend(ctx context.Context) error {
 	for r := 1; r < m.e.cfg.Rank; r++ {
 		c, _, err := dial(ctx, m.conf, table[r].Addr, table[r].String(), m.hello(true))
 		if err != nil {
-			return err
+			return m.because(err)
 		}
 		m.add(table[r], c)
 	}
@@ -178,8 +200,9 @@ func (m *meeting) joined() []*link {
 	return out
 }
 
-// leave handles the end of a connection: until everyone is here, the rank may come again.
-func (m *meeting) leave(l *link) bool {
+// leave handles the end of a connection. At rank 0, the rank may come again until everyone is here. At other ranks, the
+// table is there, and who is lost does not come again; rank 0 is given a moment to say who was lost first.
+func (m *meeting) leave(l *link, cause error) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := l.peer.Rank
@@ -187,8 +210,20 @@ func (m *meeting) leave(l *link) bool {
 		return false
 	}
 	m.e.links[r] = nil
-	m.signal()
+	lost := lostWhileMeeting(l, cause)
+	switch {
+	case m.e.cfg.Rank == 0:
+		m.signal()
+	case r == 0:
+		go m.fail(lost)
+	default:
+		time.AfterFunc(lastWords, func() { m.fail(lost) })
+	}
 	return true
+}
+
+func lostWhileMeeting(l *link, cause error) error {
+	return fmt.Errorf("tcp: %v was lost while the ranks met: %w", l.peer, cause)
 }
 
 // add makes a link of a connection that is through with its greetings.

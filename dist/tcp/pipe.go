@@ -262,6 +262,7 @@ func (p *pipe) receive(h *header, r io.Reader, block []byte) error {
 			return err
 		}
 	}
+	p.g.counters.Received.Add(h.length)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -289,6 +290,7 @@ func (p *pipe) stream(h *header, r io.Reader, block []byte) error {
 		}
 		p.mu.Unlock()
 		at += n
+		p.g.counters.Received.Add(uint64(n))
 		if left -= n; err != nil && left > 0 {
 			return err
 		}

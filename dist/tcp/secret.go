@@ -33,7 +33,7 @@ func NewSecret() string {
 func ParseSecret(digits string) ([]byte, error) {
 	b, err := hex.DecodeString(digits)
 	if err != nil {
-		if len(digits) == 2*SecretBytes {
+		if n := len(digits); n == SecretBytes || n == 2*SecretBytes { // 32 characters are no 32 random bytes
 			return nil, errors.New("job secret is not hexadecimal")
 		}
 		b = []byte(digits)

@@ -1,0 +1,89 @@
+package algo_test
+
+import (
+	"math/bits"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// slice returns the bytes of slice i when count elements are cut into n.
+func slice(count, size, n, i int) int { return (count*(i+1)/n - count*i/n) * size }
+
+// allReduceBytes compares what each rank sent with the formula of the algorithm, and the sum with 2S(n−1).
+func (w *world) allReduceBytes(name string, x reduction, count int, sent []uint64) {
+	n, size := len(sent), x.dt.Size()
+	sum, factors := uint64(0), 0
+	for r := range n {
+		want := allReduceFormula(name, n, r, count, size)
+		if name == "direct" && x.red == backend.PreMulSum {
+			want += 8 * (n - 1)
+			factors += 8 * (n - 1)
+		}
+		require.Equal(w.t, uint64(want), sent[r], "%s of %d × %d bytes, rank %d of %d", name, count, size, r, n)
+		if name == "double-tree" {
+			require.LessOrEqual(w.t, want, (2*count+1)*size, "no rank sends more than 2S, but for the odd element")
+		}
+		sum += sent[r]
+	}
+	require.Equal(w.t, uint64(2*(n-1)*count*size+factors), sum, "%s: sum over ranks", name)
+}
+
+func allReduceFormula(name string, n, r, count, size int) int {
+	s, own := count*size, slice(count, size, n, r)
+	switch name {
+	case "direct":
+		return s - own + own*(n-1)
+	case "ring":
+		return s - own + s - slice(count, size, n, (r+1)%n)
+	case "halving-doubling":
+		return halvingFormula(n, r, count, size)
+	case "double-tree":
+		return treeFormula(n, r, count, size)
+	}
+	panic(name)
+}
+
+func halvingFormula(n, r, count, size int) int {
+	p := 1 << (bits.Len(uint(n)) - 1)
+	extra, s := n-p, count*size
+	place, total := r-extra, 0
+	if r < 2*extra {
+		if r%2 == 0 {
+			return s
+		}
+		place, total = r/2, s
+	}
+	total += s - slice(count, size, p, place)
+	for d := 1; d < p; d *= 2 {
+		for i := place / d * d; i < place/d*d+d; i++ {
+			total += slice(count, size, p, i)
+		}
+	}
+	return total
+}
+
+func treeFormula(n, r, count, size int) int {
+	places := [2]int{r, n - 1 - r}
+	if n%2 == 1 {
+		places[1] = (r + n - 1) % n
+	}
+	total := 0
+	for t, i := range places {
+		half, messages := slice(count, size, 2, t), 0
+		switch {
+		case n == 1:
+		case i == 0:
+			messages = 1 // the root's child
+		case i%2 == 1:
+			messages = 1 // a leaf's parent
+		case i+1 < n:
+			messages = 3
+		default:
+			messages = 2
+		}
+		total += half * messages
+	}
+	return total
+}

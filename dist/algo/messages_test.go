@@ -1,0 +1,277 @@
+package algo_test
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func long() bool { return os.Getenv("RINGO_LONG") == "1" }
+
+// reduction is a way to combine and a type that it exists for.
+type reduction struct {
+	red backend.Red
+	dt  tensor.DType
+}
+
+func reductions() []reduction {
+	var all []reduction
+	for red := backend.Red(0); red < backend.NumReds; red++ {
+		for dt := tensor.DType(0); dt < tensor.NumDTypes; dt++ {
+			if algo.CheckReduction(red, dt) == nil {
+				all = append(all, reduction{red, dt})
+			}
+		}
+	}
+	return all
+}
+
+// exact is element i of rank's input: whole numbers so small that every partial result is exact in 16 bits.
+func (x reduction) exact(n, rank, i int) float64 {
+	switch {
+	case x.dt == tensor.Bool:
+		return float64((rank + i/2) % (1 + i%3) % 2)
+	case x.red == backend.Prod:
+		return float64(1 + (rank+i)%2)
+	case x.red == backend.Avg:
+		return float64(n * ((rank + i) % 3))
+	}
+	return float64((3*rank+7*i)%12 - 5)
+}
+
+func (x reduction) op(kind backend.Kind, name string, count, rank, root int) backend.Op {
+	return backend.Op{Kind: kind, Algo: name, Red: x.red, DType: x.dt, Count: count, Root: root, Factor: float64(1 + rank%3)}
+}
+
+// bubbles runs test for 1 to 9 ranks, where a deadlock ends the test at once.
+func bubbles(t *testing.T, test func(t *testing.T, w *world, n int)) {
+	for n := 1; n <= 9; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { test(t, newWorld(t, n), n) })
+		})
+	}
+}
+
+// counts are the numbers of elements; the one behind them is long, and not for every type where time is short.
+func counts(n, index int) []int {
+	all := []int{0, 1, 7, n - 1, n, n + 1, 1000}
+	if long() || (index+n)%13 == 0 {
+		all = append(all, 100_003)
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// reduceOn runs one all-reduce or reduce and returns the outputs of all ranks, and what they sent.
+func (w *world) reduceOn(kind backend.Kind, name string, x reduction, in [][]byte, root int, inPlace bool) (out [][]byte, sent []uint64) {
+	n := len(w.ranks)
+	out = make([][]byte, n)
+	srcs := make([][]byte, n)
+	sent = w.run(func(r int) backend.Op {
+		op := x.op(kind, name, len(in[r])/x.dt.Size(), r, root)
+		srcs[r] = bytes.Clone(in[r])
+		switch {
+		case kind == backend.Reduce && r != root:
+		case inPlace:
+			out[r] = srcs[r]
+		default:
+			out[r] = make([]byte, len(in[r]))
+		}
+		op.Src, op.Dst = mem(srcs[r]), mem(out[r])
+		return op
+	})
+	for r := range n {
+		if !inPlace || out[r] == nil {
+			require.True(w.t, bytes.Equal(in[r], srcs[r]), "%s %v changed the input of rank %d", name, kind, r)
+		}
+	}
+	return out, sent
+}
+
+func others(k backend.Kind) []string { return algo.Names(k)[1:] }
+
+// Every all-reduce and reduce gives the bits of linear on exact inputs, in place and not, with every root.
+func TestReductionsEqualLinear(t *testing.T) {
+	bubbles(t, func(t *testing.T, w *world, n int) {
+		for index, x := range reductions() {
+			for _, count := range counts(n, index) {
+				in := w.inputs(x, count)
+				want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+				for _, name := range others(backend.AllReduce) {
+					for _, inPlace := range []bool{false, true} {
+						out, sent := w.reduceOn(backend.AllReduce, name, x, in, 0, inPlace)
+						for r := range n {
+							require.True(t, bytes.Equal(want[0], out[r]), "%s of %d %v, %v, rank %d, in place %v", name, count, x.dt, x.red, r, inPlace)
+						}
+						w.allReduceBytes(name, x, count, sent)
+					}
+				}
+				w.reduceToRoots(x, in, want[0], index)
+			}
+		}
+	})
+}
+
+func (w *world) inputs(x reduction, count int) [][]byte {
+	in := make([][]byte, len(w.ranks))
+	const tile = 4099 // prime: no slice or chunk begins like another
+	for r := range in {
+		some := values(x.dt, min(count, tile), func(i int) float64 { return x.exact(len(in), r, i+i/12) })
+		for len(in[r]) < count*x.dt.Size() {
+			in[r] = append(in[r], some[:min(len(some), count*x.dt.Size()-len(in[r]))]...)
+		}
+	}
+	return in
+}
+
+// reduceToRoots reduces to every root (of some reductions; to one root of the others).
+func (w *world) reduceToRoots(x reduction, in [][]byte, want []byte, index int) {
+	n := len(w.ranks)
+	for root := range n {
+		if !long() && x.dt != tensor.Float32 && root != index%n {
+			continue
+		}
+		for _, name := range algo.Names(backend.Reduce) {
+			for _, inPlace := range []bool{false, true} {
+				out, sent := w.reduceOn(backend.Reduce, name, x, in, root, inPlace)
+				require.True(w.t, bytes.Equal(want, out[root]), "%s of %d bytes, %v, root %d", name, len(want), x, root)
+				for r := range n {
+					bytes := uint64(len(want))
+					if r == root {
+						bytes = 0
+					} else if x.red == backend.PreMulSum && name != "binomial" {
+						bytes += 8
+					}
+					require.Equal(w.t, bytes, sent[r], "%s to %d, rank %d", name, root, r)
+				}
+			}
+		}
+	}
+}
+
+// Long buffers take many chunks and rounds of them.
+func TestLongReductions(t *testing.T) {
+	for _, n := range []int{2, 3, 4} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld(t, n)
+				for _, x := range []reduction{{backend.Sum, tensor.Float32}, {backend.PreMulSum, tensor.BFloat16}, {backend.Avg, tensor.Float64}} {
+					count := n*1_200_000/x.dt.Size() + 5
+					in := w.inputs(x, count)
+					want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+					for _, name := range others(backend.AllReduce) {
+						out, sent := w.reduceOn(backend.AllReduce, name, x, in, 0, n != 3)
+						for r := range n {
+							require.True(t, bytes.Equal(want[0], out[r]), "%s, %v, rank %d", name, x, r)
+						}
+						w.allReduceBytes(name, x, count, sent)
+					}
+					out, _ := w.reduceOn(backend.Reduce, "binomial", x, in, 1, n == 3)
+					require.True(t, bytes.Equal(want[0], out[1]))
+				}
+			})
+		})
+	}
+}
+
+// On inputs whose sum depends on the order, direct has the bits of linear, and every algorithm the same bits on all ranks
+// and in every run.
+func TestRoundedSums(t *testing.T) {
+	bubbles(t, func(t *testing.T, w *world, n int) {
+		for _, x := range []reduction{{backend.Sum, tensor.Float32}, {backend.Avg, tensor.BFloat16}, {backend.PreMulSum, tensor.Float16}, {backend.Avg, tensor.Float64}} {
+			in, rng := make([][]byte, n), rand.New(rand.NewPCG(3, 4))
+			for r := range in {
+				in[r] = values(x.dt, 5003, func(int) float64 { return rng.NormFloat64() })
+			}
+			want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+			for _, name := range others(backend.AllReduce) {
+				first, _ := w.reduceOn(backend.AllReduce, name, x, in, 0, false)
+				again, _ := w.reduceOn(backend.AllReduce, name, x, in, 0, true)
+				for r := range n {
+					require.True(t, bytes.Equal(first[0], first[r]) && bytes.Equal(first[0], again[r]), "%s, rank %d", name, r)
+				}
+				same := bytes.Equal(want[0], first[0])
+				if name == "direct" || n == 1 && x.red != backend.PreMulSum {
+					assert.True(t, same, "%s of %v", name, x)
+				} else if n > 4 && x.dt != tensor.Float64 {
+					assert.False(t, same, "%s adds in rank order by accident: the test is too weak", name)
+				}
+			}
+		}
+	})
+}
+
+// A barrier ends for nobody before the last rank has come.
+func TestDissemination(t *testing.T) {
+	bubbles(t, func(t *testing.T, w *world, n int) {
+		var mu sync.Mutex
+		came := 0
+		for late := range n {
+			var wg sync.WaitGroup
+			for r := range n {
+				wg.Go(func() {
+					if r == late {
+						time.Sleep(time.Second) // on the bubble's clock: until all others wait
+					}
+					mu.Lock()
+					came++
+					mu.Unlock()
+					assert.NoError(t, w.ranks[r].Run(&backend.Op{Kind: backend.Barrier, Algo: "dissemination"}))
+					mu.Lock()
+					assert.GreaterOrEqual(t, came, n*(late+1), "rank %d went on without rank %d", r, late)
+					mu.Unlock()
+				})
+			}
+			wg.Wait()
+		}
+		rounds := 0
+		for d := 1; d < n; d *= 2 {
+			rounds++
+		}
+		for r := range n {
+			assert.Equal(t, n*rounds, w.wires[r].count)
+			assert.Zero(t, w.wires[r].bytes)
+		}
+	})
+}
+
+func TestChoice(t *testing.T) {
+	all := algo.Names()
+	assert.Equal(t, []string{"linear", "direct"}, all[:2])
+	for _, name := range []string{"ring", "halving-doubling", "double-tree", "chain", "binomial", "pairwise", "bruck", "dissemination"} {
+		assert.True(t, slices.Contains(all, name), name)
+	}
+	for _, c := range []struct {
+		op   backend.Op
+		want string
+	}{
+		{backend.Op{Kind: backend.AllReduce, Count: 4096}, "linear"},
+		{backend.Op{Kind: backend.AllReduce, Count: 4097}, "direct"},
+		{backend.Op{Kind: backend.AllReduce, Count: 7, Algo: "ring"}, "ring"},
+		{backend.Op{Kind: backend.ReduceScatter, Count: 1}, "direct"},
+		{backend.Op{Kind: backend.Broadcast, Count: 1 << 20}, "linear"},
+		{backend.Op{Kind: backend.Send, Count: 1 << 20}, "linear"},
+	} {
+		assert.Equal(t, c.want, algo.Choose(&c.op), "%v of %d", c.op.Kind, c.op.Count)
+		assert.NoError(t, algo.Check(&c.op))
+	}
+	op := backend.Op{Kind: backend.Broadcast, Algo: "ring"}
+	const text = `algorithm "ring" cannot do broadcast, which has: linear, direct, chain, binomial`
+	assert.EqualError(t, algo.Check(&op), text)
+	assert.EqualError(t, algo.NewMessages(newWorld(t, 1).wires[0]).Run(&op), text)
+}

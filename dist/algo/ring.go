@@ -1,0 +1,101 @@
+package algo
+
+import "github.com/ringo-ml/ringo/dist/backend"
+
+// ringRound is how many chunks of a slice go to the next rank before the first of them goes on: so far may one rank be
+// behind its neighbor, and while a chunk is added the transport receives the next.
+const ringRound = 4
+
+// ringAllReduce: reduce-scatter, then all-gather of slices, both around the ring (Patarasuk and Yuan 2009, "Bandwidth
+// optimal all-reduce algorithms for clusters of workstations"). Bytes: 2S(n−1)/n: rank r sends all slices but r, then all
+// but r+1. 2(n−1) steps. Slice r is combined in the order r+1, r+2, …, r.
+func (m *Messages) ringAllReduce(op *backend.Op) error {
+	at, dst := m.slices(op, m.t.Size()), whole(op.Dst)
+	own := at.of(dst, m.t.Rank())
+	if err := m.ringReduce(op, own, whole(op.Src), at); err != nil {
+		return err
+	}
+	return m.ringGather(dst, own, at)
+}
+
+// ringReduceScatter: partial results go around the ring, each rank adds its input, and the part of rank r ends there.
+// Bytes: all parts but rank r's own, which is S(n−1)/n for equal parts. n−1 steps. Part r is combined in the order r+1,
+// r+2, …, r.
+func (m *Messages) ringReduceScatter(op *backend.Op) error {
+	at := even(op.Count * op.DType.Size())
+	if op.Kind == backend.ReduceScatterV {
+		at = rows(op.SrcCounts, op.DType.Size())
+	}
+	return m.ringReduce(op, whole(op.Dst), whole(op.Src), at)
+}
+
+// ringAllGather: every part goes around the ring. Bytes: rank r sends all parts but that of rank r+1, which is S(n−1)/n
+// for equal parts. n−1 steps.
+func (m *Messages) ringAllGather(op *backend.Op) error {
+	at := even(op.Count * op.DType.Size())
+	if op.Kind == backend.AllGatherV {
+		at = rows(op.DstCounts, op.DType.Size())
+	}
+	return m.ringGather(whole(op.Dst), whole(op.Src), at)
+}
+
+func (m *Messages) ringReduce(op *backend.Op, dst, src []byte, at parts) error {
+	n := m.t.Size()
+	m.fold.begin(op, n)
+	chunks := pieces(at.longest(n))
+	if n == 1 {
+		for k := range chunks {
+			copyPart(piece(dst, k), m.fold.own(piece(src, k)))
+		}
+		return nil
+	}
+	for first := 0; first < chunks; first += ringRound {
+		for s := range n - 1 {
+			for k := first; k < min(first+ringRound, chunks); k++ {
+				if err := m.ringHop(dst, src, at, s, k); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// ringHop is step s of chunk k: the partial result of one slice goes on, that of another arrives and is added to.
+func (m *Messages) ringHop(dst, src []byte, at parts, s, k int) error {
+	n, rank := m.t.Size(), m.t.Rank()
+	next, prev := (rank+1)%n, (rank-1+n)%n
+	give, take := (rank-1-s+n)%n, (rank-2-s+2*n)%n
+	sum := m.scratch(0, ringRound*linearChunk)[k%ringRound*linearChunk:]
+	out, mine := piece(at.of(src, give), k), piece(at.of(src, take), k)
+	if s == 0 {
+		out = m.fold.own(out)
+	} else {
+		out = sum[:len(out)]
+	}
+	in := m.scratch(1, linearChunk)[:len(mine)]
+	if err := m.t.SendRecv(next, out, prev, in, 0); err != nil {
+		return err
+	}
+	if s < n-2 {
+		m.fold.add(sum[:len(mine)], in, m.fold.own(mine))
+		return nil
+	}
+	result := piece(dst, k)
+	m.fold.add(result, in, m.fold.own(mine))
+	m.fold.end(result)
+	return nil
+}
+
+func (m *Messages) ringGather(dst, src []byte, at parts) error {
+	n, rank := m.t.Size(), m.t.Rank()
+	next, prev := (rank+1)%n, (rank-1+n)%n
+	copyPart(at.of(dst, rank), src)
+	for s := range n - 1 {
+		give, take := (rank-s+n)%n, (rank-s-1+n)%n
+		if err := m.t.SendRecv(next, at.of(dst, give), prev, at.of(dst, take), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}

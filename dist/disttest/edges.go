@@ -1,0 +1,219 @@
+package disttest
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// edges are cases that are rare and must be right all the same.
+func (s *suite) edges(t *testing.T) {
+	t.Run("AbortWithoutCause", s.abortWithoutCause)
+	t.Run("AbortIsAnError", s.abortIsAnError)
+	t.Run("BatchOfOthers", s.batchOfOthers)
+	t.Run("CountsThatOverflow", s.countsThatOverflow)
+	t.Run("RecvAnyIsFair", s.recvAnyIsFair)
+	t.Run("CloseKeepsTheCause", s.closeKeepsTheCause)
+	t.Run("SplitByExtremeKeys", s.splitByExtremeKeys)
+	t.Run("GrandchildrenFail", s.grandchildrenFail)
+	t.Run("ClosedGroupHasNoChildren", s.closedGroupHasNoChildren)
+	t.Run("TimeoutBesideTraffic", s.timeoutBesideTraffic)
+}
+
+// abortWithoutCause: an operation that was cancelled did not succeed.
+func (s *suite) abortWithoutCause(t *testing.T) {
+	s.fails(t, 2, 0, time.Second, []string{"aborted"}, func(r *dist.Rank) error {
+		w := r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 50_000), dist.Sum)
+		if r.World.Rank() == 0 {
+			r.World.Abort(nil)
+		}
+		return w.Wait()
+	})
+}
+
+// abortIsAnError: every rank gets a *dist.Error that says who aborted which group.
+func (s *suite) abortIsAnError(t *testing.T) {
+	s.ok(t, 2, func(r *dist.Rank) error {
+		if r.World.Rank() == 1 {
+			r.World.Abort(errBoom)
+		}
+		var e *dist.Error
+		if err := r.World.Barrier().Wait(); !errors.As(err, &e) || e.Rank != 1 || e.Group != "world" {
+			return fmt.Errorf("after Abort by rank 1: %w", err)
+		}
+		return nil
+	})
+}
+
+// batchOfOthers: a batch may hold a Work that is over, the zero Work, and one of another group that fails.
+func (s *suite) batchOfOthers(t *testing.T) {
+	s.ok(t, 2, func(r *dist.Rank) error {
+		old := r.World.Barrier()
+		if err := old.Wait(); err != nil {
+			return err
+		}
+		if err := r.World.Batch(func(b *dist.Batch) { b.Add(old, dist.Work{}, r.World.Barrier()) }).Wait(); err != nil {
+			return err
+		}
+		wrong := r.World.With().AllReduce(tensor.New(r.Device, tensor.Float32, 10+r.World.Rank()), dist.Sum)
+		if err := r.World.Batch(func(b *dist.Batch) { b.Add(wrong) }).Wait(); !same2(err, wrong.Wait()) {
+			return fmt.Errorf("a batch with a failed part: %w", err)
+		}
+		return nil
+	})
+}
+
+// countsThatOverflow: counts whose sum wraps around to the right number of rows are an error, not a wild access.
+func (s *suite) countsThatOverflow(t *testing.T) {
+	const wide = math.MaxInt
+	s.fails(t, 3, 0, time.Second, []string{"alltoallv", "counts sum to 9223372036854775807 rows"}, func(r *dist.Rank) error {
+		counts := [][]int{{wide, wide, 6}, {wide, 6, wide}, {6, wide, wide}}[r.World.Rank()]
+		x, y := tensor.New(r.Device, tensor.Uint8, 4), tensor.New(r.Device, tensor.Uint8, 4)
+		return r.World.AllToAllV(y, x, counts, counts).Wait()
+	})
+}
+
+// recvAnyIsFair: a rank that has much to say does not keep the others from being heard.
+func (s *suite) recvAnyIsFair(t *testing.T) {
+	const each = 20
+	s.ok(t, 3, func(r *dist.Rank) error {
+		g := r.World
+		if g.Rank() > 0 {
+			var last dist.Work
+			for range each {
+				last = g.Send(filled(r, tensor.Float64, 1, func(int) float64 { return 1 }), 0, 0)
+			}
+			if r.Engine() != "local" { // there, Send waits for its Recv; elsewhere not, and the messages are ahead of the barrier
+				if err := last.Wait(); err != nil {
+					return err
+				}
+			}
+			if err := g.Barrier().Wait(); err != nil {
+				return err
+			}
+			return last.Wait()
+		}
+		if err := g.Barrier().Wait(); err != nil {
+			return err
+		}
+		x, from := tensor.New(r.Device, tensor.Float64, 1), [3]int{}
+		for range 2 * each {
+			peer, err := g.RecvAny(x, 0)
+			if err != nil {
+				return err
+			}
+			from[peer]++
+			if d := from[1] - from[2]; d > each/2 || d < -each/2 {
+				return fmt.Errorf("messages taken from each rank: %v", from)
+			}
+		}
+		return nil
+	})
+}
+
+// closeKeepsTheCause: a failed group that is closed still says why it failed.
+func (s *suite) closeKeepsTheCause(t *testing.T) {
+	s.ok(t, 2, func(r *dist.Rank) error {
+		g := r.World.With()
+		w := g.AllReduce(tensor.New(r.Device, tensor.Float32, 10+g.Rank()), dist.Sum)
+		first := w.Wait()
+		if err := g.Close(); err != nil {
+			return err
+		}
+		for _, w := range []dist.Work{w, g.Barrier(), g.Send(tensor.New(r.Device, tensor.Float32, 1), 1-g.Rank(), 0)} {
+			if err := w.Wait(); !same2(err, first) {
+				return fmt.Errorf("after Close: %v, before: %v", err, first)
+			}
+		}
+		return nil
+	})
+}
+
+// splitByExtremeKeys: keys are compared, not subtracted.
+func (s *suite) splitByExtremeKeys(t *testing.T) {
+	s.ok(t, 3, func(r *dist.Rank) error {
+		g, err := r.World.Split(0, []int{math.MaxInt, -2, 0}[r.World.Rank()])
+		if err != nil {
+			return err
+		}
+		if got := fmt.Sprint(g.Ranks()); got != "[1 2 0]" {
+			return fmt.Errorf("order of ranks: %s", got)
+		}
+		return g.Barrier().Wait()
+	})
+}
+
+// grandchildrenFail: a failure reaches the groups that were made from a group that is closed by now.
+func (s *suite) grandchildrenFail(t *testing.T) {
+	s.ok(t, 2, func(r *dist.Rank) error {
+		parent := r.World.With()
+		child := parent.With()
+		if err := errors.Join(child.Barrier().Wait(), parent.Close(), r.World.Barrier().Wait()); err != nil {
+			return err
+		}
+		if r.World.Rank() == 1 {
+			r.World.Abort(errBoom)
+		}
+		if err := r.World.Barrier().Wait(); err == nil {
+			return errors.New("the world goes on")
+		}
+		if err := child.Barrier().Wait(); err == nil {
+			return errors.New("the child goes on")
+		}
+		return nil
+	})
+}
+
+// closedGroupHasNoChildren: nobody would tell them of a failure.
+func (s *suite) closedGroupHasNoChildren(t *testing.T) {
+	s.ok(t, 2, func(r *dist.Rank) error {
+		g := r.World.With()
+		if err := g.Close(); err != nil {
+			return err
+		}
+		if err := g.With().Barrier().Wait(); err == nil {
+			return errors.New("a group was made from a closed one")
+		}
+		return nil
+	})
+}
+
+// timeoutBesideTraffic: the timeout of a group ends a wait although other groups of the rank are busy all the time.
+func (s *suite) timeoutBesideTraffic(t *testing.T) {
+	const timeout = 50 * time.Millisecond
+	var over atomic.Bool
+	var took time.Duration
+	require.NoError(t, s.start(t, 2, quiet(0), func(r *dist.Rank) error {
+		lost, busy := r.World.With(dist.Timeout(timeout)), r.World.With()
+		me := r.World.Rank()
+		if me == 0 {
+			go func() {
+				begin := time.Now()
+				_ = lost.Barrier().Wait() // rank 1 never comes
+				took = time.Since(begin)
+				over.Store(true)
+			}()
+		}
+		for begin := time.Now(); ; {
+			stop := []float64{0}
+			if me == 0 && (over.Load() || time.Since(begin) > 5*time.Second) {
+				stop[0] = 1
+			}
+			if err := busy.SumFloats(stop); err != nil || stop[0] > 0 {
+				return err
+			}
+		}
+	}))
+	assert.True(t, over.Load(), "the wait never ended")
+	assert.Less(t, took, timeout+slack)
+	t.Logf("a timeout of %v took %v", timeout, took)
+}
