@@ -25,8 +25,9 @@ func Timeout(d time.Duration) Option { return func(o *options) { o.timeout = d }
 // Name sets the name that errors and traces show.
 func Name(s string) Option { return func(o *options) { o.name = s } }
 
-// Algo forces an algorithm: a name for all operations, such as "direct", or a list such as "allreduce:ring". An unknown
-// name fails the new group; its first operation returns the error.
+// Algo forces algorithms, as RINGO_ALGO does: a name that every operation of the group must then have, such as "linear",
+// or a list for some kinds, such as "allreduce:ring,broadcast:chain". Package algo has the names; goroutine ranks have
+// "direct" only. An unknown name fails the new group, and an operation that the algorithm cannot do fails.
 func Algo(list string) Option { return func(o *options) { o.algo = list } }
 
 // With returns a group of the same ranks with a lane of its own: its operations are not ordered with those of g. It is

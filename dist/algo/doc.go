@@ -1,5 +1,10 @@
-// Package algo holds the algorithms of collectives, a short file each, with what they cost at the top. Those named direct
-// work on the memory of peers (backend.Window); those named linear send messages (backend.Transport). They share one
-// Reducer, so that a sum has the same bits on goroutines and between processes: elements are combined in rank order,
-// 16-bit floats in a float32 accumulator that is rounded once.
+// Package algo holds the algorithms of collectives, a short file each, with what they cost at the top.
+//
+// [Direct] works on the memory of peers (backend.Window): goroutine ranks. [Messages] works over messages
+// (backend.Transport) and has several algorithms by name: linear, the plain one that the others are tested against;
+// direct, which has the same bits and no bottleneck; and ring, halving-doubling, double-tree, chain, binomial, pairwise,
+// bruck and dissemination, each for the operations that it suits. [Choose] says which one runs by default.
+//
+// What combines elements in rank order shares one [Reducer], so that a sum has the same bits on goroutines and between
+// processes: 16-bit floats are added up in float32 and rounded once.
 package algo
