@@ -242,6 +242,9 @@ func TestJobFormsAmongStrangers(t *testing.T) {
 	defer web.Close()
 	_, err = web.Write([]byte("GET / HTTP/1.0\r\n\r\n"))
 	require.NoError(t, err)
+	require.NoError(t, web.SetReadDeadline(time.Now().Add(10*time.Second)))
+	_, err = io.Copy(io.Discard, web) // until it is shown out, which is after it was logged
+	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 	began := time.Now()
 	engines, errs := joinAll(cs[1:])
 	require.NoError(t, <-first)
