@@ -1,12 +1,13 @@
 package tensor
 
-// gemm launches C = op(A)·op(B) + beta·C on matrices that may be batched. c is [batch,m,n]; a batch stride of 0 repeats
-// a matrix.
+// gemm launches C = op(A)·op(B) + beta·C on matrices that may be batched, or + bias for each row. c is [batch,m,n]; a
+// batch stride of 0 repeats a matrix.
 type gemm struct {
 	batch, m, n, k int
 	ta, tb         bool
 	sa, sb, sc     int // elements between matrices of the batch
 	beta           float64
+	bias           *header // [n], or nil
 }
 
 func rowStride(h *header, cols int) int {
@@ -22,6 +23,9 @@ func (t *Tape) gemm(c, a, b *header, g *gemm) {
 	}
 	args := t.Args(OpMatMul, a.dtype)
 	args.out(c).in(a).in(b)
+	if g.bias != nil {
+		args.in(g.bias)
+	}
 	args.Dim[0], args.Dim[1], args.Dim[2], args.Dim[3] = g.batch, g.m, g.n, g.k
 	args.Rank = 4
 	lda, ldb := g.k, g.n
@@ -173,12 +177,7 @@ func Linear(x, w, b Tensor) Tensor {
 	out.sizeAs(xh)
 	out.dims[out.rank-1], out.n = n, m*n
 	t.alloc(out)
-	beta := 0.0
-	if bh != nil {
-		t.copyTo(out, bh)
-		beta = 1
-	}
-	t.gemm(out, xh, wh, &gemm{batch: 1, m: m, n: n, k: k, tb: true, beta: beta})
+	t.gemm(out, xh, wh, &gemm{batch: 1, m: m, n: n, k: k, tb: true, bias: bh})
 	if bh != nil {
 		t.rec(OpLinear, out, xh, wh, bh)
 	} else {
