@@ -18,6 +18,7 @@ import (
 	"gonum.org/v1/plot/plotter"
 	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
+	"gonum.org/v1/plot/vg/draw"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
@@ -169,11 +170,19 @@ func (t *trainer) writePlot() error {
 	p.Title.Text = fmt.Sprintf("ddp-mnist on %d ranks", t.r.World.Size())
 	p.X.Label.Text = "step"
 	p.Y.Min = 0
-	if err := plotutil.AddLines(p, "loss", loss); err != nil {
+	p.Legend.Top = true
+	line, err := plotter.NewLine(loss)
+	if err != nil {
 		return err
 	}
-	if err := plotutil.AddLinePoints(p, "test accuracy", accuracy); err != nil {
+	line.Color = plotutil.Color(2)
+	acc, points, err := plotter.NewLinePoints(accuracy)
+	if err != nil {
 		return err
 	}
+	acc.Color, points.Color, points.Shape = plotutil.Color(0), plotutil.Color(0), draw.CircleGlyph{}
+	p.Add(line, acc, points)
+	p.Legend.Add("loss", line)
+	p.Legend.Add("test accuracy", acc, points)
 	return p.Save(6*vg.Inch, 4*vg.Inch, t.o.plot)
 }

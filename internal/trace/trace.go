@@ -1,8 +1,11 @@
 package trace
 
 import (
+	"cmp"
 	"encoding/json"
+	"fmt"
 	"io"
+	"slices"
 	"time"
 )
 
@@ -88,7 +91,7 @@ type event struct {
 }
 
 // Write writes the spans of all ranks: ranks[i] are those of rank i, which becomes a process of the timeline with a
-// thread per track.
+// thread per track. Collectives overlap, which spans of one thread may not: they get as many threads as it takes.
 func Write(w io.Writer, ranks [][]Span) error {
 	var ev []event
 	first := int64(1<<63 - 1)
@@ -99,13 +102,58 @@ func Write(w io.Writer, ranks [][]Span) error {
 	}
 	for i, spans := range ranks {
 		ev = append(ev, event{Name: "process_sort_index", Ph: "M", Pid: i, Args: map[string]any{"sort_index": i}})
-		for t, name := range trackNames {
-			ev = append(ev, event{Name: "thread_name", Ph: "M", Pid: i, Tid: t, Args: map[string]any{"name": name}})
-		}
-		for _, s := range spans {
-			ev = append(ev, event{Name: s.Name, Ph: "X", Pid: i, Tid: int(s.Track),
-				Ts: float64(s.Start-first) / 1e3, Dur: float64(s.End-s.Start) / 1e3, Args: map[string]any{"n": s.Arg}})
+		ev = append(ev, event{Name: "process_name", Ph: "M", Pid: i, Args: map[string]any{"name": fmt.Sprintf("rank %d", i)}})
+		for tid, row := range rows(spans) {
+			ev = append(ev, event{Name: "thread_name", Ph: "M", Pid: i, Tid: tid, Args: map[string]any{"name": row.name}})
+			for _, s := range row.spans {
+				ev = append(ev, event{Name: s.Name, Ph: "X", Pid: i, Tid: tid,
+					Ts: float64(s.Start-first) / 1e3, Dur: float64(s.End-s.Start) / 1e3, Args: map[string]any{"n": s.Arg}})
+			}
 		}
 	}
 	return json.NewEncoder(w).Encode(map[string]any{"traceEvents": ev, "displayTimeUnit": "ms"})
+}
+
+// row is a thread of the timeline: spans that do not overlap, or that lie within each other.
+type row struct {
+	name  string
+	spans []Span
+	end   int64
+}
+
+// rows returns one row per track, in the order of tracks, but as many for Comm as overlapping collectives need.
+func rows(spans []Span) []row {
+	var out []row
+	for t, name := range trackNames {
+		var own []Span
+		for _, s := range spans {
+			if s.Track == Track(t) {
+				own = append(own, s)
+			}
+		}
+		if len(own) == 0 {
+			continue
+		}
+		slices.SortStableFunc(own, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
+		if Track(t) != Comm {
+			out = append(out, row{name: name, spans: own})
+			continue
+		}
+		out = append(out, pack(name, own)...)
+	}
+	return out
+}
+
+// pack puts spans, sorted by start, into as few rows as it takes for none to overlap.
+func pack(name string, spans []Span) []row {
+	var out []row
+	for _, s := range spans {
+		i := slices.IndexFunc(out, func(r row) bool { return r.end <= s.Start })
+		if i < 0 {
+			i = len(out)
+			out = append(out, row{name: name})
+		}
+		out[i].spans, out[i].end = append(out[i].spans, s), s.End
+	}
+	return out
 }

@@ -50,9 +50,28 @@ func TestWrite(t *testing.T) {
 			require.Equal(t, [4]float64{0, float64(Compute), 3, 2}, [4]float64{float64(e.Pid), float64(e.Tid), e.Ts, e.Dur})
 			seen++
 		case e.Ph == "X" && e.Name == "allreduce":
-			require.Equal(t, [4]float64{1, float64(Comm), 0, 7}, [4]float64{float64(e.Pid), float64(e.Tid), e.Ts, e.Dur})
+			require.Equal(t, [4]float64{1, 0, 0, 7}, [4]float64{float64(e.Pid), float64(e.Tid), e.Ts, e.Dur})
 			seen++
 		}
 	}
 	require.Equal(t, 2, seen)
+}
+
+// TestRows: collectives that overlap lie in rows of their own, and a row is used again when it is free.
+func TestRows(t *testing.T) {
+	got := rows([]Span{
+		{"matmul", Compute, 0, 5, 0}, {"b", Comm, 2, 6, 0}, {"a", Comm, 1, 4, 0}, {"c", Comm, 4, 9, 0}, {"d", Comm, 5, 7, 0},
+	})
+	var names []string
+	for _, r := range got {
+		line := r.name + ":"
+		for i, s := range r.spans {
+			line += " " + s.Name
+			if r.name == "communication" && i > 0 {
+				require.LessOrEqual(t, r.spans[i-1].End, s.Start)
+			}
+		}
+		names = append(names, line)
+	}
+	require.Equal(t, []string{"computation: matmul", "communication: a c", "communication: b", "communication: d"}, names)
 }
