@@ -16,10 +16,9 @@ type Track uint8
 const (
 	Compute Track = iota // operations of the tape
 	Comm                 // collectives, from issue to done
-	Steps                // phases of the training step
 )
 
-var trackNames = [...]string{"computation", "communication", "step"}
+var trackNames = [...]string{"computation", "communication"}
 
 // Span is one piece of work. Times are nanoseconds since 1970.
 type Span struct {
