@@ -122,7 +122,7 @@ func newWorld(t testing.TB, n int) *world {
 	}
 	for r := range n {
 		w.wires = append(w.wires, &wire{rank: r, boxes: boxes, early: make([][]message, n)})
-		w.ranks = append(w.ranks, algo.NewMessages(w.wires[r]))
+		w.ranks = append(w.ranks, algo.NewMessages(w.wires[r], algo.OneHost(n)))
 	}
 	return w
 }

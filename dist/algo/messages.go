@@ -23,14 +23,47 @@ import (
 // A Messages belongs to one lane of one rank; Run blocks.
 type Messages struct {
 	t    backend.Transport
+	at   Layout
 	lin  *Linear
 	fold folder
 	cuts []int     // elements of each slice
 	bufs [4][]byte // scratch
 }
 
-// NewMessages returns the algorithms over t.
-func NewMessages(t backend.Transport) *Messages { return &Messages{t: t, lin: NewLinear(t)} }
+// NewMessages returns the algorithms over t, for a group whose ranks lie as l says.
+func NewMessages(t backend.Transport, l Layout) *Messages {
+	return &Messages{t: t, at: l, lin: NewLinear(t)}
+}
+
+// Layout says on which host each rank of a group is: Layout[r] is the host of rank r, a number from 0 in the order in
+// which hosts first appear. It is the same on all ranks.
+type Layout []int
+
+// OneHost returns the layout of n ranks on one host.
+func OneHost(n int) Layout { return make(Layout, n) }
+
+// LayoutOf numbers the names of the ranks' hosts.
+func LayoutOf(names []string) Layout {
+	l, seen := make(Layout, len(names)), map[string]int{}
+	for r, name := range names {
+		h, ok := seen[name]
+		if !ok {
+			h = len(seen)
+			seen[name] = h
+		}
+		l[r] = h
+	}
+	return l
+}
+
+// Hosts returns the number of hosts.
+func (l Layout) Hosts() int {
+	n := 0
+	for _, h := range l {
+		n = max(n, h+1)
+	}
+	return n
+}
 
 // method is an algorithm for one kind of operation.
 type method struct {
@@ -79,7 +112,7 @@ const smallReduce = 16 << 10
 // Choose returns the name of the algorithm that runs op: Op.Algo if it is set, else "direct" for a reduction to all
 // ranks or to their parts, and "linear" for everything else and for all-reduces of at most 16 KiB. All ranks of an
 // operation choose the same one.
-func Choose(op *backend.Op) string {
+func Choose(op *backend.Op, l Layout) string {
 	switch {
 	case op.Algo != "":
 		return op.Algo
@@ -92,8 +125,8 @@ func Choose(op *backend.Op) string {
 }
 
 // Check returns an error when the algorithm that op demands cannot do it. It names those that can.
-func Check(op *backend.Op) error {
-	if find(op.Kind, Choose(op)) != nil {
+func Check(op *backend.Op, l Layout) error {
+	if find(op.Kind, Choose(op, l)) != nil {
 		return nil
 	}
 	return fmt.Errorf("algorithm %q cannot do %v, which has: %s", op.Algo, op.Kind, strings.Join(Names(op.Kind), ", "))
@@ -112,9 +145,9 @@ func find(k backend.Kind, name string) func(m *Messages, op *backend.Op) error {
 
 // Run does one operation. Its error is the transport's, or that of Check.
 func (m *Messages) Run(op *backend.Op) error {
-	run := find(op.Kind, Choose(op))
+	run := find(op.Kind, Choose(op, m.at))
 	if run == nil {
-		return Check(op)
+		return Check(op, m.at)
 	}
 	return run(m, op)
 }

@@ -267,11 +267,11 @@ func TestChoice(t *testing.T) {
 		{backend.Op{Kind: backend.Broadcast, Count: 1 << 20}, "linear"},
 		{backend.Op{Kind: backend.Send, Count: 1 << 20}, "linear"},
 	} {
-		assert.Equal(t, c.want, algo.Choose(&c.op), "%v of %d", c.op.Kind, c.op.Count)
-		assert.NoError(t, algo.Check(&c.op))
+		assert.Equal(t, c.want, algo.Choose(&c.op, algo.OneHost(2)), "%v of %d", c.op.Kind, c.op.Count)
+		assert.NoError(t, algo.Check(&c.op, algo.OneHost(2)))
 	}
 	op := backend.Op{Kind: backend.Broadcast, Algo: "ring"}
 	const text = `algorithm "ring" cannot do broadcast, which has: linear, direct, chain, binomial`
-	assert.EqualError(t, algo.Check(&op), text)
-	assert.EqualError(t, algo.NewMessages(newWorld(t, 1).wires[0]).Run(&op), text)
+	assert.EqualError(t, algo.Check(&op, algo.OneHost(1)), text)
+	assert.EqualError(t, algo.NewMessages(newWorld(t, 1).wires[0], algo.OneHost(1)).Run(&op), text)
 }

@@ -32,6 +32,7 @@ type group struct {
 	cond    sync.Cond // for done, running, err and answers
 	work    sync.Cond // the lane waits for operations
 	spec    backend.Spec
+	layout  algo.Layout
 	hash    uint64 // of the name
 	pipes   map[int]*pipe
 	peers   []*pipe // by rank in the group; nil for this rank
@@ -62,14 +63,17 @@ func newGroup(e *Engine, k key) *group {
 // open makes the group usable here.
 func (g *group) open(s backend.Spec) {
 	s.Ranks = slices.Clone(s.Ranks)
-	peers := make([]*pipe, len(s.Ranks))
+	peers, machines := make([]*pipe, len(s.Ranks)), make([]string, len(s.Ranks))
 	for i, r := range s.Ranks {
+		who := &g.e.self
 		if r != g.e.cfg.Rank {
 			peers[i] = g.pipe(g.e.links[r])
+			who = &g.e.links[r].peer
 		}
+		machines[i] = who.Machine
 	}
 	g.mu.Lock()
-	g.spec, g.hash, g.peers = s, backend.HashString(s.Name), peers
+	g.spec, g.hash, g.peers, g.layout = s, backend.HashString(s.Name), peers, algo.LayoutOf(machines)
 	g.mu.Unlock()
 	g.e.wg.Add(1)
 	go g.run()
@@ -98,7 +102,7 @@ func (g *group) Caps() backend.Caps {
 func (g *group) Algorithms() []string { return algo.Names() }
 
 // Choice returns the name of the algorithm that runs op.
-func (g *group) Choice(op *backend.Op) string { return algo.Choose(op) }
+func (g *group) Choice(op *backend.Op) string { return algo.Choose(op, g.layout) }
 
 // Counters returns the bytes that this rank has written for the group.
 func (g *group) Counters() *backend.Counters { return &g.counters }
@@ -117,7 +121,7 @@ func (g *group) Issue(op *backend.Op) error {
 	case g.issued-g.done >= backend.Depth:
 		return fmt.Errorf("tcp: group %s: more than %d operations in flight", g.spec.Name, backend.Depth)
 	}
-	if err := algo.Check(op); err != nil {
+	if err := algo.Check(op, g.layout); err != nil {
 		return g.opError(op, err)
 	}
 	g.issued = op.Seq

@@ -44,7 +44,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := newEngine(c, member{Rank: c.Rank, Host: c.Host, PID: os.Getpid()})
+	e := newEngine(c, member{Rank: c.Rank, Host: c.Host, Machine: machine(c.Host), PID: os.Getpid()})
 	if c.Size == 1 {
 		if c.Listener != nil {
 			c.Listener.Close()

@@ -18,10 +18,11 @@ const (
 
 // member is what the ranks know of each other.
 type member struct {
-	Rank int
-	Host string
-	PID  int
-	Addr string // where the rank listens during rendezvous
+	Rank    int
+	Host    string
+	Machine string // what processes that can share memory have in common
+	PID     int
+	Addr    string // where the rank listens during rendezvous
 }
 
 func (m member) String() string { return fmt.Sprintf("rank %d (host %s)", m.Rank, m.where()) }

@@ -28,6 +28,8 @@ var table = map[string]row{
 	"internal/cuda/emu": {own: "internal/dl internal/cuda"},
 	"internal/trace":    {},
 	"internal/wait":     {},
+	"internal/netns":    {others: "github.com/stretchr/testify"},
+	"internal/memnet":   {own: "dist/backend dist/algo tensor"},
 	"internal/lint":     {own: "...", others: "..."},
 
 	"tensor":          {own: "internal/kernel internal/trace internal/wait", others: "golang.org/x/sys"},
@@ -41,14 +43,15 @@ var table = map[string]row{
 	"dist/backend": {own: "tensor", others: "golang.org/x/sys"},
 	"dist/algo":    {own: "tensor dist/backend internal/kernel", others: "golang.org/x/sys"},
 	"dist/local":   engine,
-	"dist/tcp":     engine,
+	"dist/shm":     engine,
+	"dist/tcp":     {own: "tensor dist/backend dist/algo dist/shm internal/...", others: "golang.org/x/sys"},
 	"dist/mpi":     engine,
 	"dist/nccl":    engine,
 	"dist/sim":     engine,
 	"dist/launch":  {others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/trace internal/wait tensor tensor/cuda nn optim data " +
-			"dist/backend dist/algo dist/local dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
+			"dist/backend dist/algo dist/local dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},

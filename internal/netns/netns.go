@@ -1,0 +1,85 @@
+package netns
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Host is a namespace with an address.
+type Host struct {
+	Name  string // of the namespace
+	Addr  string // IPv4 address that the other hosts can reach
+	cable string // the bridge's end
+	t     testing.TB
+}
+
+var made atomic.Int32
+
+// New makes n hosts on a network of their own. They are gone when the test ends.
+func New(t testing.TB, n int) []*Host {
+	t.Helper()
+	if why := missing(); why != "" {
+		t.Skipf("no network namespaces: %s", why)
+	}
+	id := fmt.Sprintf("r%x%x", os.Getpid(), made.Add(1)) // names of interfaces have 15 characters at most
+	bridge := id + "b"
+	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", bridge).Run() })
+	ip(t, "link", "add", bridge, "type", "bridge")
+	ip(t, "link", "set", bridge, "up")
+	hosts := make([]*Host, n)
+	for i := range hosts {
+		h := &Host{Name: fmt.Sprintf("%sn%d", id, i), Addr: fmt.Sprintf("10.77.0.%d", i+1), cable: fmt.Sprintf("%sc%d", id, i), t: t}
+		t.Cleanup(func() { _ = exec.Command("ip", "netns", "del", h.Name).Run() })
+		ip(t, "netns", "add", h.Name)
+		ip(t, "link", "add", h.cable, "type", "veth", "peer", "name", "eth0", "netns", h.Name)
+		ip(t, "link", "set", h.cable, "master", bridge, "up")
+		ip(t, "-n", h.Name, "addr", "add", h.Addr+"/24", "dev", "eth0")
+		ip(t, "-n", h.Name, "link", "set", "eth0", "up")
+		ip(t, "-n", h.Name, "link", "set", "lo", "up")
+		hosts[i] = h
+	}
+	return hosts
+}
+
+// missing says what New would need.
+func missing() string {
+	if runtime.GOOS != "linux" {
+		return "this is not Linux"
+	}
+	if os.Geteuid() != 0 {
+		return "not root"
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		return "no ip command (iproute2)"
+	}
+	out, err := exec.Command("ip", "netns", "add", fmt.Sprintf("probe%d", os.Getpid())).CombinedOutput()
+	if err != nil {
+		return strings.TrimSpace(string(out))
+	}
+	_ = exec.Command("ip", "netns", "del", fmt.Sprintf("probe%d", os.Getpid())).Run()
+	return ""
+}
+
+func ip(t testing.TB, args ...string) {
+	t.Helper()
+	out, err := exec.Command("ip", args...).CombinedOutput()
+	require.NoError(t, err, "ip %s: %s", strings.Join(args, " "), out)
+}
+
+// Command returns a command that runs on the host. Its process is the program's: ip replaces itself.
+func (h *Host) Command(name string, args ...string) *exec.Cmd {
+	return exec.Command("ip", append([]string{"netns", "exec", h.Name, name}, args...)...)
+}
+
+// Cut pulls the host's cable: packets are lost, and nobody is told.
+func (h *Host) Cut() { ip(h.t, "link", "set", h.cable, "down") }
+
+// Mend plugs the cable in again.
+func (h *Host) Mend() { ip(h.t, "link", "set", h.cable, "up") }

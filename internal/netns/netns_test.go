@@ -1,0 +1,26 @@
+package netns_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ringo-ml/ringo/internal/netns"
+)
+
+// TestHosts pings with what is there everywhere: a TCP connection that is refused has reached its host.
+func TestHosts(t *testing.T) {
+	h := netns.New(t, 2)
+	reach := func() string {
+		out, _ := h[0].Command("bash", "-c", "timeout 0.3 bash -c '</dev/tcp/"+h[1].Addr+"/9' 2>&1; echo $?").CombinedOutput()
+		return string(out)
+	}
+	assert.Contains(t, reach(), "refused")
+	h[1].Cut()
+	assert.Equal(t, "124\n", reach(), "a cut cable loses packets")
+	h[1].Mend()
+	assert.Contains(t, reach(), "refused")
+	here, _ := h[0].Command("readlink", "/proc/self/ns/net").Output()
+	there, _ := h[1].Command("readlink", "/proc/self/ns/net").Output()
+	assert.NotEqual(t, string(here), string(there))
+}
