@@ -9,34 +9,46 @@ import (
 // pull is memory to move: `bytes` bytes from offset src of rank from's input to offset dst of the own output.
 type pull struct{ from, src, dst, bytes int }
 
-// move does up to stepBlocks blocks of this rank's share and reports whether all of it is done. An abort ends it early;
-// the group's failure then ends the operation.
-func (d *Direct) move() bool {
+// outcome is what became of a block.
+type outcome uint8
+
+const (
+	stepped outcome = iota // there may be more
+	blocked                // the input is not there yet
+	none                   // there was none left
+)
+
+// move does up to stepBlocks blocks of this rank's share. It reports whether all of it is done, and whether anything was.
+// An abort ends it early; the group's failure then ends the operation.
+func (d *Direct) move() (all, some bool) {
 	op := d.op()
 	if op.Kind == backend.Barrier || op.Kind == backend.MonitoredBarrier || op.Kind == backend.Send {
-		return true
+		return true, true
 	}
 	if !d.w.Enter() {
-		return false
+		return false, true
 	}
 	defer d.w.Leave()
-	for range stepBlocks {
+	next := d.copyBlock
+	if op.Kind.Reduces() {
+		next = d.reduceBlock
+	}
+	for i := range stepBlocks {
 		if d.w.Aborted() {
-			return false
+			return false, true
 		}
-		if op.Kind.Reduces() {
-			if d.reduceBlock(op) {
-				return true
-			}
-		} else if d.copyBlock(op) {
-			return true
+		switch next(op) {
+		case none:
+			return true, true
+		case blocked:
+			return false, i > 0
 		}
 	}
-	return false
+	return false, true
 }
 
-// copyBlock moves the next block of the current piece; true when no piece is left.
-func (d *Direct) copyBlock(op *backend.Op) bool {
+// copyBlock moves the next block of the current piece.
+func (d *Direct) copyBlock(op *backend.Op) outcome {
 	n, me := len(d.all), d.spec.Rank
 	for d.piece < n {
 		from := (me + d.piece) % n // everyone starts with itself: no two ranks read from one at the same time
@@ -46,7 +58,10 @@ func (d *Direct) copyBlock(op *backend.Op) bool {
 			continue
 		}
 		hi := min(d.off+BlockBytes, p.bytes)
-		src := d.input(from, p.src+d.off, p.src+hi)
+		src, ok := d.input(from, p.src+d.off, p.src+hi)
+		if !ok {
+			return blocked
+		}
 		dst := bytesAt(op.Dst, p.dst+d.off, p.dst+hi)
 		d.off = hi
 		if unsafe.SliceData(src) == unsafe.SliceData(dst) {
@@ -56,9 +71,9 @@ func (d *Direct) copyBlock(op *backend.Op) bool {
 		if from == me || d.w.Touch(from, op.Kind, len(src)) {
 			copy(dst, src)
 		}
-		return false
+		return stepped
 	}
-	return true
+	return none
 }
 
 // pieceFrom returns what this rank reads from rank `from`, if anything.
@@ -95,17 +110,23 @@ func before(counts []int, i int) int {
 	return n
 }
 
-// reduceBlock reduces the next block of this rank's share of the inputs; true when none is left.
-func (d *Direct) reduceBlock(op *backend.Op) bool {
+// reduceBlock reduces the next block of this rank's share of the inputs.
+func (d *Direct) reduceBlock(op *backend.Op) outcome {
 	lo, hi, to := d.share(op)
 	if d.off >= hi-lo {
-		return true
+		return none
 	}
 	lo += d.off
 	hi = min(lo+BlockBytes, hi)
 	me := d.spec.Rank
 	for i := range d.all {
-		d.srcs[i] = d.input(i, lo, hi)
+		b, ok := d.input(i, lo, hi)
+		if !ok {
+			return blocked
+		}
+		d.srcs[i] = b
+	}
+	for i := range d.all {
 		if i != me && !d.w.Touch(i, op.Kind, hi-lo) {
 			d.srcs[i] = zeros[:hi-lo]
 		}
@@ -114,17 +135,17 @@ func (d *Direct) reduceBlock(op *backend.Op) bool {
 	if op.Kind != backend.AllReduce || eager {
 		d.red.Reduce(bytesAt(op.Dst, to+d.off, to+d.off+hi-lo), d.srcs)
 		d.off += hi - lo
-		return false
+		return stepped
 	}
 	out := d.block[:hi-lo]
 	d.red.Reduce(out, d.srcs)
-	for i, p := range d.all {
+	for i := range d.all {
 		if i == me || d.w.Touch(i, op.Kind, hi-lo) {
-			copy(bytesAt(p.Op.Dst, lo, hi), out)
+			copy(d.output(i, lo, hi), out)
 		}
 	}
 	d.off += hi - lo
-	return false
+	return stepped
 }
 
 var zeros [BlockBytes]byte

@@ -62,3 +62,17 @@ type Window interface {
 	// (fault injection may drop one), and counts the bytes.
 	Touch(peer int, kind Kind, bytes int) bool
 }
+
+// Remote is implemented by a Window in which peers' addresses mean nothing to the reader: it says where their memory is.
+// The blocks that an operation reads from one peer, or writes to it, come in order, without gaps; each begins a multiple
+// of BlockAlign bytes behind the first one and is not longer than that.
+type Remote interface {
+	// Input returns bytes lo to hi of the input that peer posted for the operation in progress. False: they are not there
+	// yet, or the group has failed.
+	Input(peer, lo, hi int) ([]byte, bool)
+	// Output returns bytes lo to hi of peer's result, after Input gave the same bytes.
+	Output(peer, lo, hi int) []byte
+}
+
+// BlockAlign is what the pieces in which a Remote may hold a buffer are multiples of.
+const BlockAlign = 16 << 10

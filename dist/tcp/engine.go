@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/shm"
 )
 
 const (
@@ -43,8 +45,9 @@ type Engine struct {
 	newest  map[uint64]uint32 // newest generation opened of a group
 	over    map[key]bool      // closed here; peers may still send
 	closing bool
-	lateErr error // first failure of any group
-	gone    *link // the first connection that was lost, and why
+	lateErr error                    // first failure of any group
+	mem     atomic.Pointer[shm.Host] // nil: no shared memory
+	gone    *link                    // the first connection that was lost, and why
 	why     error
 }
 
@@ -88,15 +91,28 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	}
 	e.newest[s.ID] = max(e.newest[s.ID], k.gen)
 	g.opened = true
+	h := e.mem.Load()
+	if h != nil && !h.Holds(s.Ranks) {
+		h = nil
+	}
 	var inherited error
 	for _, parent := range e.groups {
 		if parent.opened && s.Parent != 0 && parent.key.id == s.Parent && parent.key.gen == k.gen {
 			inherited = parent.failure()
 		}
 	}
-	g.open(s)
+	g.open(s, h == nil)
 	gone, why := e.gone, e.why
 	e.mu.Unlock()
+	var be backend.Backend = g
+	if h != nil {
+		m, err := e.openShared(g, s, h)
+		if err != nil {
+			g.fail(err, true)
+			return nil, err
+		}
+		be = m
+	}
 	if inherited != nil {
 		g.fail(inherited, false)
 	}
@@ -105,7 +121,7 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 			g.fail(g.blame(gone.peer, fmt.Errorf("connection lost before the group was made: %w", why)), true)
 		}
 	}
-	return g, nil
+	return be, nil
 }
 
 // find returns the group of a frame, making it when it is not opened here yet; nil for one that is over.
@@ -202,6 +218,10 @@ func (e *Engine) ignore(l *link, h *header) error {
 
 // tell wakes Park.
 func (e *Engine) tell() {
+	if h := e.mem.Load(); h != nil {
+		h.Wake()
+		return
+	}
 	select {
 	case e.event <- struct{}{}:
 	default:
@@ -210,6 +230,9 @@ func (e *Engine) tell() {
 
 // Park sleeps until any group of this rank may have got further since the last Park, or until ctx ends.
 func (e *Engine) Park(ctx context.Context) error {
+	if h := e.mem.Load(); h != nil {
+		return h.Park(ctx)
+	}
 	select {
 	case <-e.event:
 		return nil
@@ -343,6 +366,9 @@ func (e *Engine) Close() error {
 		g.finishLane()
 	}
 	e.wg.Wait()
+	if h := e.mem.Load(); h != nil {
+		h.Close()
+	}
 	return nil
 }
 

@@ -86,5 +86,6 @@ func (e *Engine) departed(l *link) {
 	for _, g := range groups {
 		g.departed(l)
 	}
+	e.tell()
 	l.byeOnce.Do(func() { close(l.bye) })
 }
