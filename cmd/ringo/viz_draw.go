@@ -79,7 +79,7 @@ func (c *canvas) x(rank int) float64 { return leftMargin + (float64(rank)+0.5)*c
 // measure finds the narrowest columns that hold every label: of a message between the columns that it joins, of a state
 // one chip at least.
 func (c *canvas) measure() {
-	c.column = 92
+	c.column = 112 // four labels of two letters
 	for _, a := range c.s.arrows {
 		c.column = max(c.column, (c.labelWidth(a.holds)+46)/float64(distance(a)))
 	}
