@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -33,6 +34,7 @@ type wire struct {
 	bytes uint64
 	count int // messages
 	full  int // messages with a payload
+	rate  int // bytes that take a second on the bubble's clock to send; 0: no time
 	lose  int // the number of one of them whose payload becomes zeros and is not counted; 0: none
 }
 
@@ -43,6 +45,9 @@ func (w *wire) put(peer int, tag uint64, b []byte) chan struct{} {
 	w.count++
 	if len(b) > 0 {
 		w.full++
+	}
+	if w.rate > 0 {
+		time.Sleep(time.Second * time.Duration(len(b)) / time.Duration(w.rate))
 	}
 	if w.full == w.lose && len(b) > 0 {
 		b = make([]byte, len(b))
