@@ -15,6 +15,8 @@ import (
 type cli struct {
 	Run     runCmd     `cmd:"" help:"Run a program as several ranks on this host."`
 	Viz     vizCmd     `cmd:"" help:"Draw the messages of a collective."`
+	Bench   benchCmd   `cmd:"" help:"Measure collectives: latency, bandwidth, what is possible."`
+	Topo    topoCmd    `cmd:"" help:"Show hosts, caches and links, and where to place ranks."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
