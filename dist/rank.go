@@ -107,6 +107,9 @@ func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.M
 	if c.async = world.lane.be.Caps().Async; c.async {
 		c.policy = wait.Policy{} // spinning would take the core from the engine's goroutines
 	}
+	if x, ok := e.(interface{ Crowd() *wait.Crowd }); ok {
+		c.policy = wait.Among(x.Crowd(), cfg.Threads)
+	}
 	c.world = world
 	dev := tensor.NewCPU(cfg.Threads)
 	dev.SetRanks(beside)
