@@ -18,8 +18,8 @@ const (
 	none                   // there was none left
 )
 
-// move does up to stepBlocks blocks of this rank's share. It reports whether all of it is done, and whether anything was.
-// An abort ends it early; the group's failure then ends the operation.
+// move does about stepBytes of this rank's share. It reports whether all of it is done, and whether anything was. An abort
+// ends it early; the group's failure then ends the operation.
 func (d *Direct) move() (all, some bool) {
 	op := d.op()
 	if op.Kind == backend.Barrier || op.Kind == backend.MonitoredBarrier || op.Kind == backend.Send {
@@ -29,23 +29,32 @@ func (d *Direct) move() (all, some bool) {
 		return false, true
 	}
 	defer d.w.Leave()
-	next := d.copyBlock
-	if op.Kind.Reduces() {
-		next = d.reduceBlock
-	}
-	for i := range stepBlocks {
+	for d.budget = stepBytes; d.budget > 0; some = true {
 		if d.w.Aborted() {
 			return false, true
 		}
-		switch next(op) {
+		var o outcome
+		if op.Kind.Reduces() {
+			o = d.reduceBlock(op)
+		} else {
+			o = d.copyBlock(op)
+		}
+		switch o {
 		case none:
 			return true, true
 		case blocked:
-			return false, i > 0
+			return false, some
 		}
 	}
 	return false, true
 }
+
+// A piece of streamFrom bytes or more does not stay in the cache anyway: it is copied in blocks so large that Go's memmove
+// writes around the cache. That makes copies 1.3 to 1.5 times as fast; a block takes about 100 µs.
+const (
+	streamFrom  = 4 << 20
+	streamBytes = 1 << 20
+)
 
 // copyBlock moves the next block of the current piece.
 func (d *Direct) copyBlock(op *backend.Op) outcome {
@@ -57,11 +66,16 @@ func (d *Direct) copyBlock(op *backend.Op) outcome {
 			d.piece, d.off = d.piece+1, 0
 			continue
 		}
-		hi := min(d.off+BlockBytes, p.bytes)
+		block := BlockBytes
+		if p.bytes >= streamFrom {
+			block = streamBytes
+		}
+		hi := min(d.off+block, p.bytes)
 		src, ok := d.input(from, p.src+d.off, p.src+hi)
 		if !ok {
 			return blocked
 		}
+		hi = d.off + len(src)
 		dst := bytesAt(op.Dst, p.dst+d.off, p.dst+hi)
 		d.off = hi
 		if unsafe.SliceData(src) == unsafe.SliceData(dst) {
@@ -71,6 +85,7 @@ func (d *Direct) copyBlock(op *backend.Op) outcome {
 		if from == me || d.w.Touch(from, op.Kind, len(src)) {
 			copy(dst, src)
 		}
+		d.budget -= 2 * len(src)
 		return stepped
 	}
 	return none
@@ -120,32 +135,43 @@ func (d *Direct) reduceBlock(op *backend.Op) outcome {
 	hi = min(lo+BlockBytes, hi)
 	me := d.spec.Rank
 	for i := range d.all {
-		b, ok := d.input(i, lo, hi)
+		src, ok := d.input(i, lo, hi)
 		if !ok {
 			return blocked
 		}
-		d.srcs[i] = b
+		d.srcs[i] = src
 	}
 	for i := range d.all {
 		if i != me && !d.w.Touch(i, op.Kind, hi-lo) {
 			d.srcs[i] = zeros[:hi-lo]
 		}
 	}
-	_, eager := d.all[me].Eager()
-	if op.Kind != backend.AllReduce || eager {
+	if _, eager := d.all[me].Eager(); op.Kind != backend.AllReduce || eager {
 		d.red.Reduce(bytesAt(op.Dst, to+d.off, to+d.off+hi-lo), d.srcs)
-		d.off += hi - lo
-		return stepped
-	}
-	out := d.block[:hi-lo]
-	d.red.Reduce(out, d.srcs)
-	for i := range d.all {
-		if i == me || d.w.Touch(i, op.Kind, hi-lo) {
-			copy(d.output(i, lo, hi), out)
-		}
+	} else {
+		d.reduceAndPush(lo, hi)
 	}
 	d.off += hi - lo
+	d.budget -= 2 * len(d.all) * (hi - lo)
 	return stepped
+}
+
+// reduceAndPush reduces bytes lo to hi into the first output and copies them from there to the others. In place, that
+// output is the first input, which every reduction reads first.
+func (d *Direct) reduceAndPush(lo, hi int) {
+	var out []byte
+	for i := range d.all {
+		if i != d.spec.Rank && !d.w.Touch(i, backend.AllReduce, hi-lo) {
+			continue
+		}
+		dst := d.output(i, lo, hi)
+		if out == nil {
+			d.red.Reduce(dst, d.srcs)
+			out = dst
+		} else {
+			copy(dst, out)
+		}
+	}
 }
 
 var zeros [BlockBytes]byte

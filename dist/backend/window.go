@@ -64,11 +64,11 @@ type Window interface {
 }
 
 // Remote is implemented by a Window in which peers' addresses mean nothing to the reader: it says where their memory is.
-// The blocks that an operation reads from one peer, or writes to it, come in order, without gaps; each begins a multiple
-// of BlockAlign bytes behind the first one and is not longer than that.
+// What an operation reads from one peer, or writes to it, comes in order and without gaps.
 type Remote interface {
-	// Input returns bytes lo to hi of the input that peer posted for the operation in progress. False: they are not there
-	// yet, or the group has failed.
+	// Input returns bytes lo to hi of the input that peer posted for the operation in progress, or the first of them: never
+	// less than what is left up to the next multiple of BlockAlign, counted from where this rank began to read. False: they
+	// are not there yet, or the group has failed.
 	Input(peer, lo, hi int) ([]byte, bool)
 	// Output returns bytes lo to hi of peer's result, after Input gave the same bytes.
 	Output(peer, lo, hi int) []byte

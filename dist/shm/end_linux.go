@@ -117,6 +117,9 @@ func (e *End) Step() (done uint64, err error) {
 		e.settle()
 		return e.done, nil
 	}
+	if e.Aborted() { // by a peer: why, it says over the network. What it left undone is no mismatch
+		return e.done, nil
+	}
 	moved := e.pump()
 	stepped, err := e.direct.Step()
 	e.complete()

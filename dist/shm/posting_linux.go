@@ -42,10 +42,10 @@ func stream(op *backend.Op, n, owner, reader int) (off, length int, all bool) {
 		if owner == op.Root {
 			return reader * c, c, false
 		}
-	case backend.AllGather:
-		return 0, c, true
+	case backend.AllGather: // not for all: readers come in different orders, and would wait for each other in a circle
+		return 0, c, false
 	case backend.AllGatherV:
-		return 0, op.DstCounts[owner] * size, true
+		return 0, op.DstCounts[owner] * size, false
 	case backend.ReduceScatter, backend.AllToAll:
 		return reader * c, c, false
 	case backend.ReduceScatterV, backend.AllToAllV:

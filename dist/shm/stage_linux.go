@@ -132,7 +132,7 @@ func (e *End) collectAll(seq uint64) {
 	e.feedDone = seq + 1
 }
 
-// Input returns bytes lo to hi of the input of peer, in its heap or in a slot of this rank's channel.
+// Input returns bytes lo to hi of the input of peer: from its heap all, from a slot what is in it.
 func (e *End) Input(peer, lo, hi int) ([]byte, bool) {
 	p := &e.far[peer]
 	if e.bad != nil {
@@ -151,7 +151,7 @@ func (e *End) Input(peer, lo, hi int) ([]byte, bool) {
 		return nil, false
 	}
 	at %= slotBytes
-	return b.slot(channel, k)[at : at+hi-lo], true
+	return b.slot(channel, k)[at:min(at+hi-lo, slotBytes)], true
 }
 
 // Output returns where bytes lo to hi of the result of peer go.
@@ -170,7 +170,7 @@ func (e *End) Output(peer, lo, hi int) []byte {
 	}
 	k := p.taken[channelOf(p)] + uint64(at/slotBytes)
 	at %= slotBytes
-	return b.slot(channel, k)[at : at+hi-lo]
+	return b.slot(channel, k)[at:min(at+hi-lo, slotBytes)]
 }
 
 func (e *End) inHeap(peer int, r ref, lo, hi int) ([]byte, bool) {
@@ -186,7 +186,7 @@ func (e *End) inHeap(peer int, r ref, lo, hi int) ([]byte, bool) {
 // piece finds bytes lo to hi among what this rank reads of peer's input: the channel, and the place in its stream.
 func (e *End) piece(peer int, p *posting, lo, hi int) (b *block, channel, at int, ok bool) {
 	at = lo - p.off
-	if at < 0 || hi < lo || hi-p.off > p.n || at%slotBytes+hi-lo > slotBytes {
+	if at < 0 || hi < lo || hi-p.off > p.n {
 		e.blame(e.peer(peer).ctl.errorf("operation %d of group %s gives this rank bytes %d to %d, and %d to %d are needed", p.seq, e.spec.Name,
 			p.off, p.off+p.n, lo, hi))
 		return nil, 0, 0, false

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/shm"
 	"github.com/ringo-ml/ringo/dist/tcp"
 )
 
@@ -28,6 +29,15 @@ func (p process) Close() error {
 
 // start runs fn on n ranks that are connected through 127.0.0.1.
 func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return run(t, n, cfg, nil, func(c *tcp.Config) { c.NoShared = true }, fn)
+}
+
+// startShared runs fn on n ranks that share memory.
+func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return run(t, n, cfg, nil, func(*tcp.Config) {}, fn)
+}
+
+func run(t *testing.T, n int, cfg dist.Config, fault shm.Fault, change func(*tcp.Config), fn func(r *dist.Rank) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	secret, err := tcp.ParseSecret(tcp.NewSecret())
@@ -39,9 +49,13 @@ func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 		if r == 0 {
 			c.Listener = l
 		}
+		change(&c)
 		joining.Go(func() {
 			var e *tcp.Engine
 			e, errs[r] = tcp.Join(t.Context(), c)
+			if fault != nil {
+				e.SetSharedFault(fault)
+			}
 			engines[r] = process{e, &ended}
 		})
 	}

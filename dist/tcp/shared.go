@@ -41,20 +41,7 @@ func (e *Engine) share(ctx context.Context, d *shm.Door) {
 			doors[r] = l.peer.Door
 		}
 	}
-	for _, l := range e.links {
-		if l == nil || l.peer.Unshared == e.self.Unshared {
-			continue
-		}
-		for _, m := range []member{e.self, l.peer} {
-			if e.cfg.Rank == 0 && m.Unshared != "" {
-				slog.Warn("no shared memory: all ranks use sockets", "rank", m.Rank, "reason", m.Unshared)
-			}
-		}
-		if e.self.Unshared == "" || l.peer.Unshared == "" {
-			d = nil
-		}
-	}
-	if d == nil {
+	if !e.allOffer() || d == nil {
 		return
 	}
 	h, err := d.Meet(ctx, doors)
@@ -68,6 +55,27 @@ func (e *Engine) share(ctx context.Context, d *shm.Door) {
 		return
 	}
 	e.mem.Store(h)
+}
+
+// allOffer reports whether every rank offers its memory. Rank 0 says so when only some do.
+func (e *Engine) allOffer() bool {
+	not, some := (*member)(nil), e.self.Door != ""
+	if !some {
+		not = &e.self
+	}
+	for _, l := range e.links {
+		switch {
+		case l == nil:
+		case l.peer.Door == "":
+			not = &l.peer
+		default:
+			some = true
+		}
+	}
+	if not != nil && some && e.cfg.Rank == 0 {
+		slog.Warn("no shared memory: all ranks use sockets", "rank", not.Rank, "reason", not.Unshared)
+	}
+	return not == nil
 }
 
 // agree reports whether ok is true on all ranks. A failure shows again in the first operation of the job.
