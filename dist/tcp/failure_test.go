@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -67,6 +68,9 @@ func TestMismatch(t *testing.T) {
 			}) {
 				require.Error(t, err, "rank %d", r)
 				for _, part := range c.want {
+					if sharing && strings.Contains(part, "(rank ") {
+						continue // rank 1 and any other one may be the first to find it
+					}
 					assert.ErrorContains(t, err, part, "rank %d", r)
 				}
 				var e *backend.Error
