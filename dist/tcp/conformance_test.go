@@ -32,11 +32,6 @@ func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 	return run(t, n, cfg, nil, func(c *tcp.Config) { c.NoShared = true }, fn)
 }
 
-// startShared runs fn on n ranks that share memory.
-func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
-	return run(t, n, cfg, nil, func(*tcp.Config) {}, fn)
-}
-
 func run(t *testing.T, n int, cfg dist.Config, fault shm.Fault, change func(*tcp.Config), fn func(r *dist.Rank) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)

@@ -13,6 +13,11 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// startShared runs fn on n ranks that share memory.
+func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return run(t, n, cfg, nil, func(*tcp.Config) {}, fn)
+}
+
 func TestSharedConformance(t *testing.T) { disttest.Run(t, startShared) }
 
 func TestSharedSameBitsAsGoroutines(t *testing.T) { disttest.SameBits(t, startShared) }
