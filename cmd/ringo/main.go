@@ -13,7 +13,7 @@ import (
 
 // cli is the command line; each command has a Run method.
 type cli struct {
-	Run     runCmd     `cmd:"" help:"Run a program as several ranks on this host."`
+	Run     runCmd     `cmd:"" help:"Run a program as several ranks, on one host or several."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
