@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -125,7 +126,8 @@ var errEnded = errors.New("the connection ended")
 // lost says in plain words why reading ended.
 func (w *wire) lost(err error) error {
 	switch {
-	case err == nil, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe):
+	case err == nil, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe),
+		errors.Is(err, syscall.ECONNRESET):
 		return errEnded
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return fmt.Errorf("no sign of life for %v", w.patience)
