@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -44,13 +45,16 @@ type Engine struct {
 	over    map[key]bool      // closed here; peers may still send
 	closing bool
 	lateErr error // first failure of any group
-	gone    *link // the first connection that was lost, and why
-	why     error
+	gone    *link // the first connection that was lost to a rank that no new generation has left behind
+	rounds  map[key]*round
+	met     bool     // all links are up
+	heard   []func() // what was heard of rounds before
 }
 
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
-		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{}}
+		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{},
+		rounds: map[key]*round{}}
 }
 
 // Name returns "tcp".
@@ -95,17 +99,28 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 		}
 	}
 	g.open(s)
-	gone, why := e.gone, e.why
+	lost := e.lostAmong(s.Ranks)
 	e.mu.Unlock()
 	if inherited != nil {
 		g.fail(inherited, false)
 	}
-	for _, r := range s.Ranks {
-		if l := e.links[r]; gone != nil && l != nil && (l == gone || l.down.Load() && !l.goodbye.Load()) {
-			g.fail(g.blame(gone.peer, fmt.Errorf("connection lost before the group was made: %w", why)), true)
-		}
+	if lost != nil {
+		g.fail(g.blame(lost.peer, fmt.Errorf("connection lost before the group was made: %w", lost.why)), true)
 	}
 	return g, nil
+}
+
+// lostAmong returns the first connection that was lost to one of some ranks. e.mu is held.
+func (e *Engine) lostAmong(ranks []int) *link {
+	if e.gone != nil && slices.Contains(ranks, e.gone.peer.Rank) {
+		return e.gone
+	}
+	for _, r := range ranks {
+		if l := e.links[r]; l != nil && l.why != nil {
+			return l
+		}
+	}
+	return nil
 }
 
 // find returns the group of a frame, making it when it is not opened here yet; nil for one that is over.
@@ -116,12 +131,12 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	if g := e.groups[k]; g != nil {
 		return g, nil
 	}
-	if newest, ok := e.newest[k.id]; ok && newest > k.gen {
+	newest := e.newest[k.id]
+	if newest > k.gen && h.typ == frameData { // only then: an answer to an answer would have no end
 		e.postAbort(l, k, &backend.Error{Rank: l.peer.Rank, Host: l.peer.where(), Seq: h.seq,
 			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen, newest)})
-		return nil, nil
 	}
-	if !create || e.over[k] || e.closing {
+	if !create || newest > k.gen || e.over[k] || e.closing {
 		return nil, nil
 	}
 	if e.early == maxEarly {
@@ -145,6 +160,8 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		}
 	case frameReject:
 		return e.rejected(l, h)
+	case frameRebuild:
+		return e.rebuildMessage(l, h)
 	case frameHello, frameWelcome, frameTable:
 		return errors.New("broke the protocol: rendezvous is over")
 	}

@@ -16,21 +16,23 @@ func (e *Engine) lost(l *link, cause error) {
 		}
 		e.mu.Lock()
 		closing := e.closing
+		l.why = cause
 		if !closing && e.gone == nil {
-			e.gone, e.why = l, cause
+			e.gone = l
 		}
-		first, why := e.gone, e.why
+		first := e.gone
 		e.mu.Unlock()
 		if !closing {
 			for _, g := range e.with(l) {
 				err := g.blame(l.peer, cause)
 				if slices.Contains(g.spec.Ranks, first.peer.Rank) { // l may have gone because of it
-					err = g.blame(first.peer, why)
+					err = g.blame(first.peer, first.why)
 				}
 				g.fail(err, true)
 			}
-			e.warn(lostWhileMeeting(first, why)) // last: those whom it ends must not be found lost before l
+			e.warn(lostWhileMeeting(first, first.why)) // last: those whom it ends must not be found lost before l
 		}
+		e.unreachable(l)
 		l.shut()
 	})
 }
@@ -86,5 +88,6 @@ func (e *Engine) departed(l *link) {
 	for _, g := range groups {
 		g.departed(l)
 	}
+	e.unreachable(l)
 	l.byeOnce.Do(func() { close(l.bye) })
 }
