@@ -17,7 +17,7 @@ func (g *Group) Generation() int { return int(g.gen) }
 //
 // It waits for each member that is alive and has not called Rebuild, at most for the group's timeout; such a member is left
 // out and gets an error when it calls (generation 1 is over). A member that dies meanwhile is left out as well; if it dies
-// so late that it is in the new group already, that group fails, and Rebuild can be called on it in turn. The new group has
+// or gives up so late that it is in the new group already, that group fails, and Rebuild can be called on it in turn. The new group has
 // more than half of the members of the old one, or half with its rank 0: everyone else gets an error, so that a network
 // that is cut in two goes on in one part at most. (Of two ranks, only rank 0 can go on alone.) When ctx ends, Rebuild
 // fails with ctx.Err() and may be called again.

@@ -257,8 +257,7 @@ func (e *Engine) postAbort(l *link, k key, err *backend.Error) {
 	l.post(&header{typ: frameAbort, gen: k.gen, group: k.id}, b)
 }
 
-// aborted handles a peer's abort. It is passed on: this rank may be gone before the others have read it, and they must not
-// take its leaving for the cause.
+// aborted handles a peer's abort.
 func (e *Engine) aborted(g *group, b []byte) error {
 	var w wireError
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -268,7 +267,7 @@ func (e *Engine) aborted(g *group, b []byte) error {
 	if w.Cause != "" {
 		err.Cause = errors.New(w.Cause)
 	}
-	g.fail(err, true)
+	g.heard(err)
 	return nil
 }
 

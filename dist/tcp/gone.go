@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/ringo-ml/ringo/dist/backend"
 )
 
 // lost handles the end of a connection that was not announced: every group with that peer fails. Should the peer be
@@ -23,18 +25,36 @@ func (e *Engine) lost(l *link, cause error) {
 		first := e.gone
 		e.mu.Unlock()
 		if !closing {
-			for _, g := range e.with(l) {
-				err := g.blame(l.peer, cause)
+			e.failAll(e.with(l), func(g *group) *backend.Error {
 				if slices.Contains(g.spec.Ranks, first.peer.Rank) { // l may have gone because of it
-					err = g.blame(first.peer, first.why)
+					return g.blame(first.peer, first.why)
 				}
-				g.fail(err, true)
-			}
+				return g.blame(l.peer, cause)
+			})
 			e.warn(lostWhileMeeting(first, first.why)) // last: those whom it ends must not be found lost before l
 		}
 		e.unreachable(l)
 		l.shut()
 	})
+}
+
+// failAll fails groups, those with an operation in flight first: a group that has none, such as the world while two of its
+// ranks exchange messages, gives the failure of a part of it that has one.
+func (e *Engine) failAll(groups []*group, blame func(g *group) *backend.Error) {
+	busy := map[key]*backend.Error{} // by parent
+	for _, g := range groups {
+		if g.inFlight() {
+			err := blame(g)
+			busy[key{g.spec.Parent, g.key.gen}] = err
+			g.fail(err, true)
+		}
+	}
+	for _, g := range groups {
+		if err := busy[g.key]; err != nil {
+			g.fail(err, true)
+		}
+		g.fail(blame(g), true) // the first one counts
+	}
 }
 
 // warn is rank 0's word to those that may still be waiting to meet a rank that is lost: it will not come.

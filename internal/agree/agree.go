@@ -47,7 +47,6 @@ func (m *Message) Check(n int) error {
 type peer struct {
 	here  bool // has joined
 	lost  bool // cannot be reached any more
-	left  bool // gave up
 	reach []int
 }
 
@@ -146,7 +145,7 @@ func (v *Node) Tick() {
 func (v *Node) Waiting() []int {
 	var out []int
 	for i, p := range v.peers {
-		if !p.lost && !p.left && !p.here {
+		if !p.lost && !p.here {
 			out = append(out, i)
 		}
 	}
@@ -267,7 +266,7 @@ func (v *Node) Handle(from int, m Message) {
 		v.peers[from] = peer{here: true, reach: m.List}
 		v.step()
 	case Leave:
-		v.peers[from] = peer{left: true}
+		v.peers[from] = peer{} // it may come again
 		v.again = v.ballot != 0
 		v.step()
 	case Prepare, Vote:
