@@ -192,7 +192,8 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	case frameCredit:
 		return p.credited(h.total)
 	case frameQuery:
-		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: g.lastIssued(), tag: h.tag}, nil)
+		issued, _ := g.progress()
+		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, tag: h.tag}, nil)
 	case frameStatus:
 		g.answered(l.peer.Rank, h)
 	case frameMismatch, frameAbort:

@@ -143,16 +143,11 @@ func (g *group) finishLane() {
 	g.mu.Unlock()
 }
 
-func (g *group) inFlight() bool {
+// progress returns the last operation that was issued, and whether any is in flight.
+func (g *group) progress() (issued uint64, flying bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.issued > g.done
-}
-
-func (g *group) lastIssued() uint64 {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.issued
+	return g.issued, g.issued > g.done
 }
 
 // answered notes how far a peer is.

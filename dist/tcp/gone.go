@@ -39,21 +39,28 @@ func (e *Engine) lost(l *link, cause error) {
 }
 
 // failAll fails groups, those with an operation in flight first: a group that has none, such as the world while two of its
-// ranks exchange messages, gives the failure of a part of it that has one.
+// ranks exchange messages, gives the failure of a part of it that has one, or at least has had one.
 func (e *Engine) failAll(groups []*group, blame func(g *group) *backend.Error) {
-	busy := map[key]*backend.Error{} // by parent
+	busy, used := map[key]*backend.Error{}, map[key]*backend.Error{} // by parent
 	for _, g := range groups {
-		if g.inFlight() {
-			err := blame(g)
-			busy[key{g.spec.Parent, g.key.gen}] = err
-			g.fail(err, true)
+		parent := key{g.spec.Parent, g.key.gen}
+		switch issued, flying := g.progress(); {
+		case flying:
+			busy[parent] = blame(g)
+			g.fail(busy[parent], true)
+		case issued > 0:
+			used[parent] = blame(g)
 		}
 	}
 	for _, g := range groups {
-		if err := busy[g.key]; err != nil {
-			g.fail(err, true)
+		err := busy[g.key]
+		if issued, _ := g.progress(); err == nil && issued == 0 {
+			err = used[g.key]
 		}
-		g.fail(blame(g), true) // the first one counts
+		if err == nil {
+			err = blame(g)
+		}
+		g.fail(err, true)
 	}
 }
 
