@@ -39,6 +39,7 @@ func matrixChild(spec string) error {
 		for step := 0; ; step++ {
 			hurt := g.Rank() == victim
 			if hurt && step == 3 {
+				begin = time.Now()
 				fmt.Println("ready")
 				if how == "before" {
 					select {} // until the signal
@@ -54,7 +55,7 @@ func matrixChild(spec string) error {
 			if !well {
 				continue
 			}
-			if over, err := enough(g, hurt && step > 3 && (how == "late" || time.Since(begin) > time.Second)); over || err != nil {
+			if over, err := enough(g, hurt && step > 3 && (how == "late" || time.Since(begin) > 2*time.Second)); over || err != nil {
 				fmt.Println("ended:", outcome(err))
 				return nil
 			}

@@ -16,6 +16,7 @@ const (
 	linger    = time.Second // Close waits so long for the goodbyes of the peers
 	maxEarly  = 4096        // groups that peers may use before this rank has opened them
 	answerMax = 150 * time.Millisecond
+	lookEvery = 100 * time.Millisecond // for peers that have been silent for too long
 )
 
 // key names a group in frames.
@@ -307,9 +308,10 @@ func (e *Engine) forget(g *group) {
 func (e *Engine) watch() {
 	defer e.wg.Done()
 	period := min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
-	tick := time.NewTicker(period)
+	look := min(period, lookEvery)
+	tick := time.NewTicker(look)
 	defer tick.Stop()
-	last := e.now()
+	last, said := e.now(), e.now()
 	for {
 		select {
 		case <-e.stop:
@@ -317,13 +319,19 @@ func (e *Engine) watch() {
 		case <-tick.C:
 		}
 		now := e.now()
-		stopped := now-last > int64(2*period) // this process was: the silence may be its own
+		stopped := now-last > int64(look+period) // this process was: the silence may be its own
 		last = now
+		say := now-said >= int64(period-look/2)
+		if say {
+			said = now
+		}
 		for _, l := range e.links {
 			if l == nil || l.down.Load() {
 				continue
 			}
-			l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			if say {
+				l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			}
 			if stopped {
 				l.heard.Store(now)
 			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.goodbye.Load() {
