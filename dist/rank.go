@@ -104,7 +104,7 @@ func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.M
 	for i := range ranks {
 		ranks[i] = i
 	}
-	world, err := c.open(backend.Spec{ID: worldID, Name: "world", Ranks: ranks, Rank: rank}, cfg.Timeout, a)
+	world, err := c.open(backend.Spec{ID: worldID, Gen: 1, Name: "world", Ranks: ranks, Rank: rank}, cfg.Timeout, a)
 	if err != nil {
 		return nil, err
 	}
