@@ -189,7 +189,7 @@ func readJSON(c net.Conn, typ frameType, v any) error {
 		return err
 	}
 	var h header
-	if err := h.parse(b); err != nil {
+	if err := h.parse(b, 0); err != nil {
 		return err
 	}
 	if h.typ != typ && h.typ != frameReject {

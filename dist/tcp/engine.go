@@ -25,13 +25,14 @@ type key struct {
 
 // Engine is one rank's part in a job of processes: a connection to every other rank. Join makes it.
 type Engine struct {
-	cfg   Config
-	self  member
-	began time.Time
-	links []*link // by rank; nil for this rank
-	stop  chan struct{}
-	event chan struct{} // something may have got further
-	wg    sync.WaitGroup
+	cfg      Config
+	self     member
+	began    time.Time
+	links    []*link // by rank; nil for this rank
+	stop     chan struct{}
+	event    chan struct{} // something may have got further
+	wg       sync.WaitGroup
+	sleepers sync.Pool // of *sleeper
 	// absent is told first of a lost connection: during rendezvous it is no failure of a group. refused is told when
 	// rank 0 gives the job up.
 	absent  func(*link, error) bool
@@ -50,7 +51,8 @@ type Engine struct {
 
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
-		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{}}
+		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{},
+		sleepers: sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}}
 }
 
 // Name returns "tcp".
@@ -169,7 +171,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	switch h.typ {
 	case frameData:
 		g.meet(p, h)
-		err = p.receive(h, l.conn, block)
+		err = p.receive(h, &l.body, block)
 		e.tell()
 		return err
 	case frameCredit:

@@ -23,11 +23,11 @@ func TestHeaderRoundTrip(t *testing.T) {
 	b := make([]byte, headerBytes)
 	h.put(b)
 	var got header
-	require.NoError(t, got.parse(b))
+	require.NoError(t, got.parse(b, 0))
 	assert.Equal(t, h, got)
 	for i := range b {
 		b[i] ^= 1
-		assert.Error(t, got.parse(b), "byte %d changed", i)
+		assert.Error(t, got.parse(b, 0), "byte %d changed", i)
 		b[i] ^= 1
 	}
 }
@@ -40,7 +40,7 @@ func FuzzHeader(f *testing.F) {
 		b = append(b, make([]byte, headerBytes)...)[:headerBytes]
 		for range 2 { // as it is, and with a checksum that fits
 			var h header
-			if err := h.parse(b); err == nil {
+			if err := h.parse(b, 0); err == nil {
 				out := make([]byte, headerBytes)
 				h.put(out)
 				b[7] = 0
@@ -104,7 +104,7 @@ func TestHostileFrames(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		"length 2^63":    {frame(header{typ: frameData, gen: 1, group: 1, seq: 1, length: 1 << 63, total: 1 << 63}), "9223372036854775808 bytes, at most 262144"},
+		"length 2^32-1":  {frame(header{typ: frameData, gen: 1, group: 1, seq: 1, length: 1<<32 - 1, total: 1 << 63}), "4294967295 bytes, at most 262144"},
 		"bad magic":      {edit(func(b []byte) { b[0] = 'H' }), `"HNGO"`},
 		"bad version":    {edit(func(b []byte) { b[4] = 9 }), "version 9"},
 		"bad checksum":   {edit(func(b []byte) { b[13]++ }), "checksum"},

@@ -229,11 +229,9 @@ func (g *group) Progress() (uint64, error) {
 // sleeper is a goroutine in Park. Its channel holds one token.
 type sleeper struct{ wake chan struct{} }
 
-var sleepers = sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}
-
 // Park sleeps until operation seq is done, ctx ends, or the group has failed.
 func (g *group) Park(ctx context.Context, seq uint64) error {
-	s := sleepers.Get().(*sleeper)
+	s := g.e.sleepers.Get().(*sleeper)
 	g.mu.Lock()
 	g.parked = append(g.parked, s)
 	for g.done < seq && (g.err == nil || g.running) && ctx.Err() == nil {
@@ -252,7 +250,7 @@ func (g *group) Park(ctx context.Context, seq uint64) error {
 	case <-s.wake: // a token that came meanwhile is not for the next one
 	default:
 	}
-	sleepers.Put(s)
+	g.e.sleepers.Put(s)
 	switch {
 	case over:
 		return nil

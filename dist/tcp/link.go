@@ -2,8 +2,10 @@ package tcp
 
 import (
 	"crypto/tls"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"net"
 	"sync"
@@ -34,11 +36,14 @@ func (m member) where() string { return fmt.Sprintf("%s, pid %d", m.Host, m.PID)
 type link struct {
 	e    *Engine
 	peer member
-	conn *tls.Conn
+	conn net.Conn
 	raw  net.Conn // below the TLS
+	seal bool     // conn is not encrypted: frames are sealed
 
-	wmu  sync.Mutex
+	wmu  turn
 	wbuf []byte // header and head of a payload: one record
+	sent uint32 // frames written, guarded by wmu
+	body body   // of the frame that is being read
 
 	cmu     sync.Mutex
 	ctl     []byte // posted frames
@@ -54,9 +59,20 @@ type link struct {
 	down    atomic.Bool // no longer usable
 }
 
-func newLink(e *Engine, peer member, conn *tls.Conn) *link {
-	l := &link{e: e, peer: peer, conn: conn, raw: conn.NetConn(), wbuf: make([]byte, recordBytes),
+// turn is a mutex whose holder may wait for the network: those behind it wait on a channel, which testing/synctest
+// understands.
+type turn chan struct{}
+
+func (t turn) Lock()   { t <- struct{}{} }
+func (t turn) Unlock() { <-t }
+
+func newLink(e *Engine, peer member, conn net.Conn) *link {
+	l := &link{e: e, peer: peer, conn: conn, raw: conn, seal: true, wbuf: make([]byte, recordBytes), wmu: make(turn, 1),
 		kick: make(chan struct{}, 1), bye: make(chan struct{})}
+	if c, ok := conn.(*tls.Conn); ok {
+		l.raw, l.seal = c.NetConn(), false
+	}
+	l.body.l = l
 	l.heard.Store(e.now())
 	return l
 }
@@ -77,6 +93,9 @@ func (l *link) write(h *header, payload []byte, busy *atomic.Pointer[link]) erro
 	l.wmu.Lock()
 	defer l.wmu.Unlock()
 	h.put(l.wbuf)
+	if l.seal {
+		l.sent = seal(l.wbuf, l.sent, payload)
+	}
 	n := copy(l.wbuf[headerBytes:], payload)
 	_, err := l.conn.Write(l.wbuf[:headerBytes+n])
 	if err == nil && n < len(payload) {
@@ -117,10 +136,7 @@ func (l *link) postLoop() {
 		closing := l.closing
 		l.cmu.Unlock()
 		if len(out) > 0 {
-			l.wmu.Lock()
-			_, err := l.conn.Write(out)
-			l.wmu.Unlock()
-			if err != nil {
+			if err := l.writePosted(out); err != nil {
 				l.writeFailed(err)
 			}
 		}
@@ -128,6 +144,19 @@ func (l *link) postLoop() {
 			return
 		}
 	}
+}
+
+// writePosted writes frames that were posted.
+func (l *link) writePosted(frames []byte) error {
+	l.wmu.Lock()
+	defer l.wmu.Unlock()
+	for b := frames; l.seal && len(b) > 0; {
+		end := headerBytes + binary.LittleEndian.Uint32(b[16:])
+		l.sent = seal(b, l.sent, b[headerBytes:end])
+		b = b[end:]
+	}
+	_, err := l.conn.Write(frames)
+	return err
 }
 
 // shut closes the link after what was posted is written, or after lastWords.
@@ -165,6 +194,9 @@ func (l *link) readLoop() {
 // readError says in plain words how a connection ended.
 func readError(err error) error {
 	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "local error" {
+		return fmt.Errorf("sent what was not meant to be: %w", err)
+	}
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op) {
 		return fmt.Errorf("closed the connection (%w)", err)
 	}
@@ -174,13 +206,18 @@ func readError(err error) error {
 func (l *link) readFrames() error {
 	head, block := make([]byte, headerBytes), make([]byte, copyBlock)
 	var h header
+	var number uint32
 	for {
 		if _, err := io.ReadFull(l.conn, head); err != nil {
 			return err
 		}
-		if err := h.parse(head); err != nil {
+		if err := h.parse(head, number); err != nil {
 			return fmt.Errorf("broke the protocol: %w", err)
 		}
+		if l.seal && h.typ < frameHello {
+			number++
+		}
+		l.body.begin(&h)
 		l.heard.Store(l.e.now())
 		if err := l.e.dispatch(l, &h, block); err != nil {
 			return err
@@ -191,8 +228,34 @@ func (l *link) readFrames() error {
 // payload reads the payload of a control frame.
 func (l *link) payload(h *header) ([]byte, error) {
 	b := make([]byte, h.length)
-	_, err := io.ReadFull(l.conn, b)
-	return b, err
+	if _, err := io.ReadFull(&l.body, b); err != nil {
+		return nil, err
+	}
+	return b, l.body.check()
+}
+
+// body reads the payload of a frame.
+type body struct {
+	l         *link
+	want, got uint32 // checksums
+}
+
+func (b *body) begin(h *header) { b.want, b.got = h.sum, 0 }
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.l.conn.Read(p)
+	if b.l.seal {
+		b.got = crc32.Update(b.got, castagnoli, p[:n])
+	}
+	return n, err
+}
+
+// check is called when all was read, before anyone relies on it.
+func (b *body) check() error {
+	if b.got != b.want {
+		return fmt.Errorf("broke the protocol: payload has checksum %08x, want %08x: bytes were changed", b.got, b.want)
+	}
+	return nil
 }
 
 // sayGoodbye ends the peer's interest in this rank.

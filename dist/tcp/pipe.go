@@ -240,7 +240,7 @@ func (p *pipe) end(err error) {
 
 // receive reads the payload of a data frame from the connection: into the buffer of the lane that waits for it, or into
 // one of its own. An error ends the connection.
-func (p *pipe) receive(h *header, r io.Reader, block []byte) error {
+func (p *pipe) receive(h *header, r *body, block []byte) error {
 	p.mu.Lock()
 	direct := p.err == nil && p.want.fits(h) && p.want.admit(h)
 	bad := p.want.done && p.want.err != nil
@@ -262,6 +262,10 @@ func (p *pipe) receive(h *header, r io.Reader, block []byte) error {
 			return err
 		}
 	}
+	if err := r.check(); err != nil {
+		m.buf.free()
+		return err
+	}
 	p.g.counters.Received.Add(h.length)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -280,7 +284,7 @@ func (p *pipe) receive(h *header, r io.Reader, block []byte) error {
 
 // stream reads a payload in blocks. Each is copied to the lane's buffer under the lock, so that nothing is written once
 // the lane has given up.
-func (p *pipe) stream(h *header, r io.Reader, block []byte) error {
+func (p *pipe) stream(h *header, r *body, block []byte) error {
 	at := 0
 	for left := int(h.length); left > 0; {
 		n, err := r.Read(block[:min(left, len(block))])
@@ -294,6 +298,9 @@ func (p *pipe) stream(h *header, r io.Reader, block []byte) error {
 		if left -= n; err != nil && left > 0 {
 			return err
 		}
+	}
+	if err := r.check(); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	p.took(h)

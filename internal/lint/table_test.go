@@ -28,6 +28,7 @@ var table = map[string]row{
 	"internal/cuda/emu": {own: "internal/dl internal/cuda"},
 	"internal/trace":    {},
 	"internal/wait":     {},
+	"internal/faultnet": {},
 	"internal/netns":    {others: "github.com/stretchr/testify"},
 	"internal/memnet":   {own: "dist/backend dist/algo tensor"},
 	"internal/lint":     {own: "...", others: "..."},
