@@ -135,8 +135,9 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	return g, nil
 }
 
-// dispatch handles one frame from l. It never waits for anything but the rest of the frame. An error ends the link.
-func (e *Engine) dispatch(l *link, h *header, block []byte) error {
+// dispatch handles one frame that came on w. It never waits for anything but the rest of the frame. An error ends the link.
+func (e *Engine) dispatch(w *wire, h *header) error {
+	l := w.l
 	if h.gen < e.cfg.Gen {
 		return fmt.Errorf("broke the protocol: frame of generation %d, this is generation %d", h.gen, e.cfg.Gen)
 	}
@@ -146,7 +147,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 			return errors.New("broke the protocol: payload in a frame without one")
 		}
 	case frameReject:
-		return e.rejected(l, h)
+		return e.rejected(w, h)
 	case frameHello, frameWelcome, frameTable:
 		return errors.New("broke the protocol: rendezvous is over")
 	}
@@ -154,7 +155,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	case frameAlive:
 		return nil
 	case frameGoodbye:
-		e.departed(l)
+		l.part(w)
 		return nil
 	}
 	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAbort)
@@ -162,7 +163,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		return err
 	}
 	if g == nil {
-		return e.ignore(l, h)
+		return e.ignore(w, h)
 	}
 	p := g.pipe(l)
 	if p == nil {
@@ -171,17 +172,17 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	switch h.typ {
 	case frameData:
 		g.meet(p, h)
-		err = p.receive(h, &l.body, block)
+		err = p.receive(h, w)
 		e.tell()
 		return err
 	case frameCredit:
 		return p.credited(h.total)
 	case frameQuery:
-		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: g.lastIssued(), tag: h.tag}, nil)
+		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: g.lastIssued(), total: h.total}, nil)
 	case frameStatus:
 		g.answered(l.peer.Rank, h)
 	case frameMismatch, frameAbort:
-		b, err := l.payload(h)
+		b, err := w.payload(h)
 		if err != nil {
 			return err
 		}
@@ -194,11 +195,11 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 }
 
 // ignore skips a frame for a group that is over here, or was never opened.
-func (e *Engine) ignore(l *link, h *header) error {
+func (e *Engine) ignore(w *wire, h *header) error {
 	if h.typ == frameQuery {
-		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, tag: h.tag}, nil)
+		w.l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, total: h.total}, nil)
 	}
-	_, err := l.payload(h)
+	_, err := w.payload(h)
 	return err
 }
 

@@ -86,7 +86,7 @@ func (g *group) pipe(l *link) *pipe {
 	p := g.pipes[l.peer.Rank]
 	if p == nil && g.peers == nil {
 		p = newPipe(g, l)
-		p.err, p.left = g.err, l.goodbye.Load()
+		p.err, p.left = g.err, l.left.Load()
 		g.pipes[l.peer.Rank] = p
 	}
 	return p
@@ -153,7 +153,7 @@ func (g *group) comparePending(p *pipe, seq, fingerprint uint64) {
 // meet compares the first frame of each operation with this rank's own view of it. Nobody has to ask for the message:
 // two ranks that disagree may well wait for something else.
 func (g *group) meet(p *pipe, h *header) {
-	if h.seq <= p.met.Load() {
+	if h.seq <= p.met.Load() || h.part > 0 { // later parts may overtake
 		return
 	}
 	g.mu.Lock()

@@ -21,15 +21,17 @@ import (
 // The benchmark is rank 0; the others run TestHelperBench.
 func BenchmarkProcesses(b *testing.B) {
 	for _, n := range []int{2, 4} {
-		b.Run(fmt.Sprintf("n=%d", n), func(b *testing.B) {
-			w := startBench(b, n)
-			for _, bytes := range []int{4, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20} {
-				for _, name := range benchAlgos() {
-					b.Run(fmt.Sprintf("bytes=%d/algo=%s", bytes, name), func(b *testing.B) { w.measure(b, bytes, name) })
+		for _, mode := range []string{"tls", "plain"} {
+			b.Run(fmt.Sprintf("n=%d/%s", n, mode), func(b *testing.B) {
+				w := startBench(b, n, mode == "plain")
+				for _, bytes := range []int{4, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20} {
+					for _, name := range benchAlgos() {
+						b.Run(fmt.Sprintf("bytes=%d/algo=%s", bytes, name), func(b *testing.B) { w.measure(b, bytes, name) })
+					}
 				}
-			}
-			require.NoError(b, w.order(0, 0, ""))
-		})
+				require.NoError(b, w.order(0, 0, benchAlgos()[0]))
+			})
+		}
 	}
 }
 
@@ -99,11 +101,12 @@ func (w *benchRank) measure(b *testing.B, bytes int, name string) {
 }
 
 // startBench starts the other ranks as processes; they end when they are told to do nothing.
-func startBench(b *testing.B, n int) *benchRank {
+func startBench(b *testing.B, n int, plain bool) *benchRank {
 	cs := configs(b, n)
+	cs[0].Plain = plain
 	for r := 1; r < n; r++ {
 		child := exec.Command(os.Args[0], "-test.run=TestHelperBench$")
-		child.Env = append(os.Environ(), fmt.Sprintf("RINGO_TEST_BENCH=%d/%d@%s", r, n, cs[0].Addr))
+		child.Env = append(os.Environ(), fmt.Sprintf("RINGO_TEST_BENCH=%d/%d@%s", r, n, cs[0].Addr), fmt.Sprintf("RINGO_TEST_PLAIN=%v", plain))
 		child.Stderr = os.Stderr
 		require.NoError(b, child.Start())
 		b.Cleanup(func() {
@@ -129,7 +132,8 @@ func TestHelperBench(t *testing.T) {
 	require.NoError(t, err)
 	n, err := strconv.Atoi(size)
 	require.NoError(t, err)
-	e, err := Join(t.Context(), Config{Rank: r, Size: n, Addr: addr, Secret: testSecret, Job: "test"})
+	e, err := Join(t.Context(), Config{Rank: r, Size: n, Addr: addr, Secret: testSecret, Job: "test",
+		Plain: os.Getenv("RINGO_TEST_PLAIN") == "true"})
 	require.NoError(t, err)
 	w, err := newBenchRank(e, n)
 	require.NoError(t, err)
