@@ -97,5 +97,5 @@ func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, erro
 		return nil, fmt.Errorf("dist: %w", err)
 	}
 	return tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
-		Bind: env.Bind, Listener: listener, Timeout: cfg.Timeout})
+		Bind: env.Bind, Ports: env.Ports, Plain: env.Plain, Listener: listener, Timeout: cfg.Timeout})
 }

@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -63,27 +62,6 @@ func (m *meeting) because(err error) error {
 
 func (m *meeting) hello(mesh bool) hello {
 	return hello{member: m.e.self, Size: m.e.cfg.Size, Gen: m.e.cfg.Gen, Plain: m.e.cfg.Plain, Mesh: mesh}
-}
-
-// listen opens this rank's port.
-func (m *meeting) listen() (net.Listener, error) {
-	c := &m.e.cfg
-	if c.Listener != nil {
-		return c.Listener, nil
-	}
-	port := "0"
-	if c.Rank == 0 {
-		var host string
-		host, port, _ = net.SplitHostPort(c.Addr)
-		if ip := net.ParseIP(host); ip != nil && !ip.IsLoopback() && net.ParseIP(c.Bind).IsLoopback() {
-			return nil, fmt.Errorf("tcp: rank 0 is to be reached at %s, but listens on %s only: set RINGO_BIND", c.Addr, c.Bind)
-		}
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(c.Bind, port))
-	if err != nil {
-		return nil, fmt.Errorf("tcp: rank %d: %w", c.Rank, err)
-	}
-	return l, nil
 }
 
 // host is rank 0's part: wait for everyone, then send the table and let them connect.
