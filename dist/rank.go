@@ -92,12 +92,9 @@ func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.M
 	if cfg.Trace > 0 {
 		c.trace = trace.New(cfg.Trace)
 	}
-	var a algos
-	if list := os.Getenv("RINGO_ALGO"); list != "" {
-		var err error
-		if a, err = a.parse(list); err != nil {
-			return nil, fmt.Errorf("dist: RINGO_ALGO: %w", err)
-		}
+	a, err := algosFromEnv()
+	if err != nil {
+		return nil, err
 	}
 	ranks := make([]int, size)
 	for i := range ranks {

@@ -114,6 +114,7 @@ func (d *Direct) compare(mine, theirs *backend.Posting) error {
 			a, b, ra, rb = b, a, rb, ra
 		}
 		da, db := backend.DescOf(&a.Op, a.Group), backend.DescOf(&b.Op, b.Group)
+		da.Choice, db.Choice = "direct", "direct"
 		if err := backend.Mismatch(&da, &db, d.spec.Ranks[ra], d.spec.Ranks[rb]); err != nil {
 			return err
 		}

@@ -27,6 +27,9 @@ func (b *end) Caps() backend.Caps { return caps }
 // Algorithms returns the names that Op.Algo may have.
 func (b *end) Algorithms() []string { return []string{"direct"} }
 
+// Choice returns the name of the algorithm that runs op.
+func (b *end) Choice(*backend.Op) string { return "direct" }
+
 // Counters returns the bytes that this rank has moved.
 func (b *end) Counters() *backend.Counters { return &b.counters }
 
