@@ -41,6 +41,7 @@ type Group struct {
 	waited   time.Duration
 	payload  [backend.NumKinds]uint64
 	calls    [backend.NumKinds]uint64
+	ran      []ran // by kind and algorithm
 }
 
 // pair names a lane of messages: from or to a member of the group.

@@ -151,7 +151,8 @@ const flightSize = 256
 // record is an entry of the flight recorder. Times are in nanoseconds of comm.now.
 type record struct {
 	group         string
-	algo          string // what runs it; "": the engine has one way
+	name          string // in traces
+	algo          string // what runs it; "": the engine does not say
 	kind          backend.Kind
 	seq           uint64
 	bytes         int
@@ -161,9 +162,9 @@ type record struct {
 // recorded notes that operation seq was issued.
 func (c *comm) recorded(l *lane, op *backend.Op) {
 	i := c.flights % flightSize
-	c.flight[i] = record{group: l.g.name, kind: op.Kind, seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), issued: c.now()}
-	if x, ok := l.be.(interface{ Choice(op *backend.Op) string }); ok {
-		c.flight[i].algo = x.Choice(op)
+	c.flight[i] = record{group: l.g.name, kind: op.Kind, name: op.Kind.String(), seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), issued: c.now()}
+	if by := l.choose(op); by != nil {
+		c.flight[i].algo, c.flight[i].name = by.algo, by.name
 	}
 	l.slot(op.Seq).record = c.flights
 	c.flights++
@@ -177,7 +178,7 @@ func (c *comm) finished(l *lane, seq uint64) {
 	}
 	r := &c.flight[i%flightSize]
 	r.ended = c.now()
-	c.trace.Span(trace.Comm, r.kind.String(), r.issued, r.ended, int64(r.bytes))
+	c.trace.Span(trace.Comm, r.name, r.issued, r.ended, int64(r.bytes))
 }
 
 func (c *comm) now() int64 {

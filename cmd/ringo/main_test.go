@@ -56,7 +56,7 @@ func needsProcesses(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"", `expected one of "run", "viz", "version"`},
+		{"", `expected one of "run", "viz", "bench", "topo", "version"`},
 		{"frob", "unexpected argument frob"},
 		{"run", "--ranks"},
 		{"run -n 2", "<program>"},

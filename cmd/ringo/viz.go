@@ -53,7 +53,7 @@ func (v *vizCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(v.Out, []byte(draw(s)), 0o666)
+	return os.WriteFile(v.Out, []byte(picture(s)), 0o666)
 }
 
 func (v *vizCmd) kind() (backend.Kind, error) {

@@ -40,8 +40,8 @@ type canvas struct {
 	y      float64
 }
 
-// draw returns the picture as SVG.
-func draw(s *scene) string {
+// picture returns the picture as SVG.
+func picture(s *scene) string {
 	c := &canvas{s: s}
 	c.measure()
 	c.y = 30

@@ -166,7 +166,7 @@ func boxes(t *testing.T, picture string) (frame box, labels []box) {
 // No label of any picture covers another one or leaves the picture.
 func TestLabelsDoNotOverlap(t *testing.T) {
 	everyScene(t, func(t *testing.T, s *scene) {
-		frame, labels := boxes(t, draw(s))
+		frame, labels := boxes(t, picture(s))
 		want := 0
 		for _, a := range s.arrows {
 			want += len(a.holds)

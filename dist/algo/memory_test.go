@@ -3,6 +3,7 @@ package algo_test
 import (
 	"context"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,7 @@ type sender struct {
 	bytes uint64
 	count int // messages
 	full  int // messages with a payload
+	rate  int // bytes that take a second on the bubble's clock to send; 0: no time
 	lose  int // the number of one of them whose payload becomes zeros and is not counted; 0: none
 }
 
@@ -26,6 +28,9 @@ func (s *sender) observe(m *memnet.Message) {
 	s.count++
 	if len(m.Bytes) == 0 {
 		return
+	}
+	if s.rate > 0 {
+		time.Sleep(time.Second * time.Duration(len(m.Bytes)) / time.Duration(s.rate))
 	}
 	if s.full++; s.full == s.lose {
 		m.Bytes = make([]byte, len(m.Bytes))

@@ -104,26 +104,6 @@ func Names(kinds ...backend.Kind) []string {
 	return names
 }
 
-// smallReduce is the size up to which an all-reduce goes through rank 0. There 2(n−1) messages in all beat 2(n−1) from
-// everyone, and rank 0 is no bottleneck yet. Over loopback, with 2 and 4 ranks, linear was faster up to 8 KiB and not
-// distinguishable from 64 KiB on.
-const smallReduce = 16 << 10
-
-// Choose returns the name of the algorithm that runs op: Op.Algo if it is set, else "direct" for a reduction to all
-// ranks or to their parts, and "linear" for everything else and for all-reduces of at most 16 KiB. All ranks of an
-// operation choose the same one.
-func Choose(op *backend.Op, l Layout) string {
-	switch {
-	case op.Algo != "":
-		return op.Algo
-	case op.Kind == backend.AllReduce && op.Count*op.DType.Size() > smallReduce:
-		return "direct"
-	case op.Kind == backend.ReduceScatter, op.Kind == backend.ReduceScatterV:
-		return "direct"
-	}
-	return "linear"
-}
-
 // Check returns an error when the algorithm that op demands cannot do it. It names those that can.
 func Check(op *backend.Op, l Layout) error {
 	if find(op.Kind, Choose(op, l)) != nil {

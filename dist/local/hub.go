@@ -14,6 +14,7 @@ import (
 // Hub is what the goroutine ranks of a job share.
 type Hub struct {
 	ranks []*Engine
+	crowd *wait.Crowd
 	fault Fault
 
 	mu     sync.Mutex
@@ -26,9 +27,9 @@ type Fault func(rank, peer, bytes int) (drop bool)
 
 // NewHub returns a hub for n ranks.
 func NewHub(n int) *Hub {
-	h := &Hub{groups: map[uint64]*group{}}
+	h := &Hub{groups: map[uint64]*group{}, crowd: wait.NewCrowd(n)}
 	for i := range n {
-		h.ranks = append(h.ranks, &Engine{hub: h, rank: i, bell: wait.NewBell()})
+		h.ranks = append(h.ranks, &Engine{hub: h, rank: i, bell: h.crowd.NewBell()})
 	}
 	return h
 }
@@ -56,6 +57,9 @@ type Engine struct {
 // Name returns "local".
 func (e *Engine) Name() string { return "local" }
 
+// Crowd counts the ranks that are awake.
+func (e *Engine) Crowd() *wait.Crowd { return e.hub.crowd }
+
 // Close returns nil: the hub is garbage when its ranks are gone.
 func (e *Engine) Close() error { return nil }
 
@@ -68,11 +72,33 @@ type group struct {
 	parent  *group
 	members []atomic.Pointer[member]
 	bells   []*wait.Bell
+	posts   tally
+	ends    tally
 	open    int // members that have not closed it; guarded by Hub.mu
 	failed  atomic.Pointer[failure]
 }
 
 type failure struct{ err error }
+
+// tally counts how many members have come to each operation: the last one wakes those who wait for all.
+type tally []struct {
+	n atomic.Uint64 // of all operations that had this place
+	_ [56]byte
+}
+
+// newTally makes a place for each operation in flight. Two members need none: the one who comes wakes the other.
+func newTally(members int) tally {
+	if members <= 2 {
+		return nil
+	}
+	return make(tally, 2*backend.Depth)
+}
+
+// last counts a member that has come to operation seq and reports whether all have. A member comes to operation
+// seq+2*Depth only after all came to seq, so the numbers of different operations do not mix.
+func (t tally) last(seq uint64, members int) bool {
+	return t == nil || t[seq%uint64(len(t))].n.Add(1)%uint64(members) == 0
+}
 
 // member is what one rank shows its peers. The numbers have cache lines of their own.
 type member struct {
@@ -107,7 +133,9 @@ func (h *Hub) join(s backend.Spec) (*group, error) {
 	defer h.mu.Unlock()
 	g := h.groups[s.ID]
 	if g == nil {
-		g = &group{id: s.ID, parent: h.groups[s.Parent], members: make([]atomic.Pointer[member], len(s.Ranks)), open: len(s.Ranks)}
+		n := len(s.Ranks)
+		g = &group{id: s.ID, parent: h.groups[s.Parent], members: make([]atomic.Pointer[member], n), open: n,
+			posts: newTally(n), ends: newTally(n)}
 		for _, r := range s.Ranks {
 			g.bells = append(g.bells, h.ranks[r].bell)
 		}

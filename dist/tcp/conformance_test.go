@@ -56,3 +56,8 @@ func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 func TestConformance(t *testing.T) { disttest.Run(t, start) }
 
 func TestSameBitsAsGoroutines(t *testing.T) { disttest.SameBits(t, start) }
+
+func TestSameBitsInRankOrder(t *testing.T) {
+	t.Setenv("RINGO_BITS", "rank")
+	disttest.SameBits(t, start)
+}

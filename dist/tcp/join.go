@@ -40,7 +40,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	conf, err := identity(c.Secret, c.Job)
+	conf, err := tlsConfig(c.Secret, c.Job)
 	if err != nil {
 		return nil, err
 	}

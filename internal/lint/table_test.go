@@ -30,6 +30,7 @@ var table = map[string]row{
 	"internal/wait":     {},
 	"internal/netns":    {others: "github.com/stretchr/testify"},
 	"internal/memnet":   {own: "dist/backend dist/algo tensor"},
+	"internal/identity": {},
 	"internal/lint":     {own: "...", others: "..."},
 
 	"tensor":          {own: "internal/kernel internal/trace internal/wait", others: "golang.org/x/sys"},
@@ -48,7 +49,7 @@ var table = map[string]row{
 	"dist/mpi":     engine,
 	"dist/nccl":    engine,
 	"dist/sim":     engine,
-	"dist/launch":  {others: "golang.org/x/sys"},
+	"dist/launch":  {own: "internal/identity", others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/trace internal/wait tensor tensor/cuda nn optim data " +
 			"dist/backend dist/algo dist/local dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
