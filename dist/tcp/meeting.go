@@ -346,7 +346,11 @@ func (m *meeting) sendTable() error {
 			return err
 		}
 		for _, l := range m.joined() {
-			l.post(&header{typ: frameTable, gen: m.e.cfg.Gen}, b)
+			// Not posted: an operation's first message, which is written at once, must not overtake the table.
+			h := header{typ: frameTable, gen: m.e.cfg.Gen, length: uint64(len(b))}
+			if l.write(&h, b, nil) != nil {
+				l.raw.Close() // the link's reader finds out
+			}
 		}
 	}
 	return nil
