@@ -184,10 +184,13 @@ func (c *comm) promote() {
 	}
 }
 
-// arm sets the alarm for the timeout after the last sign of life.
+// lookEvery is how often a rank that waits looks whether bytes have moved: so well it knows when they last did.
+const lookEvery = 100 * time.Millisecond
+
+// arm sets the alarm for the timeout after the last sign of life, or for the next look.
 func (l *lane) arm() {
 	l.pulse()
-	l.alarm.set(time.Until(l.moved.Add(l.g.timeout)))
+	l.alarm.set(min(time.Until(l.moved.Add(l.g.timeout)), lookEvery))
 }
 
 // pulse looks for bytes moved since the last look.

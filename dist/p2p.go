@@ -48,7 +48,7 @@ func (g *Group) pair(peer int, send bool) (*lane, error) {
 	}
 	id := backend.Hash64(backend.Hash64(g.id, 0x7032702d6c616e65), uint64(from)<<32|uint64(to))
 	ranks := []int{g.ranks[from], g.ranks[to]}
-	be, err := g.c.engine.Open(backend.Spec{ID: id, Parent: g.id, Name: g.name, Ranks: ranks, Rank: at})
+	be, err := g.c.engine.Open(backend.Spec{ID: id, Parent: g.id, Gen: g.gen, Name: g.name, Ranks: ranks, Rank: at})
 	if err != nil {
 		return g.lane, err
 	}

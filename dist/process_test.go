@@ -36,6 +36,9 @@ func TestMain(m *testing.M) {
 }
 
 func child(how string) error {
+	if spec, ok := strings.CutPrefix(how, "matrix:"); ok {
+		return matrixChild(spec)
+	}
 	return dist.Run(context.Background(), dist.Config{Ranks: 7, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		x := tensor.FromSlice([]float32{float32(r.World.Rank() + 1)}, 1)
 		if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {

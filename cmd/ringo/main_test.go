@@ -59,7 +59,7 @@ func needsProcesses(t *testing.T) {
 
 func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"", `expected one of "run", "bench", "topo", "version"`},
+		{"", `expected one of "run", "viz", "bench", "topo", "version"`},
 		{"frob", "unexpected argument frob"},
 		{"run", "--ranks"},
 		{"run -n 2", "<program>"},
@@ -92,6 +92,8 @@ func TestSingleDash(t *testing.T) {
 		"run -timeout":                       "run --timeout",
 		"run -ranks -timeout p -help":        "run --ranks -timeout p -help",
 		"-timeout run":                       "-timeout run",
+		"viz allreduce -algo ring -o x.svg":  "viz allreduce --algo ring -o x.svg",
+		"viz -ranks=3 allreduce":             "viz --ranks=3 allreduce",
 	} {
 		assert.Equal(t, strings.Fields(want), singleDash(root, strings.Fields(in)), in)
 	}

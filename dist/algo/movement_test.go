@@ -275,7 +275,7 @@ func lossy(t *testing.T, kind backend.Kind, name string, n, r, k int) (sent uint
 	}
 	dst := make([][]byte, n)
 	if r >= 0 {
-		w.wires[r].lose = k
+		w.senders[r].lose = k
 	}
 	for _, b := range w.run(func(r int) backend.Op {
 		src := values(tensor.Int32, in, func(i int) float64 { return float64(1 + r*1000 + i) })

@@ -132,7 +132,7 @@ func TestChainIsPipelined(t *testing.T) {
 			want = bytes.Repeat(want, 8)[:segments*segment]
 			out := make([][]byte, n)
 			for r := range n {
-				w.wires[r].full, w.wires[r].rate = 0, segment
+				w.senders[r].full, w.senders[r].rate = 0, segment
 			}
 			start := time.Now()
 			w.run(func(r int) backend.Op {
@@ -149,7 +149,7 @@ func TestChainIsPipelined(t *testing.T) {
 				if r == n-1 {
 					sent = 0
 				}
-				assert.Equal(t, sent, w.wires[r].full, "rank %d of %d sends each segment once, and the last none", r, n)
+				assert.Equal(t, sent, w.senders[r].full, "rank %d of %d sends each segment once, and the last none", r, n)
 			}
 			if n > 1 {
 				assert.Equal(t, time.Duration(segments+n-2)*time.Second, time.Since(start), "%d segments, %d ranks", segments, n)

@@ -113,11 +113,13 @@ func (b *end) Rank() int { return b.spec.Rank }
 // Size returns the number of members.
 func (b *end) Size() int { return len(b.spec.Ranks) }
 
-// Post publishes op.
+// Post publishes op. Every rank waits for the posts of all, so the last one to come wakes the others.
 func (b *end) Post(op *backend.Op) {
 	b.me.ring[op.Seq%uint64(len(b.me.ring))].Fill(op, b.spec.Name, backend.Fingerprint(op, b.hash))
 	b.me.posted.Store(op.Seq)
-	b.ring()
+	if b.group.posts.last(op.Seq, b.Size()) {
+		b.ring()
+	}
 }
 
 func (b *end) ring() {
@@ -142,10 +144,27 @@ func (b *end) Posting(peer int, seq uint64) *backend.Posting {
 	return &m.ring[seq%uint64(len(m.ring))]
 }
 
-// Finish publishes that this rank touches no peer's memory for operation seq any more.
+// Finish publishes that this rank touches no peer's memory for operation seq any more. It wakes the peers when they may
+// wait for nobody else.
 func (b *end) Finish(seq uint64) {
 	b.me.finished.Store(seq)
-	b.ring()
+	p := b.Posting(b.spec.Rank, seq)
+	switch p.Op.Kind {
+	case backend.Barrier, backend.MonitoredBarrier:
+		return
+	case backend.AllReduce:
+		if _, eager := p.Eager(); eager {
+			return
+		}
+	case backend.Reduce, backend.Gather: // peers wait for the root alone
+		if p.Op.Root == b.spec.Rank {
+			b.ring()
+		}
+		return
+	}
+	if b.group.ends.last(seq, b.Size()) {
+		b.ring()
+	}
 }
 
 // Finished returns the number of the last operation that peer has finished.

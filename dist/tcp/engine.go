@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ const (
 	linger    = time.Second // Close waits so long for the goodbyes of the peers
 	maxEarly  = 4096        // groups that peers may use before this rank has opened them
 	answerMax = 150 * time.Millisecond
+	lookEvery = 100 * time.Millisecond // for peers that have been silent for too long
 )
 
 // key names a group in frames.
@@ -44,13 +46,16 @@ type Engine struct {
 	over    map[key]bool      // closed here; peers may still send
 	closing bool
 	lateErr error // first failure of any group
-	gone    *link // the first connection that was lost, and why
-	why     error
+	gone    *link // the first connection that was lost to a rank that no new generation has left behind
+	rounds  map[key]*round
+	met     bool     // all links are up
+	heard   []func() // what was heard of rounds before
 }
 
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
-		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{}}
+		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{},
+		rounds: map[key]*round{}}
 }
 
 // Name returns "tcp".
@@ -95,17 +100,28 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 		}
 	}
 	g.open(s)
-	gone, why := e.gone, e.why
+	lost := e.lostAmong(s.Ranks)
 	e.mu.Unlock()
 	if inherited != nil {
 		g.fail(inherited, false)
 	}
-	for _, r := range s.Ranks {
-		if l := e.links[r]; gone != nil && l != nil && (l == gone || l.down.Load() && !l.goodbye.Load()) {
-			g.fail(g.blame(gone.peer, fmt.Errorf("connection lost before the group was made: %w", why)), true)
-		}
+	if lost != nil {
+		g.fail(g.blame(lost.peer, fmt.Errorf("connection lost before the group was made: %w", lost.why)), true)
 	}
 	return g, nil
+}
+
+// lostAmong returns the first connection that was lost to one of some ranks. e.mu is held.
+func (e *Engine) lostAmong(ranks []int) *link {
+	if e.gone != nil && slices.Contains(ranks, e.gone.peer.Rank) {
+		return e.gone
+	}
+	for _, r := range ranks {
+		if l := e.links[r]; l != nil && l.why != nil {
+			return l
+		}
+	}
+	return nil
 }
 
 // find returns the group of a frame, making it when it is not opened here yet; nil for one that is over.
@@ -116,12 +132,12 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	if g := e.groups[k]; g != nil {
 		return g, nil
 	}
-	if newest, ok := e.newest[k.id]; ok && newest > k.gen {
+	newest := e.newest[k.id]
+	if newest > k.gen && h.typ == frameData { // only then: an answer to an answer would have no end
 		e.postAbort(l, k, &backend.Error{Rank: l.peer.Rank, Host: l.peer.where(), Seq: h.seq,
 			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen, newest)})
-		return nil, nil
 	}
-	if !create || e.over[k] || e.closing {
+	if !create || newest > k.gen || e.over[k] || e.closing {
 		return nil, nil
 	}
 	if e.early == maxEarly {
@@ -145,6 +161,8 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		}
 	case frameReject:
 		return e.rejected(l, h)
+	case frameRebuild:
+		return e.rebuildMessage(l, h)
 	case frameHello, frameWelcome, frameTable:
 		return errors.New("broke the protocol: rendezvous is over")
 	}
@@ -175,7 +193,8 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	case frameCredit:
 		return p.credited(h.total)
 	case frameQuery:
-		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: g.lastIssued(), tag: h.tag}, nil)
+		issued, _ := g.progress()
+		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, tag: h.tag}, nil)
 	case frameStatus:
 		g.answered(l.peer.Rank, h)
 	case frameMismatch, frameAbort:
@@ -240,8 +259,7 @@ func (e *Engine) postAbort(l *link, k key, err *backend.Error) {
 	l.post(&header{typ: frameAbort, gen: k.gen, group: k.id}, b)
 }
 
-// aborted handles a peer's abort. It is passed on: this rank may be gone before the others have read it, and they must not
-// take its leaving for the cause.
+// aborted handles a peer's abort.
 func (e *Engine) aborted(g *group, b []byte) error {
 	var w wireError
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -251,7 +269,7 @@ func (e *Engine) aborted(g *group, b []byte) error {
 	if w.Cause != "" {
 		err.Cause = errors.New(w.Cause)
 	}
-	g.fail(err, true)
+	g.heard(err)
 	return nil
 }
 
@@ -290,9 +308,10 @@ func (e *Engine) forget(g *group) {
 func (e *Engine) watch() {
 	defer e.wg.Done()
 	period := min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
-	tick := time.NewTicker(period)
+	look := min(period, lookEvery)
+	tick := time.NewTicker(look)
 	defer tick.Stop()
-	last := e.now()
+	last, said := e.now(), e.now()
 	for {
 		select {
 		case <-e.stop:
@@ -300,13 +319,19 @@ func (e *Engine) watch() {
 		case <-tick.C:
 		}
 		now := e.now()
-		stopped := now-last > int64(2*period) // this process was: the silence may be its own
+		stopped := now-last > int64(look+period) // this process was: the silence may be its own
 		last = now
+		say := now-said >= int64(period-look/2)
+		if say {
+			said = now
+		}
 		for _, l := range e.links {
 			if l == nil || l.down.Load() {
 				continue
 			}
-			l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			if say {
+				l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			}
 			if stopped {
 				l.heard.Store(now)
 			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.goodbye.Load() {

@@ -73,7 +73,7 @@ func hostile(t *testing.T, gen uint32) (*Engine, backend.Backend, *tls.Conn) {
 		e, err = Join(t.Context(), cs[0])
 		done <- err
 	}()
-	conf, err := identity(testSecret, "test")
+	conf, err := tlsConfig(testSecret, "test")
 	require.NoError(t, err)
 	c, _, err := dialOnce(t.Context(), conf, cs[0].Addr, hello{member: member{Rank: 1, Host: "evil", PID: 666}, Size: 2, Gen: gen})
 	require.NoError(t, err)

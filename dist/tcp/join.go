@@ -40,7 +40,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	conf, err := identity(c.Secret, c.Job)
+	conf, err := tlsConfig(c.Secret, c.Job)
 	if err != nil {
 		return nil, err
 	}
@@ -103,6 +103,14 @@ func (c *Config) complete() error {
 
 // begin starts the engine's own goroutine. All links are up.
 func (e *Engine) begin() {
+	e.mu.Lock()
+	e.met = true
+	heard := e.heard
+	e.heard = nil
+	e.mu.Unlock()
+	for _, tell := range heard {
+		tell()
+	}
 	e.wg.Add(1)
 	go e.watch()
 }

@@ -121,7 +121,7 @@ func TestJoinEndsWithContext(t *testing.T) {
 // A rank that dies while others are still missing may come again.
 func TestRankComesAgain(t *testing.T) {
 	cs := configs(t, 3)
-	conf, err := identity(testSecret, "test")
+	conf, err := tlsConfig(testSecret, "test")
 	require.NoError(t, err)
 	joined := make(chan error, 1)
 	var e *Engine
@@ -156,7 +156,7 @@ func TestRankDiesWhileOthersMeet(t *testing.T) {
 	for name, dies := range map[string]int{"the rank to be dialled": 1, "the rank that would dial": 3, "rank 0": 0} {
 		t.Run(name, func(t *testing.T) {
 			cs := configs(t, 4)
-			conf, err := identity(testSecret, "test")
+			conf, err := tlsConfig(testSecret, "test")
 			require.NoError(t, err)
 			deaf, err := net.Listen("tcp", "127.0.0.1:0") // where the rank that dies would be met
 			require.NoError(t, err)

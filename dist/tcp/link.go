@@ -51,6 +51,7 @@ type link struct {
 	byeOnce sync.Once
 	cause   atomic.Pointer[error] // why the connection was given up here
 	lostNow sync.Once
+	why     error       // it was lost; guarded by Engine.mu
 	down    atomic.Bool // no longer usable
 }
 

@@ -346,11 +346,12 @@ func (m *meeting) sendTable() error {
 			return err
 		}
 		for _, l := range m.joined() {
-			// Not posted: an operation's first message, which is written at once, must not overtake the table.
+			l.raw.SetWriteDeadline(time.Now().Add(handshakeTime))
 			h := header{typ: frameTable, gen: m.e.cfg.Gen, length: uint64(len(b))}
-			if l.write(&h, b, nil) != nil {
-				l.raw.Close() // the link's reader finds out
+			if err := l.write(&h, b, nil); err != nil { // not posted: the first message of a group must not overtake it
+				return fmt.Errorf("tcp: sending %v the list of ranks: %w", l.peer, err)
 			}
+			l.raw.SetWriteDeadline(time.Time{})
 		}
 	}
 	return nil
