@@ -61,6 +61,9 @@ func child(how string) error {
 				runtime.Goexit()
 			}
 		}
+		if how == "crashonce" {
+			return crashOnce(r)
+		}
 		if how == "mismatch" {
 			return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 10+r.World.Rank()), dist.Sum).Wait()
 		}

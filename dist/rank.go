@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/launch"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/tensor"
@@ -52,6 +53,9 @@ type Rank struct {
 	log   io.Writer
 	logMu *sync.Mutex
 	close func()
+
+	worker     *launch.Worker // nil unless ringo run started this process
+	generation int
 }
 
 // Mesh arranges all ranks in a grid with named axes, such as "dp=2,ep=2,tp=2". It is collective.

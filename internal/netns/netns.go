@@ -59,7 +59,7 @@ func missing() string {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return "no ip command (iproute2)"
 	}
-	probe := fmt.Sprintf("probe%d-%d", os.Getpid(), made.Add(1))
+	probe := fmt.Sprintf("probe%x%x", os.Getpid(), made.Add(1)) // tests may run in parallel
 	out, err := exec.Command("ip", "netns", "add", probe).CombinedOutput()
 	if err != nil {
 		return strings.TrimSpace(string(out))
