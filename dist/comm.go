@@ -189,7 +189,7 @@ func (c *comm) promote() {
 }
 
 // lookEvery is how often a rank that waits looks whether bytes have moved: so well it knows when they last did.
-const lookEvery = 100 * time.Millisecond
+const lookEvery = 50 * time.Millisecond
 
 // arm sets the alarm for the timeout after the last sign of life, or for the next look.
 func (l *lane) arm() {

@@ -15,8 +15,8 @@ import (
 const (
 	linger    = time.Second // Close waits so long for the goodbyes of the peers
 	maxEarly  = 4096        // groups that peers may use before this rank has opened them
-	answerMax = 150 * time.Millisecond
-	lookEvery = 100 * time.Millisecond // for peers that have been silent for too long
+	answerMax = 100 * time.Millisecond
+	lookEvery = 50 * time.Millisecond // for peers that have been silent for too long
 )
 
 // key names a group in frames.
