@@ -166,6 +166,37 @@ func TestLostAfter(t *testing.T) {
 	}
 }
 
+// TestUnknownRendezvous has node 0 listen everywhere when the rendezvous address is none of its own.
+func TestUnknownRendezvous(t *testing.T) {
+	for _, host := range []string{"no-such-host.invalid", "192.0.2.1"} {
+		_, port, err := net.SplitHostPort(freeAddr(t))
+		require.NoError(t, err)
+		d, err := openDoor(&Config{Rendezvous: net.JoinHostPort(host, port)}, nil, nil)
+		require.NoError(t, err)
+		assert.True(t, d.l.Addr().(*net.TCPAddr).IP.IsUnspecified())
+		d.close()
+	}
+}
+
+// TestPorts has rank 0 listen in the range of ports.
+func TestPorts(t *testing.T) {
+	t.Setenv("RINGO_PORTS", "41000-41009")
+	first, err := listenInRange("127.0.0.1")
+	require.NoError(t, err)
+	defer first.Close()
+	second, err := listenInRange("127.0.0.1")
+	require.NoError(t, err)
+	defer second.Close()
+	a, b := first.Addr().(*net.TCPAddr).Port, second.Addr().(*net.TCPAddr).Port
+	assert.True(t, b < a && b >= 41000 && a <= 41009, "%d, then %d", a, b)
+	t.Setenv("RINGO_PORTS", fmt.Sprintf("%d-%d", a, a))
+	_, err = listenInRange("127.0.0.1")
+	assert.ErrorContains(t, err, fmt.Sprintf("no port for rank 0 (RINGO_PORTS=%d-%d): ", a, a))
+	t.Setenv("RINGO_PORTS", "9")
+	_, err = listenInRange("127.0.0.1")
+	assert.ErrorContains(t, err, "RINGO_PORTS=9 (ringo): ")
+}
+
 // TestWire has notes arrive in order and whole, of progress the last; a silent peer is lost, and so is one that ends.
 func TestWire(t *testing.T) {
 	a, b := net.Pipe()
