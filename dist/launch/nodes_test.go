@@ -5,6 +5,7 @@ package launch
 import (
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strings"
@@ -72,9 +73,12 @@ func TestFirstCause(t *testing.T) {
 	requireGone(t, append(zero.out.pids("pid"), one.out.pids("pid")...))
 }
 
-// TestStrangers has a crowd at the rendezvous: silent ones, one that speaks something else, one with a wrong secret. The
-// job forms.
+// TestStrangers has a crowd at the rendezvous: silent ones, one that speaks something else, one with a wrong secret. Each
+// kind is logged once, and the job forms.
 func TestStrangers(t *testing.T) {
+	log := &console{}
+	defer slog.SetDefault(slog.Default())
+	slog.SetDefault(slog.New(slog.NewTextHandler(log, nil)))
 	t.Setenv("RINGO_JOB_SECRET", identity.NewSecret())
 	rdzv := freeAddr(t)
 	zero := startNode(rdzv, 0, 2, 1, nil, "env")
@@ -104,6 +108,10 @@ func TestStrangers(t *testing.T) {
 	one := startNode(rdzv, 1, 2, 1, nil, "env")
 	require.NoError(t, <-zero.ended)
 	require.NoError(t, <-one.ended)
+	for _, why := range []string{"was one of more than 64 that said nothing", "does not speak TLS", "peer does not hold this job's secret"} {
+		log.await(t, why, 1)
+	}
+	assert.LessOrEqual(t, strings.Count(log.String(), "\n"), 4, log.String()) // some hung up, maybe
 }
 
 // TestSignalWhileWaiting has a signal come before the ranks have started.

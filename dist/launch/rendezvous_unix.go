@@ -139,10 +139,15 @@ func (d *door) stranger(conn net.Conn, err error) {
 	if splitErr != nil {
 		host = conn.RemoteAddr().String()
 	}
-	if not, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		err = errors.New("does not speak TLS: " + not.Msg)
-	}
-	if errors.Is(err, io.EOF) {
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case noTLS:
+		err = errors.New("does not speak TLS")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = errors.New("said nothing for " + handshakeTime.String())
+	case errors.Is(err, net.ErrClosed):
+		err = fmt.Errorf("was one of more than %d that said nothing", maxGuests)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		err = errors.New("hung up")
 	}
 	d.mu.Lock()
