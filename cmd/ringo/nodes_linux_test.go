@@ -131,6 +131,7 @@ func running(pid int) bool {
 
 // TestNodes runs a job on three hosts with one, two and three ranks.
 func TestNodes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	program := buildAllReduce(t)
 	var agents []*agent
@@ -201,6 +202,7 @@ func TestNodeFaults(t *testing.T) {
 
 // TestElastic loses a host and goes on with two; the host comes again and takes part from the next restart on.
 func TestElastic(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	program, err := build("./testdata/restart", t.TempDir(), nil)
 	require.NoError(t, err)
@@ -233,6 +235,7 @@ func TestElastic(t *testing.T) {
 
 // TestJoinErrors has nodes that cannot take part.
 func TestJoinErrors(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	program := buildAllReduce(t)
 	const wrong = "RINGO_JOB_SECRET=ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
