@@ -14,6 +14,7 @@ import (
 const (
 	linger    = time.Second // Close waits so long for the goodbyes of the peers
 	maxEarly  = 4096        // groups that peers may use before this rank has opened them
+	earlyMax  = 128 << 20   // bytes that a peer may send to them
 	answerMax = 150 * time.Millisecond
 )
 
@@ -312,7 +313,7 @@ func (e *Engine) watch() {
 			l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
 			if stopped {
 				l.heard.Store(now)
-			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.goodbye.Load() {
+			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.left.Load() {
 				e.lost(l, fmt.Errorf("rank %d: no progress: not a sign of life for %v", l.peer.Rank, e.cfg.Timeout))
 			}
 		}

@@ -47,6 +47,7 @@ type link struct {
 	closing bool
 	kick    chan struct{}
 
+	early   atomic.Int64  // bytes buffered for groups that are not opened here
 	heard   atomic.Int64  // when the last frame came, in ns of the engine's clock
 	goodbye atomic.Bool   // the peer will begin nothing more
 	open    atomic.Int32  // wires on which it has not said so, or ended

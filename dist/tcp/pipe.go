@@ -39,6 +39,7 @@ type pipe struct {
 	left   bool      // the peer said goodbye
 	queue  []message // arrived before it was asked for, in order
 	queued int       // its cost
+	opened bool      // the group is, here
 	want   request
 	taken  int // cost of what was taken and not yet reported
 	flight int // cost of what was sent and not yet taken
@@ -260,6 +261,9 @@ func (p *pipe) end(err error) {
 		for _, m := range p.queue {
 			m.buf.free()
 		}
+		if !p.opened {
+			p.link.early.Add(-int64(p.queued))
+		}
 		p.queue, p.queued = nil, 0
 	}
 	p.cond.Broadcast()
@@ -272,11 +276,11 @@ func (p *pipe) receive(h *header, w *wire) error {
 	p.mu.Lock()
 	direct := p.err == nil && p.want.fits(h) && p.want.admit(h)
 	bad := p.want.done && p.want.err != nil
-	if !direct && p.err == nil && p.queued+cost(int(h.length)) > smallWindow+maxPayload {
-		p.mu.Unlock()
-		return errors.New("sent more than its window")
-	}
+	err := p.room(h)
 	p.mu.Unlock()
+	if err != nil && !direct {
+		return err
+	}
 	if direct {
 		return p.stream(h, w)
 	}
@@ -302,8 +306,32 @@ func (p *pipe) receive(h *header, w *wire) error {
 	default:
 		p.queue = append(p.queue, m)
 		p.queued += cost(int(h.length))
+		if !p.opened {
+			p.link.early.Add(int64(cost(int(h.length))))
+		}
 	}
 	return nil
+}
+
+// room returns an error when there is none to buffer the frame. p.mu is held.
+func (p *pipe) room(h *header) error {
+	n := cost(int(h.length))
+	switch {
+	case p.err != nil:
+	case p.queued+n > smallWindow+maxPayload:
+		return errors.New("sent more than its window")
+	case !p.opened && p.link.early.Load()+int64(n) > earlyMax:
+		return fmt.Errorf("sent more than %d MiB to groups that are not opened here", earlyMax>>20)
+	}
+	return nil
+}
+
+// open notes that the group is opened here: what it buffers no longer counts as early.
+func (p *pipe) open() {
+	p.mu.Lock()
+	p.opened = true
+	p.link.early.Add(-int64(p.queued))
+	p.mu.Unlock()
 }
 
 // stream reads a payload in blocks. Each is copied to the lane's buffer under the lock, so that nothing is written once
