@@ -71,8 +71,9 @@ func newLink(e *Engine, peer member, conn net.Conn) *link {
 
 // expect prepares for data connections of their own.
 func (l *link) expect() {
-	l.out, l.in = make([]*wire, streams), make([]*wire, streams)
-	l.open.Store(1 + streams)
+	n := l.e.cfg.streams
+	l.out, l.in = make([]*wire, n), make([]*wire, n)
+	l.open.Store(1 + int32(n))
 }
 
 // token is what only the two ends of the control connection know.
