@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	spin "github.com/ringo-ml/ringo/internal/wait"
 )
 
 const (
 	linger    = time.Second // Close waits so long for the goodbyes of the peers
 	maxEarly  = 4096        // groups that peers may use before this rank has opened them
+	earlyMax  = 128 << 20   // bytes that a peer may send to them
 	answerMax = 100 * time.Millisecond
 	lookEvery = 50 * time.Millisecond // for peers that have been silent for too long
 )
@@ -34,7 +36,8 @@ type Engine struct {
 	stop     chan struct{}
 	event    chan struct{} // something may have got further
 	wg       sync.WaitGroup
-	sleepers sync.Pool // of *sleeper
+	patience spin.Policy // of lanes that wait for messages
+	sleepers sync.Pool   // of *sleeper
 	// absent is told first of a lost connection: during rendezvous it is no failure of a group. refused is told when
 	// rank 0 gives the job up.
 	absent  func(*link, error) bool
@@ -336,7 +339,7 @@ func (e *Engine) watch() {
 			}
 			if stopped {
 				l.heard.Store(now)
-			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.goodbye.Load() {
+			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.left.Load() {
 				e.lost(l, fmt.Errorf("rank %d: no progress: not a sign of life for %v", l.peer.Rank, e.cfg.Timeout))
 			}
 		}

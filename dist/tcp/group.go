@@ -68,6 +68,7 @@ func (g *group) open(s backend.Spec) {
 		who := &g.e.self
 		if r != g.e.cfg.Rank {
 			peers[i] = g.pipe(g.e.links[r])
+			peers[i].open()
 			who = &g.e.links[r].peer
 		}
 		machines[i] = who.Machine

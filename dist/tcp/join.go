@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	spin "github.com/ringo-ml/ringo/internal/wait"
 )
 
 // Config says which rank of which job this process is.
@@ -34,6 +36,8 @@ type Config struct {
 	Plain bool
 	// Gen is the generation of the job: it grows each time that the ranks are started anew.
 	Gen uint32
+
+	streams int // data connections to each peer
 }
 
 // Join meets the other ranks and returns when this rank is connected to each of them.
@@ -89,6 +93,9 @@ func (c *Config) complete() error {
 	if c.Host == "" {
 		c.Host, _ = os.Hostname()
 	}
+	if c.streams == 0 {
+		c.streams = streams
+	}
 	if c.Timeout <= 0 {
 		c.Timeout = 5 * time.Minute
 	}
@@ -106,6 +113,15 @@ func (c *Config) complete() error {
 
 // begin starts the engine's own goroutine. All links are up.
 func (e *Engine) begin() {
+	beside := 1
+	for _, l := range e.links {
+		if l != nil && l.peer.Machine == e.self.Machine {
+			beside++
+		}
+	}
+	if p := spin.For(2 * beside); p.Spin > 0 { // a lane and a reader each
+		e.patience = p
+	}
 	e.mu.Lock()
 	e.met = true
 	heard := e.heard
