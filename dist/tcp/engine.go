@@ -15,8 +15,8 @@ import (
 const (
 	linger    = time.Second // Close waits so long for the goodbyes of the peers
 	maxEarly  = 4096        // groups that peers may use before this rank has opened them
-	answerMax = 150 * time.Millisecond
-	lookEvery = 100 * time.Millisecond // for peers that have been silent for too long
+	answerMax = 100 * time.Millisecond
+	lookEvery = 50 * time.Millisecond // for peers that have been silent for too long
 )
 
 // key names a group in frames.
@@ -27,13 +27,14 @@ type key struct {
 
 // Engine is one rank's part in a job of processes: a connection to every other rank. Join makes it.
 type Engine struct {
-	cfg   Config
-	self  member
-	began time.Time
-	links []*link // by rank; nil for this rank
-	stop  chan struct{}
-	event chan struct{} // something may have got further
-	wg    sync.WaitGroup
+	cfg      Config
+	self     member
+	began    time.Time
+	links    []*link // by rank; nil for this rank
+	stop     chan struct{}
+	event    chan struct{} // something may have got further
+	wg       sync.WaitGroup
+	sleepers sync.Pool // of *sleeper
 	// absent is told first of a lost connection: during rendezvous it is no failure of a group. refused is told when
 	// rank 0 gives the job up.
 	absent  func(*link, error) bool
@@ -55,7 +56,7 @@ type Engine struct {
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
 		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{},
-		rounds: map[key]*round{}}
+		rounds: map[key]*round{}, sleepers: sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}}
 }
 
 // Name returns "tcp".
@@ -149,8 +150,9 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	return g, nil
 }
 
-// dispatch handles one frame from l. It never waits for anything but the rest of the frame. An error ends the link.
-func (e *Engine) dispatch(l *link, h *header, block []byte) error {
+// dispatch handles one frame that came on w. It never waits for anything but the rest of the frame. An error ends the link.
+func (e *Engine) dispatch(w *wire, h *header) error {
+	l := w.l
 	if h.gen < e.cfg.Gen {
 		return fmt.Errorf("broke the protocol: frame of generation %d, this is generation %d", h.gen, e.cfg.Gen)
 	}
@@ -160,9 +162,9 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 			return errors.New("broke the protocol: payload in a frame without one")
 		}
 	case frameReject:
-		return e.rejected(l, h)
+		return e.rejected(w, h)
 	case frameRebuild:
-		return e.rebuildMessage(l, h)
+		return e.rebuildMessage(w, h)
 	case frameHello, frameWelcome, frameTable:
 		return errors.New("broke the protocol: rendezvous is over")
 	}
@@ -170,7 +172,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	case frameAlive:
 		return nil
 	case frameGoodbye:
-		e.departed(l)
+		l.part(w)
 		return nil
 	}
 	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAbort)
@@ -178,7 +180,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		return err
 	}
 	if g == nil {
-		return e.ignore(l, h)
+		return e.ignore(w, h)
 	}
 	p := g.pipe(l)
 	if p == nil {
@@ -187,18 +189,18 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	switch h.typ {
 	case frameData:
 		g.meet(p, h)
-		err = p.receive(h, l.conn, block)
+		err = p.receive(h, w)
 		e.tell()
 		return err
 	case frameCredit:
 		return p.credited(h.total)
 	case frameQuery:
 		issued, _ := g.progress()
-		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, tag: h.tag}, nil)
+		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, total: h.total}, nil)
 	case frameStatus:
 		g.answered(l.peer.Rank, h)
 	case frameMismatch, frameAbort:
-		b, err := l.payload(h)
+		b, err := w.payload(h)
 		if err != nil {
 			return err
 		}
@@ -211,11 +213,11 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 }
 
 // ignore skips a frame for a group that is over here, or was never opened.
-func (e *Engine) ignore(l *link, h *header) error {
+func (e *Engine) ignore(w *wire, h *header) error {
 	if h.typ == frameQuery {
-		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, tag: h.tag}, nil)
+		w.l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, total: h.total}, nil)
 	}
-	_, err := l.payload(h)
+	_, err := w.payload(h)
 	return err
 }
 

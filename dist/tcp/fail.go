@@ -107,7 +107,7 @@ func (g *group) broken(l *link, err error) error {
 	if l.goodbye.Load() {
 		return g.blame(l.peer, errLeft)
 	}
-	l.writeFailed(err)
+	l.failed(err)
 	return g.awaitFailure(l)
 }
 
@@ -153,7 +153,7 @@ func (g *group) progress() (issued uint64, flying bool) {
 // answered notes how far a peer is.
 func (g *group) answered(rank int, h *header) {
 	g.mu.Lock()
-	if h.tag == g.asked {
+	if h.total == g.asked {
 		g.answers[rank] = h.seq
 		g.wakeAll()
 	}
@@ -166,7 +166,7 @@ func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 	g.mu.Lock()
 	g.asked++
 	clear(g.answers)
-	ask := header{typ: frameQuery, gen: g.key.gen, group: g.key.id, tag: g.asked}
+	ask := header{typ: frameQuery, gen: g.key.gen, group: g.key.id, total: g.asked}
 	g.mu.Unlock()
 	asked, left := 0, map[int]bool{}
 	for i, p := range g.peers {

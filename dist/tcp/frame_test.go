@@ -18,16 +18,16 @@ import (
 )
 
 func TestHeaderRoundTrip(t *testing.T) {
-	h := header{typ: frameData, kind: backend.AllToAllV, gen: 3, length: maxPayload, group: math.MaxUint64, seq: 7, tag: 9,
+	h := header{typ: frameData, kind: backend.AllToAllV, gen: 3, length: maxPayload, group: math.MaxUint64, seq: 7, tag: 9, nth: 8, part: 11,
 		total: 1 << 40, print: 0xdeadbeef}
 	b := make([]byte, headerBytes)
 	h.put(b)
 	var got header
-	require.NoError(t, got.parse(b))
+	require.NoError(t, got.parse(b, 0))
 	assert.Equal(t, h, got)
 	for i := range b {
 		b[i] ^= 1
-		assert.Error(t, got.parse(b), "byte %d changed", i)
+		assert.Error(t, got.parse(b, 0), "byte %d changed", i)
 		b[i] ^= 1
 	}
 }
@@ -40,10 +40,9 @@ func FuzzHeader(f *testing.F) {
 		b = append(b, make([]byte, headerBytes)...)[:headerBytes]
 		for range 2 { // as it is, and with a checksum that fits
 			var h header
-			if err := h.parse(b); err == nil {
+			if err := h.parse(b, 0); err == nil {
 				out := make([]byte, headerBytes)
 				h.put(out)
-				b[7] = 0
 				sign(b)
 				require.True(t, bytes.Equal(b, out))
 				require.LessOrEqual(t, h.length, uint64(maxPayload))
@@ -77,14 +76,35 @@ func hostile(t *testing.T, gen uint32) (*Engine, backend.Backend, *tls.Conn) {
 	require.NoError(t, err)
 	c, _, err := dialOnce(t.Context(), conf, cs[0].Addr, hello{member: member{Rank: 1, Host: "evil", PID: 666}, Size: 2, Gen: gen})
 	require.NoError(t, err)
-	require.NoError(t, <-done)
-	t.Cleanup(func() { c.NetConn().Close(); e.Close() })
 	var table []member
 	require.NoError(t, readJSON(c, frameTable, &table))
 	assert.Len(t, table, 2)
+	data := playData(t, conf, cs[0].Addr, c, hello{member: member{Rank: 1, Host: "evil", PID: 666}, Size: 2, Gen: gen})
+	require.NoError(t, <-done)
+	t.Cleanup(func() {
+		for _, d := range append(data, c) {
+			d.NetConn().Close()
+		}
+		e.Close()
+	})
 	be, err := e.Open(backend.Spec{ID: 1, Name: "world", Ranks: []int{0, 1}})
 	require.NoError(t, err)
 	return e, be, c
+}
+
+// playData makes the data connections that belong to c.
+func playData(t *testing.T, conf *tls.Config, addr string, c *tls.Conn, h hello) []*tls.Conn {
+	t.Helper()
+	var err error
+	h.Token, err = newLink(newEngine(Config{}, member{}), member{}, c).token()
+	require.NoError(t, err)
+	var out []*tls.Conn
+	for h.Data = 1; h.Data <= 2*streams; h.Data++ {
+		d, _, err := dialOnce(t.Context(), conf, addr, h)
+		require.NoError(t, err)
+		out = append(out, d)
+	}
+	return out
 }
 
 // Whatever a peer sends, the error names it, and nothing large is allocated.
@@ -104,7 +124,7 @@ func TestHostileFrames(t *testing.T) {
 		b    []byte
 		want string
 	}{
-		"length 2^63":    {frame(header{typ: frameData, gen: 1, group: 1, seq: 1, length: 1 << 63, total: 1 << 63}), "9223372036854775808 bytes, at most 262144"},
+		"length 2^32-1":  {frame(header{typ: frameData, gen: 1, group: 1, seq: 1, length: 1<<32 - 1, total: 1 << 63}), "4294967295 bytes, at most 262144"},
 		"bad magic":      {edit(func(b []byte) { b[0] = 'H' }), `"HNGO"`},
 		"bad version":    {edit(func(b []byte) { b[4] = 9 }), "version 9"},
 		"bad checksum":   {edit(func(b []byte) { b[13]++ }), "checksum"},

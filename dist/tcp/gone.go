@@ -77,9 +77,9 @@ func (e *Engine) warn(err error) {
 }
 
 // rejected handles rank 0's word that the job will not start; to a rank that has met everyone it says nothing new.
-func (e *Engine) rejected(l *link, h *header) error {
-	b, err := l.payload(h)
-	if err != nil || l.peer.Rank != 0 {
+func (e *Engine) rejected(w *wire, h *header) error {
+	b, err := w.payload(h)
+	if err != nil || w.l.peer.Rank != 0 {
 		return err
 	}
 	var why string
@@ -103,9 +103,9 @@ func (e *Engine) with(l *link) []*group {
 	return out
 }
 
-// departed handles a goodbye: whoever still waits for the peer will wait in vain.
+// departed handles the last goodbye: whoever still waits for the peer will wait in vain.
 func (e *Engine) departed(l *link) {
-	l.goodbye.Store(true)
+	l.left.Store(true)
 	e.mu.Lock()
 	groups := make([]*group, 0, len(e.groups))
 	for _, g := range e.groups {

@@ -138,15 +138,22 @@ func TestRankComesAgain(t *testing.T) {
 	}
 	require.NoError(t, knock(1, "first").NetConn().Close())
 	again, two := knock(1, "again"), knock(2, "two")
-	require.NoError(t, <-joined)
-	for _, c := range []*tls.Conn{again, two} {
+	for rank, c := range []*tls.Conn{nil, again, two} {
+		if rank == 0 {
+			continue
+		}
 		var table []member
 		require.NoError(t, readJSON(c, frameTable, &table))
 		require.Len(t, table, 3)
 		assert.Equal(t, "again", table[1].Host)
 		assert.Equal(t, "two", table[2].Host)
-		c.NetConn().Close()
+		for _, d := range playData(t, conf, cs[0].Addr, c, hello{member: table[rank], Size: 3}) {
+			defer d.NetConn().Close()
+		}
 	}
+	require.NoError(t, <-joined)
+	again.NetConn().Close()
+	two.NetConn().Close()
 	require.NoError(t, e.Close())
 }
 

@@ -105,8 +105,9 @@ func (e *Engine) unreachable(l *link) {
 }
 
 // rebuildMessage hands a frame to the agreement that it belongs to.
-func (e *Engine) rebuildMessage(l *link, h *header) error {
-	b, err := l.payload(h)
+func (e *Engine) rebuildMessage(w *wire, h *header) error {
+	l := w.l
+	b, err := w.payload(h)
 	if err != nil {
 		return err
 	}

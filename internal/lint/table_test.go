@@ -32,6 +32,7 @@ var table = map[string]row{
 	"internal/reliability": {},
 	"internal/netns":       {others: "github.com/stretchr/testify"},
 	"internal/identity":    {},
+	"internal/faultnet":    {},
 	"internal/memnet":      {own: "dist/backend dist/algo tensor"},
 	"internal/lint":        {own: "...", others: "..."},
 
