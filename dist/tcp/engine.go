@@ -139,7 +139,7 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	newest := e.newest[k.id]
 	if newest > k.gen && h.typ == frameData { // only then: an answer to an answer would have no end
 		e.postAbort(l, k, &backend.Error{Rank: l.peer.Rank, Host: l.peer.where(), Seq: h.seq,
-			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen, newest)})
+			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen-e.cfg.Gen, newest-e.cfg.Gen)})
 	}
 	if !create || newest > k.gen || e.over[k] || e.closing {
 		return nil, nil

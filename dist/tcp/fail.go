@@ -31,7 +31,7 @@ func (g *group) fail(err error, tell bool) {
 func (g *group) heard(e *backend.Error) {
 	here := *e
 	if e.Rank == g.e.cfg.Rank && e.Cause != nil && e.Want == "" {
-		here.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen, e.Cause)
+		here.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen-g.e.cfg.Gen, e.Cause)
 	}
 	g.failWith(&here, e, true)
 }
