@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/shm"
 	spin "github.com/ringo-ml/ringo/internal/wait"
 )
 
@@ -49,8 +51,9 @@ type Engine struct {
 	newest  map[uint64]uint32 // newest generation opened of a group
 	over    map[key]bool      // closed here; peers may still send
 	closing bool
-	lateErr error // first failure of any group
-	gone    *link // the first connection that was lost to a rank that no new generation has left behind
+	lateErr error                    // first failure of any group
+	mem     atomic.Pointer[shm.Host] // nil: no shared memory
+	gone    *link                    // the first connection that was lost to a rank that no new generation has left behind
 	rounds  map[key]*round
 	met     bool     // all links are up
 	heard   []func() // what was heard of rounds before
@@ -97,22 +100,35 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	}
 	e.newest[s.ID] = max(e.newest[s.ID], k.gen)
 	g.opened = true
+	h := e.mem.Load()
+	if h != nil && !h.Holds(s.Ranks) {
+		h = nil
+	}
 	var inherited error
 	for _, parent := range e.groups {
 		if parent.opened && s.Parent != 0 && parent.key.id == s.Parent && parent.key.gen == k.gen {
 			inherited = parent.failure()
 		}
 	}
-	g.open(s)
+	g.open(s, h == nil)
 	lost := e.lostAmong(s.Ranks)
 	e.mu.Unlock()
+	var be backend.Backend = g
+	if h != nil {
+		m, err := e.openShared(g, s, h)
+		if err != nil {
+			g.fail(err, true)
+			return nil, err
+		}
+		be = m
+	}
 	if inherited != nil {
 		g.fail(inherited, false)
 	}
 	if lost != nil {
 		g.fail(g.blame(lost.peer, fmt.Errorf("connection lost before the group was made: %w", lost.why)), true)
 	}
-	return g, nil
+	return be, nil
 }
 
 // lostAmong returns the first connection that was lost to one of some ranks. e.mu is held.
@@ -226,6 +242,10 @@ func (e *Engine) ignore(w *wire, h *header) error {
 
 // tell wakes Park.
 func (e *Engine) tell() {
+	if h := e.mem.Load(); h != nil {
+		h.Wake()
+		return
+	}
 	select {
 	case e.event <- struct{}{}:
 	default:
@@ -234,6 +254,9 @@ func (e *Engine) tell() {
 
 // Park sleeps until any group of this rank may have got further since the last Park, or until ctx ends.
 func (e *Engine) Park(ctx context.Context) error {
+	if h := e.mem.Load(); h != nil {
+		return h.Park(ctx)
+	}
 	select {
 	case <-e.event:
 		return nil
@@ -373,6 +396,9 @@ func (e *Engine) Close() error {
 		g.finishLane()
 	}
 	e.wg.Wait()
+	if h := e.mem.Load(); h != nil {
+		h.Close()
+	}
 	return nil
 }
 

@@ -36,6 +36,8 @@ type Config struct {
 	Plain bool
 	// Gen is the generation of the job: it grows each time that the ranks are started anew.
 	Gen uint32
+	// NoShared makes ranks of one host use sockets, not shared memory. One rank that sets it decides for all.
+	NoShared bool
 
 	streams int // data connections to each peer
 }
@@ -62,6 +64,10 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 		e.begin()
 		return e, nil
 	}
+	door := e.listenShared()
+	if door != nil {
+		defer door.Close()
+	}
 	limit := c.JoinTimeout
 	if c.Rank != 0 {
 		limit += 2 * lastWords // rank 0 gives up first, and tells the others whom it waited for
@@ -82,6 +88,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 		return nil, err
 	}
 	e.begin()
+	e.share(ctx, door)
 	return e, nil
 }
 
