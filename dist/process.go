@@ -112,7 +112,8 @@ func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, erro
 		return nil, fmt.Errorf("dist: %w", err)
 	}
 	e, err := tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
-		Bind: env.Bind, Ports: env.Ports, Plain: env.Plain, Listener: listener, Timeout: cfg.Timeout, Gen: uint32(env.Generation)})
+		Bind: env.Bind, Ports: env.Ports, Plain: env.Plain, Listener: listener, Timeout: cfg.Timeout, Gen: uint32(env.Generation),
+		NoShared: os.Getenv("RINGO_SHM") == "0"})
 	if err != nil {
 		return nil, fmt.Errorf("%w (address of rank 0: %s, from %s)", err, env.Addr, env.AddrFrom)
 	}

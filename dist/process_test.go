@@ -42,6 +42,9 @@ func child(how string) error {
 	if spec, ok := strings.CutPrefix(how, "rebuild:"); ok {
 		return rebuildChild(spec)
 	}
+	if how == "guard" {
+		return guardChild()
+	}
 	return dist.Run(context.Background(), dist.Config{Ranks: 7, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		x := tensor.FromSlice([]float32{float32(r.World.Rank() + 1)}, 1)
 		if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
