@@ -129,5 +129,6 @@ func (e *Engine) departed(l *link) {
 		g.departed(l)
 	}
 	e.unreachable(l)
+	e.tell()
 	l.byeOnce.Do(func() { close(l.bye) })
 }

@@ -289,3 +289,27 @@ func TestHelperSilentConnections(t *testing.T) {
 	_, err = os.Stdin.Read(make([]byte, 1))
 	assert.Error(t, err)
 }
+
+// What rank 0 sends first of all does not overtake the table of ranks.
+func TestFirstMessageComesAfterTheTable(t *testing.T) {
+	for range 20 {
+		cs := configs(t, 2)
+		x := [][]float32{{1, 2}, {0, 0}}
+		errs := each(2, func(r int) error {
+			e, err := Join(context.Background(), cs[r])
+			if err != nil {
+				return err
+			}
+			defer e.Close()
+			be, err := e.Open(backend.Spec{ID: 1, Name: "pair", Ranks: []int{0, 1}, Rank: r})
+			if err != nil {
+				return err
+			}
+			return do(be, &backend.Op{Kind: backend.Send + backend.Kind(r), Seq: 1, Count: 2, Peer: 1 - r, Src: memOf(x[r]), Dst: memOf(x[r])})
+		})
+		for r, err := range errs {
+			require.NoError(t, err, "rank %d", r)
+		}
+		require.Equal(t, x[0], x[1])
+	}
+}
