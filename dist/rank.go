@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/launch"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/tensor"
@@ -52,6 +53,9 @@ type Rank struct {
 	log   io.Writer
 	logMu *sync.Mutex
 	close func()
+
+	worker     *launch.Worker // nil unless ringo run started this process
+	generation int
 }
 
 // Mesh arranges all ranks in a grid with named axes, such as "dp=2,ep=2,tp=2". It is collective.
@@ -108,7 +112,7 @@ func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.M
 	for i := range ranks {
 		ranks[i] = i
 	}
-	world, err := c.open(backend.Spec{ID: worldID, Name: "world", Ranks: ranks, Rank: rank}, cfg.Timeout, a)
+	world, err := c.open(backend.Spec{ID: worldID, Gen: 1, Name: "world", Ranks: ranks, Rank: rank}, cfg.Timeout, a)
 	if err != nil {
 		return nil, err
 	}

@@ -42,13 +42,14 @@ func (p *Posting) Eager() ([]byte, bool) {
 type Window interface {
 	Rank() int
 	Size() int
-	// Post publishes op under its number and wakes the peers.
+	// Post publishes op under its number and wakes the peers that waited for nobody else.
 	Post(op *Op)
 	// Posted returns the number of the last operation that peer has posted.
 	Posted(peer int) uint64
 	// Posting returns what peer posted as operation seq. It stays valid until this rank finishes seq.
 	Posting(peer int, seq uint64) *Posting
-	// Finish says that this rank no longer touches any peer's memory for operation seq, and wakes the peers.
+	// Finish says that this rank no longer touches any peer's memory for operation seq, and wakes the peers that waited
+	// for nobody else.
 	Finish(seq uint64)
 	// Finished returns the number of the last operation that peer has finished.
 	Finished(peer int) uint64

@@ -2,6 +2,7 @@ package tcp_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -32,6 +33,11 @@ func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 	return run(t, n, cfg, nil, func(c *tcp.Config) { c.NoShared = true }, fn)
 }
 
+// unencrypted does without encryption.
+func unencrypted(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return run(t, n, cfg, nil, func(c *tcp.Config) { c.NoShared, c.Plain = true, true }, fn)
+}
+
 func run(t *testing.T, n int, cfg dist.Config, fault shm.Fault, change func(*tcp.Config), fn func(r *dist.Rank) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -55,13 +61,24 @@ func run(t *testing.T, n int, cfg dist.Config, fault shm.Fault, change func(*tcp
 		})
 	}
 	joining.Wait()
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
+	require.NoError(t, errors.Join(errs...))
 	defer ended.Wait()
 	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
 func TestConformance(t *testing.T) { disttest.Run(t, start) }
 
+// Without encryption, everything is the same.
+func TestConformanceUnencrypted(t *testing.T) {
+	if !disttest.Long() {
+		t.Skip("RINGO_LONG=1 runs it")
+	}
+	disttest.Run(t, unencrypted)
+}
+
 func TestSameBitsAsGoroutines(t *testing.T) { disttest.SameBits(t, start) }
+
+func TestSameBitsInRankOrder(t *testing.T) {
+	t.Setenv("RINGO_BITS", "rank")
+	disttest.SameBits(t, start)
+}

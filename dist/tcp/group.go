@@ -71,6 +71,7 @@ func (g *group) open(s backend.Spec, lane bool) {
 		who := &g.e.self
 		if r != g.e.cfg.Rank {
 			peers[i] = g.pipe(g.e.links[r])
+			peers[i].open()
 			who = &g.e.links[r].peer
 		}
 		machines[i] = who.Machine
@@ -91,7 +92,7 @@ func (g *group) pipe(l *link) *pipe {
 	p := g.pipes[l.peer.Rank]
 	if p == nil && g.peers == nil {
 		p = newPipe(g, l)
-		p.err, p.left = g.err, l.goodbye.Load()
+		p.err, p.left = g.err, l.left.Load()
 		g.pipes[l.peer.Rank] = p
 	}
 	return p
@@ -172,7 +173,7 @@ func (g *group) comparePending(p *pipe, seq, fingerprint uint64) {
 // meet compares the first frame of each operation with this rank's own view of it. Nobody has to ask for the message:
 // two ranks that disagree may well wait for something else.
 func (g *group) meet(p *pipe, h *header) {
-	if h.seq <= p.met.Load() {
+	if h.seq <= p.met.Load() || h.part > 0 { // later parts may overtake
 		return
 	}
 	g.mu.Lock()
@@ -259,11 +260,9 @@ func (g *group) Progress() (uint64, error) {
 // sleeper is a goroutine in Park. Its channel holds one token.
 type sleeper struct{ wake chan struct{} }
 
-var sleepers = sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}
-
 // Park sleeps until operation seq is done, ctx ends, or the group has failed.
 func (g *group) Park(ctx context.Context, seq uint64) error {
-	s := sleepers.Get().(*sleeper)
+	s := g.e.sleepers.Get().(*sleeper)
 	g.mu.Lock()
 	g.parked = append(g.parked, s)
 	for g.done < seq && (g.err == nil || g.running) && ctx.Err() == nil {
@@ -282,7 +281,7 @@ func (g *group) Park(ctx context.Context, seq uint64) error {
 	case <-s.wake: // a token that came meanwhile is not for the next one
 	default:
 	}
-	sleepers.Put(s)
+	g.e.sleepers.Put(s)
 	switch {
 	case over:
 		return nil

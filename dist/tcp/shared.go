@@ -257,7 +257,7 @@ func (s *shared) driveOut(deadline time.Time) {
 	defer cancel()
 	for {
 		done, err := s.Progress()
-		if err != nil || done == s.lastIssued() {
+		if issued, _ := s.progress(); err != nil || done == issued {
 			return
 		}
 		if s.Park(ctx, done+1) != nil {
