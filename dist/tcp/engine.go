@@ -100,7 +100,7 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	e.newest[s.ID] = max(e.newest[s.ID], k.gen)
 	g.opened = true
 	h := e.mem.Load()
-	if h != nil && !h.Holds(s.Ranks) {
+	if h != nil && (s.Messages || !h.Holds(s.Ranks)) {
 		h = nil
 	}
 	var inherited error
