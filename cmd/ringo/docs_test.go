@@ -100,7 +100,8 @@ func onTCP(t *testing.T, n int, cfg dist.Config, fn func(ctx context.Context, r 
 	engines, errs := make([]backend.Engine, n), make([]error, n)
 	var joining sync.WaitGroup
 	for r := range n {
-		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: secret, Timeout: time.Minute, JoinTimeout: 20 * time.Second}
+		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: secret, Timeout: time.Minute, JoinTimeout: 20 * time.Second,
+			NoShared: true}
 		if r == 0 {
 			c.Listener = l
 		}
