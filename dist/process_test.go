@@ -109,8 +109,12 @@ func processes(t *testing.T, n int, how string) []string {
 
 // The same program runs as processes: what the launcher says beats Config.Ranks.
 func TestProcesses(t *testing.T) {
-	for r, text := range processes(t, 3, "well") {
-		assert.Equal(t, fmt.Sprintf("tcp %d of 3 float32[1] [6]\n", r), text)
+	for engine, env := range engines {
+		name, value, _ := strings.Cut(env, "=")
+		t.Setenv(name, value)
+		for r, text := range processes(t, 3, "well") {
+			assert.Equal(t, fmt.Sprintf("%s %d of 3 float32[1] [6]\n", engine, r), text)
+		}
 	}
 }
 
