@@ -64,6 +64,15 @@ func (g *Group) Name() string { return g.name }
 // Ranks returns the world ranks of the members, in group order.
 func (g *Group) Ranks() []int { return append([]int(nil), g.ranks...) }
 
+// Engine returns the name of what moves the group's bytes: "local" between goroutines, "shm" between processes of one host,
+// "tcp" between hosts.
+func (g *Group) Engine() string {
+	if be, ok := g.lane.be.(interface{ Name() string }); ok {
+		return be.Name()
+	}
+	return g.c.engine.Name()
+}
+
 // Device returns the device of this rank, where the group's tensors are.
 func (g *Group) Device() tensor.Device { return g.c.dev }
 

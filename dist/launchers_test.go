@@ -149,7 +149,7 @@ func TestTorchrunNodes(t *testing.T) {
 	for i, h := range hosts {
 		go func() {
 			text, err := launched(t, "well", h.Command(program, "--nnodes=2", fmt.Sprintf("--node-rank=%d", i), "--nproc-per-node=2",
-				"--master-addr="+hosts[0].Addr, "--master-port=29500", "--no-python", os.Args[0]), secret, "RINGO_BIND="+h.Addr)
+				"--master-addr="+hosts[0].Addr, "--master-port=29500", "--no-python", os.Args[0]), secret, "RINGO_BIND=auto")
 			results <- result{text, err}
 		}()
 	}

@@ -50,6 +50,14 @@ type Backend interface {
 	Counters() *Counters
 }
 
+// Allocator is implemented by an Engine that may have memory which peers read and write in place.
+type Allocator interface {
+	// Alloc returns n bytes of zeroed memory, which is gone with the engine.
+	Alloc(n int) (tensor.Ptr, error)
+	// Free gives memory of Alloc back. No operation may use it any more.
+	Free(p tensor.Ptr) error
+}
+
 // Closer is implemented by a Backend that holds something to give back. Close is called when all operations of this rank
 // are over; peers may still be finishing theirs.
 type Closer interface {
