@@ -18,10 +18,11 @@ import (
 // sender counts what one rank sends.
 type sender struct {
 	bytes uint64
-	count int // messages
-	full  int // messages with a payload
-	rate  int // bytes that take a second on the bubble's clock to send; 0: no time
-	lose  int // the number of one of them whose payload becomes zeros and is not counted; 0: none
+	to    []uint64 // bytes, by peer
+	count int      // messages
+	full  int      // messages with a payload
+	rate  int      // bytes that take a second on the bubble's clock to send; 0: no time
+	lose  int      // the number of one of them whose payload becomes zeros and is not counted; 0: none
 }
 
 func (s *sender) observe(m *memnet.Message) {
@@ -37,21 +38,27 @@ func (s *sender) observe(m *memnet.Message) {
 		return
 	}
 	s.bytes += uint64(len(m.Bytes))
+	s.to[m.To] += uint64(len(m.Bytes))
 }
 
 // world is the ranks of a group in memory.
 type world struct {
 	t       testing.TB
+	at      algo.Layout
 	net     *memnet.Net
 	senders []sender
 	ranks   []*algo.Messages
 }
 
-func newWorld(t testing.TB, n int) *world {
-	w := &world{t: t, senders: make([]sender, n)}
+func newWorld(t testing.TB, n int) *world { return newWorldAt(t, algo.OneHost(n)) }
+
+func newWorldAt(t testing.TB, l algo.Layout) *world {
+	n := len(l)
+	w := &world{t: t, at: l, senders: make([]sender, n)}
 	w.net = memnet.New(n, func(m *memnet.Message) { w.senders[m.From].observe(m) })
 	for r := range n {
-		w.ranks = append(w.ranks, algo.NewMessages(w.net.Rank(r), algo.OneHost(n)))
+		w.senders[r].to = make([]uint64, n)
+		w.ranks = append(w.ranks, algo.NewMessages(w.net.Rank(r), l))
 	}
 	return w
 }
@@ -63,6 +70,7 @@ func (w *world) run(fill func(r int) backend.Op) []uint64 {
 	for r := range ops {
 		ops[r] = fill(r)
 		w.senders[r].bytes, w.senders[r].count = 0, 0
+		clear(w.senders[r].to)
 	}
 	require.NoError(w.t, w.net.Run(context.Background(), func(t *memnet.Rank) error { return w.ranks[t.Rank()].Run(&ops[t.Rank()]) }))
 	require.NoError(w.t, w.net.Drained())

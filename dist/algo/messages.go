@@ -28,6 +28,7 @@ type Messages struct {
 	fold folder
 	cuts []int     // elements of each slice
 	bufs [4][]byte // scratch
+	host *hosts    // made when first needed
 }
 
 // NewMessages returns the algorithms over t, for a group whose ranks lie as l says.
@@ -76,13 +77,14 @@ var every = []method{{"linear", (*Messages).linear}, {"direct", (*Messages).dire
 
 // methods are the algorithms of each kind besides those in every.
 var methods = [backend.NumKinds][]method{
-	backend.Broadcast:      {{"chain", (*Messages).chain}, {"binomial", (*Messages).binomialBroadcast}},
-	backend.Reduce:         {{"binomial", (*Messages).binomialReduce}},
-	backend.AllReduce:      {{"ring", (*Messages).ringAllReduce}, {"halving-doubling", (*Messages).halvingDoubling}, {"double-tree", (*Messages).doubleTree}},
-	backend.AllGather:      {{"ring", (*Messages).ringAllGather}},
-	backend.AllGatherV:     {{"ring", (*Messages).ringAllGather}},
-	backend.ReduceScatter:  {{"ring", (*Messages).ringReduceScatter}},
-	backend.ReduceScatterV: {{"ring", (*Messages).ringReduceScatter}},
+	backend.Broadcast: {{"chain", (*Messages).chain}, {"binomial", (*Messages).binomialBroadcast}, {"hierarchical", (*Messages).hierarchicalBroadcast}},
+	backend.Reduce:    {{"binomial", (*Messages).binomialReduce}},
+	backend.AllReduce: {{"ring", (*Messages).ringAllReduce}, {"halving-doubling", (*Messages).halvingDoubling}, {"double-tree", (*Messages).doubleTree},
+		{"hierarchical", (*Messages).hierarchicalAllReduce}},
+	backend.AllGather:      {{"ring", (*Messages).ringAllGather}, {"hierarchical", (*Messages).hierarchicalAllGather}},
+	backend.AllGatherV:     {{"ring", (*Messages).ringAllGather}, {"hierarchical", (*Messages).hierarchicalAllGather}},
+	backend.ReduceScatter:  {{"ring", (*Messages).ringReduceScatter}, {"hierarchical", (*Messages).hierarchicalReduceScatter}},
+	backend.ReduceScatterV: {{"ring", (*Messages).ringReduceScatter}, {"hierarchical", (*Messages).hierarchicalReduceScatter}},
 	backend.AllToAll:       {{"pairwise", (*Messages).pairwise}, {"bruck", (*Messages).bruck}},
 	backend.AllToAllV:      {{"pairwise", (*Messages).pairwise}},
 	backend.Barrier:        {{"dissemination", (*Messages).disseminationBarrier}},
@@ -159,6 +161,14 @@ func (p parts) longest(n int) int {
 func (p parts) span(b []byte, lo, hi int) []byte {
 	from := before(p.counts, lo) * p.size
 	return b[from : from+(before(p.counts, hi)-before(p.counts, lo))*p.size]
+}
+
+// hosts returns where the ranks are, as this one sees it.
+func (m *Messages) hosts() *hosts {
+	if m.host == nil {
+		m.host = newHosts(m.at, m.t.Rank())
+	}
+	return m.host
 }
 
 // scratch returns n bytes of buffer i.

@@ -272,7 +272,7 @@ func TestChoice(t *testing.T) {
 		assert.NoError(t, algo.Check(&c.op, algo.OneHost(2)))
 	}
 	op := backend.Op{Kind: backend.Broadcast, Algo: "ring"}
-	const text = `algorithm "ring" cannot do broadcast, which has: linear, direct, chain, binomial`
+	const text = `algorithm "ring" cannot do broadcast, which has: linear, direct, chain, binomial, hierarchical`
 	assert.EqualError(t, algo.Check(&op, algo.OneHost(1)), text)
 	assert.EqualError(t, algo.NewMessages(memnet.New(1, nil).Rank(0), algo.OneHost(1)).Run(&op), text)
 }

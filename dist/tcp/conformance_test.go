@@ -2,6 +2,7 @@ package tcp_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/shm"
 	"github.com/ringo-ml/ringo/dist/tcp"
 )
 
@@ -28,6 +30,20 @@ func (p process) Close() error {
 
 // start runs fn on n ranks that are connected through 127.0.0.1.
 func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return run(t, n, cfg, nil, func(c *tcp.Config) { c.NoShared = true }, fn)
+}
+
+// startShared runs fn on n ranks that share memory.
+func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return run(t, n, cfg, nil, func(*tcp.Config) {}, fn)
+}
+
+// unencrypted does without encryption.
+func unencrypted(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return run(t, n, cfg, nil, func(c *tcp.Config) { c.NoShared, c.Plain = true, true }, fn)
+}
+
+func run(t *testing.T, n int, cfg dist.Config, fault shm.Fault, change func(*tcp.Config), fn func(r *dist.Rank) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	secret, err := tcp.ParseSecret(tcp.NewSecret())
@@ -39,21 +55,31 @@ func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 		if r == 0 {
 			c.Listener = l
 		}
+		change(&c)
 		joining.Go(func() {
 			var e *tcp.Engine
 			e, errs[r] = tcp.Join(t.Context(), c)
+			if fault != nil {
+				e.SetSharedFault(fault)
+			}
 			engines[r] = process{e, &ended}
 		})
 	}
 	joining.Wait()
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
+	require.NoError(t, errors.Join(errs...))
 	defer ended.Wait()
 	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
 func TestConformance(t *testing.T) { disttest.Run(t, start) }
+
+// Without encryption, everything is the same.
+func TestConformanceUnencrypted(t *testing.T) {
+	if !disttest.Long() {
+		t.Skip("RINGO_LONG=1 runs it")
+	}
+	disttest.Run(t, unencrypted)
+}
 
 func TestSameBitsAsGoroutines(t *testing.T) { disttest.SameBits(t, start) }
 

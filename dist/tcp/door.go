@@ -24,9 +24,12 @@ const (
 // hello is the payload of frameHello and frameWelcome.
 type hello struct {
 	member
-	Size int
-	Gen  uint32
-	Mesh bool // after the table: a connection between two ranks other than rank 0
+	Size  int
+	Gen   uint32
+	Plain bool   // encryption is off
+	Mesh  bool   // after the table: a connection between two ranks other than rank 0
+	Data  int    // 1 and up: a data connection of a link that is there; the first ones are for data to the one who accepts
+	Token string // of that link, which only its two ends know
 }
 
 // door accepts connections during rendezvous. Strangers cost a handshake and a line in the log; they get no byte of the
@@ -104,7 +107,7 @@ func (d *door) leave(c net.Conn) {
 func (d *door) talk(raw net.Conn) {
 	defer d.wg.Done()
 	raw.SetDeadline(time.Now().Add(handshakeTime))
-	c := tls.Server(raw, d.tls)
+	c := tls.Server(newPacked(raw), d.tls)
 	err := c.Handshake()
 	var h hello
 	if err == nil {
@@ -191,7 +194,7 @@ func readJSON(c net.Conn, typ frameType, v any) error {
 		return err
 	}
 	var h header
-	if err := h.parse(b); err != nil {
+	if err := h.parse(b, 0); err != nil {
 		return err
 	}
 	if h.typ != typ && h.typ != frameReject {
@@ -247,13 +250,16 @@ func dialOnce(ctx context.Context, conf *tls.Config, addr string, me hello) (*tl
 	me.Addr = reachable(me.Addr, raw.LocalAddr())
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	raw.SetDeadline(time.Now().Add(handshakeTime))
-	c := tls.Client(raw, conf)
+	c := tls.Client(newPacked(raw), conf)
 	err = c.Handshake()
 	if err == nil {
 		err = writeJSON(c, frameHello, me.Gen, me)
 	}
 	if err == nil {
 		err = readJSON(c, frameWelcome, &welcome)
+	}
+	if err == nil && me.Data > 0 { // until this arrives the other side sends nothing
+		err = writeJSON(c, frameWelcome, me.Gen, me.Data)
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()

@@ -6,15 +6,20 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/shm"
+	spin "github.com/ringo-ml/ringo/internal/wait"
 )
 
 const (
 	linger    = time.Second // Close waits so long for the goodbyes of the peers
 	maxEarly  = 4096        // groups that peers may use before this rank has opened them
-	answerMax = 150 * time.Millisecond
+	earlyMax  = 128 << 20   // bytes that a peer may send to them
+	answerMax = 100 * time.Millisecond
+	lookEvery = 50 * time.Millisecond // for peers that have been silent for too long
 )
 
 // key names a group in frames.
@@ -25,13 +30,15 @@ type key struct {
 
 // Engine is one rank's part in a job of processes: a connection to every other rank. Join makes it.
 type Engine struct {
-	cfg   Config
-	self  member
-	began time.Time
-	links []*link // by rank; nil for this rank
-	stop  chan struct{}
-	event chan struct{} // something may have got further
-	wg    sync.WaitGroup
+	cfg      Config
+	self     member
+	began    time.Time
+	links    []*link // by rank; nil for this rank
+	stop     chan struct{}
+	event    chan struct{} // something may have got further
+	wg       sync.WaitGroup
+	patience spin.Policy // of lanes that wait for messages
+	sleepers sync.Pool   // of *sleeper
 	// absent is told first of a lost connection: during rendezvous it is no failure of a group. refused is told when
 	// rank 0 gives the job up.
 	absent  func(*link, error) bool
@@ -43,14 +50,18 @@ type Engine struct {
 	newest  map[uint64]uint32 // newest generation opened of a group
 	over    map[key]bool      // closed here; peers may still send
 	closing bool
-	lateErr error // first failure of any group
-	gone    *link // the first connection that was lost, and why
-	why     error
+	lateErr error                    // first failure of any group
+	mem     atomic.Pointer[shm.Host] // nil: no shared memory
+	gone    *link                    // the first connection that was lost to a rank that no new generation has left behind
+	rounds  map[key]*round
+	met     bool     // all links are up
+	heard   []func() // what was heard of rounds before
 }
 
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
-		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{}}
+		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{},
+		rounds: map[key]*round{}, sleepers: sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}}
 }
 
 // Name returns "tcp".
@@ -88,24 +99,35 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	}
 	e.newest[s.ID] = max(e.newest[s.ID], k.gen)
 	g.opened = true
+	h := e.mem.Load()
+	if h != nil && !h.Holds(s.Ranks) {
+		h = nil
+	}
 	var inherited error
 	for _, parent := range e.groups {
 		if parent.opened && s.Parent != 0 && parent.key.id == s.Parent && parent.key.gen == k.gen {
 			inherited = parent.failure()
 		}
 	}
-	g.open(s)
-	gone, why := e.gone, e.why
+	g.open(s, h == nil)
+	lost := e.lostAmong(s.Ranks)
 	e.mu.Unlock()
+	var be backend.Backend = g
+	if h != nil {
+		m, err := e.openShared(g, s, h)
+		if err != nil {
+			g.fail(err, true)
+			return nil, err
+		}
+		be = m
+	}
 	if inherited != nil {
 		g.fail(inherited, false)
 	}
-	for _, r := range s.Ranks {
-		if l := e.links[r]; gone != nil && l != nil && (l == gone || l.down.Load() && !l.goodbye.Load()) {
-			g.fail(g.blame(gone.peer, fmt.Errorf("connection lost before the group was made: %w", why)), true)
-		}
+	if lost != nil {
+		g.fail(g.blame(lost.peer, fmt.Errorf("connection lost before the group was made: %w", lost.why)), true)
 	}
-	return g, nil
+	return be, nil
 }
 
 // find returns the group of a frame, making it when it is not opened here yet; nil for one that is over.
@@ -116,12 +138,12 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	if g := e.groups[k]; g != nil {
 		return g, nil
 	}
-	if newest, ok := e.newest[k.id]; ok && newest > k.gen {
+	newest := e.newest[k.id]
+	if newest > k.gen && h.typ == frameData { // only then: an answer to an answer would have no end
 		e.postAbort(l, k, &backend.Error{Rank: l.peer.Rank, Host: l.peer.where(), Seq: h.seq,
-			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen, newest)})
-		return nil, nil
+			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen-e.cfg.Gen, newest-e.cfg.Gen)})
 	}
-	if !create || e.over[k] || e.closing {
+	if !create || newest > k.gen || e.over[k] || e.closing {
 		return nil, nil
 	}
 	if e.early == maxEarly {
@@ -133,8 +155,9 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	return g, nil
 }
 
-// dispatch handles one frame from l. It never waits for anything but the rest of the frame. An error ends the link.
-func (e *Engine) dispatch(l *link, h *header, block []byte) error {
+// dispatch handles one frame that came on w. It never waits for anything but the rest of the frame. An error ends the link.
+func (e *Engine) dispatch(w *wire, h *header) error {
+	l := w.l
 	if h.gen < e.cfg.Gen {
 		return fmt.Errorf("broke the protocol: frame of generation %d, this is generation %d", h.gen, e.cfg.Gen)
 	}
@@ -144,7 +167,9 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 			return errors.New("broke the protocol: payload in a frame without one")
 		}
 	case frameReject:
-		return e.rejected(l, h)
+		return e.rejected(w, h)
+	case frameRebuild:
+		return e.rebuildMessage(w, h)
 	case frameHello, frameWelcome, frameTable:
 		return errors.New("broke the protocol: rendezvous is over")
 	}
@@ -152,7 +177,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	case frameAlive:
 		return nil
 	case frameGoodbye:
-		e.departed(l)
+		l.part(w)
 		return nil
 	}
 	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAbort)
@@ -160,7 +185,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		return err
 	}
 	if g == nil {
-		return e.ignore(l, h)
+		return e.ignore(w, h)
 	}
 	p := g.pipe(l)
 	if p == nil {
@@ -169,17 +194,18 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	switch h.typ {
 	case frameData:
 		g.meet(p, h)
-		err = p.receive(h, l.conn, block)
+		err = p.receive(h, w)
 		e.tell()
 		return err
 	case frameCredit:
 		return p.credited(h.total)
 	case frameQuery:
-		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: g.lastIssued(), tag: h.tag}, nil)
+		issued, _ := g.progress()
+		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, total: h.total}, nil)
 	case frameStatus:
 		g.answered(l.peer.Rank, h)
 	case frameMismatch, frameAbort:
-		b, err := l.payload(h)
+		b, err := w.payload(h)
 		if err != nil {
 			return err
 		}
@@ -192,16 +218,20 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 }
 
 // ignore skips a frame for a group that is over here, or was never opened.
-func (e *Engine) ignore(l *link, h *header) error {
+func (e *Engine) ignore(w *wire, h *header) error {
 	if h.typ == frameQuery {
-		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, tag: h.tag}, nil)
+		w.l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, total: h.total}, nil)
 	}
-	_, err := l.payload(h)
+	_, err := w.payload(h)
 	return err
 }
 
 // tell wakes Park.
 func (e *Engine) tell() {
+	if h := e.mem.Load(); h != nil {
+		h.Wake()
+		return
+	}
 	select {
 	case e.event <- struct{}{}:
 	default:
@@ -210,6 +240,9 @@ func (e *Engine) tell() {
 
 // Park sleeps until any group of this rank may have got further since the last Park, or until ctx ends.
 func (e *Engine) Park(ctx context.Context) error {
+	if h := e.mem.Load(); h != nil {
+		return h.Park(ctx)
+	}
 	select {
 	case <-e.event:
 		return nil
@@ -240,8 +273,7 @@ func (e *Engine) postAbort(l *link, k key, err *backend.Error) {
 	l.post(&header{typ: frameAbort, gen: k.gen, group: k.id}, b)
 }
 
-// aborted handles a peer's abort. It is passed on: this rank may be gone before the others have read it, and they must not
-// take its leaving for the cause.
+// aborted handles a peer's abort.
 func (e *Engine) aborted(g *group, b []byte) error {
 	var w wireError
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -251,7 +283,7 @@ func (e *Engine) aborted(g *group, b []byte) error {
 	if w.Cause != "" {
 		err.Cause = errors.New(w.Cause)
 	}
-	g.fail(err, true)
+	g.heard(err)
 	return nil
 }
 
@@ -290,9 +322,10 @@ func (e *Engine) forget(g *group) {
 func (e *Engine) watch() {
 	defer e.wg.Done()
 	period := min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
-	tick := time.NewTicker(period)
+	look := min(period, lookEvery)
+	tick := time.NewTicker(look)
 	defer tick.Stop()
-	last := e.now()
+	last, said := e.now(), e.now()
 	for {
 		select {
 		case <-e.stop:
@@ -300,16 +333,22 @@ func (e *Engine) watch() {
 		case <-tick.C:
 		}
 		now := e.now()
-		stopped := now-last > int64(2*period) // this process was: the silence may be its own
+		stopped := now-last > int64(look+period) // this process was: the silence may be its own
 		last = now
+		say := now-said >= int64(period-look/2)
+		if say {
+			said = now
+		}
 		for _, l := range e.links {
 			if l == nil || l.down.Load() {
 				continue
 			}
-			l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			if say {
+				l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			}
 			if stopped {
 				l.heard.Store(now)
-			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.goodbye.Load() {
+			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.left.Load() {
 				e.lost(l, fmt.Errorf("rank %d: no progress: not a sign of life for %v", l.peer.Rank, e.cfg.Timeout))
 			}
 		}
@@ -343,6 +382,9 @@ func (e *Engine) Close() error {
 		g.finishLane()
 	}
 	e.wg.Wait()
+	if h := e.mem.Load(); h != nil {
+		h.Close()
+	}
 	return nil
 }
 

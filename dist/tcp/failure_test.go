@@ -148,7 +148,7 @@ func kill(e *Engine) {
 	}
 	for _, l := range e.links {
 		if l != nil {
-			l.raw.Close()
+			l.main.raw.Close()
 		}
 	}
 }
@@ -193,7 +193,7 @@ func TestSuspects(t *testing.T) {
 	absent, stalled := be[0].(backend.Suspecter).Suspects(1)
 	assert.Equal(t, []int{1, 2, 3}, absent)
 	assert.Empty(t, stalled)
-	engines[3].links[0].wmu.Lock() // rank 3 can say nothing any more
+	engines[3].links[0].main.wmu.Lock() // rank 3 can say nothing any more
 	op1, op3 := op, op
 	op1.Dst, op3.Dst = backend.Mem{}, backend.Mem{}
 	require.NoError(t, be[1].Issue(&op1))
@@ -201,7 +201,7 @@ func TestSuspects(t *testing.T) {
 	absent, stalled = be[0].(backend.Suspecter).Suspects(1)
 	assert.Equal(t, []int{2}, absent)
 	assert.Equal(t, []int{3}, stalled)
-	engines[3].links[0].wmu.Unlock()
+	engines[3].links[0].main.wmu.Unlock()
 	op2 := op1
 	require.NoError(t, do(be[2], &op2))
 	require.NoError(t, wait(context.Background(), be[0], 1))

@@ -12,14 +12,20 @@ import (
 // A frame is a header of 64 bytes and a payload. All numbers are little-endian.
 //
 //	0  magic "RNGO"     8  generation                    24  group              48  bytes of the whole message
-//	4  version         12  CRC-32C of the other bytes    32  sequence number    56  fingerprint
-//	5  type            16  bytes in this frame           40  tag
-//	6  operation
+//	4  version         12  CRC-32C of the header         32  sequence number    56  fingerprint
+//	5  type            16  bytes in this frame           40  which message of this operation and tag
+//	6  operation       20  CRC-32C of the payload        44  where it begins in the message, in units of 64 KiB
+//	7  tag
+//
+// On a connection that does not detect errors itself (one without TLS), frames are sealed: the payload has a checksum, and
+// the header's covers the number of the frame in the connection, which both sides count. So a byte that changed, a frame
+// that was lost, came twice or in the wrong place is noticed. Elsewhere both are 0. Frames of the rendezvous have no number.
 const (
 	headerBytes = 64
 	maxPayload  = 256 << 10 // of one frame; longer messages take several
+	partUnit    = 64 << 10  // frames of a message begin at multiples of this
 	magic       = 'R' | 'N'<<8 | 'G'<<16 | 'O'<<24
-	version     = 1
+	version     = 2
 )
 
 type frameType uint8
@@ -37,6 +43,7 @@ const (
 	frameWelcome                   // the dialer is accepted; who accepts
 	frameReject                    // the dialer is not accepted; why
 	frameTable                     // a part of the list of ranks
+	frameRebuild                   // survivors of a failed group agree on the next generation
 	numFrameTypes
 )
 
@@ -46,34 +53,51 @@ type header struct {
 	kind   backend.Kind
 	gen    uint32
 	length uint64 // of the payload in this frame
+	sum    uint32 // of the payload, where frames are sealed
 	group  uint64
 	seq    uint64
-	tag    uint64
-	total  uint64 // of the message's payload; credit: bytes taken
+	tag    uint8
+	nth    uint32 // message of this operation with this tag
+	part   uint32 // where it begins in the message, in units of partUnit
+	total  uint64 // of the message's payload; credit: bytes taken; query and status: number of the question
 	print  uint64
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-func headerSum(b []byte) uint32 {
-	return crc32.Update(crc32.Checksum(b[:12], castagnoli), castagnoli, b[16:headerBytes])
+// headerSum covers all of the header but itself, and the number of the frame.
+func headerSum(b []byte, number uint32) uint32 {
+	sum := crc32.Update(crc32.Checksum(b[:12], castagnoli), castagnoli, b[16:headerBytes])
+	return sum ^ number*0x9e3779b1 // an odd factor: another number is another sum
 }
 
 // put writes the header to b[:headerBytes].
 func (h *header) put(b []byte) {
 	le := binary.LittleEndian
 	le.PutUint32(b, magic)
-	b[4], b[5], b[6], b[7] = version, byte(h.typ), byte(h.kind), 0
+	b[4], b[5], b[6], b[7] = version, byte(h.typ), byte(h.kind), h.tag
 	le.PutUint32(b[8:], h.gen)
-	for i, v := range [...]uint64{h.length, h.group, h.seq, h.tag, h.total, h.print} {
-		le.PutUint64(b[16+8*i:], v)
+	le.PutUint32(b[16:], uint32(h.length))
+	le.PutUint32(b[20:], h.sum)
+	for i, v := range [...]uint64{h.group, h.seq, uint64(h.nth) | uint64(h.part)<<32, h.total, h.print} {
+		le.PutUint64(b[24+8*i:], v)
 	}
-	le.PutUint32(b[12:], headerSum(b))
+	le.PutUint32(b[12:], headerSum(b, 0))
+}
+
+// seal makes the frame that b begins with one that shows errors. It returns the number of the next frame.
+func seal(b []byte, number uint32, payload []byte) uint32 {
+	if frameType(b[5]) >= frameHello {
+		return number
+	}
+	binary.LittleEndian.PutUint32(b[20:], crc32.Checksum(payload, castagnoli))
+	binary.LittleEndian.PutUint32(b[12:], headerSum(b, number))
+	return number + 1
 }
 
 // parse reads a header from b[:headerBytes] and checks all that can be checked without state: nobody allocates by a
-// length that was not.
-func (h *header) parse(b []byte) error {
+// length that was not. number is that of the frame where frames are sealed, else 0.
+func (h *header) parse(b []byte, number uint32) error {
 	le := binary.LittleEndian
 	if le.Uint32(b) != magic {
 		return fmt.Errorf("frame starts with %q, not %q", b[:4], "RNGO")
@@ -81,11 +105,14 @@ func (h *header) parse(b []byte) error {
 	if b[4] != version {
 		return fmt.Errorf("frame of version %d, want %d", b[4], version)
 	}
-	if got, want := le.Uint32(b[12:]), headerSum(b); got != want {
-		return fmt.Errorf("frame header has checksum %08x, want %08x", got, want)
+	if frameType(b[5]) >= frameHello {
+		number = 0
 	}
-	*h = header{typ: frameType(b[5]), kind: backend.Kind(b[6]), gen: le.Uint32(b[8:]), length: le.Uint64(b[16:]),
-		group: le.Uint64(b[24:]), seq: le.Uint64(b[32:]), tag: le.Uint64(b[40:]), total: le.Uint64(b[48:]),
+	if got, want := le.Uint32(b[12:]), headerSum(b, number); got != want {
+		return fmt.Errorf("frame header has checksum %08x, want %08x: bytes or frames were lost or changed", got, want)
+	}
+	*h = header{typ: frameType(b[5]), kind: backend.Kind(b[6]), gen: le.Uint32(b[8:]), length: uint64(le.Uint32(b[16:])), sum: le.Uint32(b[20:]),
+		group: le.Uint64(b[24:]), seq: le.Uint64(b[32:]), tag: b[7], nth: le.Uint32(b[40:]), part: le.Uint32(b[44:]), total: le.Uint64(b[48:]),
 		print: le.Uint64(b[56:])}
 	switch {
 	case h.typ >= numFrameTypes:
@@ -94,10 +121,13 @@ func (h *header) parse(b []byte) error {
 		return fmt.Errorf("frame of unknown operation %d", h.kind)
 	case h.length > maxPayload:
 		return fmt.Errorf("frame of %d bytes, at most %d are allowed", h.length, maxPayload)
-	case h.typ == frameData && h.length > h.total:
-		return fmt.Errorf("frame of %d bytes in a message of %d", h.length, h.total)
+	case h.typ == frameData && (h.at() > h.total || h.length > h.total-h.at()):
+		return fmt.Errorf("frame of %d bytes at %d in a message of %d", h.length, h.at(), h.total)
 	case h.typ == frameData && h.length == 0 && h.total > 0:
 		return errors.New("empty frame in a message that is not")
 	}
 	return nil
 }
+
+// at returns where the payload begins in the message.
+func (h *header) at() uint64 { return uint64(h.part) * partUnit }

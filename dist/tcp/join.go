@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	spin "github.com/ringo-ml/ringo/internal/wait"
 )
 
 // Config says which rank of which job this process is.
@@ -18,16 +20,26 @@ type Config struct {
 	Job    string
 	// Host names this machine in errors; "" is the name that the system gives.
 	Host string
-	// Bind is the address that this rank listens on; "" is 127.0.0.1, which only processes of this host can reach.
+	// Bind is the address that this rank listens on. "" is 127.0.0.1 (::1 where Addr is), which only processes of this host
+	// can reach; "auto" is the address of the interface that routes to rank 0.
 	Bind string
+	// Ports are the first and the last port that ranks other than 0 may listen on; zeros are any.
+	Ports [2]int
 	// Listener, on rank 0, replaces listening on Addr. Join closes it.
 	Listener net.Listener
 	// Timeout is how long a peer may give no sign of life before it counts as lost; 0 is 5 minutes.
 	Timeout time.Duration
 	// JoinTimeout is how long Join waits for the other ranks; 0 is 1 minute.
 	JoinTimeout time.Duration
+	// Plain switches the encryption of data off, for a network that is trusted: the same on all ranks. The ranks prove that
+	// they hold the secret all the same, and data has checksums.
+	Plain bool
 	// Gen is the generation of the job: it grows each time that the ranks are started anew.
 	Gen uint32
+	// NoShared makes ranks of one host use sockets, not shared memory. One rank that sets it decides for all.
+	NoShared bool
+
+	streams int // data connections to each peer
 }
 
 // Join meets the other ranks and returns when this rank is connected to each of them.
@@ -52,6 +64,10 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 		e.begin()
 		return e, nil
 	}
+	door := e.listenShared()
+	if door != nil {
+		defer door.Close()
+	}
 	limit := c.JoinTimeout
 	if c.Rank != 0 {
 		limit += 2 * lastWords // rank 0 gives up first, and tells the others whom it waited for
@@ -72,6 +88,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 		return nil, err
 	}
 	e.begin()
+	e.share(ctx, door)
 	return e, nil
 }
 
@@ -80,11 +97,11 @@ func (c *Config) complete() error {
 	if c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size {
 		return fmt.Errorf("tcp: rank %d of %d: ranks are 0 to size-1", c.Rank, c.Size)
 	}
-	if c.Bind == "" {
-		c.Bind = "127.0.0.1"
-	}
 	if c.Host == "" {
 		c.Host, _ = os.Hostname()
+	}
+	if c.streams == 0 {
+		c.streams = streams
 	}
 	if c.Timeout <= 0 {
 		c.Timeout = 5 * time.Minute
@@ -98,11 +115,28 @@ func (c *Config) complete() error {
 	if _, _, err := net.SplitHostPort(c.Addr); err != nil && c.Listener == nil {
 		return fmt.Errorf("tcp: address of rank 0: %w", err)
 	}
-	return nil
+	return c.bind()
 }
 
 // begin starts the engine's own goroutine. All links are up.
 func (e *Engine) begin() {
+	beside := 1
+	for _, l := range e.links {
+		if l != nil && l.peer.Machine == e.self.Machine {
+			beside++
+		}
+	}
+	if p := spin.For(2 * beside); p.Spin > 0 { // a lane and a reader each
+		e.patience = p
+	}
+	e.mu.Lock()
+	e.met = true
+	heard := e.heard
+	e.heard = nil
+	e.mu.Unlock()
+	for _, tell := range heard {
+		tell()
+	}
 	e.wg.Add(1)
 	go e.watch()
 }

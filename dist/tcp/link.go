@@ -2,19 +2,18 @@ package tcp
 
 import (
 	"crypto/tls"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-const (
-	recordBytes = 16 << 10               // the payload of a TLS record
-	lastWords   = 200 * time.Millisecond // a failing connection may still deliver why, so long
-)
+const lastWords = 200 * time.Millisecond // a failing connection may still deliver why, so long
 
 // member is what the ranks know of each other.
 type member struct {
@@ -23,66 +22,108 @@ type member struct {
 	Machine string // what processes that can share memory have in common
 	PID     int
 	Addr    string // where the rank listens during rendezvous
+	// Door is the socket at which the ranks of a host get this one's memory; Unshared says why there is none.
+	Door, Unshared string
 }
 
 func (m member) String() string { return fmt.Sprintf("rank %d (host %s)", m.Rank, m.where()) }
 
 func (m member) where() string { return fmt.Sprintf("%s, pid %d", m.Host, m.PID) }
 
-// link is the connection to one peer. Lanes write their data themselves, one at a time. What the reader has to say goes
-// through post and is written by a goroutine of its own: a reader that waited for a write could deadlock with its peer.
+// streams is how many connections carry data from one rank to another, besides the control connection. Each carries it in
+// one direction only: over loopback two connections, one each way, move twice the bytes of one that is used both ways.
+const streams = 1
+
+// link is the connection to one peer: one for control, and some for data. Lanes write their data themselves. What a
+// reader has to say goes through post and is written to the control connection by a goroutine of its own: a reader that
+// waited for a write could deadlock with its peer.
 type link struct {
 	e    *Engine
 	peer member
-	conn *tls.Conn
-	raw  net.Conn // below the TLS
-
-	wmu  sync.Mutex
-	wbuf []byte // header and head of a payload: one record
+	main *wire   // for control
+	out  []*wire // for data to the peer; main, where there are no others
+	in   []*wire // for data from the peer
 
 	cmu     sync.Mutex
 	ctl     []byte // posted frames
 	closing bool
 	kick    chan struct{}
 
+	early   atomic.Int64  // bytes buffered for groups that are not opened here
 	heard   atomic.Int64  // when the last frame came, in ns of the engine's clock
-	goodbye atomic.Bool   // the peer will send nothing more
-	bye     chan struct{} // closed with goodbye, or with the end of the reader
+	goodbye atomic.Bool   // the peer will begin nothing more
+	open    atomic.Int32  // wires on which it has not said so, or ended
+	left    atomic.Bool   // there is none
+	bye     chan struct{} // closed when there is none, or when the peer is lost
 	byeOnce sync.Once
 	cause   atomic.Pointer[error] // why the connection was given up here
 	lostNow sync.Once
+	why     error       // it was lost; guarded by Engine.mu
 	down    atomic.Bool // no longer usable
 }
 
-func newLink(e *Engine, peer member, conn *tls.Conn) *link {
-	l := &link{e: e, peer: peer, conn: conn, raw: conn.NetConn(), wbuf: make([]byte, recordBytes),
-		kick: make(chan struct{}, 1), bye: make(chan struct{})}
+// newLink makes a link of one connection, which serves for data too.
+func newLink(e *Engine, peer member, conn net.Conn) *link {
+	l := &link{e: e, peer: peer, kick: make(chan struct{}, 1), bye: make(chan struct{})}
+	l.main = newWire(l, conn)
+	l.out = []*wire{l.main}
+	l.open.Store(1)
 	l.heard.Store(e.now())
 	return l
+}
+
+// expect prepares for data connections of their own.
+func (l *link) expect() {
+	n := l.e.cfg.streams
+	l.out, l.in = make([]*wire, n), make([]*wire, n)
+	l.open.Store(1 + int32(n))
+}
+
+// token is what only the two ends of the control connection know.
+func (l *link) token() (string, error) {
+	c, ok := l.main.conn.(*tls.Conn)
+	if !ok {
+		return "", errors.New("tcp: control connection without TLS")
+	}
+	state := c.ConnectionState()
+	b, err := state.ExportKeyingMaterial("EXPORTER-ringo-data", nil, 32)
+	return hex.EncodeToString(b), err
+}
+
+// complete reports whether all connections are there.
+func (l *link) complete() bool {
+	l.cmu.Lock()
+	defer l.cmu.Unlock()
+	return !slices.Contains(l.out, nil) && !slices.Contains(l.in, nil)
 }
 
 // start begins to read and to write posted frames.
 func (l *link) start() {
 	l.e.wg.Add(2)
-	go l.readLoop()
+	go l.readLoop(l.main)
 	go l.postLoop()
 }
 
-// write sends a frame; it blocks while the peer does not read. busy, where given, shows meanwhile on which link.
-func (l *link) write(h *header, payload []byte, busy *atomic.Pointer[link]) error {
-	if busy != nil {
-		busy.Store(l)
-		defer busy.Store(nil)
+// attach adds a data connection.
+func (l *link) attach(w *wire, out bool, i int) error {
+	l.cmu.Lock()
+	defer l.cmu.Unlock()
+	at := &l.in[i]
+	if out {
+		at = &l.out[i]
 	}
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	h.put(l.wbuf)
-	n := copy(l.wbuf[headerBytes:], payload)
-	_, err := l.conn.Write(l.wbuf[:headerBytes+n])
-	if err == nil && n < len(payload) {
-		_, err = l.conn.Write(payload[n:])
+	switch {
+	case l.closing:
+		return errors.New("tcp: the link is closed")
+	case *at != nil:
+		return fmt.Errorf("tcp: %v made a data connection twice", l.peer)
 	}
-	return err
+	*at = w
+	if !out {
+		l.e.wg.Add(1)
+		go l.readLoop(w)
+	}
+	return nil
 }
 
 // post hands a frame to the connection's own goroutine and returns at once.
@@ -106,10 +147,10 @@ func (l *link) nudge() {
 	}
 }
 
-// postLoop writes posted frames until the link closes, then closes the connection.
+// postLoop writes posted frames until the link closes, then closes the connections.
 func (l *link) postLoop() {
 	defer l.e.wg.Done()
-	defer l.raw.Close()
+	defer l.each(func(w *wire) { w.raw.Close() })
 	var out []byte
 	for range l.kick {
 		l.cmu.Lock()
@@ -117,15 +158,26 @@ func (l *link) postLoop() {
 		closing := l.closing
 		l.cmu.Unlock()
 		if len(out) > 0 {
-			l.wmu.Lock()
-			_, err := l.conn.Write(out)
-			l.wmu.Unlock()
-			if err != nil {
-				l.writeFailed(err)
+			if err := l.main.writePosted(out); err != nil {
+				l.failed(err)
 			}
 		}
 		if closing {
 			return
+		}
+	}
+}
+
+// each calls fn, which does not wait, for every connection.
+func (l *link) each(fn func(w *wire)) {
+	l.cmu.Lock()
+	defer l.cmu.Unlock()
+	fn(l.main)
+	for _, list := range [2][]*wire{l.out, l.in} {
+		for _, w := range list {
+			if w != nil && w != l.main {
+				fn(w)
+			}
 		}
 	}
 }
@@ -136,66 +188,92 @@ func (l *link) shut() {
 	l.cmu.Lock()
 	l.closing = true
 	l.cmu.Unlock()
-	l.raw.SetWriteDeadline(time.Now().Add(lastWords))
+	l.each(func(w *wire) { w.raw.SetWriteDeadline(time.Now().Add(lastWords)) })
 	l.nudge()
 }
 
-// writeFailed gives the reader a moment to find out why: the peer's last frames say more than a broken pipe.
-func (l *link) writeFailed(err error) {
+// failed handles a write that failed, or the end of a data connection: the readers get a moment to find out why. The
+// peer's last frames say more than a broken pipe.
+func (l *link) failed(err error) {
 	l.cause.CompareAndSwap(nil, &err)
-	l.raw.SetReadDeadline(time.Now().Add(lastWords))
+	l.each(func(w *wire) { w.raw.SetReadDeadline(time.Now().Add(lastWords)) })
 }
 
 // readLoop dispatches the frames of the peer until the connection ends.
-func (l *link) readLoop() {
+func (l *link) readLoop(w *wire) {
 	defer l.e.wg.Done()
-	defer l.byeOnce.Do(func() { close(l.bye) }) // after lost: who waits for the end finds it noticed
-	err := l.readFrames()
+	err := l.readFrames(w)
 	if l.goodbye.Load() {
-		l.shut()
-		l.e.departed(l)
+		if l.part(w); l.left.Load() {
+			l.shut()
+		}
+		return
+	}
+	if w != l.main && ended(err) {
+		l.failed(err)
 		return
 	}
 	if c := l.cause.Load(); c != nil {
 		err = *c
 	}
 	l.e.lost(l, readError(err))
+	l.byeOnce.Do(func() { close(l.bye) }) // after lost: who waits for the end finds it noticed
+}
+
+// part notes that the peer will write nothing more on w.
+func (l *link) part(w *wire) {
+	l.goodbye.Store(true)
+	if w.parted {
+		return
+	}
+	w.parted = true
+	if l.open.Add(-1) == 0 {
+		l.e.departed(l)
+	}
+}
+
+// ended reports whether err is the end of a connection, rather than something that came through it.
+func ended(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op)
 }
 
 // readError says in plain words how a connection ended.
 func readError(err error) error {
 	var op *net.OpError
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op) {
+	if errors.As(err, &op) && op.Op == "local error" {
+		return fmt.Errorf("sent what was not meant to be: %w", err)
+	}
+	if ended(err) {
 		return fmt.Errorf("closed the connection (%w)", err)
 	}
 	return err
 }
 
-func (l *link) readFrames() error {
-	head, block := make([]byte, headerBytes), make([]byte, copyBlock)
+func (l *link) readFrames(w *wire) error {
 	var h header
 	for {
-		if _, err := io.ReadFull(l.conn, head); err != nil {
+		if err := w.header(&h); err != nil {
 			return err
 		}
-		if err := h.parse(head); err != nil {
-			return fmt.Errorf("broke the protocol: %w", err)
-		}
 		l.heard.Store(l.e.now())
-		if err := l.e.dispatch(l, &h, block); err != nil {
+		if err := l.e.dispatch(w, &h); err != nil {
 			return err
 		}
 	}
 }
 
-// payload reads the payload of a control frame.
-func (l *link) payload(h *header) ([]byte, error) {
-	b := make([]byte, h.length)
-	_, err := io.ReadFull(l.conn, b)
-	return b, err
-}
-
-// sayGoodbye ends the peer's interest in this rank.
+// sayGoodbye ends the peer's interest in this rank, on every connection that carries frames to it.
 func (l *link) sayGoodbye() {
-	l.post(&header{typ: frameGoodbye, gen: l.e.cfg.Gen}, nil)
+	h := header{typ: frameGoodbye, gen: l.e.cfg.Gen}
+	l.post(&h, nil)
+	for _, w := range l.out {
+		if w != nil && w != l.main {
+			l.e.wg.Go(func() { // the lane of a failed group may still be writing
+				if err := w.write(&h, nil); err != nil {
+					l.failed(err)
+				}
+			})
+		}
+	}
 }

@@ -3,7 +3,6 @@ package tcp
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -17,9 +16,10 @@ import (
 const (
 	smallMessage = 64 << 10 // up to this size, Send does not wait for the receiver, within smallWindow
 	smallWindow  = backend.Depth * (smallMessage + headerBytes)
-	largeWindow  = 1 << 20
+	largeWindow  = 1024 << 10
+	maxTags      = 8
 	creditStep   = 256 << 10 // the receiver reports what it took in steps of this
-	copyBlock    = 16 << 10  // a TLS record: the most that is written to a user's buffer under one lock
+	copyBlock    = 64 << 10  // the most that is written to a user's buffer under one lock
 )
 
 // pipe carries the messages of one group between this rank and one peer.
@@ -30,7 +30,12 @@ type pipe struct {
 	// Guarded by g.mu:
 	prints []print // operations that the peer has begun and this rank has not issued
 
-	met atomic.Uint64 // last operation that the peer has sent something for
+	asked, given tally                 // the lane's
+	beside       sync.WaitGroup        // frames that are written on other connections
+	failed       atomic.Pointer[error] // the first of them that could not be
+	met          atomic.Uint64         // last operation that the peer has sent something for
+
+	events atomic.Uint32 // wakes so far
 
 	mu     sync.Mutex
 	cond   sync.Cond // the lane waits here
@@ -38,6 +43,7 @@ type pipe struct {
 	left   bool      // the peer said goodbye
 	queue  []message // arrived before it was asked for, in order
 	queued int       // its cost
+	opened bool      // the group is, here
 	want   request
 	taken  int // cost of what was taken and not yet reported
 	flight int // cost of what was sent and not yet taken
@@ -53,11 +59,27 @@ type message struct {
 
 // request is what the lane waits for. At most one is open: a lane does one thing at a time.
 type request struct {
-	open, done      bool
-	seq, tag, print uint64
-	b               []byte
-	got             int
-	err             error // the message does not fit
+	open, done bool
+	seq, print uint64
+	tag        uint8
+	nth        uint32
+	b          []byte
+	got        int
+	err        error // the message does not fit
+}
+
+// tally numbers the messages of an operation: those with one tag, in order.
+type tally struct {
+	seq uint64
+	n   [maxTags]uint32
+}
+
+func (c *tally) next(seq uint64, tag uint8) uint32 {
+	if c.seq != seq {
+		*c = tally{seq: seq}
+	}
+	c.n[tag]++
+	return c.n[tag]
 }
 
 // misfit is the error of a message that does not fit its receive: another fingerprint, or another length.
@@ -83,7 +105,7 @@ func cost(payload int) int { return payload + headerBytes }
 
 // fits reports whether the frame belongs to the open request.
 func (r *request) fits(h *header) bool {
-	return r.open && !r.done && r.seq == h.seq && r.tag == h.tag
+	return r.open && !r.done && r.seq == h.seq && r.tag == h.tag && r.nth == h.nth
 }
 
 // admit checks the frame against the request that it belongs to; a misfit ends the request.
@@ -91,7 +113,7 @@ func (r *request) admit(h *header) bool {
 	switch {
 	case r.print != h.print:
 		r.err = &misfit{print: true}
-	case h.total != uint64(len(r.b)) || h.length > uint64(len(r.b)-r.got):
+	case h.total != uint64(len(r.b)):
 		r.err = &misfit{total: h.total}
 	}
 	r.done = r.err != nil
@@ -99,9 +121,9 @@ func (r *request) admit(h *header) bool {
 }
 
 // post opens a request for the message (seq, tag) that fills b, and takes what has already arrived.
-func (p *pipe) post(seq, tag, print uint64, b []byte) {
+func (p *pipe) post(seq uint64, tag uint8, print uint64, b []byte) {
 	p.mu.Lock()
-	p.want = request{open: true, seq: seq, tag: tag, print: print, b: b}
+	p.want = request{open: true, seq: seq, tag: tag, nth: p.asked.next(seq, tag), print: print, b: b}
 	k := 0
 	for _, m := range p.queue {
 		if p.err == nil && p.want.fits(&m.head) {
@@ -120,7 +142,7 @@ func (p *pipe) post(seq, tag, print uint64, b []byte) {
 // take moves a buffered frame into the open request.
 func (p *pipe) take(m *message) {
 	if p.want.admit(&m.head) && m.buf != nil {
-		copy(p.want.b[p.want.got:], m.buf.b[:m.head.length])
+		copy(p.want.b[m.head.at():], m.buf.b[:m.head.length])
 	}
 	m.buf.free()
 	p.took(&m.head)
@@ -128,9 +150,9 @@ func (p *pipe) take(m *message) {
 
 // took accounts for a frame that has left the pipe, and ends the request when it was the last one of its message.
 func (p *pipe) took(h *header) {
-	if p.want.open && !p.want.done {
+	if p.want.fits(h) {
 		p.want.got += int(h.length)
-		p.want.done = p.want.got == len(p.want.b)
+		p.want.done = p.want.got >= len(p.want.b)
 	}
 	p.credit(cost(int(h.length)))
 }
@@ -155,7 +177,7 @@ func (p *pipe) await() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for !p.want.done && p.err == nil && !p.left {
-		p.cond.Wait()
+		p.sleep()
 	}
 	r := p.want
 	p.want = request{}
@@ -168,58 +190,22 @@ func (p *pipe) await() error {
 	return p.g.blame(p.link.peer, errLeft)
 }
 
-// send sends b as the message (seq, tag). It waits while the peer has too much to take.
-func (p *pipe) send(kind backend.Kind, seq, tag, print uint64, b []byte) error {
-	h := header{typ: frameData, kind: kind, gen: p.g.key.gen, group: p.g.key.id, seq: seq, tag: tag,
-		total: uint64(len(b)), print: print}
-	window := smallWindow
-	if len(b) > smallMessage {
-		window = largeWindow
-	}
-	for {
-		part := b[:min(len(b), maxPayload)]
-		if err := p.reserve(cost(len(part)), window); err != nil {
-			return err
-		}
-		h.length = uint64(len(part))
-		if err := p.link.write(&h, part, &p.g.writing); err != nil {
-			return p.g.broken(p.link, err)
-		}
-		p.g.counters.Headers.Add(headerBytes)
-		p.g.counters.Wire[kind].Add(uint64(len(part)))
-		if b = b[len(part):]; len(b) == 0 {
-			return nil
-		}
-	}
+// wake wakes the lane. p.mu is held.
+func (p *pipe) wake() {
+	p.events.Add(1)
+	p.cond.Broadcast()
 }
 
-// reserve waits until n more bytes may be on the way.
-func (p *pipe) reserve(n, window int) error {
+// sleep waits for the next wake: a while awake, where a core is free for it. p.mu is held, but not meanwhile.
+func (p *pipe) sleep() {
+	seen := p.events.Load()
+	p.mu.Unlock()
+	for s := p.g.e.patience.Start(); p.events.Load() == seen && s.Again(); {
+	}
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.err == nil && !p.left && p.flight+n > window {
+	if p.events.Load() == seen {
 		p.cond.Wait()
 	}
-	switch {
-	case p.err != nil:
-		return p.err
-	case p.left:
-		return p.g.blame(p.link.peer, errLeft)
-	}
-	p.flight += n
-	return nil
-}
-
-// credited handles the peer's report that it took n bytes.
-func (p *pipe) credited(n uint64) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n > uint64(p.flight) {
-		return fmt.Errorf("credit for %d bytes, only %d are on the way", n, p.flight)
-	}
-	p.flight -= int(n)
-	p.cond.Broadcast()
-	return nil
 }
 
 // end wakes the lane with the group's error, or because the peer has left.
@@ -232,32 +218,37 @@ func (p *pipe) end(err error) {
 		for _, m := range p.queue {
 			m.buf.free()
 		}
+		if !p.opened {
+			p.link.early.Add(-int64(p.queued))
+		}
 		p.queue, p.queued = nil, 0
 	}
-	p.cond.Broadcast()
+	p.wake()
 	p.mu.Unlock()
 }
 
 // receive reads the payload of a data frame from the connection: into the buffer of the lane that waits for it, or into
 // one of its own. An error ends the connection.
-func (p *pipe) receive(h *header, r io.Reader, block []byte) error {
+func (p *pipe) receive(h *header, w *wire) error {
 	p.mu.Lock()
 	direct := p.err == nil && p.want.fits(h) && p.want.admit(h)
 	bad := p.want.done && p.want.err != nil
-	if !direct && p.err == nil && p.queued+cost(int(h.length)) > smallWindow+maxPayload {
-		p.mu.Unlock()
-		return errors.New("sent more than its window")
-	}
+	err := p.room(h)
 	p.mu.Unlock()
+	if err != nil && !direct {
+		return err
+	}
 	if direct {
-		return p.stream(h, r, block)
+		return p.stream(h, w)
 	}
 	if bad {
-		p.cond.Broadcast()
+		p.mu.Lock()
+		p.wake()
+		p.mu.Unlock()
 	}
 	m := message{head: *h, buf: newBuffer(int(h.length))}
 	if m.buf != nil {
-		if _, err := io.ReadFull(r, m.buf.b[:h.length]); err != nil {
+		if err := w.fill(h, m.buf.b[:h.length]); err != nil {
 			m.buf.free()
 			return err
 		}
@@ -270,35 +261,62 @@ func (p *pipe) receive(h *header, r io.Reader, block []byte) error {
 		m.buf.free()
 	case p.want.fits(h): // asked for while it was being read
 		p.take(&m)
-		p.cond.Broadcast()
+		p.wake()
 	default:
 		p.queue = append(p.queue, m)
 		p.queued += cost(int(h.length))
+		if !p.opened {
+			p.link.early.Add(int64(cost(int(h.length))))
+		}
 	}
 	return nil
 }
 
+// room returns an error when there is none to buffer the frame. p.mu is held.
+func (p *pipe) room(h *header) error {
+	n := cost(int(h.length))
+	switch {
+	case p.err != nil:
+	case p.queued+n > smallWindow+maxPayload:
+		return errors.New("sent more than its window")
+	case !p.opened && p.link.early.Load()+int64(n) > earlyMax:
+		return fmt.Errorf("sent more than %d MiB to groups that are not opened here", earlyMax>>20)
+	}
+	return nil
+}
+
+// open notes that the group is opened here: what it buffers no longer counts as early.
+func (p *pipe) open() {
+	p.mu.Lock()
+	p.opened = true
+	p.link.early.Add(-int64(p.queued))
+	p.mu.Unlock()
+}
+
 // stream reads a payload in blocks. Each is copied to the lane's buffer under the lock, so that nothing is written once
 // the lane has given up.
-func (p *pipe) stream(h *header, r io.Reader, block []byte) error {
-	at := 0
+func (p *pipe) stream(h *header, w *wire) error {
+	at := int(h.at())
 	for left := int(h.length); left > 0; {
-		n, err := r.Read(block[:min(left, len(block))])
+		b, err := w.some(min(left, copyBlock))
 		p.mu.Lock()
-		if p.want.open {
-			copy(p.want.b[p.want.got+at:], block[:n])
+		if p.want.fits(h) {
+			copy(p.want.b[at:], b)
 		}
 		p.mu.Unlock()
-		at += n
-		p.g.counters.Received.Add(uint64(n))
-		if left -= n; err != nil && left > 0 {
+		p.g.counters.Received.Add(uint64(len(b)))
+		at, left = at+len(b), left-len(b)
+		if err != nil {
 			return err
 		}
+	}
+	if err := w.check(h); err != nil {
+		return err
 	}
 	p.mu.Lock()
 	p.took(h)
 	if p.want.done {
-		p.cond.Broadcast()
+		p.wake()
 	}
 	p.mu.Unlock()
 	return nil

@@ -22,16 +22,19 @@ const testOnly = "github.com/stretchr/testify"
 // exists. External test packages (package x_test) are exempt. A key that ends
 // in "/..." covers what has no row of its own.
 var table = map[string]row{
-	"internal/kernel":   {others: "golang.org/x/sys/cpu"},
-	"internal/dl":       {others: "github.com/ebitengine/purego"},
-	"internal/cuda":     {own: "internal/dl"},
-	"internal/cuda/emu": {own: "internal/dl internal/cuda"},
-	"internal/trace":    {},
-	"internal/wait":     {},
-	"internal/netns":    {others: "github.com/stretchr/testify"},
-	"internal/memnet":   {own: "dist/backend dist/algo tensor"},
-	"internal/identity": {},
-	"internal/lint":     {own: "...", others: "..."},
+	"internal/kernel":      {others: "golang.org/x/sys/cpu"},
+	"internal/dl":          {others: "github.com/ebitengine/purego"},
+	"internal/cuda":        {own: "internal/dl"},
+	"internal/cuda/emu":    {own: "internal/dl internal/cuda"},
+	"internal/trace":       {},
+	"internal/wait":        {},
+	"internal/agree":       {},
+	"internal/reliability": {},
+	"internal/netns":       {others: "github.com/stretchr/testify"},
+	"internal/identity":    {},
+	"internal/faultnet":    {},
+	"internal/memnet":      {own: "dist/backend dist/algo tensor"},
+	"internal/lint":        {own: "...", others: "..."},
 
 	"tensor":          {own: "internal/kernel internal/trace internal/wait", others: "golang.org/x/sys"},
 	"tensor/cuda":     {own: "tensor internal/cuda"},
@@ -56,7 +59,7 @@ var table = map[string]row{
 		others: "golang.org/x/sys",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},
-	"dist/disttest": {own: "dist dist/backend tensor internal/trace internal/wait", others: "golang.org/x/sys github.com/stretchr/testify"},
+	"dist/disttest": {own: "dist dist/backend tensor internal/trace internal/wait internal/reliability", others: "golang.org/x/sys github.com/stretchr/testify"},
 
 	"ddp":  {own: "nn optim dist dist/backend tensor"},
 	"fsdp": {own: "nn optim dist tensor"},
