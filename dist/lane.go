@@ -27,8 +27,8 @@ type lane struct {
 	waiting bool          // a goroutine waits for this lane while another one drives
 	wake    chan struct{} // holds one token for it
 	alarm   alarm
-	moved   time.Time // the last sign of life: a wait began, an operation finished, bytes moved
-	wire    uint64    // bytes moved or received by then
+	moved   int64  // comm.now of the last sign of life: a wait began, an operation finished, bytes moved
+	wire    uint64 // bytes moved or received by then
 }
 
 // slot is one operation in flight. Its slices are reused.
@@ -82,11 +82,11 @@ func (l *lane) finish(done uint64) {
 	if done <= before {
 		return
 	}
+	l.moved = l.c.now()
 	for s := before + 1; s <= done; s++ {
 		l.c.finished(l, s)
 	}
 	l.done.Store(done)
-	l.moved = time.Now()
 	l.notify()
 }
 
@@ -170,14 +170,14 @@ func (c *comm) recorded(l *lane, op *backend.Op) {
 	c.flights++
 }
 
-// finished notes that operation seq is done.
+// finished notes that operation seq is done, at l.moved.
 func (c *comm) finished(l *lane, seq uint64) {
 	i := l.slot(seq).record
 	if c.flights-i > flightSize {
 		return
 	}
 	r := &c.flight[i%flightSize]
-	r.ended = c.now()
+	r.ended = l.moved
 	c.trace.Span(trace.Comm, r.name, r.issued, r.ended, int64(r.bytes))
 }
 

@@ -80,8 +80,23 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 	if err := j.join(e, env.Rank, env.Size, beside); err != nil {
 		return errors.Join(err, e.Close())
 	}
+	j.ranks[0].worker, j.ranks[0].generation = worker, env.Generation
 	return j.runAll(ctx, fn)
 }
+
+// Progress tells the launcher that this rank has completed a step, counted from 0 over the whole life of the job. A job
+// that crashes is started again only so often as ringo run -max-restarts says; one that got further than ever before may
+// be started as often again. Call it on all ranks (rank 0's counts) after each step, or after each checkpoint. It costs a
+// few microseconds and does nothing when no launcher waits for it.
+func (r *Rank) Progress(step int) {
+	if r.c.rank == 0 {
+		_ = r.worker.Progress(step) // a launcher that is gone ends the job by itself
+	}
+}
+
+// Generation counts the starts of the job, from 1; a program that finds more has been restarted and should resume from its
+// checkpoint. It is 0 when the launcher does not tell.
+func (r *Rank) Generation() int { return r.generation }
 
 // join meets the other ranks.
 func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, error) {
@@ -96,6 +111,11 @@ func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, erro
 	if err != nil {
 		return nil, fmt.Errorf("dist: %w", err)
 	}
-	return tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
-		Bind: env.Bind, Ports: env.Ports, Plain: env.Plain, Listener: listener, Timeout: cfg.Timeout})
+	e, err := tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
+		Bind: env.Bind, Ports: env.Ports, Plain: env.Plain, Listener: listener, Timeout: cfg.Timeout, Gen: uint32(env.Generation),
+		NoShared: os.Getenv("RINGO_SHM") == "0"})
+	if err != nil {
+		return nil, fmt.Errorf("%w (address of rank 0: %s, from %s)", err, env.Addr, env.AddrFrom)
+	}
+	return e, nil
 }

@@ -36,6 +36,15 @@ func TestMain(m *testing.M) {
 }
 
 func child(how string) error {
+	if spec, ok := strings.CutPrefix(how, "matrix:"); ok {
+		return matrixChild(spec)
+	}
+	if spec, ok := strings.CutPrefix(how, "rebuild:"); ok {
+		return rebuildChild(spec)
+	}
+	if how == "guard" {
+		return guardChild()
+	}
 	return dist.Run(context.Background(), dist.Config{Ranks: 7, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		x := tensor.FromSlice([]float32{float32(r.World.Rank() + 1)}, 1)
 		if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
@@ -54,6 +63,9 @@ func child(how string) error {
 			case "goexit":
 				runtime.Goexit()
 			}
+		}
+		if how == "crashonce" {
+			return crashOnce(r)
 		}
 		if how == "mismatch" {
 			return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 10+r.World.Rank()), dist.Sum).Wait()

@@ -125,6 +125,9 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 		if err != nil {
 			j.fail(err)
 		}
+		if e, ok := r.c.engine.(backend.Leaver); ok {
+			e.Leave()
+		}
 	}()
 	err = fn(ctx, r)
 	if err == nil {

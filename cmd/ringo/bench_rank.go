@@ -29,8 +29,8 @@ type benchSpec struct {
 	Backend string          // that was asked for; "" under a launcher
 	Bound   map[int]float64 // GB/s by size; empty: not known
 	Fault   *faultSpec      `json:",omitempty"`
-	Quick   bool            // few calls: the table's candidates, many of them
-	Topo    bool            // measure pairs of ranks instead
+	Fit     int             // instead compare algorithms, for a table; the number of hosts
+	Topo    bool            // instead measure pairs of ranks
 }
 
 // benchRow is a line of the result, as -json prints it. Times are per call, in µs.
@@ -149,6 +149,8 @@ func benchWorker(text string) error {
 		switch {
 		case spec.Fault != nil:
 			return faultRank(r, &spec, out)
+		case spec.Fit > 0:
+			return fitRank(r, &spec, func(p fitPoint) error { return out.Encode(p) })
 		case spec.Topo:
 			return topoRank(r, func(t *topology) error { return out.Encode(t) })
 		}
@@ -182,6 +184,10 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 	b.x = tensor.New(r.Device, tensor.Float32, largest+2*n)
 	b.y = tensor.New(r.Device, tensor.Float32, largest+2*n)
 	b.work.calibrate(spec.Compute)
+	if err := b.control.Barrier().Wait(); err != nil {
+		return err
+	}
+	backend := moved(r, b.control)
 	for _, name := range spec.Ops {
 		op := findBenchOp(name)
 		sizes := spec.Sizes
@@ -190,10 +196,6 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 		}
 		if name == "send" && n == 1 {
 			continue
-		}
-		backend := "tcp"
-		if r.Engine() == "local" {
-			backend = "local"
 		}
 		for _, a := range algosOf(op, spec.Algo, backend) {
 			var series []benchRow
@@ -233,7 +235,7 @@ func (b *bencher) row(op *benchOp, by string, size int) (benchRow, error) {
 	for _, x := range []tensor.Tensor{c.a, c.b} {
 		clear(tensor.Data[float32](x)) // sums stay zero, however often
 	}
-	blocks, calls, err := b.plan(c)
+	blocks, calls, err := b.plan(c, rowTime, maxBlocks)
 	if err != nil {
 		return benchRow{}, err
 	}
@@ -262,8 +264,8 @@ func (b *bencher) row(op *benchOp, by string, size int) (benchRow, error) {
 	return row, g.Close()
 }
 
-// plan warms up and decides how many blocks of how many calls to time: rank 0 does.
-func (b *bencher) plan(c *benchCase) (blocks, calls int, err error) {
+// plan warms up and decides how many blocks of how many calls to time, in about the budget: rank 0 does.
+func (b *bencher) plan(c *benchCase, budget time.Duration, most int) (blocks, calls int, err error) {
 	start := time.Now()
 	const pilot = 3
 	for i := range pilot {
@@ -275,14 +277,10 @@ func (b *bencher) plan(c *benchCase) (blocks, calls int, err error) {
 		}
 	}
 	per := time.Since(start)/(pilot-1) + b.spec.Compute
-	budget := rowTime
-	if b.spec.Quick {
-		budget /= 4
-	}
-	total := min(max(int(budget/max(per, 100)), minBlocks), 100_000)
+	total := min(max(int(budget/max(per, 100)), min(minBlocks, most)), 100_000)
 	plan := []float64{0, 0}
 	if b.r.World.Rank() == 0 {
-		blocks = min(total, maxBlocks)
+		blocks = min(total, most)
 		plan = []float64{float64(blocks), float64(total / blocks)}
 	}
 	err = b.control.SumFloats(plan)

@@ -13,7 +13,7 @@ import (
 
 // cli is the command line; each command has a Run method.
 type cli struct {
-	Run     runCmd     `cmd:"" help:"Run a program as several ranks on this host."`
+	Run     runCmd     `cmd:"" help:"Run a program as several ranks, on one host or several."`
 	Viz     vizCmd     `cmd:"" help:"Draw the messages of a collective."`
 	Bench   benchCmd   `cmd:"" help:"Measure collectives: latency, bandwidth, what is possible."`
 	Topo    topoCmd    `cmd:"" help:"Show hosts, caches and links, and where to place ranks."`

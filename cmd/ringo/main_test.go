@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 		os.Unsetenv("RINGO_TEST_CLI")
 		os.Exit(ringo(os.Args[1:]))
 	}
+	if len(os.Args) > 1 && os.Args[1] == "bench" { // a rank of ringo bench
+		os.Exit(ringo(os.Args[1:]))
+	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
 	os.Exit(m.Run())
 }

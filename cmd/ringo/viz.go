@@ -41,6 +41,9 @@ func (v *vizCmd) Run() error {
 	if err != nil {
 		return err
 	}
+	if v.Algo == "" {
+		return fmt.Errorf("-algo is empty; %v has: %s", kind, strings.Join(algo.Names(kind), ", "))
+	}
 	if v.Ranks < 2 || v.Ranks > vizRanks {
 		return fmt.Errorf("-ranks %d: a picture has 2 to %d ranks", v.Ranks, vizRanks)
 	}

@@ -222,6 +222,7 @@ func TestVizErrors(t *testing.T) {
 		{"frob -algo ring -o x.svg", 1, `"frob" cannot be drawn; these can: broadcast, reduce, allreduce,`},
 		{"send -algo ring -o x.svg", 1, `"send" cannot be drawn`},
 		{"broadcast -algo ring -o x.svg", 1, `algorithm "ring" cannot do broadcast, which has: linear, direct, chain, binomial`},
+		{"barrier -algo= -o x.svg", 1, "-algo is empty; barrier has: linear, direct, dissemination"},
 		{"allreduce -algo ring -ranks 0 -o x.svg", 1, "-ranks 0: a picture has 2 to 16 ranks"},
 		{"allreduce -algo ring -ranks 1 -o x.svg", 1, "-ranks 1:"},
 		{"allreduce -algo ring -ranks 100 -o x.svg", 1, "-ranks 100:"},

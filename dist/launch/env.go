@@ -29,6 +29,9 @@ type Env struct {
 	// Timeout is RINGO_TIMEOUT and Threads RINGO_THREADS; 0 when not set.
 	Timeout time.Duration
 	Threads int
+	// Generation counts the starts of the job, from 1: RINGO_GENERATION, or torchrun's restart count plus 1; 0 when the
+	// launcher does not tell.
+	Generation int
 	// Bind is RINGO_BIND: the address to listen on, or "auto"; "" for the default.
 	Bind string
 	// Ports is RINGO_PORTS, the first and the last port that ranks other than 0 listen on; zeros for any.
@@ -65,6 +68,7 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	e.Rank, e.Size = p.numbers(src)
 	e.LocalRank, e.LocalSize = p.local(src, e.Size)
 	e.Job = p.job(src)
+	e.Generation = p.generation(src)
 	e.Addr, e.AddrFrom = p.address(src, &e)
 	e.Secret = getenv("RINGO_JOB_SECRET")
 	if src.name == "ringo" && getenv("RINGO_LISTEN_FD") != "" {
@@ -220,6 +224,20 @@ func (p *parser) job(src *source) string {
 		return p.get("PMIX_NAMESPACE")
 	}
 	return ""
+}
+
+// generation returns how often the job has been started.
+func (p *parser) generation(src *source) int {
+	switch src.name {
+	case "ringo":
+		g, _ := p.integer("ringo", "RINGO_GENERATION", 1, maxRanks)
+		return g
+	case "torchrun":
+		if restarts, ok := p.integer("torchrun", "TORCHELASTIC_RESTART_COUNT", 0, maxRanks-1); ok {
+			return restarts + 1
+		}
+	}
+	return 0
 }
 
 // address returns the host:port of rank 0 and where it comes from.

@@ -18,7 +18,15 @@ type Hub struct {
 	fault Fault
 
 	mu     sync.Mutex
-	groups map[uint64]*group
+	groups map[key]*group
+	rounds map[key]*round
+	left   []bool // by rank: its function has returned
+}
+
+// key names a group.
+type key struct {
+	id  uint64
+	gen uint32
 }
 
 // Fault is called before a block of `bytes` bytes is read from or written to peer's memory by rank; when it returns true,
@@ -27,7 +35,7 @@ type Fault func(rank, peer, bytes int) (drop bool)
 
 // NewHub returns a hub for n ranks.
 func NewHub(n int) *Hub {
-	h := &Hub{groups: map[uint64]*group{}, crowd: wait.NewCrowd(n)}
+	h := &Hub{groups: map[key]*group{}, rounds: map[key]*round{}, left: make([]bool, n), crowd: wait.NewCrowd(n)}
 	for i := range n {
 		h.ranks = append(h.ranks, &Engine{hub: h, rank: i, bell: h.crowd.NewBell()})
 	}
@@ -68,7 +76,7 @@ func (e *Engine) Park(ctx context.Context) error { return e.bell.Park(ctx) }
 
 // group is the shared part of one group.
 type group struct {
-	id      uint64
+	key     key
 	parent  *group
 	members []atomic.Pointer[member]
 	bells   []*wait.Bell
@@ -131,10 +139,11 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 func (h *Hub) join(s backend.Spec) (*group, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	g := h.groups[s.ID]
+	k := key{s.ID, s.Gen}
+	g := h.groups[k]
 	if g == nil {
 		n := len(s.Ranks)
-		g = &group{id: s.ID, parent: h.groups[s.Parent], members: make([]atomic.Pointer[member], n), open: n,
+		g = &group{key: k, parent: h.groups[key{s.Parent, s.Gen}], members: make([]atomic.Pointer[member], n), open: n,
 			posts: newTally(n), ends: newTally(n)}
 		for _, r := range s.Ranks {
 			g.bells = append(g.bells, h.ranks[r].bell)
@@ -142,7 +151,7 @@ func (h *Hub) join(s backend.Spec) (*group, error) {
 		if p := g.parent; p != nil && p.failed.Load() != nil {
 			g.failed.Store(p.failed.Load())
 		}
-		h.groups[s.ID] = g
+		h.groups[k] = g
 	}
 	if len(g.members) != len(s.Ranks) {
 		return nil, fmt.Errorf("local: group %s has %d members on another rank, %d here", s.Name, len(g.members), len(s.Ranks))
@@ -155,7 +164,7 @@ func (h *Hub) leave(g *group) {
 	defer h.mu.Unlock()
 	g.open--
 	if g.open == 0 {
-		delete(h.groups, g.id)
+		delete(h.groups, g.key)
 	}
 }
 

@@ -11,6 +11,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/identity"
 )
 
 const (
@@ -132,7 +134,7 @@ func (d *door) stranger(c net.Conn, err error) {
 	var not tls.RecordHeaderError
 	var timeout net.Error
 	switch {
-	case errors.Is(err, errSecret):
+	case errors.Is(err, identity.ErrSecret):
 	case errors.As(err, &not):
 		err = errors.New("does not speak TLS")
 	case errors.As(err, &timeout) && timeout.Timeout():
@@ -224,7 +226,7 @@ func dial(ctx context.Context, conf *tls.Config, addr string, who string, me hel
 		if errors.As(err, &no) {
 			return nil, m, err
 		}
-		if errors.Is(err, errSecret) {
+		if errors.Is(err, identity.ErrSecret) {
 			return nil, m, fmt.Errorf("tcp: %s at %s: %w", who, addr, err)
 		}
 		t := time.NewTimer(wait)
@@ -269,7 +271,7 @@ func dialOnce(ctx context.Context, conf *tls.Config, addr string, me hello) (*tl
 		raw.Close()
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "remote error" { // a TLS alert: the server looked at our certificate
-			err = fmt.Errorf("this rank was refused: %w", errSecret)
+			err = fmt.Errorf("this rank was refused: %w", identity.ErrSecret)
 		}
 		return nil, member{}, err
 	}

@@ -5,17 +5,21 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/shm"
 )
 
 const (
 	linger    = time.Second // Close waits so long for the goodbyes of the peers
 	maxEarly  = 4096        // groups that peers may use before this rank has opened them
 	earlyMax  = 128 << 20   // bytes that a peer may send to them
-	answerMax = 150 * time.Millisecond
+	answerMax = 100 * time.Millisecond
+	lookEvery = 50 * time.Millisecond // for peers that have been silent for too long
 )
 
 // key names a group in frames.
@@ -45,15 +49,18 @@ type Engine struct {
 	newest  map[uint64]uint32 // newest generation opened of a group
 	over    map[key]bool      // closed here; peers may still send
 	closing bool
-	lateErr error // first failure of any group
-	gone    *link // the first connection that was lost, and why
-	why     error
+	lateErr error                    // first failure of any group
+	mem     atomic.Pointer[shm.Host] // nil: no shared memory
+	gone    *link                    // the first connection that was lost to a rank that no new generation has left behind
+	rounds  map[key]*round
+	met     bool     // all links are up
+	heard   []func() // what was heard of rounds before
 }
 
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
 		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{},
-		sleepers: sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}}
+		rounds: map[key]*round{}, sleepers: sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}}
 }
 
 // Name returns "tcp".
@@ -91,24 +98,48 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	}
 	e.newest[s.ID] = max(e.newest[s.ID], k.gen)
 	g.opened = true
+	h := e.mem.Load()
+	if h != nil && !h.Holds(s.Ranks) {
+		h = nil
+	}
 	var inherited error
 	for _, parent := range e.groups {
 		if parent.opened && s.Parent != 0 && parent.key.id == s.Parent && parent.key.gen == k.gen {
 			inherited = parent.failure()
 		}
 	}
-	g.open(s)
-	gone, why := e.gone, e.why
+	g.open(s, h == nil)
+	lost := e.lostAmong(s.Ranks)
 	e.mu.Unlock()
+	var be backend.Backend = g
+	if h != nil {
+		m, err := e.openShared(g, s, h)
+		if err != nil {
+			g.fail(err, true)
+			return nil, err
+		}
+		be = m
+	}
 	if inherited != nil {
 		g.fail(inherited, false)
 	}
-	for _, r := range s.Ranks {
-		if l := e.links[r]; gone != nil && l != nil && (l == gone || l.down.Load() && !l.goodbye.Load()) {
-			g.fail(g.blame(gone.peer, fmt.Errorf("connection lost before the group was made: %w", why)), true)
+	if lost != nil {
+		g.fail(g.blame(lost.peer, fmt.Errorf("connection lost before the group was made: %w", lost.why)), true)
+	}
+	return be, nil
+}
+
+// lostAmong returns the first connection that was lost to one of some ranks. e.mu is held.
+func (e *Engine) lostAmong(ranks []int) *link {
+	if e.gone != nil && slices.Contains(ranks, e.gone.peer.Rank) {
+		return e.gone
+	}
+	for _, r := range ranks {
+		if l := e.links[r]; l != nil && l.why != nil {
+			return l
 		}
 	}
-	return g, nil
+	return nil
 }
 
 // find returns the group of a frame, making it when it is not opened here yet; nil for one that is over.
@@ -119,12 +150,12 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	if g := e.groups[k]; g != nil {
 		return g, nil
 	}
-	if newest, ok := e.newest[k.id]; ok && newest > k.gen {
+	newest := e.newest[k.id]
+	if newest > k.gen && h.typ == frameData { // only then: an answer to an answer would have no end
 		e.postAbort(l, k, &backend.Error{Rank: l.peer.Rank, Host: l.peer.where(), Seq: h.seq,
-			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen, newest)})
-		return nil, nil
+			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen-e.cfg.Gen, newest-e.cfg.Gen)})
 	}
-	if !create || e.over[k] || e.closing {
+	if !create || newest > k.gen || e.over[k] || e.closing {
 		return nil, nil
 	}
 	if e.early == maxEarly {
@@ -149,6 +180,8 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 		}
 	case frameReject:
 		return e.rejected(w, h)
+	case frameRebuild:
+		return e.rebuildMessage(w, h)
 	case frameHello, frameWelcome, frameTable:
 		return errors.New("broke the protocol: rendezvous is over")
 	}
@@ -179,7 +212,8 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 	case frameCredit:
 		return p.credited(h.total)
 	case frameQuery:
-		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: g.lastIssued(), total: h.total}, nil)
+		issued, _ := g.progress()
+		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, total: h.total}, nil)
 	case frameStatus:
 		g.answered(l.peer.Rank, h)
 	case frameMismatch, frameAbort:
@@ -206,6 +240,10 @@ func (e *Engine) ignore(w *wire, h *header) error {
 
 // tell wakes Park.
 func (e *Engine) tell() {
+	if h := e.mem.Load(); h != nil {
+		h.Wake()
+		return
+	}
 	select {
 	case e.event <- struct{}{}:
 	default:
@@ -214,6 +252,9 @@ func (e *Engine) tell() {
 
 // Park sleeps until any group of this rank may have got further since the last Park, or until ctx ends.
 func (e *Engine) Park(ctx context.Context) error {
+	if h := e.mem.Load(); h != nil {
+		return h.Park(ctx)
+	}
 	select {
 	case <-e.event:
 		return nil
@@ -244,8 +285,7 @@ func (e *Engine) postAbort(l *link, k key, err *backend.Error) {
 	l.post(&header{typ: frameAbort, gen: k.gen, group: k.id}, b)
 }
 
-// aborted handles a peer's abort. It is passed on: this rank may be gone before the others have read it, and they must not
-// take its leaving for the cause.
+// aborted handles a peer's abort.
 func (e *Engine) aborted(g *group, b []byte) error {
 	var w wireError
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -255,7 +295,7 @@ func (e *Engine) aborted(g *group, b []byte) error {
 	if w.Cause != "" {
 		err.Cause = errors.New(w.Cause)
 	}
-	g.fail(err, true)
+	g.heard(err)
 	return nil
 }
 
@@ -294,9 +334,10 @@ func (e *Engine) forget(g *group) {
 func (e *Engine) watch() {
 	defer e.wg.Done()
 	period := min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
-	tick := time.NewTicker(period)
+	look := min(period, lookEvery)
+	tick := time.NewTicker(look)
 	defer tick.Stop()
-	last := e.now()
+	last, said := e.now(), e.now()
 	for {
 		select {
 		case <-e.stop:
@@ -304,13 +345,19 @@ func (e *Engine) watch() {
 		case <-tick.C:
 		}
 		now := e.now()
-		stopped := now-last > int64(2*period) // this process was: the silence may be its own
+		stopped := now-last > int64(look+period) // this process was: the silence may be its own
 		last = now
+		say := now-said >= int64(period-look/2)
+		if say {
+			said = now
+		}
 		for _, l := range e.links {
 			if l == nil || l.down.Load() {
 				continue
 			}
-			l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			if say {
+				l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			}
 			if stopped {
 				l.heard.Store(now)
 			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.left.Load() {
@@ -347,6 +394,9 @@ func (e *Engine) Close() error {
 		g.finishLane()
 	}
 	e.wg.Wait()
+	if h := e.mem.Load(); h != nil {
+		h.Close()
+	}
 	return nil
 }
 

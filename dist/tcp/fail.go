@@ -14,44 +14,55 @@ const grace = 100 * time.Millisecond
 
 var errLeft = errors.New("has left the job: it ran fewer operations")
 
-// fail ends the group with its first error. Who finds an error, or hears of it, tells the others.
+// fail ends the group with its first error. Who finds an error tells the others.
 func (g *group) fail(err error, tell bool) {
+	e, ok := err.(*backend.Error)
+	if !ok {
+		g.mu.Lock()
+		e = &backend.Error{Rank: g.e.cfg.Rank, Host: g.e.self.where(), Group: g.spec.Name, Seq: g.done, Cause: err}
+		g.mu.Unlock()
+	}
+	g.failWith(e, e, tell)
+}
+
+// heard ends the group with an error that a peer found. It is passed on: this rank may be gone before the others have read
+// it, and they must not take its leaving for the cause. Should this rank be the lost one, and alive after all, the others
+// go on without it.
+func (g *group) heard(e *backend.Error) {
+	here := *e
+	if e.Rank == g.e.cfg.Rank && e.Cause != nil && e.Want == "" {
+		here.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen-g.e.cfg.Gen, e.Cause)
+	}
+	g.failWith(&here, e, true)
+}
+
+func (g *group) failWith(e, others *backend.Error, tell bool) {
 	g.mu.Lock()
 	if g.err != nil {
 		g.mu.Unlock()
 		return
-	}
-	e, ok := err.(*backend.Error)
-	if !ok {
-		e = &backend.Error{Rank: g.e.cfg.Rank, Host: g.e.self.where(), Group: g.spec.Name, Seq: g.done, Cause: err}
 	}
 	g.err = e
 	pipes := make([]*pipe, 0, len(g.pipes))
 	for _, p := range g.pipes {
 		pipes = append(pipes, p)
 		if tell { // before anyone here can see the error and say goodbye
-			g.e.postAbort(p.link, g.key, g.toldTo(p.link.peer, e))
+			g.e.postAbort(p.link, g.key, others)
 		}
 	}
 	g.wakeAll()
 	g.work.Broadcast()
+	mem := g.mem
 	g.mu.Unlock()
+	if mem != nil {
+		mem.end.Fail()
+	}
 	for _, p := range pipes {
 		p.end(e)
 	}
 	g.e.children(g, e)
 	g.e.tell()
 	time.AfterFunc(grace, g.unblock)
-}
-
-// toldTo returns what a peer gets to hear: should it be the lost one and alive after all, the others go on without it.
-func (g *group) toldTo(peer member, e *backend.Error) *backend.Error {
-	if e.Rank != peer.Rank || e.Cause == nil || e.Want != "" {
-		return e
-	}
-	over := *e
-	over.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen, e.Cause)
-	return &over
 }
 
 // unblock frees a lane that is still writing to a peer that does not read.
@@ -108,6 +119,7 @@ func (g *group) broken(l *link, err error) error {
 func (g *group) departed(l *link) {
 	g.mu.Lock()
 	p := g.pipes[l.peer.Rank]
+	g.goodbyes.Store(true)
 	g.wakeAll()
 	g.mu.Unlock()
 	if p != nil {
@@ -117,6 +129,10 @@ func (g *group) departed(l *link) {
 
 // drain waits until no operation is in flight; at the deadline it fails the group.
 func (g *group) drain(deadline time.Time) {
+	if g.mem != nil {
+		g.mem.driveOut(deadline)
+		return
+	}
 	t := time.AfterFunc(time.Until(deadline), func() {
 		g.fail(errors.New("closed with operations in flight"), true)
 	})
@@ -136,10 +152,11 @@ func (g *group) finishLane() {
 	g.mu.Unlock()
 }
 
-func (g *group) lastIssued() uint64 {
+// progress returns the last operation that was issued, and whether any is in flight.
+func (g *group) progress() (issued uint64, flying bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.issued
+	return g.issued, g.issued > g.done
 }
 
 // answered notes how far a peer is.

@@ -43,6 +43,7 @@ const (
 	frameWelcome                   // the dialer is accepted; who accepts
 	frameReject                    // the dialer is not accepted; why
 	frameTable                     // a part of the list of ranks
+	frameRebuild                   // survivors of a failed group agree on the next generation
 	numFrameTypes
 )
 

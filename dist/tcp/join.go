@@ -34,6 +34,8 @@ type Config struct {
 	Plain bool
 	// Gen is the generation of the job: it grows each time that the ranks are started anew.
 	Gen uint32
+	// NoShared makes ranks of one host use sockets, not shared memory. One rank that sets it decides for all.
+	NoShared bool
 
 	streams int // data connections to each peer
 }
@@ -48,7 +50,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	conf, err := identity(c.Secret, c.Job)
+	conf, err := tlsConfig(c.Secret, c.Job)
 	if err != nil {
 		return nil, err
 	}
@@ -59,6 +61,10 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 		}
 		e.begin()
 		return e, nil
+	}
+	door := e.listenShared()
+	if door != nil {
+		defer door.Close()
 	}
 	limit := c.JoinTimeout
 	if c.Rank != 0 {
@@ -80,6 +86,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 		return nil, err
 	}
 	e.begin()
+	e.share(ctx, door)
 	return e, nil
 }
 
@@ -111,6 +118,14 @@ func (c *Config) complete() error {
 
 // begin starts the engine's own goroutine. All links are up.
 func (e *Engine) begin() {
+	e.mu.Lock()
+	e.met = true
+	heard := e.heard
+	e.heard = nil
+	e.mu.Unlock()
+	for _, tell := range heard {
+		tell()
+	}
 	e.wg.Add(1)
 	go e.watch()
 }

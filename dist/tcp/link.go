@@ -22,6 +22,8 @@ type member struct {
 	Machine string // what processes that can share memory have in common
 	PID     int
 	Addr    string // where the rank listens during rendezvous
+	// Door is the socket at which the ranks of a host get this one's memory; Unshared says why there is none.
+	Door, Unshared string
 }
 
 func (m member) String() string { return fmt.Sprintf("rank %d (host %s)", m.Rank, m.where()) }
@@ -56,6 +58,7 @@ type link struct {
 	byeOnce sync.Once
 	cause   atomic.Pointer[error] // why the connection was given up here
 	lostNow sync.Once
+	why     error       // it was lost; guarded by Engine.mu
 	down    atomic.Bool // no longer usable
 }
 

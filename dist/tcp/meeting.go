@@ -359,7 +359,12 @@ func (m *meeting) sendTable() error {
 			return err
 		}
 		for _, l := range m.joined() {
-			l.post(&header{typ: frameTable, gen: m.e.cfg.Gen}, b)
+			l.main.raw.SetWriteDeadline(time.Now().Add(handshakeTime))
+			h := header{typ: frameTable, gen: m.e.cfg.Gen, length: uint64(len(b))}
+			if err := l.main.write(&h, b); err != nil { // not posted: the first message of a group must not overtake it
+				return fmt.Errorf("tcp: sending %v the list of ranks: %w", l.peer, err)
+			}
+			l.main.raw.SetWriteDeadline(time.Time{})
 		}
 	}
 	return nil

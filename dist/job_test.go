@@ -1,0 +1,164 @@
+//go:build unix
+
+package dist_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/internal/netns"
+)
+
+// processJob is a job of ranks that are processes of this binary (see child).
+type processJob struct {
+	ranks []*processRank
+}
+
+// processRank is one of them. Its output is read as it comes.
+type processRank struct {
+	cmd  *exec.Cmd
+	in   io.Writer
+	done chan struct{}
+
+	mu    sync.Mutex
+	lines []string
+	at    []time.Time
+	more  chan struct{} // closed and made anew with each line
+}
+
+// engines are the ways in which processes move bytes, as the environment chooses them.
+var engines = map[string]string{"tcp": "RINGO_SHM=0"}
+
+// startJob starts n ranks with the same environment.
+func startJob(t *testing.T, n int, hosts []*netns.Host, port int, env ...string) *processJob {
+	t.Helper()
+	return startJobWith(t, n, hosts, port, func(int) []string { return env })
+}
+
+// startJobWith starts n ranks. Hosts, if any, are where they run, in turn; otherwise it is here. Port is that of rank 0
+// on its host.
+func startJobWith(t *testing.T, n int, hosts []*netns.Host, port int, env func(rank int) []string) *processJob {
+	t.Helper()
+	master, files := fmt.Sprint("127.0.0.1:", port), []*os.File(nil)
+	if len(hosts) > 0 {
+		master = fmt.Sprint(hosts[0].Addr, ":", port)
+	} else {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		defer l.Close()
+		f, err := l.(*net.TCPListener).File()
+		require.NoError(t, err)
+		defer f.Close()
+		master, files = l.Addr().String(), []*os.File{f}
+	}
+	secret, j := tcp.NewSecret(), &processJob{}
+	ctx := limited(t)
+	for r := range n {
+		args := []string{os.Args[0]}
+		all := append([]string{fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", n), fmt.Sprint("RINGO_LOCAL_RANK=", r),
+			fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER=" + master, "RINGO_JOB_SECRET=" + secret, "RINGO_JOB_ID=test"}, env(r)...)
+		if len(hosts) > 0 {
+			h := hosts[r*len(hosts)/n]
+			all = append(all, "RINGO_BIND="+h.Addr)
+			args = h.Command(os.Args[0]).Args
+		}
+		c := exec.CommandContext(ctx, args[0], args[1:]...)
+		c.Env = append(os.Environ(), all...)
+		if r == 0 && len(files) > 0 {
+			c.ExtraFiles = files
+			c.Env = append(c.Env, "RINGO_LISTEN_FD=3")
+		}
+		j.ranks = append(j.ranks, startRank(t, c))
+	}
+	return j
+}
+
+// limited ends with the test, or after a minute.
+func limited(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// startTorchrun starts two ranks with the variables that torchrun gives them.
+func startTorchrun(t *testing.T, env []string) *processJob {
+	t.Helper()
+	secret, ctx, j := tcp.NewSecret(), limited(t), &processJob{}
+	for r := range 2 {
+		c := exec.CommandContext(ctx, os.Args[0])
+		c.Env = append(append(os.Environ(), env...), fmt.Sprint("RANK=", r), fmt.Sprint("LOCAL_RANK=", r), "WORLD_SIZE=2",
+			"RINGO_JOB_SECRET="+secret, "RINGO_TIMEOUT=10s")
+		j.ranks = append(j.ranks, startRank(t, c))
+	}
+	return j
+}
+
+func startRank(t *testing.T, c *exec.Cmd) *processRank {
+	t.Helper()
+	p := &processRank{cmd: c, done: make(chan struct{}), more: make(chan struct{})}
+	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	p.in, err = c.StdinPipe()
+	require.NoError(t, err)
+	c.Stderr = c.Stdout
+	require.NoError(t, c.Start())
+	go func() {
+		lines := bufio.NewScanner(out)
+		lines.Buffer(nil, 1<<20)
+		for lines.Scan() {
+			p.mu.Lock()
+			p.lines, p.at = append(p.lines, lines.Text()), append(p.at, time.Now())
+			close(p.more)
+			p.more = make(chan struct{})
+			p.mu.Unlock()
+		}
+		_ = c.Wait() // the text tells
+		close(p.done)
+	}()
+	return p
+}
+
+// await waits for a line that begins with prefix, and returns the rest of it, and when it came.
+func (p *processRank) await(t *testing.T, prefix string) (string, time.Time) {
+	t.Helper()
+	timeout := time.After(40 * time.Second)
+	for ended := false; ; {
+		p.mu.Lock()
+		for i, line := range p.lines {
+			if rest, ok := strings.CutPrefix(line, prefix); ok {
+				p.mu.Unlock()
+				return rest, p.at[i]
+			}
+		}
+		more := p.more
+		p.mu.Unlock()
+		if ended {
+			require.FailNow(t, "a rank did not say "+prefix, p.text())
+		}
+		select {
+		case <-more:
+		case <-p.done:
+			ended = true
+		case <-timeout:
+			ended = true
+		}
+	}
+}
+
+func (p *processRank) text() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return strings.Join(p.lines, "\n")
+}
