@@ -51,7 +51,8 @@ func startJob(t *testing.T, n int, hosts []*netns.Host, port int, env ...string)
 // on its host.
 func startJobWith(t *testing.T, n int, hosts []*netns.Host, port int, env func(rank int) []string) *processJob {
 	t.Helper()
-	master, files := fmt.Sprint("127.0.0.1:", port), []*os.File(nil)
+	var master string
+	var files []*os.File
 	if len(hosts) > 0 {
 		master = fmt.Sprint(hosts[0].Addr, ":", port)
 	} else {

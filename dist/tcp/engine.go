@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -127,19 +126,6 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 		g.fail(g.blame(lost.peer, fmt.Errorf("connection lost before the group was made: %w", lost.why)), true)
 	}
 	return be, nil
-}
-
-// lostAmong returns the first connection that was lost to one of some ranks. e.mu is held.
-func (e *Engine) lostAmong(ranks []int) *link {
-	if e.gone != nil && slices.Contains(ranks, e.gone.peer.Rank) {
-		return e.gone
-	}
-	for _, r := range ranks {
-		if l := e.links[r]; l != nil && l.why != nil {
-			return l
-		}
-	}
-	return nil
 }
 
 // find returns the group of a frame, making it when it is not opened here yet; nil for one that is over.

@@ -90,6 +90,19 @@ func (e *Engine) rejected(w *wire, h *header) error {
 	return nil
 }
 
+// lostAmong returns the first connection that was lost to one of some ranks. e.mu is held.
+func (e *Engine) lostAmong(ranks []int) *link {
+	if e.gone != nil && slices.Contains(ranks, e.gone.peer.Rank) {
+		return e.gone
+	}
+	for _, r := range ranks {
+		if l := e.links[r]; l != nil && l.why != nil {
+			return l
+		}
+	}
+	return nil
+}
+
 // with returns the opened groups that the peer of l is a member of.
 func (e *Engine) with(l *link) []*group {
 	e.mu.Lock()
