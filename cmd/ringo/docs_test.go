@@ -38,10 +38,12 @@ func collectivesPage(t *testing.T) string {
 	return string(text)
 }
 
-// drawn are the algorithms of a collective that have messages of their own: direct sends what linear sends, but for
-// all-reduce.
+// drawn are the algorithms of a collective that have messages of their own on one host: direct sends what linear sends,
+// but for all-reduce, and hierarchical sends what direct or a chain sends.
 func drawn(kind backend.Kind) []string {
-	return slices.DeleteFunc(algo.Names(kind), func(name string) bool { return name == "direct" && kind != backend.AllReduce })
+	return slices.DeleteFunc(algo.Names(kind), func(name string) bool {
+		return name == "direct" && kind != backend.AllReduce || name == "hierarchical"
+	})
 }
 
 // The page has a picture of every algorithm, and each is what ringo viz draws.
