@@ -14,8 +14,8 @@ type feed struct {
 	putOff, freeOff int    // bytes of it that are done
 }
 
-// eachStep is how many pieces one Step puts into a channel: as much work as algo.Direct does in one.
-const eachStep = 1
+// eachStep is how many pieces one Step puts into a channel, at most: as much work as algo.Direct does in one.
+const eachStep = 4
 
 // outgoing returns what goes through a channel for operation seq: nothing when it is not staged.
 func (e *End) outgoing(channel int, seq uint64) (off, n int, op *backend.Op) {
