@@ -45,8 +45,10 @@
 //
 // # Speed
 //
-// Ranks on goroutines read and write each other's buffers in place (package dist/local); ranks in processes use TCP with TLS
-// (package dist/tcp). A steady operation between goroutines allocates nothing. Waiting drives all operations of the rank;
-// on goroutines little else does (a tape calls the device's poll hook once a node), so overlap with computation is a matter
-// for networks and GPUs. [Group.Stats] counts what was asked for and what was moved.
+// Ranks on goroutines read and write each other's buffers in place (package dist/local). So do the processes of a job that
+// runs on one Linux host (package dist/shm), with tensors that [Rank.Alloc] made, as ddp does for its gradients; other
+// tensors are copied through shared memory. RINGO_SHM=0 switches that off. Ranks on several hosts use TCP with TLS (package
+// dist/tcp). [Group.Engine] says which it is. A steady operation in memory allocates nothing. Waiting drives all operations
+// of the rank; in memory little else does (a tape calls the device's poll hook once a node), so overlap with computation is
+// a matter for networks and GPUs. [Group.Stats] counts what was asked for and what was moved.
 package dist

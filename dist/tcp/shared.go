@@ -228,7 +228,7 @@ func (s *shared) deserted() {
 	seq, waiting := s.done+1, s.issued > s.done
 	s.mu.Unlock()
 	for i, p := range s.peers {
-		if waiting && p != nil && p.link.goodbye.Load() && s.end.Posted(i) < seq {
+		if waiting && p != nil && p.link.goodbye.Load() && !s.end.Reached(i, seq) {
 			s.fail(s.blame(p.link.peer, errLeft), true)
 		}
 	}
@@ -252,7 +252,7 @@ func (s *shared) Suspects(seq uint64) (absent, stalled []int) {
 }
 
 // HasPosted reports whether the peer of a point-to-point group has started its operation seq.
-func (s *shared) HasPosted(seq uint64) bool { return s.end.Posted(1-s.spec.Rank) >= seq }
+func (s *shared) HasPosted(seq uint64) bool { return s.end.Reached(1-s.spec.Rank, seq) }
 
 // Abort fails the group on all ranks. Progress then waits until no peer touches this rank's buffers.
 func (s *shared) Abort(cause error) error {
