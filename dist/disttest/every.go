@@ -46,7 +46,7 @@ func (s *suite) late(t *testing.T, op Operation, victim int) {
 // stuck: a rank is alive and busy with something that is none of the group's business. The others name it after the
 // timeout; it gets the error at its next call.
 func (s *suite) stuck(t *testing.T, op Operation, victim int) {
-	timeout := 200 * time.Millisecond
+	timeout := 400 * time.Millisecond
 	var errs table[error]
 	var took table[time.Duration]
 	var over sync.WaitGroup
