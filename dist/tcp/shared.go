@@ -171,7 +171,7 @@ func (s *shared) Counters() *backend.Counters { return s.end.Counters() }
 func (s *shared) Issue(op *backend.Op) error {
 	s.mu.Lock()
 	err := s.admit(op)
-	if err == nil && op.Algo != "" && op.Algo != "direct" {
+	if err == nil && op.Algo != "" && op.Algo != "direct" && op.Algo != backend.RankOrder {
 		err = s.opError(op, fmt.Errorf("algorithm %q cannot do %v in shared memory, which has: direct", op.Algo, op.Kind))
 	}
 	if err == nil {
