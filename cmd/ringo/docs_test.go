@@ -93,7 +93,7 @@ func region(t *testing.T, name, want string) {
 	assert.Equal(t, want, got, "run go test ./cmd/ringo -run Docs -update")
 }
 
-// onTCP runs fn on n ranks that are connected through 127.0.0.1.
+// onTCP runs fn on n ranks that are connected through 127.0.0.1 and share no memory.
 func onTCP(t *testing.T, n int, cfg dist.Config, fn func(ctx context.Context, r *dist.Rank) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -102,7 +102,7 @@ func onTCP(t *testing.T, n int, cfg dist.Config, fn func(ctx context.Context, r 
 	engines, errs := make([]backend.Engine, n), make([]error, n)
 	var joining sync.WaitGroup
 	for r := range n {
-		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: secret, Timeout: time.Minute, JoinTimeout: 20 * time.Second}
+		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: secret, NoShared: true, Timeout: time.Minute, JoinTimeout: 20 * time.Second}
 		if r == 0 {
 			c.Listener = l
 		}
@@ -159,7 +159,6 @@ func measured(ctx context.Context, r *dist.Rank, kind backend.Kind, name string)
 
 // The table of counts is what Stats say on 4 ranks over TCP, each algorithm forced, and what the pictures show.
 func TestDocsCounts(t *testing.T) {
-	t.Setenv("RINGO_SHM", "0") // messages, not shared memory
 	var table strings.Builder
 	table.WriteString("| collective | algorithm | rank 0 | rank 1 | rank 2 | rank 3 | all ranks | messages | steps |\n|---|---|---|---|---|---|---|---|---|\n")
 	require.NoError(t, onTCP(t, 4, dist.Config{Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
