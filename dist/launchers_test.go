@@ -53,7 +53,7 @@ func launched(t *testing.T, how string, cmd *exec.Cmd, env ...string) (string, e
 func requireSums(t *testing.T, text string, n int) {
 	t.Helper()
 	for r := range n {
-		assert.Contains(t, text, fmt.Sprintf("tcp %d of %d float32[1] [%d]\n", r, n, n*(n+1)/2))
+		assert.Regexp(t, fmt.Sprintf(`(?m)^(tcp|shm) %d of %d float32\[1\] \[%d\]$`, r, n, n*(n+1)/2), text)
 	}
 }
 

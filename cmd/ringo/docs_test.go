@@ -75,6 +75,9 @@ func TestDocsPictures(t *testing.T) {
 			picture := fmt.Sprintf("img/%v-%s-4.svg", kind, name)
 			assert.True(t, strings.Contains(page, picture), "the page does not show %s", picture)
 		}
+		if picture := fmt.Sprintf("img/%v-hierarchical-4-on-2.svg", kind); slices.Contains(algo.Names(kind), "hierarchical") {
+			assert.True(t, strings.Contains(page, picture), "the page does not show %s", picture)
+		}
 	}
 }
 
@@ -102,7 +105,8 @@ func onTCP(t *testing.T, n int, cfg dist.Config, fn func(ctx context.Context, r 
 	engines, errs := make([]backend.Engine, n), make([]error, n)
 	var joining sync.WaitGroup
 	for r := range n {
-		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: secret, NoShared: true, Timeout: time.Minute, JoinTimeout: 20 * time.Second}
+		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: secret, Timeout: time.Minute, JoinTimeout: 20 * time.Second,
+			NoShared: true}
 		if r == 0 {
 			c.Listener = l
 		}
