@@ -76,8 +76,15 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 	if err != nil {
 		return err
 	}
+	return RunEngine(ctx, cfg, e, env.Rank, env.Size, beside, fn)
+}
+
+// RunEngine runs fn as one rank of size, whose engine has met the others; they run elsewhere, and `beside` ranks, this one
+// included, share the host. Run uses it in a process that a launcher started. It closes the engine.
+func RunEngine(ctx context.Context, cfg Config, e backend.Engine, rank, size, beside int, fn func(ctx context.Context, r *Rank) error) error {
+	cfg.defaults(beside)
 	j := &job{cfg: cfg}
-	if err := j.join(e, env.Rank, env.Size, beside); err != nil {
+	if err := j.join(e, rank, size, beside); err != nil {
 		return errors.Join(err, e.Close())
 	}
 	return j.runAll(ctx, fn)

@@ -226,11 +226,14 @@ type wireError struct {
 	Host, Group, Op, Want, Got string
 	Seq                        uint64
 	Cause                      string
+	Lost                       bool // the cause is that contact with Rank was lost
 }
 
 // postAbort tells the peer why group k has failed.
 func (e *Engine) postAbort(l *link, k key, err *backend.Error) {
-	w := wireError{err.Rank, err.Host, err.Group, err.Op, err.Want, err.Got, err.Seq, ""}
+	lost := (*lostError)(nil)
+	w := wireError{Rank: err.Rank, Host: err.Host, Group: err.Group, Op: err.Op, Want: err.Want, Got: err.Got, Seq: err.Seq,
+		Lost: errors.As(err.Cause, &lost)}
 	if err.Cause != nil {
 		w.Cause = err.Cause.Error()
 		w.Cause = w.Cause[:min(len(w.Cause), maxPayload/8)] // JSON may need six bytes for one
@@ -252,6 +255,9 @@ func (e *Engine) aborted(g *group, b []byte) error {
 	err := &backend.Error{Rank: w.Rank, Host: w.Host, Group: w.Group, Op: w.Op, Seq: w.Seq, Want: w.Want, Got: w.Got}
 	if w.Cause != "" {
 		err.Cause = errors.New(w.Cause)
+	}
+	if w.Lost {
+		err.Cause = &lostError{errors.New(w.Cause)}
 	}
 	g.fail(err, true)
 	return nil

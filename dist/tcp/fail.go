@@ -12,6 +12,11 @@ import (
 // that is alive reads.
 const grace = 100 * time.Millisecond
 
+// lostError is the cause of a failure by which a rank was found to be lost: no word of its own.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() error { return e.error }
+
 var errLeft = errors.New("has left the job: it ran fewer operations")
 
 // fail ends the group with its first error. Who finds an error, or hears of it, tells the others.
@@ -46,7 +51,7 @@ func (g *group) fail(err error, tell bool) {
 
 // toldTo returns what a peer gets to hear: should it be the lost one and alive after all, the others go on without it.
 func (g *group) toldTo(peer member, e *backend.Error) *backend.Error {
-	if e.Rank != peer.Rank || e.Cause == nil || e.Want != "" {
+	if lost := (*lostError)(nil); e.Rank != peer.Rank || !errors.As(e.Cause, &lost) {
 		return e
 	}
 	over := *e

@@ -14,6 +14,7 @@ func (e *Engine) lost(l *link, cause error) {
 			l.shut()
 			return
 		}
+		cause = &lostError{cause}
 		e.mu.Lock()
 		closing := e.closing
 		if !closing && e.gone == nil {
