@@ -27,6 +27,9 @@ func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) 
 	if env.Timeout > 0 {
 		cfg.Timeout = env.Timeout
 	}
+	if env.JoinTimeout > 0 {
+		cfg.JoinTimeout = env.JoinTimeout
+	}
 	if env.Threads > 0 {
 		cfg.Threads = env.Threads
 	}
@@ -104,5 +107,5 @@ func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, erro
 		return nil, fmt.Errorf("dist: %w", err)
 	}
 	return tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
-		Bind: env.Bind, Listener: listener, Timeout: cfg.Timeout})
+		Bind: env.Bind, Listener: listener, Timeout: cfg.Timeout, JoinTimeout: cfg.JoinTimeout})
 }

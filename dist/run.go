@@ -131,6 +131,8 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 	}
 	if err != nil {
 		err = named(rank, err)
+	} else if l, ok := r.c.engine.(backend.Leaver); ok && ctx.Err() == nil { // else the others end because of ctx
+		l.Leave()
 	}
 	returned = true
 }

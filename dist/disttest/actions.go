@@ -30,7 +30,9 @@ func different(s *step) action {
 
 func fine() error { return nil }
 
-func actBarrier(_ *step, _ *dist.Rank, g *dist.Group) (dist.Work, func() error) { return g.Barrier(), fine }
+func actBarrier(_ *step, _ *dist.Rank, g *dist.Group) (dist.Work, func() error) {
+	return g.Barrier(), fine
+}
 
 func actMonitored(_ *step, _ *dist.Rank, g *dist.Group) (dist.Work, func() error) {
 	return g.MonitoredBarrier(), fine

@@ -75,20 +75,24 @@ func (p *Program) explained(o *Outcome, rank int, err error) bool {
 	if !errors.As(err, &e) {
 		return false
 	}
-	if len(o.Wire) == 2 && (e.Rank == o.Wire[0] || e.Rank == o.Wire[1] || p.timedOut(o, e, o.Wire)) {
+	guilty := append([]int(nil), o.Wire...)
+	if p.Mishap != Nothing {
+		guilty = append(guilty, p.Who)
+	}
+	if len(o.Wire) == 2 && (e.Rank == o.Wire[0] || e.Rank == o.Wire[1] || p.timedOut(o, e, guilty)) {
 		return true
 	}
 	blamed := fmt.Sprintf("rank %d", p.Who)
 	switch p.Mishap {
 	case Sleeps:
-		return p.timedOut(o, e, []int{p.Who})
+		return p.timedOut(o, e, guilty)
 	case Leaves:
 		return e.Rank == p.Who && strings.Contains(e.Error(), "has left the job")
 	case Fails, Aborts:
 		return e.Rank == p.Who && strings.Contains(e.Error(), p.boom().Error())
 	case Differs:
 		return e.Want != "" && strings.Contains(e.Error(), blamed) || p.departed(o, e) ||
-			actions[p.steps[p.At].what].name == "ring" && p.timedOut(o, e, []int{p.Who}) // messages are not compared with collectives
+			actions[p.steps[p.At].what].name == "ring" && p.timedOut(o, e, guilty) // messages are not compared with collectives
 	}
 	return false
 }

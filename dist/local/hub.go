@@ -15,6 +15,7 @@ import (
 type Hub struct {
 	ranks []*Engine
 	fault Fault
+	left  atomic.Int32 // ranks that issue no operation any more
 
 	mu     sync.Mutex
 	groups map[uint64]*group
@@ -51,6 +52,7 @@ type Engine struct {
 	hub  *Hub
 	rank int
 	bell *wait.Bell
+	left atomic.Bool
 }
 
 // Name returns "local".
@@ -58,6 +60,20 @@ func (e *Engine) Name() string { return "local" }
 
 // Close returns nil: the hub is garbage when its ranks are gone.
 func (e *Engine) Close() error { return nil }
+
+// Leave says that this rank issues no operation any more.
+func (e *Engine) Leave() {
+	if e.left.CompareAndSwap(false, true) {
+		e.hub.left.Add(1)
+		e.hub.ringAll()
+	}
+}
+
+func (h *Hub) ringAll() {
+	for _, r := range h.ranks {
+		r.bell.Ring()
+	}
+}
 
 // Park sleeps until any group of this rank may have got further, or until ctx ends.
 func (e *Engine) Park(ctx context.Context) error { return e.bell.Park(ctx) }
@@ -68,7 +84,8 @@ type group struct {
 	parent  *group
 	members []atomic.Pointer[member]
 	bells   []*wait.Bell
-	open    int // members that have not closed it; guarded by Hub.mu
+	open    int          // members that have not closed it; guarded by Hub.mu
+	closed  atomic.Int32 // members that have
 	failed  atomic.Pointer[failure]
 }
 
@@ -81,6 +98,7 @@ type member struct {
 	_        [120]byte
 	finished atomic.Uint64
 	_        [120]byte
+	closed   atomic.Bool
 	busy     sync.Mutex // held while this rank touches peers' memory
 	ring     [2 * backend.Depth]backend.Posting
 }
@@ -144,9 +162,7 @@ func (h *Hub) fail(g *group, err error) {
 			}
 		}
 	}
-	for _, r := range h.ranks {
-		r.bell.Ring()
-	}
+	h.ringAll()
 }
 
 // caps is what direct over shared memory can do.

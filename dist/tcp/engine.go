@@ -12,8 +12,7 @@ import (
 )
 
 const (
-	linger    = time.Second // Close waits so long for the goodbyes of the peers
-	maxEarly  = 4096        // groups that peers may use before this rank has opened them
+	maxEarly  = 4096 // groups that peers may use before this rank has opened them
 	answerMax = 150 * time.Millisecond
 )
 
@@ -141,7 +140,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		return fmt.Errorf("broke the protocol: frame of generation %d, this is generation %d", h.gen, e.cfg.Gen)
 	}
 	switch h.typ {
-	case frameAlive, frameQuery, frameStatus, frameGoodbye, frameCredit:
+	case frameAlive, frameQuery, frameStatus, frameEnd, frameGoodbye, frameFarewell, frameCredit:
 		if h.length != 0 {
 			return errors.New("broke the protocol: payload in a frame without one")
 		}
@@ -155,9 +154,13 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		return nil
 	case frameGoodbye:
 		e.departed(l)
+		l.post(&header{typ: frameFarewell, gen: e.cfg.Gen}, nil)
+		return nil
+	case frameFarewell:
+		l.parted()
 		return nil
 	}
-	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAbort)
+	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAbort || h.typ == frameEnd && h.seq > 0)
 	if err != nil {
 		return err
 	}
@@ -176,6 +179,8 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		return err
 	case frameCredit:
 		return p.credited(h.total)
+	case frameEnd:
+		g.ends(p, h)
 	case frameQuery:
 		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: g.lastIssued(), tag: h.tag}, nil)
 	case frameStatus:
@@ -263,6 +268,21 @@ func (e *Engine) aborted(g *group, b []byte) error {
 	return nil
 }
 
+// failedAbove returns the failure of the group that g was made from, or of one further up.
+func (e *Engine) failedAbove(g *group) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !g.opened || g.spec.Parent == 0 {
+		return nil
+	}
+	for up := e.groups[key{g.spec.Parent, g.key.gen}]; up != nil && up.opened; up = e.groups[key{up.spec.Parent, g.key.gen}] {
+		if err := up.failure(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // children fails the groups that were made from g.
 func (e *Engine) children(g *group, err error) {
 	e.mu.Lock()
@@ -294,10 +314,15 @@ func (e *Engine) forget(g *group) {
 	e.mu.Unlock()
 }
 
+// period is the time between two signs of life.
+func (e *Engine) period() time.Duration {
+	return min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
+}
+
 // watch sends signs of life and gives up peers that send none.
 func (e *Engine) watch() {
 	defer e.wg.Done()
-	period := min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
+	period := e.period()
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	last := e.now()
@@ -317,7 +342,9 @@ func (e *Engine) watch() {
 			l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
 			if stopped {
 				l.heard.Store(now)
-			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.goodbye.Load() {
+			} else if silent := now-l.heard.Load() > int64(e.cfg.Timeout); silent && l.goodbye.Load() {
+				l.shut() // it owes nobody anything
+			} else if silent {
 				e.lost(l, fmt.Errorf("rank %d: no progress: not a sign of life for %v", l.peer.Rank, e.cfg.Timeout))
 			}
 		}
@@ -341,12 +368,13 @@ func (e *Engine) Close() error {
 	for _, g := range groups {
 		g.drain(deadline)
 	}
+	e.Leave()
 	e.mu.Lock()
 	e.closing = true
 	failed := e.lateErr != nil
 	e.mu.Unlock()
-	close(e.stop)
 	e.part(failed)
+	close(e.stop)
 	for _, g := range groups {
 		g.finishLane()
 	}
@@ -354,14 +382,31 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// part says goodbye, waits a while for the goodbyes of the others and closes the connections.
-func (e *Engine) part(failed bool) {
-	wait := linger
-	if failed {
-		wait = lastWords
+// Leave tells the others that this rank issues no operation any more.
+func (e *Engine) Leave() {
+	e.mu.Lock()
+	var groups []*group
+	for _, g := range e.groups {
+		if g.opened {
+			groups = append(groups, g)
+		}
 	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
+	e.mu.Unlock()
+	for _, g := range groups {
+		g.sayEnd(1)
+	}
+}
+
+// part says goodbye, waits until the others have read it, and closes the connections: to close while a slow line still
+// carries data would lose it. A peer that gives no sign of life is given up as ever. After a failure there is no data to
+// save.
+func (e *Engine) part(failed bool) {
+	var end <-chan time.Time
+	if failed {
+		t := time.NewTimer(lastWords)
+		defer t.Stop()
+		end = t.C
+	}
 	for _, l := range e.links {
 		if l != nil {
 			l.sayGoodbye()
@@ -373,9 +418,10 @@ func (e *Engine) part(failed bool) {
 		}
 		select {
 		case <-l.bye:
-		case <-t.C:
-			t.Reset(0) // the others get no more time
+			continue
+		case <-end:
 		}
+		break // the others get no more time
 	}
 	for _, l := range e.links {
 		if l != nil {

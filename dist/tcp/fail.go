@@ -8,8 +8,8 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// grace is how long a lane of a failed group may still be writing to a peer before that connection is given up: a peer
-// that is alive reads.
+// grace is how long a lane of a failed group may still be writing to a peer before somebody looks whether that peer is
+// alive: one that is reads.
 const grace = 100 * time.Millisecond
 
 // lostError is the cause of a failure by which a rank was found to be lost: no word of its own.
@@ -17,10 +17,11 @@ type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
 
-var errLeft = errors.New("has left the job: it ran fewer operations")
-
 // fail ends the group with its first error. Who finds an error, or hears of it, tells the others.
 func (g *group) fail(err error, tell bool) {
+	if above := g.e.failedAbove(g); above != nil {
+		err, tell = above, false // its failure is on the way to this group, and what happened here may follow from it
+	}
 	g.mu.Lock()
 	if g.err != nil {
 		g.mu.Unlock()
@@ -59,11 +60,66 @@ func (g *group) toldTo(peer member, e *backend.Error) *backend.Error {
 	return &over
 }
 
-// unblock frees a lane that is still writing to a peer that does not read.
+// unblock frees a lane that is still writing to a peer that has not given a sign of life lately. One that has may be slow.
 func (g *group) unblock() {
-	if l := g.writing.Load(); l != nil {
+	l := g.writing.Load()
+	switch {
+	case l == nil:
+	case g.e.now()-l.heard.Load() > int64(3*g.e.period()):
 		g.e.lost(l, fmt.Errorf("rank %d: no progress: it does not read", l.peer.Rank))
+	default:
+		time.AfterFunc(grace, g.unblock)
 	}
+}
+
+// sayEnd tells the members once that this rank issues nothing more: tag 1 says in no group.
+func (g *group) sayEnd(tag uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.said || g.err != nil {
+		return
+	}
+	g.said = true
+	for _, p := range g.peers {
+		if p != nil {
+			p.link.post(&header{typ: frameEnd, gen: g.key.gen, group: g.key.id, seq: g.issued, tag: tag}, nil)
+		}
+	}
+}
+
+// ends handles a member's word that it issues nothing after operation h.seq. What waits for more fails at once.
+func (g *group) ends(p *pipe, h *header) {
+	g.mu.Lock()
+	if p.over == nil {
+		p.last, p.over = h.seq, backend.ErrClosed
+	}
+	if h.tag == 1 {
+		p.over = backend.ErrLeft
+	}
+	running, seq := g.running, g.done+1
+	g.mu.Unlock()
+	if running {
+		if err := g.deserted(seq); err != nil {
+			g.fail(err, true)
+		}
+	}
+}
+
+// deserted returns the failure of operation seq when a member will never issue it.
+func (g *group) deserted(seq uint64) error {
+	g.mu.Lock()
+	var p *pipe
+	for _, q := range g.peers {
+		if q != nil && q.over != nil && q.last < seq {
+			p = q
+			break
+		}
+	}
+	g.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return g.blame(p.link.peer, p.over)
 }
 
 func (g *group) failure() error {
@@ -95,7 +151,7 @@ func (g *group) awaitFailure(l *link) error {
 	err := g.err
 	g.mu.Unlock()
 	if err == nil {
-		return g.blame(l.peer, errLeft)
+		return g.blame(l.peer, backend.ErrLeft)
 	}
 	return err
 }
@@ -103,7 +159,7 @@ func (g *group) awaitFailure(l *link) error {
 // broken handles a write that failed. The reader of the connection finds out why.
 func (g *group) broken(l *link, err error) error {
 	if l.goodbye.Load() {
-		return g.blame(l.peer, errLeft)
+		return g.blame(l.peer, backend.ErrLeft)
 	}
 	l.writeFailed(err)
 	return g.awaitFailure(l)
@@ -116,6 +172,7 @@ func (g *group) departed(l *link) {
 	g.wakeAll()
 	g.mu.Unlock()
 	if p != nil {
+		g.ends(p, &header{tag: 1}) // it has said where it ends, unless it never opened the group
 		p.end(nil)
 	}
 }
@@ -170,7 +227,10 @@ func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 		if p == nil {
 			continue
 		}
-		if left[i] = p.link.goodbye.Load(); !left[i] {
+		g.mu.Lock()
+		left[i] = p.over != nil
+		g.mu.Unlock()
+		if !left[i] {
 			p.link.post(&ask, nil)
 			asked++
 		}
@@ -183,8 +243,11 @@ func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 			continue
 		}
 		last, ok := g.answers[p.link.peer.Rank]
+		if left[i] {
+			last, ok = p.last, true
+		}
 		switch {
-		case left[i] || ok && last < seq:
+		case ok && last < seq:
 			absent = append(absent, i)
 		case !ok:
 			stalled = append(stalled, i)

@@ -87,5 +87,4 @@ func (e *Engine) departed(l *link) {
 	for _, g := range groups {
 		g.departed(l)
 	}
-	l.byeOnce.Do(func() { close(l.bye) })
 }

@@ -52,7 +52,7 @@ type link struct {
 
 	heard   atomic.Int64  // when the last frame came, in ns of the engine's clock
 	goodbye atomic.Bool   // the peer will send nothing more
-	bye     chan struct{} // closed with goodbye, or with the end of the reader
+	bye     chan struct{} // closed when the peer has read this rank's goodbye, or with the end of the reader
 	byeOnce sync.Once
 	cause   atomic.Pointer[error] // why the connection was given up here
 	lostNow sync.Once
@@ -178,7 +178,7 @@ func (l *link) writeFailed(err error) {
 // readLoop dispatches the frames of the peer until the connection ends.
 func (l *link) readLoop() {
 	defer l.e.wg.Done()
-	defer l.byeOnce.Do(func() { close(l.bye) }) // after lost: who waits for the end finds it noticed
+	defer l.parted() // after lost: who waits for the end finds it noticed
 	err := l.readFrames()
 	if l.goodbye.Load() {
 		l.shut()
@@ -190,6 +190,8 @@ func (l *link) readLoop() {
 	}
 	l.e.lost(l, readError(err))
 }
+
+func (l *link) parted() { l.byeOnce.Do(func() { close(l.bye) }) }
 
 // readError says in plain words how a connection ended.
 func readError(err error) error {

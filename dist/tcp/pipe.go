@@ -29,6 +29,8 @@ type pipe struct {
 
 	// Guarded by g.mu:
 	prints []print // operations that the peer has begun and this rank has not issued
+	over   error   // the peer issues no operation after last, and why
+	last   uint64
 
 	met atomic.Uint64 // last operation that the peer has sent something for
 
@@ -165,7 +167,7 @@ func (p *pipe) await() error {
 	case p.err != nil:
 		return p.err
 	}
-	return p.g.blame(p.link.peer, errLeft)
+	return p.g.blame(p.link.peer, backend.ErrLeft)
 }
 
 // send sends b as the message (seq, tag). It waits while the peer has too much to take.
@@ -204,7 +206,7 @@ func (p *pipe) reserve(n, window int) error {
 	case p.err != nil:
 		return p.err
 	case p.left:
-		return p.g.blame(p.link.peer, errLeft)
+		return p.g.blame(p.link.peer, backend.ErrLeft)
 	}
 	p.flight += n
 	return nil
