@@ -26,7 +26,7 @@ func TestOverlap(t *testing.T) {
 			switch {
 			case s.Track == trace.Compute && s.Name == "matmul":
 				rules = append(rules, s.Start)
-			case s.Track == trace.Comm && s.Name == "allreduce":
+			case s.Track == trace.Comm && s.Name == "allreduce:direct":
 				issued = append(issued, s.Start)
 			}
 		}

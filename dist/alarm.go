@@ -11,7 +11,8 @@ import (
 type alarm struct {
 	mu    sync.Mutex
 	timer *time.Timer
-	armed bool // the timer will fire
+	armed bool // the timer will fire, at
+	fires time.Time
 	at    time.Time
 	done  chan struct{}
 	fired bool
@@ -21,14 +22,15 @@ type alarm struct {
 func (a *alarm) set(d time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.at = time.Now().Add(d)
+	now := time.Now()
+	a.at = now.Add(d)
 	if a.done == nil || a.fired {
 		a.done, a.fired = make(chan struct{}), false
 	}
-	if a.armed {
+	if a.armed && !a.at.Before(a.fires) {
 		return
 	}
-	a.armed = true
+	a.armed, a.fires = true, a.at
 	if a.timer == nil {
 		a.timer = time.AfterFunc(d, a.ring)
 	} else {
@@ -61,7 +63,7 @@ func (a *alarm) ring() {
 		return
 	}
 	if left := time.Until(a.at); left > 0 {
-		a.armed = true
+		a.armed, a.fires = true, a.at
 		a.timer.Reset(left)
 		return
 	}

@@ -2,14 +2,43 @@ package dist
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
+	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// algos is the algorithm that is forced for each kind of operation; "" leaves the choice to the engine.
-type algos [backend.NumKinds]string
+// algos says which algorithms are forced.
+type algos struct {
+	names  [backend.NumKinds]string // for each kind of operation; "" leaves the choice to the engine
+	ranked bool                     // RINGO_BITS=rank: no other than those in rank order
+}
+
+// algosFromEnv reads RINGO_BITS and RINGO_ALGO.
+func algosFromEnv() (algos, error) {
+	var a algos
+	switch bits := os.Getenv("RINGO_BITS"); bits {
+	case "":
+	case "rank":
+		a.ranked = true
+		for k := range a.names {
+			if backend.Kind(k).Reduces() {
+				a.names[k] = backend.RankOrder
+			}
+		}
+	default:
+		return a, fmt.Errorf("dist: RINGO_BITS=%s: it is rank, or not set", bits)
+	}
+	if list := os.Getenv("RINGO_ALGO"); list != "" {
+		var err error
+		if a, err = a.parse(list); err != nil {
+			return a, fmt.Errorf("dist: RINGO_ALGO: %w", err)
+		}
+	}
+	return a, nil
+}
 
 // parse reads a list such as "direct" or "allreduce:ring,broadcast:linear": a name for all collectives, or kind:name. It
 // begins with what is already set. A collective that the algorithm cannot do is an error when it is called. Messages
@@ -18,18 +47,18 @@ func (a algos) parse(list string) (algos, error) {
 	for _, item := range strings.Split(list, ",") {
 		kind, name, one := strings.Cut(strings.TrimSpace(item), ":")
 		if !one {
-			for k := range a {
-				if k := backend.Kind(k); k != backend.Send && k != backend.Recv && k != backend.Batch {
-					a[k] = kind
-				}
-			}
-			continue
+			name = kind
 		}
 		found := false
-		for k := range a {
-			if backend.Kind(k).String() == kind {
-				a[k], found = name, true
+		for k := range backend.Kind(backend.NumKinds) {
+			collective := k != backend.Send && k != backend.Recv && k != backend.Batch
+			if one && k.String() != kind || !one && !collective {
+				continue
 			}
+			if a.ranked && k.Reduces() && !algo.InRankOrder(name) {
+				return a, fmt.Errorf("algorithm %q contradicts RINGO_BITS=rank: %s may be linear, direct or %s", item, k, backend.RankOrder)
+			}
+			a.names[k], found = name, true
 		}
 		if !found {
 			return a, fmt.Errorf("algorithm %q: no operation is called %q", item, kind)
@@ -38,16 +67,40 @@ func (a algos) parse(list string) (algos, error) {
 	return a, nil
 }
 
-// check compares the names with what the engine offers.
+// check compares the names with what the engine offers. All offer rank order.
 func (a algos) check(be backend.Backend) error {
 	names := []string{}
 	if x, ok := be.(backend.Algorithms); ok {
 		names = x.Algorithms()
 	}
-	for _, name := range a {
-		if name != "" && !slices.Contains(names, name) {
+	for _, name := range a.names {
+		if name != "" && name != backend.RankOrder && !slices.Contains(names, name) {
 			return fmt.Errorf("unknown algorithm %q; this engine has: %s", name, strings.Join(names, ", "))
 		}
 	}
 	return nil
+}
+
+// ran counts the operations of a kind that an algorithm did.
+type ran struct {
+	kind  backend.Kind
+	algo  string
+	name  string // "allreduce:ring"
+	calls uint64
+}
+
+// choose returns which algorithm runs op on this lane, and counts it; nil where the engine does not say.
+func (l *lane) choose(op *backend.Op) *ran {
+	x, ok := l.be.(interface{ Choice(op *backend.Op) string })
+	if !ok {
+		return nil
+	}
+	name, g := x.Choice(op), l.g
+	i := slices.IndexFunc(g.ran, func(r ran) bool { return r.kind == op.Kind && r.algo == name })
+	if i < 0 {
+		i = len(g.ran)
+		g.ran = append(g.ran, ran{op.Kind, name, op.Kind.String() + ":" + name, 0})
+	}
+	g.ran[i].calls++
+	return &g.ran[i]
 }

@@ -213,7 +213,7 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 		return Work{l, l.issued}
 	}
 	seq := l.issued + 1
-	op := l.slot(seq).fill(c, seq, g.algo[c.kind])
+	op := l.slot(seq).fill(c, seq, g.algo.names[c.kind])
 	l.issued = seq
 	cm.recorded(l, op)
 	g.payload[c.kind] += uint64(max(op.Src.Bytes, op.Dst.Bytes))

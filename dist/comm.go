@@ -83,11 +83,15 @@ func (c *comm) poll() {
 
 // wait blocks until operation seq of l is over. c.mu must be held; it is given up while sleeping. The result is the
 // operation's, or ctx.Err() when ctx ended first.
-func (c *comm) wait(ctx context.Context, l *lane, seq uint64) error {
+func (c *comm) wait(ctx context.Context, l *lane, seq uint64) (err error) {
 	spin := c.policy.Start()
-	armed, start := false, time.Now()
+	armed, start := false, c.now()
 	defer func() {
-		l.g.waited += time.Since(start)
+		end := max(l.moved, start)
+		if err != nil {
+			end = c.now()
+		}
+		l.g.waited += time.Duration(end - start)
 		if armed {
 			l.alarm.clear()
 		}
@@ -115,7 +119,7 @@ func (c *comm) wait(ctx context.Context, l *lane, seq uint64) error {
 			continue
 		}
 		if !armed {
-			l.moved, armed = time.Now(), true
+			l.moved, armed = c.now(), true
 		}
 		l.arm()
 		if err := c.park(ctx, l); err != nil && ctx.Err() == nil {
@@ -184,17 +188,23 @@ func (c *comm) promote() {
 	}
 }
 
-// arm sets the alarm for the timeout after the last sign of life.
+// lookEvery is how often a rank that waits looks whether bytes have moved: so well it knows when they last did.
+const lookEvery = 50 * time.Millisecond
+
+// arm sets the alarm for the timeout after the last sign of life, or for the next look.
 func (l *lane) arm() {
 	l.pulse()
-	l.alarm.set(time.Until(l.moved.Add(l.g.timeout)))
+	l.alarm.set(min(l.left(), lookEvery))
 }
+
+// left is the time that the lane has until its next sign of life.
+func (l *lane) left() time.Duration { return l.g.timeout - time.Duration(l.c.now()-l.moved) }
 
 // pulse looks for bytes moved since the last look.
 func (l *lane) pulse() {
 	on, _ := l.current()
 	if n := on.moving(); n != l.wire {
-		l.wire, l.moved = n, time.Now()
+		l.wire, l.moved = n, l.c.now()
 	}
 }
 
@@ -216,7 +226,7 @@ func (l *lane) expire() {
 	if l.idle() {
 		return
 	}
-	if l.pulse(); time.Since(l.moved) < l.g.timeout {
+	if l.pulse(); l.left() > 0 {
 		return
 	}
 	on, seq := l.current()

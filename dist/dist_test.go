@@ -66,8 +66,8 @@ func TestFlightRecorder(t *testing.T) {
 		return nil
 	})
 	require.ErrorContains(t, err, "rank 1: broadcast seq 2 of group world: has left the job")
-	assert.Contains(t, log.String(), "rank 1: allreduce seq 1 of group world, 400 bytes")
-	assert.Regexp(t, "rank 0: broadcast seq 2 of group world, 1200 bytes, at .* in flight", log.String())
+	assert.Contains(t, log.String(), "rank 1: allreduce by direct seq 1 of group world, 400 bytes")
+	assert.Regexp(t, "rank 0: broadcast by direct seq 2 of group world, 1200 bytes, at .* in flight", log.String())
 }
 
 // The timeout of a group is its own.
@@ -144,7 +144,7 @@ func TestTrace(t *testing.T) {
 	require.NoError(t, err)
 	for rank, s := range spans {
 		require.Len(t, s, 1, "rank %d", rank)
-		assert.Equal(t, "allreduce", s[0].Name)
+		assert.Equal(t, "allreduce:direct", s[0].Name)
 		assert.EqualValues(t, 4000, s[0].Arg)
 		assert.GreaterOrEqual(t, s[0].End, s[0].Start)
 	}
@@ -159,6 +159,30 @@ func TestAlgorithmFromEnvironment(t *testing.T) {
 	require.ErrorContains(t, run(2, barrier), `unknown algorithm "foo"; this engine has: direct`)
 	t.Setenv("RINGO_ALGO", "allsum:direct")
 	require.ErrorContains(t, run(2, barrier), `no operation is called "allsum"`)
+}
+
+// RINGO_BITS=rank runs, and says so when RINGO_ALGO or a group wants another order.
+func TestRankOrderFromEnvironment(t *testing.T) {
+	t.Setenv("RINGO_BITS", "rank")
+	t.Setenv("RINGO_ALGO", "allreduce:direct")
+	const contradiction = `algorithm "allreduce:ring" contradicts RINGO_BITS=rank: allreduce may be linear, direct or rank-order`
+	require.NoError(t, run(2, func(r *dist.Rank) error {
+		g := r.World.With(dist.Algo("allreduce:ring"))
+		assert.ErrorContains(t, g.Barrier().Wait(), contradiction)
+		x := tensor.FromSlice([]float32{1}, 1)
+		if err := r.World.Reduce(x, dist.Sum, 0).Wait(); err != nil {
+			return err
+		}
+		assert.Equal(t, map[string]uint64{"reduce:direct": 1}, r.World.Stats().Ran)
+		return nil
+	}))
+	nothing := func(*dist.Rank) error { return nil }
+	t.Setenv("RINGO_ALGO", "broadcast:direct,allreduce:ring")
+	require.ErrorContains(t, run(2, nothing), contradiction)
+	t.Setenv("RINGO_ALGO", "ring")
+	require.ErrorContains(t, run(2, nothing), `algorithm "ring" contradicts RINGO_BITS=rank: reduce may be linear`)
+	t.Setenv("RINGO_BITS", "ring")
+	require.ErrorContains(t, run(2, nothing), `RINGO_BITS=ring: it is rank, or not set`)
 }
 
 // The launcher's number of ranks wins, unless the caller insists on another one.

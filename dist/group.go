@@ -16,10 +16,12 @@ import (
 // the same one at the same time.
 //
 // The first failure poisons the group for ever: every later call on every member returns it. Groups that were made from
-// it (With, Split, Mesh) fail with it.
+// it (With, Split, Mesh) fail with it. Rebuild makes a new group of the members that are left.
 type Group struct {
 	c       *comm
 	id      uint64
+	gen     uint32
+	parent  *Group // it was made from; nil: none
 	name    string
 	ranks   []int // world ranks
 	rank    int
@@ -41,6 +43,7 @@ type Group struct {
 	waited   time.Duration
 	payload  [backend.NumKinds]uint64
 	calls    [backend.NumKinds]uint64
+	ran      []ran // by kind and algorithm
 }
 
 // pair names a lane of messages: from or to a member of the group.
@@ -85,7 +88,7 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{c: c, id: s.ID, name: s.Name, ranks: s.Ranks, rank: s.Rank, timeout: timeout, algo: a, pairs: map[pair]*lane{}}
+	g := &Group{c: c, id: s.ID, gen: s.Gen, name: s.Name, ranks: s.Ranks, rank: s.Rank, timeout: timeout, algo: a, pairs: map[pair]*lane{}}
 	if err := a.check(be); err != nil {
 		_ = be.Abort(err)
 		g.err = err
@@ -119,12 +122,13 @@ func (g *Group) eachLane(do func(l *lane)) {
 
 // child makes a group from g. It panics with a *tensor.Failure, which Run turns into an error, when the engine refuses.
 func (g *Group) child(s backend.Spec, timeout time.Duration, a algos) *Group {
-	s.Parent = g.id
+	s.Parent, s.Gen = g.id, g.gen
 	made, err := g.c.open(s, timeout, a)
 	if err != nil {
 		panic(&tensor.Failure{Op: "group " + s.Name, Err: err})
 	}
 	g.c.mu.Lock()
+	made.parent = g
 	closed := g.closed
 	g.c.mu.Unlock()
 	if closed { // a failure of g would not reach the new group
@@ -231,9 +235,14 @@ func (g *Group) Close() error {
 		return err
 	}
 	defer g.leave()
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	return g.end()
+}
+
+// end waits for what is in flight and gives the group back. It needs c.mu.
+func (g *Group) end() error {
 	c := g.c
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if g.closed {
 		return nil
 	}

@@ -27,8 +27,8 @@ type lane struct {
 	waiting bool          // a goroutine waits for this lane while another one drives
 	wake    chan struct{} // holds one token for it
 	alarm   alarm
-	moved   time.Time // the last sign of life: a wait began, an operation finished, bytes moved
-	wire    uint64    // bytes moved or received by then
+	moved   int64  // comm.now of the last sign of life: a wait began, an operation finished, bytes moved
+	wire    uint64 // bytes moved or received by then
 }
 
 // slot is one operation in flight. Its slices are reused.
@@ -82,11 +82,11 @@ func (l *lane) finish(done uint64) {
 	if done <= before {
 		return
 	}
+	l.moved = l.c.now()
 	for s := before + 1; s <= done; s++ {
 		l.c.finished(l, s)
 	}
 	l.done.Store(done)
-	l.moved = time.Now()
 	l.notify()
 }
 
@@ -151,7 +151,8 @@ const flightSize = 256
 // record is an entry of the flight recorder. Times are in nanoseconds of comm.now.
 type record struct {
 	group         string
-	algo          string // what runs it; "": the engine has one way
+	name          string // in traces
+	algo          string // what runs it; "": the engine does not say
 	kind          backend.Kind
 	seq           uint64
 	bytes         int
@@ -161,23 +162,23 @@ type record struct {
 // recorded notes that operation seq was issued.
 func (c *comm) recorded(l *lane, op *backend.Op) {
 	i := c.flights % flightSize
-	c.flight[i] = record{group: l.g.name, kind: op.Kind, seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), issued: c.now()}
-	if x, ok := l.be.(interface{ Choice(op *backend.Op) string }); ok {
-		c.flight[i].algo = x.Choice(op)
+	c.flight[i] = record{group: l.g.name, kind: op.Kind, name: op.Kind.String(), seq: op.Seq, bytes: max(op.Src.Bytes, op.Dst.Bytes), issued: c.now()}
+	if by := l.choose(op); by != nil {
+		c.flight[i].algo, c.flight[i].name = by.algo, by.name
 	}
 	l.slot(op.Seq).record = c.flights
 	c.flights++
 }
 
-// finished notes that operation seq is done.
+// finished notes that operation seq is done, at l.moved.
 func (c *comm) finished(l *lane, seq uint64) {
 	i := l.slot(seq).record
 	if c.flights-i > flightSize {
 		return
 	}
 	r := &c.flight[i%flightSize]
-	r.ended = c.now()
-	c.trace.Span(trace.Comm, r.kind.String(), r.issued, r.ended, int64(r.bytes))
+	r.ended = l.moved
+	c.trace.Span(trace.Comm, r.name, r.issued, r.ended, int64(r.bytes))
 }
 
 func (c *comm) now() int64 {

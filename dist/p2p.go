@@ -3,7 +3,6 @@ package dist
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/tensor"
@@ -48,7 +47,7 @@ func (g *Group) pair(peer int, send bool) (*lane, error) {
 	}
 	id := backend.Hash64(backend.Hash64(g.id, 0x7032702d6c616e65), uint64(from)<<32|uint64(to))
 	ranks := []int{g.ranks[from], g.ranks[to]}
-	be, err := g.c.engine.Open(backend.Spec{ID: id, Parent: g.id, Name: g.name, Ranks: ranks, Rank: at})
+	be, err := g.c.engine.Open(backend.Spec{ID: id, Parent: g.id, Gen: g.gen, Name: g.name, Ranks: ranks, Rank: at})
 	if err != nil {
 		return g.lane, err
 	}
@@ -89,7 +88,7 @@ func (g *Group) awaitAny() (int, error) {
 	defer c.mu.Unlock()
 	c.anyone = append(c.anyone, g.lane)
 	defer c.forget(g.lane)
-	g.lane.moved = time.Now()
+	g.lane.moved = g.c.now()
 	spin := c.policy.Start()
 	for {
 		c.drive()
@@ -104,7 +103,7 @@ func (g *Group) awaitAny() (int, error) {
 			c.mu.Lock()
 			continue
 		}
-		g.lane.alarm.set(time.Until(g.lane.moved.Add(g.timeout)))
+		g.lane.alarm.set(g.lane.left())
 		if err := c.parkAny(g.lane); err != nil {
 			g.fail(&Error{Rank: c.rank, Group: g.name, Op: "recv", Seq: 0,
 				Cause: fmt.Errorf("nothing arrived from any rank within %v", g.timeout)})

@@ -79,19 +79,37 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 	if err != nil {
 		return err
 	}
-	return RunEngine(ctx, cfg, e, env.Rank, env.Size, beside, fn)
+	return runEngine(ctx, cfg, e, env.Rank, env.Size, beside, func(r *Rank) { r.worker, r.generation = worker, env.Generation }, fn)
 }
 
 // RunEngine runs fn as one rank of size, whose engine has met the others; they run elsewhere, and `beside` ranks, this one
 // included, share the host. Run uses it in a process that a launcher started. It closes the engine.
 func RunEngine(ctx context.Context, cfg Config, e backend.Engine, rank, size, beside int, fn func(ctx context.Context, r *Rank) error) error {
 	cfg.defaults(beside)
+	return runEngine(ctx, cfg, e, rank, size, beside, func(*Rank) {}, fn)
+}
+
+func runEngine(ctx context.Context, cfg Config, e backend.Engine, rank, size, beside int, prepare func(r *Rank),
+	fn func(ctx context.Context, r *Rank) error) error {
 	j := &job{cfg: cfg}
 	if err := j.join(e, rank, size, beside); err != nil {
 		return errors.Join(err, e.Close())
 	}
+	prepare(j.ranks[0])
 	return j.runAll(ctx, fn)
 }
+
+// Progress tells the launcher that this rank has completed a step, counted from 0 over the whole life of the job. A job
+// that crashes is started again only so often as ringo run -max-restarts says; one that got further than ever before may
+// be started as often again. Call it on all ranks (rank 0's counts) after each step, or after each checkpoint. It costs a
+// few microseconds and does nothing when no launcher waits for it.
+func (r *Rank) Progress(step int) {
+	_ = r.worker.Progress(step) // a launcher that is gone ends the job by itself
+}
+
+// Generation counts the starts of the job, from 1; a program that finds more has been restarted and should resume from its
+// checkpoint. It is 0 when the launcher does not tell.
+func (r *Rank) Generation() int { return r.generation }
 
 // join meets the other ranks.
 func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, error) {
@@ -106,6 +124,11 @@ func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, erro
 	if err != nil {
 		return nil, fmt.Errorf("dist: %w", err)
 	}
-	return tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
-		Bind: env.Bind, Listener: listener, Timeout: cfg.Timeout, JoinTimeout: cfg.JoinTimeout})
+	e, err := tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
+		Bind: env.Bind, Ports: env.Ports, Plain: env.Plain, Listener: listener, Timeout: cfg.Timeout, JoinTimeout: cfg.JoinTimeout,
+		Gen: uint32(env.Generation)})
+	if err != nil {
+		return nil, fmt.Errorf("%w (address of rank 0: %s, from %s)", err, env.Addr, env.AddrFrom)
+	}
+	return e, nil
 }

@@ -36,6 +36,15 @@ func TestMain(m *testing.M) {
 }
 
 func child(how string) error {
+	if spec, ok := strings.CutPrefix(how, "matrix:"); ok {
+		return matrixChild(spec)
+	}
+	if spec, ok := strings.CutPrefix(how, "rebuild:"); ok {
+		return rebuildChild(spec)
+	}
+	if spec, ok := strings.CutPrefix(how, "soak:"); ok {
+		return soakChild(spec)
+	}
 	return dist.Run(context.Background(), dist.Config{Ranks: 7, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		x := tensor.FromSlice([]float32{float32(r.World.Rank() + 1)}, 1)
 		if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
@@ -55,6 +64,9 @@ func child(how string) error {
 				runtime.Goexit()
 			}
 		}
+		if how == "crashonce" {
+			return crashOnce(r)
+		}
 		if how == "mismatch" {
 			return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 10+r.World.Rank()), dist.Sum).Wait()
 		}
@@ -72,7 +84,7 @@ func processes(t *testing.T, n int, how string) []string {
 	defer f.Close()
 	outs, cmds := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
 	secret := tcp.NewSecret()
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), soakLength(t)+30*time.Second)
 	defer cancel()
 	for r := range n {
 		c := exec.CommandContext(ctx, os.Args[0])

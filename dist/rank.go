@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/launch"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/tensor"
@@ -54,6 +55,9 @@ type Rank struct {
 	log   io.Writer
 	logMu *sync.Mutex
 	close func()
+
+	worker     *launch.Worker // nil unless ringo run started this process
+	generation int
 }
 
 // Mesh arranges all ranks in a grid with named axes, such as "dp=2,ep=2,tp=2". It is collective.
@@ -94,23 +98,23 @@ func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.M
 	if cfg.Trace > 0 {
 		c.trace = trace.New(cfg.Trace)
 	}
-	var a algos
-	if list := os.Getenv("RINGO_ALGO"); list != "" {
-		var err error
-		if a, err = a.parse(list); err != nil {
-			return nil, fmt.Errorf("dist: RINGO_ALGO: %w", err)
-		}
+	a, err := algosFromEnv()
+	if err != nil {
+		return nil, err
 	}
 	ranks := make([]int, size)
 	for i := range ranks {
 		ranks[i] = i
 	}
-	world, err := c.open(backend.Spec{ID: worldID, Name: "world", Ranks: ranks, Rank: rank}, cfg.Timeout, a)
+	world, err := c.open(backend.Spec{ID: worldID, Gen: 1, Name: "world", Ranks: ranks, Rank: rank}, cfg.Timeout, a)
 	if err != nil {
 		return nil, err
 	}
 	if c.async = world.lane.be.Caps().Async; c.async {
 		c.policy = wait.Policy{} // spinning would take the core from the engine's goroutines
+	}
+	if x, ok := e.(interface{ Crowd() *wait.Crowd }); ok {
+		c.policy = wait.Among(x.Crowd(), cfg.Threads)
 	}
 	c.world = world
 	dev := tensor.NewCPU(cfg.Threads)

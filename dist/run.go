@@ -116,6 +116,7 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 	rank, returned := r.c.rank, false
 	var err error
 	defer func() {
+		r.c.policy.Crowd.Leave()
 		if p := recover(); p != nil {
 			err = panicked(rank, p)
 		} else if !returned {
@@ -124,6 +125,9 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 		if err != nil {
 			j.fail(err)
 		}
+		if e, ok := r.c.engine.(backend.Leaver); ok {
+			e.Leave()
+		}
 	}()
 	err = fn(ctx, r)
 	if err == nil {
@@ -131,8 +135,8 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 	}
 	if err != nil {
 		err = named(rank, err)
-	} else if l, ok := r.c.engine.(backend.Leaver); ok && ctx.Err() == nil { // else the others end because of ctx
-		l.Leave()
+	} else if e, ok := r.c.engine.(backend.Finisher); ok && ctx.Err() == nil { // else the others end because of ctx
+		e.Finish()
 	}
 	returned = true
 }

@@ -13,11 +13,14 @@ import (
 type Stats struct {
 	Calls, Payload, Wire map[string]uint64
 	Headers              uint64 // bytes that framing adds to Wire
+	// Ran counts calls by kind and the algorithm that ran, forced or chosen, spelled as RINGO_ALGO does:
+	// "allreduce:ring".
+	Ran map[string]uint64
 }
 
 // Stats returns the counters of this rank, messages included.
 func (g *Group) Stats() Stats {
-	s := Stats{map[string]uint64{}, map[string]uint64{}, map[string]uint64{}, 0}
+	s := Stats{map[string]uint64{}, map[string]uint64{}, map[string]uint64{}, 0, map[string]uint64{}}
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
 	g.eachLane(func(l *lane) {
@@ -32,6 +35,9 @@ func (g *Group) Stats() Stats {
 			}
 		}
 	})
+	for _, r := range g.ran {
+		s.Ran[r.name] = r.calls
+	}
 	for i := range g.calls {
 		if g.calls[i] > 0 {
 			s.Calls[backend.Kind(i).String()] = g.calls[i]

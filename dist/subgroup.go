@@ -54,7 +54,7 @@ func (g *Group) nextID() uint64 {
 	g.c.mu.Lock()
 	defer g.c.mu.Unlock()
 	g.children++
-	return backend.Hash64(g.id, g.children)
+	return backend.Hash64(backend.Hash64(g.id, uint64(g.gen)), g.children)
 }
 
 // Split makes a group of the ranks that give the same color, in the order of key, then rank. A negative color returns

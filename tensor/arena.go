@@ -46,7 +46,9 @@ func classOf(n int) (class, bytes int) {
 
 func (m *arena) alloc(n int) block {
 	b := m.take(n)
-	m.spoil(b)
+	if m.poison {
+		m.spoil(b)
+	}
 	return b
 }
 
@@ -99,7 +101,9 @@ func (m *arena) fromDevice(n int) Ptr {
 
 func (m *arena) release(b block) {
 	m.live -= b.bytes
-	m.spoil(b)
+	if m.poison {
+		m.spoil(b)
+	}
 	if b.bytes > largeBlock {
 		i, _ := slices.BinarySearchFunc(m.large, b.bytes, func(x block, n int) int { return x.bytes - n })
 		m.large = slices.Insert(m.large, i, b)
@@ -111,7 +115,7 @@ func (m *arena) release(b block) {
 
 // spoil fills a block with NaN, in debug mode: before its first use, and when it is freed.
 func (m *arena) spoil(b block) {
-	if m.poison && m.dev.Host() {
+	if m.dev.Host() {
 		fill := unsafe.Slice((*byte)(b.p), b.bytes)
 		for i := range fill {
 			fill[i] = 0xff // NaN in every float type

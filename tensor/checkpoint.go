@@ -101,7 +101,7 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 		}
 	}
 	for i := mark; i < t.nh; i++ {
-		t.headers[i/slabLen][i%slabLen].saved = false
+		t.header(i).saved = false
 	}
 	t.sweep(mark, t.nh, nil, nil)
 }

@@ -161,7 +161,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 // madeSince reports whether h is one of the tape's headers from mark on.
 func (t *Tape) madeSince(mark int, h *header) bool {
 	for i := mark; i < t.nh; i++ {
-		if &t.headers[i/slabLen][i%slabLen] == h {
+		if t.header(i) == h {
 			return true
 		}
 	}
@@ -172,7 +172,7 @@ func (t *Tape) madeSince(mark int, h *header) bool {
 // for a gradient rule: marked so, or by c.
 func (t *Tape) sweep(from, to int, y *header, c *Ctx) {
 	for i := from; i < to; i++ {
-		h := &t.headers[i/slabLen][i%slabLen]
+		h := t.header(i)
 		if h == y || h.kept || h.saved || h.isGrad || h.st == nil {
 			continue
 		}

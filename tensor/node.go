@@ -23,7 +23,7 @@ func (n *Node) Out() Tensor { return n.out.tensor() }
 // Grad returns the gradient of the output.
 func (n *Node) Grad() Tensor { return n.out.grad.tensor() }
 
-func (t *Tape) node(i int) *Node { return &t.nodes[i/slabLen][i%slabLen] }
+func (t *Tape) node(i int) *Node { return &t.nodes[uint(i)/slabLen][uint(i)%slabLen] }
 
 // operands returns a list of n headers that lives until Reset.
 func (t *Tape) operands(n int) []*header {
@@ -78,17 +78,18 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	n := t.newNode()
 	n.op, n.need, n.leaf, n.out = op, need, leaf, out
 	n.in = t.operands(len(in))
-	copy(n.in, in)
+	for i := range n.in { // copy would call the runtime's
+		n.in[i] = in[i]
+	}
 	return n
 }
 
 func (t *Tape) newNode() *Node {
-	i, j := t.nn/slabLen, t.nn%slabLen
-	if i == len(t.nodes) {
-		t.nodes = append(t.nodes, make([]Node, slabLen))
+	if uint(t.nn)/slabLen == uint(len(t.nodes)) {
+		t.nodes = append(t.nodes, new([slabLen]Node))
 	}
+	n := t.node(t.nn)
 	t.nn++
-	n := &t.nodes[i][j]
 	*n = Node{}
 	return n
 }

@@ -58,7 +58,7 @@ func (in Initializer) Fill(x Tensor, key, first uint64) {
 		fail("Initializer.Fill", []Shape{h.shape()}, "needs a contiguous float tensor")
 	}
 	p, bytes := h.ptr(), h.n*h.dtype.Size()
-	var staged []byte
+	var staged Ptr
 	if !h.st.dev.Host() {
 		p, staged = alignedBytes(bytes)
 	}

@@ -36,16 +36,17 @@ func (p Pending) Wait() error {
 type storage struct {
 	ptr   Ptr // nil: not resident
 	bytes int
+	arena *arena // owner of step memory; nil for memory that lives on its own
 	refs  int32
+	lent  int32 // len(held)
 	dev   Device
-	arena *arena    // owner of step memory; nil for memory that lives on its own
-	heap  []byte    // keeps Go memory reachable
 	held  []Pending // collectives that still read or write it
+	heap  Ptr       // keeps Go memory reachable
 	name  string    // of the parameter, for errors
 }
 
 // busy reports whether a collective still uses the memory, forgetting those that are over.
-func (s *storage) busy() bool { return len(s.held) > 0 && s.stillBusy() }
+func (s *storage) busy() bool { return s.lent > 0 && s.stillBusy() }
 
 func (s *storage) stillBusy() bool {
 	k := 0
@@ -55,7 +56,7 @@ func (s *storage) stillBusy() bool {
 			k++
 		}
 	}
-	s.held = s.held[:k]
+	s.held, s.lent = s.held[:k], int32(k)
 	return k > 0
 }
 
@@ -64,7 +65,7 @@ func (s *storage) settle() {
 	for _, p := range s.held {
 		_ = p.Wait()
 	}
-	s.held = s.held[:0]
+	s.held, s.lent = s.held[:0], 0
 }
 
 // free gives step memory back to its arena.
@@ -73,10 +74,10 @@ func (s *storage) free() {
 	s.ptr = nil
 }
 
-func alignedBytes(n int) (Ptr, []byte) {
-	b := make([]byte, n+63)
-	p := unsafe.Pointer(unsafe.SliceData(b))
-	return unsafe.Add(p, int(-uintptr(p)&63)), b
+// alignedBytes returns n bytes of Go memory and what keeps them reachable.
+func alignedBytes(n int) (p, heap Ptr) {
+	heap = unsafe.Pointer(unsafe.SliceData(make([]byte, n+63)))
+	return unsafe.Add(heap, int(-uintptr(heap)&63)), heap
 }
 
 // newStorage returns zeroed memory that lives as long as something refers to it.
@@ -113,6 +114,7 @@ func Borrow(x Tensor, f Fence, seq uint64) {
 	s := x.hdr().st
 	s.busy()
 	s.held = append(s.held, Pending{f, seq})
+	s.lent++
 }
 
 // Settle waits until no collective uses x's memory.

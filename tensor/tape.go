@@ -11,9 +11,9 @@ const slabLen = 128 // headers, nodes and contributions are made in slabs of thi
 type Tape struct {
 	Exec
 	mem     arena
-	headers [][]header
+	headers []*[slabLen]header
 	nh      int
-	nodes   [][]Node
+	nodes   []*[slabLen]Node
 	nn      int
 	ptrs    [][]*header // operand lists of nodes
 	np      int
@@ -93,18 +93,29 @@ func (t *Tape) newHeader(dtype DType, dims ...int) *header {
 }
 
 func (t *Tape) blankHeader() *header {
-	i, j := t.nh/slabLen, t.nh%slabLen
-	if i == len(t.headers) {
-		t.headers = append(t.headers, make([]header, slabLen))
+	i := uint(t.nh) / slabLen
+	if i == uint(len(t.headers)) {
+		t.headers = append(t.headers, t.newSlab())
 	}
+	h := &t.headers[i][uint(t.nh)%slabLen]
 	t.nh++
-	h := &t.headers[i][j]
 	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
-	h.st, h.off, h.ld, h.rows, h.tape = nil, 0, 0, Rows{}, t
+	h.st, h.off, h.ld, h.rows, h.grad, h.more = nil, 0, 0, Rows{}, nil, nil
 	h.needs, h.kept, h.saved, h.local, h.isGrad = false, false, false, false, false
-	h.leaf, h.grad, h.more = nil, nil, nil
 	return h
 }
+
+// newSlab makes headers with what never changes.
+func (t *Tape) newSlab() *[slabLen]header {
+	hs := new([slabLen]header)
+	for i := range hs {
+		hs[i].tape, hs[i].own.dev, hs[i].own.arena = t, t.dev, &t.mem
+	}
+	return hs
+}
+
+// header returns the i-th header that was made since Reset.
+func (t *Tape) header(i int) *header { return &t.headers[uint(i)/slabLen][uint(i)%slabLen] }
 
 // alloc gives h memory of its own.
 func (t *Tape) alloc(h *header) {
@@ -112,7 +123,7 @@ func (t *Tape) alloc(h *header) {
 		t.reap()
 	}
 	b := t.mem.alloc(h.n * h.dtype.Size())
-	h.own.ptr, h.own.bytes, h.own.refs, h.own.dev, h.own.arena = b.p, b.bytes, 1, t.dev, &t.mem
+	h.own.ptr, h.own.bytes, h.own.refs = b.p, b.bytes, 1
 	h.st = &h.own
 }
 
@@ -198,7 +209,7 @@ func (t *Tape) reap() {
 // are dropped.
 func (t *Tape) Reset() {
 	for i := range t.nh {
-		t.release(&t.headers[i/slabLen][i%slabLen])
+		t.release(t.header(i))
 	}
 	for _, s := range t.limbo {
 		s.settle()

@@ -42,13 +42,15 @@ func (s Shape) String() string {
 // Dropout uses it, so that a sharded batch is treated as the whole one would be, and losses divide by Total.
 type Rows struct{ First, Stride, Total int }
 
+// header is what a Tensor refers to. Its size is four cache lines, and the last one holds what a step seldom touches.
 type header struct {
-	own    storage  // the memory that it was made with
 	st     *storage // the memory that it refers to: &own, or another header's
 	off    int      // bytes from st.ptr
 	n      int      // elements
 	ld     int      // elements between rows of a 2-D view; 0: contiguous
-	dims   [MaxRank]int
+	tape   *Tape
+	leaf   *leafState
+	gen    uint32
 	rank   uint8
 	dtype  DType
 	needs  bool // wants a gradient
@@ -56,12 +58,12 @@ type header struct {
 	saved  bool // a gradient rule reads it
 	local  bool // made inside a Function and saved by it
 	isGrad bool // a gradient, or a contribution to one
-	gen    uint32
-	rows   Rows
-	tape   *Tape
-	leaf   *leafState
+	dims   [MaxRank]int
 	grad   *header  // sum of the settled contributions
 	more   *contrib // contributions whose collective is still running
+	rows   Rows
+	own    storage // the memory that it was made with
+	_      [8]byte
 }
 
 func (h *header) shape() Shape {

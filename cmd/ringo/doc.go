@@ -1,7 +1,11 @@
-// Command ringo starts distributed training on this host.
+// Command ringo starts distributed training on this host, and shows what collectives do.
 //
 //	ringo run -n 4 -timeout 5s ./examples/ddp-mnist -epochs 1
 //
 // starts the program as four processes, one per rank. Programs that use dist.Run find each other by the environment that
-// ringo sets. `ringo run -h` has the details.
+// ringo sets.
+//
+//	ringo viz allreduce -algo ring -ranks 4 -o ring.svg
+//
+// draws the messages of a collective, step by step. `ringo COMMAND -h` has the details.
 package main

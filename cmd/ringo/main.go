@@ -13,7 +13,10 @@ import (
 
 // cli is the command line; each command has a Run method.
 type cli struct {
-	Run     runCmd     `cmd:"" help:"Run a program as several ranks on this host."`
+	Run     runCmd     `cmd:"" help:"Run a program as several ranks, on one host or several."`
+	Viz     vizCmd     `cmd:"" help:"Draw the messages of a collective."`
+	Bench   benchCmd   `cmd:"" help:"Measure collectives: latency, bandwidth, what is possible."`
+	Topo    topoCmd    `cmd:"" help:"Show hosts, caches and links, and where to place ranks."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 
@@ -40,18 +43,18 @@ func ringo(args []string) int {
 	return 1
 }
 
-// singleDash rewrites -name to --name, because Go programs spell flags with one dash and kong with two. It stops at the
+// singleDash rewrites -name to --name, because Go programs spell flags with one dash and kong with two. It stops at a
 // program to run, whose arguments are its own.
 func singleDash(node *kong.Node, args []string) []string {
 	out := make([]string, 0, len(args))
 	for i := 0; i < len(args); i++ {
 		arg := args[i]
 		if !strings.HasPrefix(arg, "-") {
-			command := child(node, arg)
-			if command == nil {
+			if command := child(node, arg); command != nil {
+				node = command
+			} else if !takesArgument(node) {
 				return append(out, args[i:]...)
 			}
-			node = command
 			out = append(out, arg)
 			continue
 		}
@@ -70,6 +73,11 @@ func singleDash(node *kong.Node, args []string) []string {
 		}
 	}
 	return out
+}
+
+// takesArgument reports whether a command has an argument of its own, after which its flags may go on.
+func takesArgument(node *kong.Node) bool {
+	return len(node.Positional) > 0 && node.Positional[0].PassthroughMode == kong.PassThroughModeNone
 }
 
 func child(node *kong.Node, name string) *kong.Node {

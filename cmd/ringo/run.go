@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -16,10 +17,17 @@ import (
 
 // runCmd is `ringo run`.
 type runCmd struct {
-	Ranks   int           `short:"n" required:"" placeholder:"N" help:"Number of ranks, each a process."`
-	Timeout time.Duration `placeholder:"5s" help:"Longest that an operation may wait for another rank; the program's own setting if absent."`
-	Threads int           `placeholder:"T" help:"Compute threads of each rank; by default the ranks share the cores."`
-	Program []string      `arg:"" passthrough:"partial" help:"Program, or Go package such as ./examples/ddp-mnist, and its arguments."`
+	Ranks       int           `short:"n" required:"" placeholder:"N" help:"Number of ranks on this host, each a process."`
+	Timeout     time.Duration `placeholder:"5s" help:"Longest that an operation may wait for another rank; the program's own setting if absent."`
+	Threads     int           `placeholder:"T" help:"Compute threads of each rank; by default the ranks share the cores."`
+	Nodes       string        `default:"1" placeholder:"N" help:"Number of hosts, or MIN:MAX: what the job may start and restart with."`
+	NodeRank    int           `placeholder:"R" help:"This host's number, from 0; host 0 coordinates."`
+	Rdzv        string        `placeholder:"HOST:PORT" help:"Where host 0 listens for the other hosts."`
+	JoinTimeout time.Duration `default:"5m" help:"How long hosts wait for each other, at the start and after a failure."`
+	NodeWait    time.Duration `default:"30s" help:"With MIN:MAX, how long to wait for more than MIN hosts."`
+	MaxRestarts int           `placeholder:"K" help:"How often to start all ranks again after a failure; progress (Rank.Progress) sets the count back. Host 0's counts."`
+	LogDir      string        `placeholder:"DIR" help:"Folder for a file per start and rank with what the rank printed."`
+	Program     []string      `arg:"" passthrough:"partial" help:"Program, or Go package such as ./examples/ddp-mnist, and its arguments."`
 }
 
 // Help is the text below the flags of `ringo run -h`.
@@ -33,14 +41,39 @@ PROGRAM belongs to it.
 builds the example and trains on four ranks. A directory (starting with ./, ../ or /) or an import path (such as
 example.com/train) is built with go build; anything else is a program in PATH or a path to one.
 
+On several hosts run it once on each, with the same secret in the environment (openssl rand -hex 32 makes one):
+
+  export RINGO_JOB_SECRET=...
+  ringo run -n 4 -nodes 2 -node-rank 0 -rdzv host0:29400 ./train     # on host0
+  ringo run -n 4 -nodes 2 -node-rank 1 -rdzv host0:29400 ./train     # on the other
+
 Every line of output gets its rank in front: "[2] epoch 1: 97.1%". When a rank fails, the others have the timeout (5s if
-none is given) and 2 s more to end before they are killed; ringo prints the first cause and exits with that rank's status,
-128 + n for signal n. An interrupt (Ctrl-C) is passed on to all ranks; they have 5 s, or until the second one. No process
-is left behind.`
+none is given) and 2 s more to end before they are killed; ringo prints the first cause on every host and exits with that
+rank's status, 128 + n for signal n. A host that is silent for the timeout (2s to 15s; 15s if none is given) is lost. With
+-max-restarts all ranks then start again, as generation 2. An interrupt (Ctrl-C) on any host is passed on to all ranks;
+they have 5 s, or until the second one. No process is left behind. docs/LAUNCH.md tells more.`
+}
+
+// nodes reads the flag -nodes: N or MIN:MAX.
+func (r *runCmd) nodes() (lo, hi int, err error) {
+	low, high, elastic := strings.Cut(r.Nodes, ":")
+	if !elastic {
+		high = low
+	}
+	lo, err = strconv.Atoi(low)
+	hi, err2 := strconv.Atoi(high)
+	if err != nil || err2 != nil || lo < 1 || hi < lo {
+		return 0, 0, fmt.Errorf("-nodes %s: want a number of hosts, or MIN:MAX", r.Nodes)
+	}
+	return lo, hi, nil
 }
 
 // Run starts the ranks and returns when all have ended.
 func (r *runCmd) Run() error {
+	lo, hi, err := r.nodes()
+	if err != nil {
+		return err
+	}
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
@@ -61,7 +94,8 @@ func (r *runCmd) Run() error {
 		args = append([]string{program}, args[1:]...)
 	}
 	return launch.Run(launch.Config{Ranks: r.Ranks, Args: args, Timeout: r.Timeout, Threads: r.Threads,
-		Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals})
+		MinNodes: lo, MaxNodes: hi, NodeRank: r.NodeRank, Rendezvous: r.Rdzv, JoinTimeout: r.JoinTimeout, NodeWait: r.NodeWait,
+		MaxRestarts: r.MaxRestarts, LogDir: r.LogDir, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals})
 }
 
 // isPackage tells whether a name is a Go package to build: a directory that cannot be meant otherwise, or an import path,

@@ -16,7 +16,7 @@ func (w *world) allReduceBytes(name string, x reduction, count int, sent []uint6
 	n, size := len(sent), x.dt.Size()
 	sum, factors := uint64(0), 0
 	for r := range n {
-		want := allReduceFormula(name, n, r, count, size)
+		want := w.allReduceFormula(name, r, count, size)
 		if name == "direct" && x.red == backend.PreMulSum {
 			want += 8 * (n - 1)
 			factors += 8 * (n - 1)
@@ -30,13 +30,16 @@ func (w *world) allReduceBytes(name string, x reduction, count int, sent []uint6
 	require.Equal(w.t, uint64(2*(n-1)*count*size+factors), sum, "%s: sum over ranks", name)
 }
 
-func allReduceFormula(name string, n, r, count, size int) int {
+func (w *world) allReduceFormula(name string, r, count, size int) int {
+	n := len(w.at)
 	s, own := count*size, slice(count, size, n, r)
 	switch name {
 	case "direct":
 		return s - own + own*(n-1)
 	case "ring":
 		return s - own + s - slice(count, size, n, (r+1)%n)
+	case "hierarchical":
+		return w.hierarchicalFormula(r, count, size)
 	case "halving-doubling":
 		return halvingFormula(n, r, count, size)
 	case "double-tree":

@@ -24,9 +24,9 @@ type Direct struct {
 	peer   int // the next peer to look at, in phases arrive and settle
 	piece  int // the next piece to move, in phase move
 	off    int // bytes of it that are done
+	budget int // bytes that this Step may still read and write
 	all    []*backend.Posting
 	srcs   [][]byte
-	block  []byte
 }
 
 type phase uint8
@@ -37,13 +37,13 @@ const (
 	settle              // waiting until nobody reads this rank's memory
 )
 
-// stepBlocks is how many blocks one Step moves: about 20 µs of work.
-const stepBlocks = 4
+// stepBytes is how much memory one Step reads and writes, rounded up to a block: about 20 µs of work.
+const stepBytes = 512 << 10
 
 // NewDirect returns the machine for the group that s names.
 func NewDirect(s backend.Spec, w backend.Window) *Direct {
 	n := len(s.Ranks)
-	return &Direct{w: w, spec: s, all: make([]*backend.Posting, n), srcs: make([][]byte, n), block: alignedBlock()}
+	return &Direct{w: w, spec: s, all: make([]*backend.Posting, n), srcs: make([][]byte, n)}
 }
 
 // Post makes op known to the peers.
@@ -114,6 +114,7 @@ func (d *Direct) compare(mine, theirs *backend.Posting) error {
 			a, b, ra, rb = b, a, rb, ra
 		}
 		da, db := backend.DescOf(&a.Op, a.Group), backend.DescOf(&b.Op, b.Group)
+		da.Choice, db.Choice = "direct", "direct"
 		if err := backend.Mismatch(&da, &db, d.spec.Ranks[ra], d.spec.Ranks[rb]); err != nil {
 			return err
 		}

@@ -9,7 +9,7 @@ import (
 // pull is memory to move: `bytes` bytes from offset src of rank from's input to offset dst of the own output.
 type pull struct{ from, src, dst, bytes int }
 
-// move does up to stepBlocks blocks of this rank's share and reports whether all of it is done. An abort ends it early;
+// move does about stepBytes of this rank's share and reports whether all of it is done. An abort ends it early;
 // the group's failure then ends the operation.
 func (d *Direct) move() bool {
 	op := d.op()
@@ -20,7 +20,7 @@ func (d *Direct) move() bool {
 		return false
 	}
 	defer d.w.Leave()
-	for range stepBlocks {
+	for d.budget = stepBytes; d.budget > 0; {
 		if d.w.Aborted() {
 			return false
 		}
@@ -35,6 +35,13 @@ func (d *Direct) move() bool {
 	return false
 }
 
+// A piece of streamFrom bytes or more does not stay in the cache anyway: it is copied in blocks so large that Go's memmove
+// writes around the cache. That makes copies 1.3 to 1.5 times as fast; a block takes about 100 µs.
+const (
+	streamFrom  = 4 << 20
+	streamBytes = 1 << 20
+)
+
 // copyBlock moves the next block of the current piece; true when no piece is left.
 func (d *Direct) copyBlock(op *backend.Op) bool {
 	n, me := len(d.all), d.spec.Rank
@@ -45,7 +52,11 @@ func (d *Direct) copyBlock(op *backend.Op) bool {
 			d.piece, d.off = d.piece+1, 0
 			continue
 		}
-		hi := min(d.off+BlockBytes, p.bytes)
+		block := BlockBytes
+		if p.bytes >= streamFrom {
+			block = streamBytes
+		}
+		hi := min(d.off+block, p.bytes)
 		src := d.input(from, p.src+d.off, p.src+hi)
 		dst := bytesAt(op.Dst, p.dst+d.off, p.dst+hi)
 		d.off = hi
@@ -56,6 +67,7 @@ func (d *Direct) copyBlock(op *backend.Op) bool {
 		if from == me || d.w.Touch(from, op.Kind, len(src)) {
 			copy(dst, src)
 		}
+		d.budget -= 2 * len(src)
 		return false
 	}
 	return true
@@ -110,21 +122,32 @@ func (d *Direct) reduceBlock(op *backend.Op) bool {
 			d.srcs[i] = zeros[:hi-lo]
 		}
 	}
-	_, eager := d.all[me].Eager()
-	if op.Kind != backend.AllReduce || eager {
+	if _, eager := d.all[me].Eager(); op.Kind != backend.AllReduce || eager {
 		d.red.Reduce(bytesAt(op.Dst, to+d.off, to+d.off+hi-lo), d.srcs)
-		d.off += hi - lo
-		return false
-	}
-	out := d.block[:hi-lo]
-	d.red.Reduce(out, d.srcs)
-	for i, p := range d.all {
-		if i == me || d.w.Touch(i, op.Kind, hi-lo) {
-			copy(bytesAt(p.Op.Dst, lo, hi), out)
-		}
+	} else {
+		d.reduceAndPush(lo, hi)
 	}
 	d.off += hi - lo
+	d.budget -= 2 * len(d.all) * (hi - lo)
 	return false
+}
+
+// reduceAndPush reduces bytes lo to hi into the first output and copies them from there to the others. In place, that
+// output is the first input, which every reduction reads first.
+func (d *Direct) reduceAndPush(lo, hi int) {
+	var out []byte
+	for i, p := range d.all {
+		if i != d.spec.Rank && !d.w.Touch(i, backend.AllReduce, hi-lo) {
+			continue
+		}
+		dst := bytesAt(p.Op.Dst, lo, hi)
+		if out == nil {
+			d.red.Reduce(dst, d.srcs)
+			out = dst
+		} else {
+			copy(dst, out)
+		}
+	}
 }
 
 var zeros [BlockBytes]byte

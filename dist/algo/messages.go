@@ -28,6 +28,7 @@ type Messages struct {
 	fold folder
 	cuts []int     // elements of each slice
 	bufs [4][]byte // scratch
+	host *hosts    // made when first needed
 }
 
 // NewMessages returns the algorithms over t, for a group whose ranks lie as l says.
@@ -76,13 +77,14 @@ var every = []method{{"linear", (*Messages).linear}, {"direct", (*Messages).dire
 
 // methods are the algorithms of each kind besides those in every.
 var methods = [backend.NumKinds][]method{
-	backend.Broadcast:      {{"chain", (*Messages).chain}, {"binomial", (*Messages).binomialBroadcast}},
-	backend.Reduce:         {{"binomial", (*Messages).binomialReduce}},
-	backend.AllReduce:      {{"ring", (*Messages).ringAllReduce}, {"halving-doubling", (*Messages).halvingDoubling}, {"double-tree", (*Messages).doubleTree}},
-	backend.AllGather:      {{"ring", (*Messages).ringAllGather}},
-	backend.AllGatherV:     {{"ring", (*Messages).ringAllGather}},
-	backend.ReduceScatter:  {{"ring", (*Messages).ringReduceScatter}},
-	backend.ReduceScatterV: {{"ring", (*Messages).ringReduceScatter}},
+	backend.Broadcast: {{"chain", (*Messages).chain}, {"binomial", (*Messages).binomialBroadcast}, {"hierarchical", (*Messages).hierarchicalBroadcast}},
+	backend.Reduce:    {{"binomial", (*Messages).binomialReduce}},
+	backend.AllReduce: {{"ring", (*Messages).ringAllReduce}, {"halving-doubling", (*Messages).halvingDoubling}, {"double-tree", (*Messages).doubleTree},
+		{"hierarchical", (*Messages).hierarchicalAllReduce}},
+	backend.AllGather:      {{"ring", (*Messages).ringAllGather}, {"hierarchical", (*Messages).hierarchicalAllGather}},
+	backend.AllGatherV:     {{"ring", (*Messages).ringAllGather}, {"hierarchical", (*Messages).hierarchicalAllGather}},
+	backend.ReduceScatter:  {{"ring", (*Messages).ringReduceScatter}, {"hierarchical", (*Messages).hierarchicalReduceScatter}},
+	backend.ReduceScatterV: {{"ring", (*Messages).ringReduceScatter}, {"hierarchical", (*Messages).hierarchicalReduceScatter}},
 	backend.AllToAll:       {{"pairwise", (*Messages).pairwise}, {"bruck", (*Messages).bruck}},
 	backend.AllToAllV:      {{"pairwise", (*Messages).pairwise}},
 	backend.Barrier:        {{"dissemination", (*Messages).disseminationBarrier}},
@@ -102,26 +104,6 @@ func Names(kinds ...backend.Kind) []string {
 		}
 	}
 	return names
-}
-
-// smallReduce is the size up to which an all-reduce goes through rank 0. There 2(n−1) messages in all beat 2(n−1) from
-// everyone, and rank 0 is no bottleneck yet. Over loopback, with 2 and 4 ranks, linear was faster up to 8 KiB and not
-// distinguishable from 64 KiB on.
-const smallReduce = 16 << 10
-
-// Choose returns the name of the algorithm that runs op: Op.Algo if it is set, else "direct" for a reduction to all
-// ranks or to their parts, and "linear" for everything else and for all-reduces of at most 16 KiB. All ranks of an
-// operation choose the same one.
-func Choose(op *backend.Op, l Layout) string {
-	switch {
-	case op.Algo != "":
-		return op.Algo
-	case op.Kind == backend.AllReduce && op.Count*op.DType.Size() > smallReduce:
-		return "direct"
-	case op.Kind == backend.ReduceScatter, op.Kind == backend.ReduceScatterV:
-		return "direct"
-	}
-	return "linear"
 }
 
 // Check returns an error when the algorithm that op demands cannot do it. It names those that can.
@@ -179,6 +161,14 @@ func (p parts) longest(n int) int {
 func (p parts) span(b []byte, lo, hi int) []byte {
 	from := before(p.counts, lo) * p.size
 	return b[from : from+(before(p.counts, hi)-before(p.counts, lo))*p.size]
+}
+
+// hosts returns where the ranks are, as this one sees it.
+func (m *Messages) hosts() *hosts {
+	if m.host == nil {
+		m.host = newHosts(m.at, m.t.Rank())
+	}
+	return m.host
 }
 
 // scratch returns n bytes of buffer i.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/memnet"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -244,8 +245,8 @@ func TestDissemination(t *testing.T) {
 			rounds++
 		}
 		for r := range n {
-			assert.Equal(t, n*rounds, w.wires[r].count)
-			assert.Zero(t, w.wires[r].bytes)
+			assert.Equal(t, n*rounds, w.senders[r].count)
+			assert.Zero(t, w.senders[r].bytes)
 		}
 	})
 }
@@ -271,7 +272,7 @@ func TestChoice(t *testing.T) {
 		assert.NoError(t, algo.Check(&c.op, algo.OneHost(2)))
 	}
 	op := backend.Op{Kind: backend.Broadcast, Algo: "ring"}
-	const text = `algorithm "ring" cannot do broadcast, which has: linear, direct, chain, binomial`
+	const text = `algorithm "ring" cannot do broadcast, which has: linear, direct, chain, binomial, hierarchical`
 	assert.EqualError(t, algo.Check(&op, algo.OneHost(1)), text)
-	assert.EqualError(t, algo.NewMessages(newWorld(t, 1).wires[0], algo.OneHost(1)).Run(&op), text)
+	assert.EqualError(t, algo.NewMessages(memnet.New(1, nil).Rank(0), algo.OneHost(1)).Run(&op), text)
 }

@@ -54,10 +54,20 @@ func (w *world) broadcast(name string, count, root int, inPlace bool) {
 		}
 		return op
 	})
+	last := 0 // rank in the order of hierarchical
+	for r := range n {
+		if r != root && w.away(root, r) >= w.away(root, last) || last == root {
+			last = r
+		}
+	}
 	for r := range n {
 		require.True(w.t, bytes.Equal(want, out[r]), "%s of %d from %d, rank %d", name, count, root, r)
 		place, children := (r-root+n)%n, 0
 		switch name {
+		case "hierarchical":
+			if r != last {
+				children = 1
+			}
 		case "chain":
 			if place < n-1 {
 				children = 1
@@ -144,7 +154,7 @@ func (w *world) halves(x reduction, parts []int, v bool) {
 			for r := range n {
 				require.True(w.t, bytes.Equal(part(want[0], parts, r, x.dt.Size()), mine[r]), "%s of %v, %v, rank %d", name, parts, x, r)
 				bytes := (total - parts[r]) * x.dt.Size()
-				if x.red == backend.PreMulSum && name != "ring" {
+				if x.red == backend.PreMulSum && (name == "linear" || name == "direct") {
 					bytes += 8 * (n - 1)
 				}
 				require.Equal(w.t, uint64(bytes), sent[r], "%s, rank %d", name, r)
@@ -178,8 +188,11 @@ func (w *world) gather(name string, dt tensor.DType, parts []int, mine [][]byte,
 	for r := range n {
 		require.True(w.t, bytes.Equal(want, out[r]), "%s of %v, rank %d", name, parts, r)
 		bytes := len(mine[r]) * (n - 1)
-		if name == "ring" {
+		switch name {
+		case "ring":
 			bytes = total - len(mine[(r+1)%n])
+		case "hierarchical":
+			bytes = w.hierarchicalGather(r, mine)
 		}
 		require.Equal(w.t, uint64(bytes), sent[r], "%s of %v, rank %d", name, parts, r)
 	}
@@ -275,7 +288,7 @@ func lossy(t *testing.T, kind backend.Kind, name string, n, r, k int) (sent uint
 	}
 	dst := make([][]byte, n)
 	if r >= 0 {
-		w.wires[r].lose = k
+		w.senders[r].lose = k
 	}
 	for _, b := range w.run(func(r int) backend.Op {
 		src := values(tensor.Int32, in, func(i int) float64 { return float64(1 + r*1000 + i) })

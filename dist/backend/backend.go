@@ -3,6 +3,7 @@ package backend
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -17,7 +18,7 @@ type Spec struct {
 	ID     uint64 // hash of the group's path, unique in the job
 	Parent uint64 // ID of the group that this one was made from; 0: none. When the parent fails, this group fails too, with the same cause
 	Name   string // for people, such as "world" or "dp"
-	Gen    uint32 // generation: grows with Rebuild
+	Gen    uint32 // generation, from 1: grows with Rebuild. Parent is of the same generation
 	Ranks  []int  // world ranks of the members, in group order
 	Rank   int    // this rank's index in Ranks
 }
@@ -55,16 +56,31 @@ type Closer interface {
 	Close() error
 }
 
-// Leaver is implemented by an Engine that can tell the others that its rank issues no operation any more, in any group:
+// Finisher is implemented by an Engine that can tell the others that its rank issues no operation any more, in any group:
 // whoever waits for one fails at once with ErrLeft.
-type Leaver interface {
-	Leave()
+type Finisher interface {
+	Finish()
 }
 
 // Suspecter is implemented by a Backend that can tell whom operation seq waits for, so that a timeout names the ranks
 // (indices in the group): absent ones have not started the operation, stalled ones have started and not finished it.
 type Suspecter interface {
 	Suspects(seq uint64) (absent, stalled []int)
+}
+
+// Rebuilder is implemented by an Engine whose groups can be made anew after a failure. Survivors waits until the members of
+// the failed group s that are left have agreed on who they are, and returns their world ranks, in group order: the same list
+// to all of them, or an error. A list has a quorum of the group (more than half, or half with the first member), so that a
+// network that is cut goes on in one part at most. Members that are alive and have not called it are waited for up to
+// patience; who comes later gets an error. When ctx ends it returns ctx.Err(), and may be called again.
+type Rebuilder interface {
+	Survivors(ctx context.Context, s Spec, patience time.Duration) ([]int, error)
+}
+
+// Leaver is implemented by an Engine that does not notice by itself that its rank is done. Leave says so: nobody waits for
+// the rank in Survivors any more.
+type Leaver interface {
+	Leave()
 }
 
 // Peeker is implemented by a Backend with Caps.RecvAny: HasPosted reports whether the peer of a point-to-point group has

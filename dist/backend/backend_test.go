@@ -45,7 +45,7 @@ func TestFingerprintAndMismatch(t *testing.T) {
 		{func(o *backend.Op) { o.Red = backend.Max }, "op sum (rank 0) vs max (rank 3)"},
 		{func(o *backend.Op) { o.DType = tensor.BFloat16 }, "dtype float32 (rank 0) vs bfloat16 (rank 3)"},
 		{func(o *backend.Op) { o.Count = 12 }, "count 10 (rank 0) vs 12 (rank 3)"},
-		{func(o *backend.Op) { o.Algo = "ring" }, `algorithm "" (rank 0) vs "ring" (rank 3)`},
+		{func(o *backend.Op) { o.Algo = "ring" }, `algorithm "" by default (rank 0) vs "ring" (rank 3)`},
 		{func(o *backend.Op) { o.Seq = 8 }, "allreduce seq 7 (rank 0) vs allreduce seq 8 (rank 3)"},
 	} {
 		a, b := op(), op()

@@ -21,6 +21,7 @@ type Desc struct {
 	Seq    uint64
 	Counts []int  // AllGatherV, ReduceScatterV: everyone's counts, in rows
 	Shape  string // of the tensor, for people; not compared
+	Choice string // the algorithm that runs where Algo is ""; for people too
 }
 
 // DescOf returns the descriptor of op in the group named group.
@@ -148,7 +149,7 @@ func difference(a, b *Desc) (want, got string) {
 	case k.paired() == Send && a.Tag != b.Tag:
 		return fmt.Sprintf("tag %d", a.Tag), fmt.Sprint(b.Tag)
 	case a.Algo != b.Algo:
-		return fmt.Sprintf("algorithm %q", a.Algo), fmt.Sprintf("%q", b.Algo)
+		return "algorithm " + a.algorithm(), b.algorithm()
 	}
 	for i := range a.Counts {
 		if i >= len(b.Counts) || a.Counts[i] != b.Counts[i] {
@@ -156,6 +157,14 @@ func difference(a, b *Desc) (want, got string) {
 		}
 	}
 	return "", ""
+}
+
+// algorithm names what was forced, or what runs by default.
+func (d *Desc) algorithm() string {
+	if d.Algo == "" {
+		return fmt.Sprintf("%q by default", d.Choice)
+	}
+	return fmt.Sprintf("%q", d.Algo)
 }
 
 func at(x []int, i int) any {

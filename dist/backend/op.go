@@ -76,6 +76,9 @@ type Mem struct {
 	Bytes int
 }
 
+// RankOrder as Op.Algo leaves the algorithm to the engine, among those that combine elements in rank order.
+const RankOrder = "rank-order"
+
 // Op describes one operation as this rank sees it. Counts are elements. Count means, as in NCCL: the whole buffer for
 // Broadcast, Reduce, AllReduce, Send and Recv; one rank's contribution for Gather and AllGather; one rank's result for
 // Scatter and ReduceScatter; the part for one peer for AllToAll.
@@ -89,7 +92,7 @@ type Op struct {
 	Peer   int // Send, Recv; -1 receives from any
 	Tag    int
 	Factor float64 // PreMulSum
-	Algo   string  // a forced algorithm, or ""
+	Algo   string  // a forced algorithm, RankOrder, or ""
 	Src    Mem     // zero where the rank has no input
 	Dst    Mem     // may be equal to Src (in place); zero where the rank has no output
 	// SrcCounts[i] elements go to rank i and DstCounts[i] come from rank i (V forms). AllGatherV uses DstCounts for

@@ -120,7 +120,7 @@ func place(i int, parts []int) (part, at int) {
 	return part, i
 }
 
-func sum(parts []int) (n int) {
+func totalOf(parts []int) (n int) {
 	for _, p := range parts {
 		n += p
 	}
@@ -133,7 +133,7 @@ func actAllGatherV(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() erro
 		counts[i] = s.rows(i, 0)
 	}
 	x := filled(r, s.dtype, counts[g.Rank()], func(i int) float64 { return tag(g.Rank(), i) })
-	all := tensor.New(r.Device, s.dtype, sum(counts))
+	all := tensor.New(r.Device, s.dtype, totalOf(counts))
 	return g.AllGatherV(all, x, counts), is(all, func(i int) float64 { return tag(place(i, counts)) })
 }
 
@@ -142,11 +142,11 @@ func actAllToAllV(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error
 	for i := range send {
 		send[i], recv[i] = s.rows(me, i), s.rows(i, me)
 	}
-	src := filled(r, s.dtype, sum(send), func(i int) float64 {
+	src := filled(r, s.dtype, totalOf(send), func(i int) float64 {
 		to, at := place(i, send)
 		return tag(me*7+to, at)
 	})
-	dst := tensor.New(r.Device, s.dtype, sum(recv))
+	dst := tensor.New(r.Device, s.dtype, totalOf(recv))
 	return g.AllToAllV(dst, src, recv, send), is(dst, func(i int) float64 {
 		from, at := place(i, recv)
 		return tag(from*7+me, at)

@@ -3,6 +3,7 @@ package disttest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
@@ -13,19 +14,20 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// SameBits reduces random numbers of every floating-point type with an engine and with goroutines: the results must agree in
-// every bit, for sizes that are eager, that do not divide, and that are many blocks long.
+// SameBits reduces random numbers of every type, with every reducing operation and reduction, with an engine and with
+// goroutines: the results must agree in every bit, for sizes that are eager, that do not divide, and that are many blocks
+// long. An engine must pass it under RINGO_BITS=rank, and inside a host always.
 func SameBits(t *testing.T, start Start) {
 	goroutines := func(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 		cfg.Ranks = n
 		return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 	}
-	for _, n := range []int{2, 3, 5} {
+	for _, n := range []int{2, 3, 4, 5} {
 		got, want := reducedBits(t, start, n), reducedBits(t, goroutines, n)
 		for rank := range n {
-			require.Len(t, got.rows[rank], len(want.rows[0]))
+			require.Len(t, got.rows[rank], len(want.rows[rank]))
 			for what, b := range got.rows[rank] {
-				require.True(t, bytes.Equal(want.rows[0][what], b), "%d ranks, rank %d: %s", n, rank, what)
+				require.True(t, bytes.Equal(want.rows[rank][what], b), "%d ranks, rank %d: %s", n, rank, what)
 			}
 		}
 	}
@@ -36,15 +38,12 @@ func reducedBits(t *testing.T, start Start, n int) *table[map[string][]byte] {
 	require.NoError(t, start(t, n, quiet(0), func(r *dist.Rank) error {
 		results := map[string][]byte{}
 		rng := rand.New(rand.NewPCG(3, uint64(r.World.Rank())))
-		for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
-			for _, op := range []dist.Op{dist.Sum, dist.Avg, dist.Prod, dist.PreMulSum(1 / (3 + float64(r.World.Rank())))} {
-				for _, count := range []int{1, 9, 20_011} {
-					x := tensor.New(r.Device, d, count)
-					fillRandom(x, rng)
-					if err := r.World.AllReduce(x, op).Wait(); err != nil {
+		for d := range tensor.DType(tensor.NumDTypes) {
+			for _, op := range bitOps(d, r.World.Rank()) {
+				for _, count := range []int{1, 9, 9_001} {
+					if err := reduceEach(r, d, op, count, rng, results); err != nil {
 						return err
 					}
-					results[fmt.Sprint(op, " of ", count, " ", d)] = bytes.Clone(x.Bytes())
 				}
 			}
 		}
@@ -52,6 +51,37 @@ func reducedBits(t *testing.T, start Start, n int) *table[map[string][]byte] {
 		return nil
 	}))
 	return &out
+}
+
+// bitOps are the reductions that a type has.
+func bitOps(d tensor.DType, rank int) []dist.Op {
+	ops := []dist.Op{dist.Sum, dist.Prod, dist.Min, dist.Max}
+	if d.IsFloat() {
+		return append(ops, dist.Avg, dist.PreMulSum(1/(3+float64(rank))))
+	}
+	return append(ops, dist.BAnd, dist.BOr, dist.BXor)
+}
+
+// reduceEach does every operation that reduces, and keeps what this rank got.
+func reduceEach(r *dist.Rank, d tensor.DType, op dist.Op, count int, rng *rand.Rand, results map[string][]byte) error {
+	g, n := r.World, r.World.Size()
+	counts := make([]int, n)
+	for i := range counts {
+		counts[i] = count * (i + 1)
+	}
+	all, all2 := tensor.New(r.Device, d, count), tensor.New(r.Device, d, count)
+	even, part := tensor.New(r.Device, d, count*n), tensor.New(r.Device, d, count)
+	uneven, mine := tensor.New(r.Device, d, count*n*(n+1)/2), tensor.New(r.Device, d, counts[g.Rank()])
+	for _, x := range []tensor.Tensor{all, all2, even, uneven} {
+		fillRandom(x, rng)
+	}
+	err := errors.Join(g.AllReduce(all, op).Wait(), g.Reduce(all2, op, n-1).Wait(), g.ReduceScatter(part, even, op).Wait(),
+		g.ReduceScatterV(mine, uneven, counts, op).Wait())
+	for i, x := range []tensor.Tensor{all, all2, part, mine} {
+		what := [...]string{"allreduce", "reduce", "reducescatter", "reducescatterv"}[i]
+		results[fmt.Sprint(what, " ", op, " of ", count, " ", d)] = bytes.Clone(x.Bytes())
+	}
+	return err
 }
 
 // fillRandom sets x to numbers that need rounding when they are added.
@@ -65,5 +95,12 @@ func fillRandom(x tensor.Tensor, rng *rand.Rand) {
 		setAll(tensor.Data[tensor.BF16](x), func(int) tensor.BF16 { return tensor.BF16(0x3e00 + rng.IntN(0x300)) })
 	case tensor.Float16:
 		setAll(tensor.Data[tensor.F16](x), func(int) tensor.F16 { return tensor.F16(0x3000 + rng.IntN(0x1000)) })
+	case tensor.Bool:
+		setAll(tensor.Data[bool](x), func(int) bool { return rng.IntN(2) == 1 })
+	default:
+		b := x.Bytes()
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
 	}
 }

@@ -50,6 +50,8 @@ func Run(t *testing.T, start Start) {
 		{"Errors", s.errors},
 		{"Edges", s.edges},
 		{"Lifetimes", s.lifetimes},
+		{"Rebuild", s.rebuild},
+		{"EveryOperation", s.everyOperation},
 	} {
 		t.Run(c.name, c.test)
 	}

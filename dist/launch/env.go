@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"net"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -29,8 +30,15 @@ type Env struct {
 	Timeout     time.Duration
 	JoinTimeout time.Duration
 	Threads     int
-	// Bind is RINGO_BIND: the address to listen on, "" for the default.
+	// Generation counts the starts of the job, from 1: RINGO_GENERATION, or torchrun's restart count plus 1; 0 when the
+	// launcher does not tell.
+	Generation int
+	// Bind is RINGO_BIND: the address to listen on, or "auto"; "" for the default.
 	Bind string
+	// Ports is RINGO_PORTS, the first and the last port that ranks other than 0 listen on; zeros for any.
+	Ports [2]int
+	// Plain says that RINGO_ENCRYPT=0 switches the encryption of data off.
+	Plain bool
 	// ListenFD is rank 0's inherited listening socket (see Listener); 0 when there is none.
 	ListenFD int
 }
@@ -45,6 +53,7 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	p := &parser{get: getenv}
 	e := Env{Timeout: p.duration("RINGO_TIMEOUT"), JoinTimeout: p.duration("RINGO_JOIN_TIMEOUT"), Bind: getenv("RINGO_BIND")}
 	e.Threads, _ = p.integer("ringo", "RINGO_THREADS", 1, maxRanks)
+	e.Ports, e.Plain = p.ports(), p.plain()
 	src := p.pick()
 	if p.err != nil {
 		return Env{}, p.err
@@ -60,6 +69,7 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	e.Rank, e.Size = p.numbers(src)
 	e.LocalRank, e.LocalSize = p.local(src, e.Size)
 	e.Job = p.job(src)
+	e.Generation = p.generation(src)
 	e.Addr, e.AddrFrom = p.address(src, &e)
 	e.Secret = getenv("RINGO_JOB_SECRET")
 	if src.name == "ringo" && getenv("RINGO_LISTEN_FD") != "" {
@@ -95,6 +105,36 @@ func (p *parser) fail(source, name, value, format string, args ...any) {
 		value = fmt.Sprintf("%.64q", value)
 	}
 	p.err = fmt.Errorf("%s=%s (%s): %s", name, value, source, fmt.Sprintf(format, args...))
+}
+
+// ports reads RINGO_PORTS, such as 20000-20100.
+func (p *parser) ports() [2]int {
+	const name = "RINGO_PORTS"
+	s := p.get(name)
+	if s == "" {
+		return [2]int{}
+	}
+	from, to, ok := strings.Cut(s, "-")
+	lo, err := strconv.Atoi(from)
+	hi, err2 := strconv.Atoi(to)
+	if !ok || err != nil || err2 != nil || lo < 1 || hi > 65535 || lo > hi {
+		p.fail("ringo", name, s, "not a range of ports such as 20000-20100")
+	}
+	return [2]int{lo, hi}
+}
+
+// plain reads RINGO_ENCRYPT.
+func (p *parser) plain() bool {
+	const name = "RINGO_ENCRYPT"
+	switch s := p.get(name); s {
+	case "", "1":
+		return false
+	case "0":
+		return true
+	default:
+		p.fail("ringo", name, s, "neither 0 nor 1")
+		return false
+	}
 }
 
 // integer reads a whole number from lo to hi; ok tells whether it is there and right.
@@ -185,6 +225,20 @@ func (p *parser) job(src *source) string {
 		return p.get("PMIX_NAMESPACE")
 	}
 	return ""
+}
+
+// generation returns how often the job has been started.
+func (p *parser) generation(src *source) int {
+	switch src.name {
+	case "ringo":
+		g, _ := p.integer("ringo", "RINGO_GENERATION", 1, maxRanks)
+		return g
+	case "torchrun":
+		if restarts, ok := p.integer("torchrun", "TORCHELASTIC_RESTART_COUNT", 0, maxRanks-1); ok {
+			return restarts + 1
+		}
+	}
+	return 0
 }
 
 // address returns the host:port of rank 0 and where it comes from.

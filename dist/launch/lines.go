@@ -15,6 +15,15 @@ type output struct {
 	err error // first error of writing
 }
 
+// fail notes the first error of writing.
+func (o *output) fail(err error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.err == nil {
+		o.err = err
+	}
+}
+
 // lineWriter collects what one rank writes to one stream and passes it on in whole lines, each behind the rank's prefix.
 type lineWriter struct {
 	out    *output

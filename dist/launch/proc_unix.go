@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -26,38 +27,48 @@ const (
 
 // proc is one worker process.
 type proc struct {
-	rank     int
+	local    int // its number on this host
+	rank     int // in the world
 	cmd      *exec.Cmd
 	conn     net.Conn      // the agent's end of the socket
 	pipes    [2]*os.File   // read ends of stdout and stderr
 	lastSeen atomic.Int64  // UnixNano of the last message; 0 before the first
 	printed  chan struct{} // closed when all output is passed on
 
+	killed  bool          // by the agent; only the agent's goroutine touches it
+	silence time.Duration // before that; 0 when the worker never gave a sign of life
+
 	mu     sync.Mutex
 	reaped bool
 }
 
-// event is what the supervisor learns about a worker: a report, or its end.
+// event is what the agent learns about a worker: a message, or its end.
 type event struct {
-	rank   int
+	local  int
 	report *message
 	ended  bool
 	status syscall.WaitStatus
 }
 
 // startProc forks a worker and watches it. The calling thread must outlive it.
-func startProc(rank int, j *job, env []string, listener *os.File) (*proc, error) {
-	cmd := exec.Command(j.config.Args[0], j.config.Args[1:]...)
+func startProc(a *agent, local int, env []string, listener *os.File) (*proc, error) {
+	rank := a.gen.First + local
+	cmd := exec.Command(a.config.Args[0], a.config.Args[1:]...)
 	cmd.SysProcAttr = workerAttr()
-	cmd.Env = append(env[:len(env):len(env)], fmt.Sprintf("RINGO_RANK=%d", rank), fmt.Sprintf("RINGO_LOCAL_RANK=%d", rank))
+	cmd.Env = append(env[:len(env):len(env)], fmt.Sprintf("RINGO_RANK=%d", rank), fmt.Sprintf("RINGO_LOCAL_RANK=%d", local))
+	log, err := a.openLog(rank)
+	if err != nil {
+		return nil, err
+	}
 	conn, theirs, err := socketPair()
 	if err != nil {
+		closeFiles(log)
 		return nil, err
 	}
 	stdout, cmdStdout, err := os.Pipe()
 	stderr, cmdStderr, err2 := os.Pipe()
 	defer closeFiles(theirs, cmdStdout, cmdStderr)
-	p := &proc{rank: rank, cmd: cmd, conn: conn, pipes: [2]*os.File{stdout, stderr}, printed: make(chan struct{})}
+	p := &proc{local: local, rank: rank, cmd: cmd, conn: conn, pipes: [2]*os.File{stdout, stderr}, printed: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = cmdStdout, cmdStderr
 	cmd.ExtraFiles = []*os.File{theirs}
 	if rank == 0 {
@@ -68,12 +79,23 @@ func startProc(rank int, j *job, env []string, listener *os.File) (*proc, error)
 		err = cmd.Start()
 	}
 	if err != nil {
-		closeFiles(stdout, stderr)
+		closeFiles(stdout, stderr, log)
 		conn.Close()
 		return nil, err
 	}
-	p.watch(j)
+	p.watch(a, log)
 	return p, nil
+}
+
+// openLog makes the file that keeps the output of a rank, nil when nobody asked for it.
+func (a *agent) openLog(rank int) (*os.File, error) {
+	if a.config.LogDir == "" {
+		return nil, nil
+	}
+	if err := os.MkdirAll(a.config.LogDir, 0o777); err != nil {
+		return nil, err
+	}
+	return os.Create(filepath.Join(a.config.LogDir, fmt.Sprintf("generation-%d-rank-%d.log", a.gen.Gen, rank)))
 }
 
 func closeFiles(files ...*os.File) {
@@ -105,20 +127,28 @@ func socketPair() (net.Conn, *os.File, error) {
 }
 
 // watch starts the goroutines that read from the worker. They end after the worker did; its end is the last event.
-func (p *proc) watch(j *job) {
+func (p *proc) watch(a *agent, log *os.File) {
 	var printers, reader sync.WaitGroup
 	prefix := fmt.Sprintf("[%d] ", p.rank)
-	for i, to := range []io.Writer{j.config.Stdout, j.config.Stderr} {
-		w := &lineWriter{out: &j.output, to: to, prefix: prefix}
+	var both output // stdout and stderr share the log
+	for i, to := range []io.Writer{a.config.Stdout, a.config.Stderr} {
+		screen, file := &lineWriter{out: &a.output, to: to, prefix: prefix}, &lineWriter{out: &both, to: io.Discard}
+		if log != nil {
+			file.to = log
+		}
 		printers.Go(func() {
-			readAll(p.pipes[i], w)
-			w.Flush()
+			readAll(p.pipes[i], io.MultiWriter(file, screen))
+			file.Flush()
+			screen.Flush()
 			p.pipes[i].Close()
 		})
 	}
-	reader.Go(func() { p.readReports(j.events) })
+	reader.Go(func() { p.readReports(a.events) })
 	go func() {
 		printers.Wait()
+		if log != nil {
+			a.output.fail(errors.Join(both.err, log.Close()))
+		}
 		close(p.printed)
 	}()
 	go func() {
@@ -131,7 +161,7 @@ func (p *proc) watch(j *job) {
 		_ = p.conn.SetReadDeadline(now.Add(drain))
 		reader.Wait()
 		p.conn.Close()
-		j.events <- event{rank: p.rank, ended: true, status: status}
+		a.events <- event{local: p.local, ended: true, status: status}
 	}()
 }
 
@@ -152,7 +182,7 @@ func readAll(from *os.File, to io.Writer) {
 	}
 }
 
-// readReports passes on what the worker reports and notes its heartbeats.
+// readReports passes on what the worker says and notes its heartbeats.
 func (p *proc) readReports(events chan<- event) {
 	for in := json.NewDecoder(p.conn); ; {
 		var m message
@@ -160,8 +190,8 @@ func (p *proc) readReports(events chan<- event) {
 			return
 		}
 		p.lastSeen.Store(time.Now().UnixNano())
-		if m.Kind != "" {
-			events <- event{rank: p.rank, report: &m}
+		if m.Kind != "" || m.Step != nil {
+			events <- event{local: p.local, report: &m}
 		}
 	}
 }
@@ -186,11 +216,17 @@ func (p *proc) signal(s syscall.Signal) {
 	}
 }
 
-// silence is how long the worker has not been heard of; ok is false when it never was, as no Ringo program is.
-func (p *proc) silence() (d time.Duration, ok bool) {
-	last := p.lastSeen.Load()
-	if last == 0 {
-		return 0, false
+// kill ends the worker, unless it has ended.
+func (p *proc) kill() {
+	p.mu.Lock()
+	ended := p.reaped
+	p.mu.Unlock()
+	if ended || p.killed {
+		return
 	}
-	return time.Since(time.Unix(0, last)), true
+	p.killed = true
+	if last := p.lastSeen.Load(); last != 0 {
+		p.silence = time.Since(time.Unix(0, last))
+	}
+	p.signal(syscall.SIGKILL)
 }

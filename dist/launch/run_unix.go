@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
@@ -13,243 +14,297 @@ import (
 	"time"
 )
 
-// job is the supervisor's state; only Run's goroutine touches it, except output.
-type job struct {
-	config   *Config
-	procs    []*proc
-	events   chan event
-	output   output
-	live     int
-	ranks    []outcome
-	cause    *cause    // earliest primary failure
-	echo     *cause    // earliest echo
-	stopped  os.Signal // the signal that ended the job
-	printed  bool      // all output is passed on, nobody uses output any more
-	deadline *time.Timer
+// agent starts the workers of this host, as the coordinator says, and tells it what becomes of them. Only Run's goroutine
+// touches it, except output.
+type agent struct {
+	config    *Config
+	wire      *wire
+	inbox     chan arrival
+	events    chan event
+	output    output
+	news      *lineWriter
+	forks     chan func()   // run by the thread that all workers are children of
+	stop      chan struct{} // ends forks and the reader of wire
+	listeners chan *os.File // from the coordinator in this process; nil on other nodes
+	bind      string        // address of the interface that routes to the other nodes
+	secret    string
+
+	gen     start
+	procs   []*proc // of the generation
+	live    int
+	printed []<-chan struct{} // of all workers ever
+	stopped bool              // this agent got a signal
+	verdict *end
 }
 
-// outcome is what became of a rank.
-type outcome struct {
-	report  *message // its first
-	failed  bool
-	killed  bool // by this agent, because it did not end
-	silence time.Duration
-	heard   bool // silence means something
-	status  syscall.WaitStatus
-}
-
-// cause is a failure: of rank, as the rank by tells it.
-type cause struct {
-	rank, by int
-	text     string
-}
-
-// Run starts the ranks, waits for all of them and leaves no process of theirs. The error is an *ExitError when the job
-// ran and did not end well, any other when it could not be started.
+// Run starts the ranks of this host, waits for the whole job and leaves no process of it. The error is an *ExitError when
+// the job ran and did not end well, or could not start; any other when this host could not take part.
 //
-// After the first failure the other ranks have the timeout of an operation and 2 s to report and end; then they are
-// killed. After a signal they have 5 s. What a worker leaves in its process group is killed when it ends.
+// After the first failure on any host the other ranks have the timeout of an operation and 2 s to report and end; then they
+// are killed. After a signal they have 5 s. What a worker leaves in its process group is killed when it ends. If restarts
+// are left, all ranks then start again. All hosts get the same result.
 func Run(c Config) error {
-	if err := c.check(); err != nil {
+	if err := c.complete(); err != nil {
 		return err
 	}
 	if _, err := exec.LookPath(c.Args[0]); err != nil {
 		return err
 	}
-	j := &job{config: &c, events: make(chan event), ranks: make([]outcome, c.Ranks), deadline: time.NewTimer(0)}
-	j.deadline.Stop()
-	done := make(chan struct{})
-	defer close(done)
-	startErr := make(chan error)
-	go func() {
-		// Linux kills a worker when the thread that forked it ends, so one thread forks and stays.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		startErr <- j.start()
-		<-done
-	}()
-	if err := <-startErr; err != nil {
-		j.killAll()
-		j.supervise()
-		return fmt.Errorf("launch: starting rank %d of %d: %w", len(j.procs), c.Ranks, err)
+	a := &agent{config: &c, inbox: make(chan arrival), events: make(chan event), forks: make(chan func()), stop: make(chan struct{})}
+	a.news = &lineWriter{out: &a.output, to: c.Stderr, prefix: "ringo: "}
+	a.secret = os.Getenv("RINGO_JOB_SECRET")
+	if c.MaxNodes == 1 {
+		a.bind, a.secret = "127.0.0.1", randomHex(32)
 	}
-	j.supervise()
-	return j.result()
-}
-
-// start forks all workers. Rank 0 gets a listening socket, so no one else can take the port.
-func (j *job) start() error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	listener, err := l.(*net.TCPListener).File()
-	if err != nil {
-		return err
-	}
-	defer listener.Close()
-	env := j.config.environment(l.Addr().String())
-	for rank := range j.config.Ranks {
-		p, err := startProc(rank, j, env, listener)
+	coordinated := make(chan struct{})
+	if c.NodeRank == 0 {
+		coord, wire, err := newCoordinator(&c)
 		if err != nil {
 			return err
 		}
-		j.procs = append(j.procs, p)
-		j.live++
+		a.wire, a.listeners = wire, coord.listeners
+		if coord.door != nil {
+			a.bind = coord.door.l.Addr().(*net.TCPAddr).IP.String()
+		}
+		go func() {
+			coord.run()
+			close(coordinated)
+		}()
+	} else {
+		close(coordinated)
+		if err := a.join(); err != nil {
+			return err
+		}
+	}
+	go a.fork()
+	go a.listen()
+	a.work()
+	close(a.stop)
+	<-a.wire.written // and so the coordinator's verdict has been taken
+	<-coordinated
+	a.dropListener()
+	return a.result()
+}
+
+// join connects to the coordinator. A signal ends the attempt.
+func (a *agent) join() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	type outcome struct {
+		wire *wire
+		bind string
+		err  error
+	}
+	joined := make(chan outcome, 1)
+	go func() {
+		w, bind, err := dial(ctx, a.config, newHello(a.config))
+		joined <- outcome{w, bind, err}
+	}()
+	select {
+	case o := <-joined:
+		a.wire, a.bind = o.wire, o.bind
+		return o.err
+	case s := <-a.config.Signals:
+		cancel()
+		if o := <-joined; o.wire != nil {
+			o.wire.finish()
+		}
+		number, _ := s.(syscall.Signal)
+		return &ExitError{Code: 128 + int(number), Text: signalText(number)}
+	}
+}
+
+// fork runs functions on one thread, which stays: Linux kills a worker when the thread that forked it ends.
+func (a *agent) fork() {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	for {
+		select {
+		case f := <-a.forks:
+			f()
+		case <-a.stop:
+			return
+		}
+	}
+}
+
+// listen passes on what the coordinator says.
+func (a *agent) listen() {
+	for {
+		m, err := a.wire.read()
+		select {
+		case a.inbox <- arrival{note: m, err: err}:
+		case <-a.stop:
+			return
+		}
+		if err != nil {
+			return
+		}
+	}
+}
+
+// work obeys the coordinator until the job is over and no worker is left.
+func (a *agent) work() {
+	for a.verdict == nil {
+		select {
+		case m := <-a.inbox:
+			a.obey(m)
+		case e := <-a.events:
+			a.tell(e)
+		case s := <-a.config.Signals:
+			a.interrupt(s)
+		}
+	}
+	a.wire.finish()
+	a.killAll()
+	for a.live > 0 {
+		a.tell(<-a.events)
+	}
+}
+
+func (a *agent) obey(m arrival) {
+	n := m.note
+	switch {
+	case m.err != nil:
+		a.verdict = &end{Code: 1, Text: fmt.Sprintf("node %d lost node 0 at %s: %v", a.config.NodeRank, a.config.Rendezvous, m.err)}
+	case n.End != nil:
+		a.verdict = n.End
+	case n.Start != nil:
+		a.begin(*n.Start)
+	case n.Signal != 0:
+		for _, p := range a.procs {
+			p.signal(syscall.Signal(n.Signal))
+		}
+	case n.Kill:
+		a.killAll()
+	case n.News != "":
+		_, _ = a.news.Write([]byte(n.News + "\n")) // never fails
+	}
+}
+
+// begin starts the workers of a generation.
+func (a *agent) begin(s start) {
+	a.gen, a.procs = s, nil
+	var listener *os.File
+	if a.listeners != nil {
+		listener = <-a.listeners
+		defer listener.Close()
+	}
+	done := make(chan error)
+	a.forks <- func() { done <- a.startProcs(listener) }
+	err := <-done
+	if err != nil {
+		a.killAll()
+		a.wire.send(note{Unstart: &unstart{Gen: s.Gen, Missing: a.config.Ranks - len(a.procs),
+			Text: fmt.Sprintf("launch: starting rank %d of %d: %v", s.First+len(a.procs), s.Size, err)}})
+		return
+	}
+	pids := make([]int, len(a.procs))
+	for i, p := range a.procs {
+		pids[i] = p.cmd.Process.Pid
+	}
+	a.wire.send(note{Started: &started{Gen: s.Gen, PIDs: pids}})
+}
+
+func (a *agent) startProcs(listener *os.File) error {
+	env := a.environment()
+	for local := range a.config.Ranks {
+		p, err := startProc(a, local, env, listener)
+		if err != nil {
+			return err
+		}
+		a.procs = append(a.procs, p)
+		a.printed = append(a.printed, p.printed)
+		a.live++
 	}
 	return nil
 }
 
-// supervise returns when all workers have ended and their output is passed on.
-func (j *job) supervise() {
-	for j.live > 0 {
-		select {
-		case e := <-j.events:
-			j.handle(e)
-		case s := <-j.config.Signals:
-			j.interrupt(s)
-		case <-j.deadline.C:
-			j.killAll()
-		}
+// dropListener closes a listener that no generation took.
+func (a *agent) dropListener() {
+	select {
+	case f := <-a.listeners:
+		f.Close()
+	default:
 	}
-	j.deadline.Stop()
-	j.printed = j.awaitOutput()
+}
+
+// tell passes on what a worker reports and how it ended.
+func (a *agent) tell(e event) {
+	p, rank := a.procs[e.local], a.gen.First+e.local
+	switch {
+	case e.ended:
+		a.live--
+		m := &ended{Gen: a.gen.Gen, Rank: rank, Status: e.status.ExitStatus(), Killed: p.killed, Silence: p.silence}
+		if e.status.Signaled() {
+			m.Signal = int(e.status.Signal())
+		}
+		a.wire.send(note{Ended: m})
+	case e.report.Kind != "":
+		r := *e.report
+		r.Text = r.Text[:min(len(r.Text), maxText)]
+		a.wire.send(note{Report: &report{Gen: a.gen.Gen, Rank: rank, What: r}})
+	case e.report.Step != nil && rank == 0:
+		a.wire.send(note{Progress: &progress{Gen: a.gen.Gen, Step: *e.report.Step}})
+	}
+}
+
+// interrupt has the coordinator pass a signal on to all workers of the job; a second one kills. A node that only waits to
+// take part goes.
+func (a *agent) interrupt(s os.Signal) {
+	number, ok := s.(syscall.Signal)
+	switch {
+	case !ok:
+	case a.live == 0 && a.config.NodeRank > 0:
+		a.verdict = &end{Code: 128 + int(number), Text: signalText(number), Signal: int(number)}
+	case a.stopped:
+		a.killAll()
+		a.wire.send(note{Kill: true})
+	default:
+		a.stopped = true
+		a.wire.send(note{Signal: int(number)})
+	}
+}
+
+// killAll kills the workers of this host that have not ended.
+func (a *agent) killAll() {
+	for _, p := range a.procs {
+		p.kill()
+	}
 }
 
 // awaitOutput returns when all output is passed on. A reader such as a pager may take its time; a signal ends the
 // waiting, which is then false.
-func (j *job) awaitOutput() bool {
+func (a *agent) awaitOutput() bool {
 	var limit <-chan time.Time
-	if j.stopped != nil {
+	if a.verdict.Signal != 0 {
 		limit = time.After(lastOutput)
 	}
-	for _, p := range j.procs {
+	for _, printed := range a.printed {
 		select {
-		case <-p.printed:
+		case <-printed:
 		case <-limit:
 			return false
-		case s := <-j.config.Signals:
-			j.stopped = s
+		case s := <-a.config.Signals:
+			number, _ := s.(syscall.Signal)
+			a.verdict.Code, a.verdict.Signal = 128+int(number), int(number)
+			a.verdict.Text = strings.TrimPrefix(a.verdict.Text+"\n"+signalText(number), "\n")
 			return false
 		}
 	}
 	return true
 }
 
-func (j *job) handle(e event) {
-	r, p := &j.ranks[e.rank], j.procs[e.rank]
-	pid := p.cmd.Process.Pid
-	switch {
-	case e.ended:
-		j.live--
-		r.status = e.status
-		if r.report != nil || e.status == 0 {
-			return
-		}
-		text := fmt.Sprintf("exited with status %d", e.status.ExitStatus())
-		if e.status.Signaled() {
-			text = fmt.Sprintf("was killed by signal %v", e.status.Signal())
-		}
-		if !r.killed {
-			j.fail(Primary, cause{rank: e.rank, by: e.rank, text: fmt.Sprintf("rank %d (pid %d) %s", e.rank, pid, text)})
-		}
-	case r.report == nil:
-		r.report = e.report
-		c := cause{rank: e.rank, by: e.rank, text: fmt.Sprintf("rank %d (pid %d) failed: %s", e.rank, pid, e.report.Text)}
-		if blamed := e.report.Rank; e.report.Kind == Echo && blamed != e.rank && blamed >= 0 && blamed < len(j.procs) {
-			c.rank = blamed
-			c.text = fmt.Sprintf("rank %d (pid %d) failed, as rank %d saw it: %s", blamed, j.procs[blamed].cmd.Process.Pid,
-				e.rank, e.report.Text)
-		}
-		j.fail(e.report.Kind, c)
+// result says how the job ended, and what this host has to add.
+func (a *agent) result() error {
+	printed := a.awaitOutput()
+	code, text := a.verdict.Code, []string{}
+	if a.verdict.Text != "" {
+		text = append(text, a.verdict.Text)
 	}
-}
-
-// fail notes the failure of rank c.by and starts the countdown with the first one.
-func (j *job) fail(kind Kind, c cause) {
-	j.ranks[c.by].failed = true
-	if j.stopped != nil {
-		return
-	}
-	if j.cause == nil && j.echo == nil {
-		j.deadline.Reset(j.config.patience())
-	}
-	switch {
-	case kind == Primary && j.cause == nil:
-		j.cause = &c
-	case kind == Echo && j.echo == nil:
-		j.echo = &c
-	}
-}
-
-// interrupt passes a signal on; a second one kills.
-func (j *job) interrupt(s os.Signal) {
-	number, ok := s.(syscall.Signal)
-	if !ok {
-		return
-	}
-	if j.stopped != nil {
-		j.killAll()
-		return
-	}
-	j.stopped = s
-	j.deadline.Reset(grace)
-	for _, p := range j.procs {
-		p.signal(number)
-	}
-}
-
-// killAll kills the workers that have not ended.
-func (j *job) killAll() {
-	for rank, p := range j.procs {
-		r := &j.ranks[rank]
-		p.mu.Lock()
-		ended := p.reaped
-		p.mu.Unlock()
-		if ended || r.killed {
-			continue
-		}
-		r.killed = true
-		r.silence, r.heard = p.silence()
-		p.signal(syscall.SIGKILL)
-	}
-}
-
-// result says how the job ended.
-func (j *job) result() error {
-	var text []string
-	code := 0
-	first := j.cause
-	if first == nil {
-		first = j.echo
-	}
-	if first != nil {
-		code = exitCode(j.ranks[first.by])
-		text = append(text, first.text)
-		if n := j.failedBeside(first); n == 1 {
-			text = append(text, "and 1 rank failed because of it")
-		} else if n > 1 {
-			text = append(text, fmt.Sprintf("and %d ranks failed because of it", n))
-		}
-	}
-	if number, ok := j.stopped.(syscall.Signal); ok {
-		code = 128 + int(number)
-		text = append(text, fmt.Sprintf("ended by signal %v", number))
-	}
-	for rank, r := range j.ranks {
-		if !r.killed {
-			continue
-		}
-		line := fmt.Sprintf("rank %d (pid %d) did not end by itself and was killed", rank, j.procs[rank].cmd.Process.Pid)
-		if r.heard && r.silence > 2*heartbeat {
-			line += fmt.Sprintf("; its last sign of life was %.1f s before that", r.silence.Seconds())
-		}
-		text = append(text, line)
-	}
-	if !j.printed {
-		text = append(text, "the rest of the output was not read")
-	} else if err := j.output.err; err != nil {
+	if !printed {
+		text = append(text, "the rest of the output was not read") // somebody still uses output
+	} else if err := a.output.err; err != nil {
 		code = max(code, 1)
 		text = append(text, fmt.Sprintf("output was lost: %v", err))
 	}
@@ -257,27 +312,4 @@ func (j *job) result() error {
 		return nil
 	}
 	return &ExitError{Code: code, Text: strings.Join(text, "\n")}
-}
-
-// failedBeside counts the ranks that failed or were killed, other than the one at fault.
-func (j *job) failedBeside(first *cause) int {
-	n := 0
-	for rank, r := range j.ranks {
-		if rank != first.rank && (r.failed || r.killed) {
-			n++
-		}
-	}
-	return n
-}
-
-// exitCode is the shell's: 128 + n for signal n. A rank that reported a failure and then exited with 0, or had to be
-// killed, failed with 1.
-func exitCode(r outcome) int {
-	switch {
-	case r.killed:
-		return 1
-	case r.status.Signaled():
-		return 128 + int(r.status.Signal())
-	}
-	return max(r.status.ExitStatus(), 1)
 }

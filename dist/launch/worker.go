@@ -23,11 +23,13 @@ const (
 // heartbeat is how often a worker tells its agent that it is alive.
 const heartbeat = 500 * time.Millisecond
 
-// message is what a worker writes to its agent, one JSON object per line. One without a kind is a heartbeat.
+// message is what a worker writes to its agent, one JSON object per line: a report if it has a kind, progress if it has a
+// step, a heartbeat otherwise.
 type message struct {
 	Kind Kind   `json:"kind,omitempty"`
 	Rank int    `json:"rank"`
 	Text string `json:"text,omitempty"`
+	Step *int   `json:"step,omitempty"`
 }
 
 // Worker is a rank's connection to the agent that started it. A nil Worker, which every process has that no agent started,
@@ -36,6 +38,7 @@ type Worker struct {
 	conn net.Conn
 	lost chan struct{}
 	mu   sync.Mutex // serializes writes
+	line []byte     // scratch of Progress
 }
 
 // connectOnce makes the process's only Worker: the descriptor can be taken once.
@@ -103,6 +106,19 @@ func (w *Worker) ReportError(kind Kind, rank int, text string) error {
 	return w.send(message{Kind: kind, Rank: rank, Text: text})
 }
 
+// Progress tells the agent that this rank has completed a step, counted from 0 over the whole life of the job, restarts
+// included. Only what rank 0 says counts: a job that gets further than any generation before it may be restarted as often
+// as at first. Progress allocates nothing.
+func (w *Worker) Progress(step int) error {
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.line = append(strconv.AppendInt(append(w.line[:0], `{"step":`...), int64(step), 10), "}\n"...)
+	return w.write(w.line)
+}
+
 // Lost is closed when the agent is gone: the job is over, the worker should abort and exit. For a nil Worker it is nil,
 // a channel on which nothing ever arrives.
 func (w *Worker) Lost() <-chan struct{} {
@@ -119,11 +135,16 @@ func (w *Worker) send(m message) error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	return w.write(append(line, '\n'))
+}
+
+// write needs mu.
+func (w *Worker) write(line []byte) error {
 	// A stopped agent does not read; a rank that fails must exit all the same.
 	if err := w.conn.SetWriteDeadline(time.Now().Add(time.Second)); err != nil {
 		return err
 	}
-	_, err = w.conn.Write(append(line, '\n'))
+	_, err := w.conn.Write(line)
 	return err
 }
 

@@ -27,6 +27,9 @@ func (b *end) Caps() backend.Caps { return caps }
 // Algorithms returns the names that Op.Algo may have.
 func (b *end) Algorithms() []string { return []string{"direct"} }
 
+// Choice returns the name of the algorithm that runs op.
+func (b *end) Choice(*backend.Op) string { return "direct" }
+
 // Counters returns the bytes that this rank has moved.
 func (b *end) Counters() *backend.Counters { return &b.counters }
 
@@ -66,7 +69,7 @@ func (b *end) Progress() (uint64, error) {
 // deserted returns the failure of an operation that a peer will never issue, because it has closed the group or left the
 // job.
 func (b *end) deserted() error {
-	if b.group.closed.Load() == 0 && b.engine.hub.left.Load() == 0 {
+	if b.group.closed.Load() == 0 && b.engine.hub.done.Load() == 0 {
 		return nil
 	}
 	seq := b.direct.Done() + 1
@@ -75,7 +78,7 @@ func (b *end) deserted() error {
 	}
 	for i, rank := range b.spec.Ranks {
 		var why error
-		if b.engine.hub.ranks[rank].left.Load() {
+		if b.engine.hub.ranks[rank].done.Load() {
 			why = backend.ErrLeft
 		} else if m := b.group.members[i].Load(); m != nil && m.closed.Load() {
 			why = backend.ErrClosed
@@ -142,11 +145,13 @@ func (b *end) Rank() int { return b.spec.Rank }
 // Size returns the number of members.
 func (b *end) Size() int { return len(b.spec.Ranks) }
 
-// Post publishes op.
+// Post publishes op. Every rank waits for the posts of all, so the last one to come wakes the others.
 func (b *end) Post(op *backend.Op) {
 	b.me.ring[op.Seq%uint64(len(b.me.ring))].Fill(op, b.spec.Name, backend.Fingerprint(op, b.hash))
 	b.me.posted.Store(op.Seq)
-	b.ring()
+	if b.group.posts.last(op.Seq, b.Size()) {
+		b.ring()
+	}
 }
 
 func (b *end) ring() {
@@ -171,10 +176,27 @@ func (b *end) Posting(peer int, seq uint64) *backend.Posting {
 	return &m.ring[seq%uint64(len(m.ring))]
 }
 
-// Finish publishes that this rank touches no peer's memory for operation seq any more.
+// Finish publishes that this rank touches no peer's memory for operation seq any more. It wakes the peers when they may
+// wait for nobody else.
 func (b *end) Finish(seq uint64) {
 	b.me.finished.Store(seq)
-	b.ring()
+	p := b.Posting(b.spec.Rank, seq)
+	switch p.Op.Kind {
+	case backend.Barrier, backend.MonitoredBarrier:
+		return
+	case backend.AllReduce:
+		if _, eager := p.Eager(); eager {
+			return
+		}
+	case backend.Reduce, backend.Gather: // peers wait for the root alone
+		if p.Op.Root == b.spec.Rank {
+			b.ring()
+		}
+		return
+	}
+	if b.group.ends.last(seq, b.Size()) {
+		b.ring()
+	}
 }
 
 // Finished returns the number of the last operation that peer has finished.

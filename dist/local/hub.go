@@ -14,11 +14,20 @@ import (
 // Hub is what the goroutine ranks of a job share.
 type Hub struct {
 	ranks []*Engine
+	crowd *wait.Crowd
 	fault Fault
-	left  atomic.Int32 // ranks that issue no operation any more
+	done  atomic.Int32 // ranks that issue no operation any more
 
 	mu     sync.Mutex
-	groups map[uint64]*group
+	groups map[key]*group
+	rounds map[key]*round
+	left   []bool // by rank: its function has returned
+}
+
+// key names a group.
+type key struct {
+	id  uint64
+	gen uint32
 }
 
 // Fault is called before a block of `bytes` bytes is read from or written to peer's memory by rank; when it returns true,
@@ -27,9 +36,9 @@ type Fault func(rank, peer, bytes int) (drop bool)
 
 // NewHub returns a hub for n ranks.
 func NewHub(n int) *Hub {
-	h := &Hub{groups: map[uint64]*group{}}
+	h := &Hub{groups: map[key]*group{}, rounds: map[key]*round{}, left: make([]bool, n), crowd: wait.NewCrowd(n)}
 	for i := range n {
-		h.ranks = append(h.ranks, &Engine{hub: h, rank: i, bell: wait.NewBell()})
+		h.ranks = append(h.ranks, &Engine{hub: h, rank: i, bell: h.crowd.NewBell()})
 	}
 	return h
 }
@@ -52,19 +61,22 @@ type Engine struct {
 	hub  *Hub
 	rank int
 	bell *wait.Bell
-	left atomic.Bool
+	done atomic.Bool
 }
 
 // Name returns "local".
 func (e *Engine) Name() string { return "local" }
 
+// Crowd counts the ranks that are awake.
+func (e *Engine) Crowd() *wait.Crowd { return e.hub.crowd }
+
 // Close returns nil: the hub is garbage when its ranks are gone.
 func (e *Engine) Close() error { return nil }
 
-// Leave says that this rank issues no operation any more.
-func (e *Engine) Leave() {
-	if e.left.CompareAndSwap(false, true) {
-		e.hub.left.Add(1)
+// Finish says that this rank issues no operation any more.
+func (e *Engine) Finish() {
+	if e.done.CompareAndSwap(false, true) {
+		e.hub.done.Add(1)
 		e.hub.ringAll()
 	}
 }
@@ -80,16 +92,38 @@ func (e *Engine) Park(ctx context.Context) error { return e.bell.Park(ctx) }
 
 // group is the shared part of one group.
 type group struct {
-	id      uint64
+	key     key
 	parent  *group
 	members []atomic.Pointer[member]
 	bells   []*wait.Bell
+	posts   tally
+	ends    tally
 	open    int          // members that have not closed it; guarded by Hub.mu
 	closed  atomic.Int32 // members that have
 	failed  atomic.Pointer[failure]
 }
 
 type failure struct{ err error }
+
+// tally counts how many members have come to each operation: the last one wakes those who wait for all.
+type tally []struct {
+	n atomic.Uint64 // of all operations that had this place
+	_ [56]byte
+}
+
+// newTally makes a place for each operation in flight. Two members need none: the one who comes wakes the other.
+func newTally(members int) tally {
+	if members <= 2 {
+		return nil
+	}
+	return make(tally, 2*backend.Depth)
+}
+
+// last counts a member that has come to operation seq and reports whether all have. A member comes to operation
+// seq+2*Depth only after all came to seq, so the numbers of different operations do not mix.
+func (t tally) last(seq uint64, members int) bool {
+	return t == nil || t[seq%uint64(len(t))].n.Add(1)%uint64(members) == 0
+}
 
 // member is what one rank shows its peers. The numbers have cache lines of their own.
 type member struct {
@@ -123,16 +157,19 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 func (h *Hub) join(s backend.Spec) (*group, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	g := h.groups[s.ID]
+	k := key{s.ID, s.Gen}
+	g := h.groups[k]
 	if g == nil {
-		g = &group{id: s.ID, parent: h.groups[s.Parent], members: make([]atomic.Pointer[member], len(s.Ranks)), open: len(s.Ranks)}
+		n := len(s.Ranks)
+		g = &group{key: k, parent: h.groups[key{s.Parent, s.Gen}], members: make([]atomic.Pointer[member], n), open: n,
+			posts: newTally(n), ends: newTally(n)}
 		for _, r := range s.Ranks {
 			g.bells = append(g.bells, h.ranks[r].bell)
 		}
 		if p := g.parent; p != nil && p.failed.Load() != nil {
 			g.failed.Store(p.failed.Load())
 		}
-		h.groups[s.ID] = g
+		h.groups[k] = g
 	}
 	if len(g.members) != len(s.Ranks) {
 		return nil, fmt.Errorf("local: group %s has %d members on another rank, %d here", s.Name, len(g.members), len(s.Ranks))
@@ -145,7 +182,7 @@ func (h *Hub) leave(g *group) {
 	defer h.mu.Unlock()
 	g.open--
 	if g.open == 0 {
-		delete(h.groups, g.id)
+		delete(h.groups, g.key)
 	}
 }
 

@@ -28,6 +28,15 @@ func (p process) Close() error {
 
 // start runs fn on n ranks that are connected through 127.0.0.1.
 func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return startAs(t, n, tcp.Config{}, cfg, fn)
+}
+
+// unencrypted does without encryption.
+func unencrypted(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return startAs(t, n, tcp.Config{Plain: true}, cfg, fn)
+}
+
+func startAs(t *testing.T, n int, c tcp.Config, cfg dist.Config, fn func(r *dist.Rank) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	secret, err := tcp.ParseSecret(tcp.NewSecret())
@@ -35,7 +44,8 @@ func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 	engines, errs := make([]backend.Engine, n), make([]error, n)
 	var joining, ended sync.WaitGroup
 	for r := range n {
-		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: secret, Timeout: time.Minute, JoinTimeout: 20 * time.Second}
+		c := c
+		c.Rank, c.Size, c.Addr, c.Secret, c.Timeout, c.JoinTimeout = r, n, l.Addr().String(), secret, time.Minute, 20*time.Second
 		if r == 0 {
 			c.Listener = l
 		}
@@ -55,4 +65,17 @@ func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 
 func TestConformance(t *testing.T) { disttest.Run(t, start) }
 
+// Without encryption, everything is the same.
+func TestConformanceUnencrypted(t *testing.T) {
+	if !disttest.Long() {
+		t.Skip("RINGO_LONG=1 runs it")
+	}
+	disttest.Run(t, unencrypted)
+}
+
 func TestSameBitsAsGoroutines(t *testing.T) { disttest.SameBits(t, start) }
+
+func TestSameBitsInRankOrder(t *testing.T) {
+	t.Setenv("RINGO_BITS", "rank")
+	disttest.SameBits(t, start)
+}

@@ -11,6 +11,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/identity"
 )
 
 const (
@@ -22,9 +24,12 @@ const (
 // hello is the payload of frameHello and frameWelcome.
 type hello struct {
 	member
-	Size int
-	Gen  uint32
-	Mesh bool // after the table: a connection between two ranks other than rank 0
+	Size  int
+	Gen   uint32
+	Plain bool   // encryption is off
+	Mesh  bool   // after the table: a connection between two ranks other than rank 0
+	Data  int    // 1 and up: a data connection of a link that is there; the first ones are for data to the one who accepts
+	Token string // of that link, which only its two ends know
 }
 
 // door accepts connections during rendezvous. Strangers cost a handshake and a line in the log; they get no byte of the
@@ -102,7 +107,7 @@ func (d *door) leave(c net.Conn) {
 func (d *door) talk(raw net.Conn) {
 	defer d.wg.Done()
 	raw.SetDeadline(time.Now().Add(handshakeTime))
-	c := tls.Server(raw, d.tls)
+	c := tls.Server(newPacked(raw), d.tls)
 	err := c.Handshake()
 	var h hello
 	if err == nil {
@@ -129,7 +134,7 @@ func (d *door) stranger(c net.Conn, err error) {
 	var not tls.RecordHeaderError
 	var timeout net.Error
 	switch {
-	case errors.Is(err, errSecret):
+	case errors.Is(err, identity.ErrSecret):
 	case errors.As(err, &not):
 		err = errors.New("does not speak TLS")
 	case errors.As(err, &timeout) && timeout.Timeout():
@@ -221,7 +226,7 @@ func dial(ctx context.Context, conf *tls.Config, addr string, who string, me hel
 		if errors.As(err, &no) {
 			return nil, m, err
 		}
-		if errors.Is(err, errSecret) {
+		if errors.Is(err, identity.ErrSecret) {
 			return nil, m, fmt.Errorf("tcp: %s at %s: %w", who, addr, err)
 		}
 		t := time.NewTimer(wait)
@@ -245,13 +250,16 @@ func dialOnce(ctx context.Context, conf *tls.Config, addr string, me hello) (*tl
 	me.Addr = reachable(me.Addr, raw.LocalAddr())
 	stop := context.AfterFunc(ctx, func() { raw.Close() })
 	raw.SetDeadline(time.Now().Add(handshakeTime))
-	c := tls.Client(raw, conf)
+	c := tls.Client(newPacked(raw), conf)
 	err = c.Handshake()
 	if err == nil {
 		err = writeJSON(c, frameHello, me.Gen, me)
 	}
 	if err == nil {
 		err = readJSON(c, frameWelcome, &welcome)
+	}
+	if err == nil && me.Data > 0 { // until this arrives the other side sends nothing
+		err = writeJSON(c, frameWelcome, me.Gen, me.Data)
 	}
 	if !stop() && err == nil {
 		err = ctx.Err()
@@ -263,7 +271,7 @@ func dialOnce(ctx context.Context, conf *tls.Config, addr string, me hello) (*tl
 		raw.Close()
 		var op *net.OpError
 		if errors.As(err, &op) && op.Op == "remote error" { // a TLS alert: the server looked at our certificate
-			err = fmt.Errorf("this rank was refused: %w", errSecret)
+			err = fmt.Errorf("this rank was refused: %w", identity.ErrSecret)
 		}
 		return nil, member{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,7 +14,8 @@ import (
 
 const (
 	maxEarly  = 4096 // groups that peers may use before this rank has opened them
-	answerMax = 150 * time.Millisecond
+	answerMax = 100 * time.Millisecond
+	lookEvery = 50 * time.Millisecond // for peers that have been silent for too long
 )
 
 // key names a group in frames.
@@ -41,17 +43,19 @@ type Engine struct {
 	groups  map[key]*group
 	early   int               // of groups: not opened here yet
 	newest  map[uint64]uint32 // newest generation opened of a group
-	over    map[key]bool      // closed here; peers may still send
+	over    map[key]int       // closed here: how many members may still say something
 	closing bool
 	lateErr error // first failure of any group
-	gone    *link // the first connection that was lost, and why
-	why     error
+	gone    *link // the first connection that was lost to a rank that no new generation has left behind
+	rounds  map[key]*round
+	met     bool     // all links are up
+	heard   []func() // what was heard of rounds before
 }
 
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
-		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{},
-		sleepers: sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}}
+		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]int{},
+		rounds: map[key]*round{}, sleepers: sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}}
 }
 
 // Name returns "tcp".
@@ -78,7 +82,7 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	k := key{s.ID, e.cfg.Gen + s.Gen}
 	g := e.groups[k]
 	switch {
-	case g != nil && g.opened || e.over[k]:
+	case g != nil && g.opened || e.over[k] > 0:
 		e.mu.Unlock()
 		return nil, fmt.Errorf("tcp: group %s is opened twice", s.Name)
 	case g == nil:
@@ -96,17 +100,28 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 		}
 	}
 	g.open(s)
-	gone, why := e.gone, e.why
+	lost := e.lostAmong(s.Ranks)
 	e.mu.Unlock()
 	if inherited != nil {
 		g.fail(inherited, false)
 	}
-	for _, r := range s.Ranks {
-		if l := e.links[r]; gone != nil && l != nil && (l == gone || l.down.Load() && !l.goodbye.Load()) {
-			g.fail(g.blame(gone.peer, fmt.Errorf("connection lost before the group was made: %w", why)), true)
-		}
+	if lost != nil {
+		g.fail(g.blame(lost.peer, fmt.Errorf("connection lost before the group was made: %w", lost.why)), true)
 	}
 	return g, nil
+}
+
+// lostAmong returns the first connection that was lost to one of some ranks. e.mu is held.
+func (e *Engine) lostAmong(ranks []int) *link {
+	if e.gone != nil && slices.Contains(ranks, e.gone.peer.Rank) {
+		return e.gone
+	}
+	for _, r := range ranks {
+		if l := e.links[r]; l != nil && l.why != nil {
+			return l
+		}
+	}
+	return nil
 }
 
 // find returns the group of a frame, making it when it is not opened here yet; nil for one that is over.
@@ -117,12 +132,12 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	if g := e.groups[k]; g != nil {
 		return g, nil
 	}
-	if newest, ok := e.newest[k.id]; ok && newest > k.gen {
+	newest := e.newest[k.id]
+	if newest > k.gen && h.typ == frameData { // only then: an answer to an answer would have no end
 		e.postAbort(l, k, &backend.Error{Rank: l.peer.Rank, Host: l.peer.where(), Seq: h.seq,
 			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen, newest)})
-		return nil, nil
 	}
-	if !create || e.over[k] || e.closing {
+	if !create || newest > k.gen || e.over[k] > 0 || e.closing {
 		return nil, nil
 	}
 	if e.early == maxEarly {
@@ -134,8 +149,9 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	return g, nil
 }
 
-// dispatch handles one frame from l. It never waits for anything but the rest of the frame. An error ends the link.
-func (e *Engine) dispatch(l *link, h *header, block []byte) error {
+// dispatch handles one frame that came on w. It never waits for anything but the rest of the frame. An error ends the link.
+func (e *Engine) dispatch(w *wire, h *header) error {
+	l := w.l
 	if h.gen < e.cfg.Gen {
 		return fmt.Errorf("broke the protocol: frame of generation %d, this is generation %d", h.gen, e.cfg.Gen)
 	}
@@ -145,7 +161,9 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 			return errors.New("broke the protocol: payload in a frame without one")
 		}
 	case frameReject:
-		return e.rejected(l, h)
+		return e.rejected(w, h)
+	case frameRebuild:
+		return e.rebuildMessage(w, h)
 	case frameHello, frameWelcome, frameTable:
 		return errors.New("broke the protocol: rendezvous is over")
 	}
@@ -153,8 +171,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	case frameAlive:
 		return nil
 	case frameGoodbye:
-		e.departed(l)
-		l.post(&header{typ: frameFarewell, gen: e.cfg.Gen}, nil)
+		l.part(w)
 		return nil
 	case frameFarewell:
 		l.parted()
@@ -165,7 +182,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 		return err
 	}
 	if g == nil {
-		return e.ignore(l, h)
+		return e.ignore(w, h)
 	}
 	p := g.pipe(l)
 	if p == nil {
@@ -174,7 +191,7 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	switch h.typ {
 	case frameData:
 		g.meet(p, h)
-		err = p.receive(h, &l.body, block)
+		err = p.receive(h, w)
 		e.tell()
 		return err
 	case frameCredit:
@@ -182,11 +199,12 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 	case frameEnd:
 		g.ends(p, h)
 	case frameQuery:
-		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: g.lastIssued(), tag: h.tag}, nil)
+		issued, _ := g.progress()
+		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, total: h.total}, nil)
 	case frameStatus:
 		g.answered(l.peer.Rank, h)
 	case frameMismatch, frameAbort:
-		b, err := l.payload(h)
+		b, err := w.payload(h)
 		if err != nil {
 			return err
 		}
@@ -199,12 +217,21 @@ func (e *Engine) dispatch(l *link, h *header, block []byte) error {
 }
 
 // ignore skips a frame for a group that is over here, or was never opened.
-func (e *Engine) ignore(l *link, h *header) error {
+func (e *Engine) ignore(w *wire, h *header) error {
 	if h.typ == frameQuery {
-		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, tag: h.tag}, nil)
+		w.l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, total: h.total}, nil)
 	}
-	_, err := l.payload(h)
+	if k := (key{h.group, h.gen}); h.typ == frameEnd && e.closed(k) {
+		e.ended(k)
+	}
+	_, err := w.payload(h)
 	return err
+}
+
+func (e *Engine) closed(k key) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.over[k] > 0
 }
 
 // tell wakes Park.
@@ -250,8 +277,7 @@ func (e *Engine) postAbort(l *link, k key, err *backend.Error) {
 	l.post(&header{typ: frameAbort, gen: k.gen, group: k.id}, b)
 }
 
-// aborted handles a peer's abort. It is passed on: this rank may be gone before the others have read it, and they must not
-// take its leaving for the cause.
+// aborted handles a peer's abort.
 func (e *Engine) aborted(g *group, b []byte) error {
 	var w wireError
 	if err := json.Unmarshal(b, &w); err != nil {
@@ -264,7 +290,7 @@ func (e *Engine) aborted(g *group, b []byte) error {
 	if w.Lost {
 		err.Cause = &lostError{errors.New(w.Cause)}
 	}
-	g.fail(err, true)
+	g.heard(err)
 	return nil
 }
 
@@ -310,8 +336,22 @@ func (e *Engine) forget(g *group) {
 		}
 	}
 	delete(e.groups, g.key)
-	e.over[g.key] = true
+	e.over[g.key] = 1 + g.unended()
 	e.mu.Unlock()
+	e.ended(g.key)
+}
+
+// ended counts who will say nothing more in a group that is closed here. After the last one it need not be remembered.
+func (e *Engine) ended(k key) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.over[k]--; e.over[k] > 0 {
+		return
+	}
+	delete(e.over, k)
+	if e.newest[k.id] == k.gen {
+		delete(e.newest, k.id)
+	}
 }
 
 // period is the time between two signs of life.
@@ -323,9 +363,10 @@ func (e *Engine) period() time.Duration {
 func (e *Engine) watch() {
 	defer e.wg.Done()
 	period := e.period()
-	tick := time.NewTicker(period)
+	look := min(period, lookEvery)
+	tick := time.NewTicker(look)
 	defer tick.Stop()
-	last := e.now()
+	last, said := e.now(), e.now()
 	for {
 		select {
 		case <-e.stop:
@@ -333,13 +374,19 @@ func (e *Engine) watch() {
 		case <-tick.C:
 		}
 		now := e.now()
-		stopped := now-last > int64(2*period) // this process was: the silence may be its own
+		stopped := now-last > int64(look+period) // this process was: the silence may be its own
 		last = now
+		say := now-said >= int64(period-look/2)
+		if say {
+			said = now
+		}
 		for _, l := range e.links {
 			if l == nil || l.down.Load() {
 				continue
 			}
-			l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			if say {
+				l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			}
 			if stopped {
 				l.heard.Store(now)
 			} else if silent := now-l.heard.Load() > int64(e.cfg.Timeout); silent && l.goodbye.Load() {
@@ -368,7 +415,7 @@ func (e *Engine) Close() error {
 	for _, g := range groups {
 		g.drain(deadline)
 	}
-	e.Leave()
+	e.Finish()
 	e.mu.Lock()
 	e.closing = true
 	failed := e.lateErr != nil
@@ -382,8 +429,8 @@ func (e *Engine) Close() error {
 	return nil
 }
 
-// Leave tells the others that this rank issues no operation any more.
-func (e *Engine) Leave() {
+// Finish tells the others that this rank issues no operation any more.
+func (e *Engine) Finish() {
 	e.mu.Lock()
 	var groups []*group
 	for _, g := range e.groups {

@@ -17,26 +17,43 @@ type lostError struct{ error }
 
 func (e *lostError) Unwrap() error { return e.error }
 
-// fail ends the group with its first error. Who finds an error, or hears of it, tells the others.
+// fail ends the group with its first error. Who finds an error tells the others.
 func (g *group) fail(err error, tell bool) {
 	if above := g.e.failedAbove(g); above != nil {
 		err, tell = above, false // its failure is on the way to this group, and what happened here may follow from it
 	}
+	e, ok := err.(*backend.Error)
+	if !ok {
+		g.mu.Lock()
+		e = &backend.Error{Rank: g.e.cfg.Rank, Host: g.e.self.where(), Group: g.spec.Name, Seq: g.done, Cause: err}
+		g.mu.Unlock()
+	}
+	g.failWith(e, e, tell)
+}
+
+// heard ends the group with an error that a peer found. It is passed on: this rank may be gone before the others have read
+// it, and they must not take its leaving for the cause. Should this rank be the lost one, and alive after all, the others
+// go on without it.
+func (g *group) heard(e *backend.Error) {
+	here := *e
+	if lost := (*lostError)(nil); e.Rank == g.e.cfg.Rank && errors.As(e.Cause, &lost) {
+		here.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen, e.Cause)
+	}
+	g.failWith(&here, e, true)
+}
+
+func (g *group) failWith(e, others *backend.Error, tell bool) {
 	g.mu.Lock()
 	if g.err != nil {
 		g.mu.Unlock()
 		return
-	}
-	e, ok := err.(*backend.Error)
-	if !ok {
-		e = &backend.Error{Rank: g.e.cfg.Rank, Host: g.e.self.where(), Group: g.spec.Name, Seq: g.done, Cause: err}
 	}
 	g.err = e
 	pipes := make([]*pipe, 0, len(g.pipes))
 	for _, p := range g.pipes {
 		pipes = append(pipes, p)
 		if tell { // before anyone here can see the error and say goodbye
-			g.e.postAbort(p.link, g.key, g.toldTo(p.link.peer, e))
+			g.e.postAbort(p.link, g.key, others)
 		}
 	}
 	g.wakeAll()
@@ -48,16 +65,6 @@ func (g *group) fail(err error, tell bool) {
 	g.e.children(g, e)
 	g.e.tell()
 	time.AfterFunc(grace, g.unblock)
-}
-
-// toldTo returns what a peer gets to hear: should it be the lost one and alive after all, the others go on without it.
-func (g *group) toldTo(peer member, e *backend.Error) *backend.Error {
-	if lost := (*lostError)(nil); e.Rank != peer.Rank || !errors.As(e.Cause, &lost) {
-		return e
-	}
-	over := *e
-	over.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen, e.Cause)
-	return &over
 }
 
 // unblock frees a lane that is still writing to a peer that has not given a sign of life lately. One that has may be slow.
@@ -73,7 +80,7 @@ func (g *group) unblock() {
 }
 
 // sayEnd tells the members once that this rank issues nothing more: tag 1 says in no group.
-func (g *group) sayEnd(tag uint64) {
+func (g *group) sayEnd(tag uint8) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.said || g.err != nil {
@@ -103,6 +110,18 @@ func (g *group) ends(p *pipe, h *header) {
 			g.fail(err, true)
 		}
 	}
+}
+
+// unended counts the members that have not said where they end.
+func (g *group) unended() (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.peers {
+		if p != nil && p.over == nil {
+			n++
+		}
+	}
+	return n
 }
 
 // deserted returns the failure of operation seq when a member will never issue it.
@@ -161,7 +180,7 @@ func (g *group) broken(l *link, err error) error {
 	if l.goodbye.Load() {
 		return g.blame(l.peer, backend.ErrLeft)
 	}
-	l.writeFailed(err)
+	l.failed(err)
 	return g.awaitFailure(l)
 }
 
@@ -198,16 +217,17 @@ func (g *group) finishLane() {
 	g.mu.Unlock()
 }
 
-func (g *group) lastIssued() uint64 {
+// progress returns the last operation that was issued, and whether any is in flight.
+func (g *group) progress() (issued uint64, flying bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.issued
+	return g.issued, g.issued > g.done
 }
 
 // answered notes how far a peer is.
 func (g *group) answered(rank int, h *header) {
 	g.mu.Lock()
-	if h.tag == g.asked {
+	if h.total == g.asked {
 		g.answers[rank] = h.seq
 		g.wakeAll()
 	}
@@ -220,7 +240,7 @@ func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 	g.mu.Lock()
 	g.asked++
 	clear(g.answers)
-	ask := header{typ: frameQuery, gen: g.key.gen, group: g.key.id, tag: g.asked}
+	ask := header{typ: frameQuery, gen: g.key.gen, group: g.key.id, total: g.asked}
 	g.mu.Unlock()
 	asked, left := 0, map[int]bool{}
 	for i, p := range g.peers {

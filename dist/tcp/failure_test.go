@@ -27,7 +27,7 @@ func TestMismatch(t *testing.T) {
 	a, b := make([]float32, 10), make([]float32, 12)
 	h := make([]tensor.BF16, 10)
 	maxOp, half, forced := sumOp(a), sumOp(a), sumOp(a)
-	maxOp.Red, forced.Algo = backend.Max, "linear"
+	maxOp.Red, forced.Algo = backend.Max, "ring"
 	half.DType, half.Src, half.Dst, half.Shape = tensor.BFloat16, memOf(h), memOf(h), shape(tensor.BFloat16, 10)
 	cast := func(kind backend.Kind, root int) backend.Op {
 		return backend.Op{Kind: kind, Root: root, Count: 10, Src: memOf(a), Dst: memOf(a)}
@@ -46,7 +46,7 @@ func TestMismatch(t *testing.T) {
 		{"op", [2]backend.Op{sumOp(a), maxOp}, []string{"sum", "max"}},
 		{"root of broadcast", [2]backend.Op{cast(backend.Broadcast, 0), cast(backend.Broadcast, 1)}, []string{"root 0 (rank 0) vs 1 (rank 1)"}},
 		{"root of reduce", [2]backend.Op{cast(backend.Reduce, 0), cast(backend.Reduce, 1)}, []string{"root 0 (rank 0) vs 1 (rank 1)"}},
-		{"algorithm", [2]backend.Op{sumOp(a), forced}, []string{"linear"}},
+		{"algorithm", [2]backend.Op{sumOp(a), forced}, []string{`"linear" by default (rank `, `"ring" (rank 1)`}},
 		{"counts", [2]backend.Op{gathered(1, 2, 3), gathered(1, 2, 4)}, []string{"counts[2] = ", "4 (rank 1)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -148,7 +148,7 @@ func kill(e *Engine) {
 	}
 	for _, l := range e.links {
 		if l != nil {
-			l.raw.Close()
+			l.main.raw.Close()
 		}
 	}
 }
@@ -193,7 +193,7 @@ func TestSuspects(t *testing.T) {
 	absent, stalled := be[0].(backend.Suspecter).Suspects(1)
 	assert.Equal(t, []int{1, 2, 3}, absent)
 	assert.Empty(t, stalled)
-	engines[3].links[0].wmu.Lock() // rank 3 can say nothing any more
+	engines[3].links[0].main.wmu.Lock() // rank 3 can say nothing any more
 	op1, op3 := op, op
 	op1.Dst, op3.Dst = backend.Mem{}, backend.Mem{}
 	require.NoError(t, be[1].Issue(&op1))
@@ -201,7 +201,7 @@ func TestSuspects(t *testing.T) {
 	absent, stalled = be[0].(backend.Suspecter).Suspects(1)
 	assert.Equal(t, []int{2}, absent)
 	assert.Equal(t, []int{3}, stalled)
-	engines[3].links[0].wmu.Unlock()
+	engines[3].links[0].main.wmu.Unlock()
 	op2 := op1
 	require.NoError(t, do(be[2], &op2))
 	require.NoError(t, wait(context.Background(), be[0], 1))

@@ -53,7 +53,7 @@ func who(rank int) member {
 }
 
 func encrypted(a, b net.Conn, secret []byte) (*tls.Conn, *tls.Conn, error) {
-	conf, err := identity(secret, "test")
+	conf, err := tlsConfig(secret, "test")
 	if err != nil {
 		return nil, nil, err
 	}

@@ -13,8 +13,9 @@ import (
 //
 //	0  magic "RNGO"     8  generation                    24  group              48  bytes of the whole message
 //	4  version         12  CRC-32C of the header         32  sequence number    56  fingerprint
-//	5  type            16  bytes in this frame           40  tag
-//	6  operation       20  CRC-32C of the payload
+//	5  type            16  bytes in this frame           40  which message of this operation and tag
+//	6  operation       20  CRC-32C of the payload        44  where it begins in the message, in units of 64 KiB
+//	7  tag
 //
 // On a connection that does not detect errors itself (one without TLS), frames are sealed: the payload has a checksum, and
 // the header's covers the number of the frame in the connection, which both sides count. So a byte that changed, a frame
@@ -22,8 +23,9 @@ import (
 const (
 	headerBytes = 64
 	maxPayload  = 256 << 10 // of one frame; longer messages take several
+	partUnit    = 64 << 10  // frames of a message begin at multiples of this
 	magic       = 'R' | 'N'<<8 | 'G'<<16 | 'O'<<24
-	version     = 1
+	version     = 2
 )
 
 type frameType uint8
@@ -43,6 +45,7 @@ const (
 	frameWelcome                   // the dialer is accepted; who accepts
 	frameReject                    // the dialer is not accepted; why
 	frameTable                     // a part of the list of ranks
+	frameRebuild                   // survivors of a failed group agree on the next generation
 	numFrameTypes
 )
 
@@ -55,8 +58,10 @@ type header struct {
 	sum    uint32 // of the payload, where frames are sealed
 	group  uint64
 	seq    uint64
-	tag    uint64
-	total  uint64 // of the message's payload; credit: bytes taken
+	tag    uint8
+	nth    uint32 // message of this operation with this tag
+	part   uint32 // where it begins in the message, in units of partUnit
+	total  uint64 // of the message's payload; credit: bytes taken; query and status: number of the question
 	print  uint64
 }
 
@@ -72,11 +77,11 @@ func headerSum(b []byte, number uint32) uint32 {
 func (h *header) put(b []byte) {
 	le := binary.LittleEndian
 	le.PutUint32(b, magic)
-	b[4], b[5], b[6], b[7] = version, byte(h.typ), byte(h.kind), 0
+	b[4], b[5], b[6], b[7] = version, byte(h.typ), byte(h.kind), h.tag
 	le.PutUint32(b[8:], h.gen)
 	le.PutUint32(b[16:], uint32(h.length))
 	le.PutUint32(b[20:], h.sum)
-	for i, v := range [...]uint64{h.group, h.seq, h.tag, h.total, h.print} {
+	for i, v := range [...]uint64{h.group, h.seq, uint64(h.nth) | uint64(h.part)<<32, h.total, h.print} {
 		le.PutUint64(b[24+8*i:], v)
 	}
 	le.PutUint32(b[12:], headerSum(b, 0))
@@ -109,7 +114,7 @@ func (h *header) parse(b []byte, number uint32) error {
 		return fmt.Errorf("frame header has checksum %08x, want %08x: bytes or frames were lost or changed", got, want)
 	}
 	*h = header{typ: frameType(b[5]), kind: backend.Kind(b[6]), gen: le.Uint32(b[8:]), length: uint64(le.Uint32(b[16:])), sum: le.Uint32(b[20:]),
-		group: le.Uint64(b[24:]), seq: le.Uint64(b[32:]), tag: le.Uint64(b[40:]), total: le.Uint64(b[48:]),
+		group: le.Uint64(b[24:]), seq: le.Uint64(b[32:]), tag: b[7], nth: le.Uint32(b[40:]), part: le.Uint32(b[44:]), total: le.Uint64(b[48:]),
 		print: le.Uint64(b[56:])}
 	switch {
 	case h.typ >= numFrameTypes:
@@ -118,10 +123,13 @@ func (h *header) parse(b []byte, number uint32) error {
 		return fmt.Errorf("frame of unknown operation %d", h.kind)
 	case h.length > maxPayload:
 		return fmt.Errorf("frame of %d bytes, at most %d are allowed", h.length, maxPayload)
-	case h.typ == frameData && h.length > h.total:
-		return fmt.Errorf("frame of %d bytes in a message of %d", h.length, h.total)
+	case h.typ == frameData && (h.at() > h.total || h.length > h.total-h.at()):
+		return fmt.Errorf("frame of %d bytes at %d in a message of %d", h.length, h.at(), h.total)
 	case h.typ == frameData && h.length == 0 && h.total > 0:
 		return errors.New("empty frame in a message that is not")
 	}
 	return nil
 }
+
+// at returns where the payload begins in the message.
+func (h *header) at() uint64 { return uint64(h.part) * partUnit }

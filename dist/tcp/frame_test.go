@@ -18,7 +18,7 @@ import (
 )
 
 func TestHeaderRoundTrip(t *testing.T) {
-	h := header{typ: frameData, kind: backend.AllToAllV, gen: 3, length: maxPayload, group: math.MaxUint64, seq: 7, tag: 9,
+	h := header{typ: frameData, kind: backend.AllToAllV, gen: 3, length: maxPayload, group: math.MaxUint64, seq: 7, tag: 9, nth: 8, part: 11,
 		total: 1 << 40, print: 0xdeadbeef}
 	b := make([]byte, headerBytes)
 	h.put(b)
@@ -43,7 +43,6 @@ func FuzzHeader(f *testing.F) {
 			if err := h.parse(b, 0); err == nil {
 				out := make([]byte, headerBytes)
 				h.put(out)
-				b[7] = 0
 				sign(b)
 				require.True(t, bytes.Equal(b, out))
 				require.LessOrEqual(t, h.length, uint64(maxPayload))
@@ -73,18 +72,39 @@ func hostile(t *testing.T, gen uint32) (*Engine, backend.Backend, *tls.Conn) {
 		e, err = Join(t.Context(), cs[0])
 		done <- err
 	}()
-	conf, err := identity(testSecret, "test")
+	conf, err := tlsConfig(testSecret, "test")
 	require.NoError(t, err)
 	c, _, err := dialOnce(t.Context(), conf, cs[0].Addr, hello{member: member{Rank: 1, Host: "evil", PID: 666}, Size: 2, Gen: gen})
 	require.NoError(t, err)
-	require.NoError(t, <-done)
-	t.Cleanup(func() { c.NetConn().Close(); e.Close() })
 	var table []member
 	require.NoError(t, readJSON(c, frameTable, &table))
 	assert.Len(t, table, 2)
+	data := playData(t, conf, cs[0].Addr, c, hello{member: member{Rank: 1, Host: "evil", PID: 666}, Size: 2, Gen: gen})
+	require.NoError(t, <-done)
+	t.Cleanup(func() {
+		for _, d := range append(data, c) {
+			d.NetConn().Close()
+		}
+		e.Close()
+	})
 	be, err := e.Open(backend.Spec{ID: 1, Name: "world", Ranks: []int{0, 1}})
 	require.NoError(t, err)
 	return e, be, c
+}
+
+// playData makes the data connections that belong to c.
+func playData(t *testing.T, conf *tls.Config, addr string, c *tls.Conn, h hello) []*tls.Conn {
+	t.Helper()
+	var err error
+	h.Token, err = newLink(newEngine(Config{}, member{}), member{}, c).token()
+	require.NoError(t, err)
+	var out []*tls.Conn
+	for h.Data = 1; h.Data <= 2*streams; h.Data++ {
+		d, _, err := dialOnce(t.Context(), conf, addr, h)
+		require.NoError(t, err)
+		out = append(out, d)
+	}
+	return out
 }
 
 // Whatever a peer sends, the error names it, and nothing large is allocated.

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"github.com/ringo-ml/ringo/dist/backend"
 )
 
 // lost handles the end of a connection that was not announced: every group with that peer fails. Should the peer be
@@ -17,23 +19,50 @@ func (e *Engine) lost(l *link, cause error) {
 		cause = &lostError{cause}
 		e.mu.Lock()
 		closing := e.closing
+		l.why = cause
 		if !closing && e.gone == nil {
-			e.gone, e.why = l, cause
+			e.gone = l
 		}
-		first, why := e.gone, e.why
+		first := e.gone
 		e.mu.Unlock()
 		if !closing {
-			for _, g := range e.with(l) {
-				err := g.blame(l.peer, cause)
+			e.failAll(e.with(l), func(g *group) *backend.Error {
 				if slices.Contains(g.spec.Ranks, first.peer.Rank) { // l may have gone because of it
-					err = g.blame(first.peer, why)
+					return g.blame(first.peer, first.why)
 				}
-				g.fail(err, true)
-			}
-			e.warn(lostWhileMeeting(first, why)) // last: those whom it ends must not be found lost before l
+				return g.blame(l.peer, cause)
+			})
+			e.warn(lostWhileMeeting(first, first.why)) // last: those whom it ends must not be found lost before l
 		}
+		e.unreachable(l)
 		l.shut()
 	})
+}
+
+// failAll fails groups, those with an operation in flight first: a group that has none, such as the world while two of its
+// ranks exchange messages, gives the failure of a part of it that has one, or at least has had one.
+func (e *Engine) failAll(groups []*group, blame func(g *group) *backend.Error) {
+	busy, used := map[key]*backend.Error{}, map[key]*backend.Error{} // by parent
+	for _, g := range groups {
+		parent := key{g.spec.Parent, g.key.gen}
+		switch issued, flying := g.progress(); {
+		case flying:
+			busy[parent] = blame(g)
+			g.fail(busy[parent], true)
+		case issued > 0:
+			used[parent] = blame(g)
+		}
+	}
+	for _, g := range groups {
+		err := busy[g.key]
+		if issued, _ := g.progress(); err == nil && issued == 0 {
+			err = used[g.key]
+		}
+		if err == nil {
+			err = blame(g)
+		}
+		g.fail(err, true)
+	}
 }
 
 // warn is rank 0's word to those that may still be waiting to meet a rank that is lost: it will not come.
@@ -49,9 +78,9 @@ func (e *Engine) warn(err error) {
 }
 
 // rejected handles rank 0's word that the job will not start; to a rank that has met everyone it says nothing new.
-func (e *Engine) rejected(l *link, h *header) error {
-	b, err := l.payload(h)
-	if err != nil || l.peer.Rank != 0 {
+func (e *Engine) rejected(w *wire, h *header) error {
+	b, err := w.payload(h)
+	if err != nil || w.l.peer.Rank != 0 {
 		return err
 	}
 	var why string
@@ -75,9 +104,9 @@ func (e *Engine) with(l *link) []*group {
 	return out
 }
 
-// departed handles a goodbye: whoever still waits for the peer will wait in vain.
+// departed handles the last goodbye: whoever still waits for the peer will wait in vain.
 func (e *Engine) departed(l *link) {
-	l.goodbye.Store(true)
+	l.left.Store(true)
 	e.mu.Lock()
 	groups := make([]*group, 0, len(e.groups))
 	for _, g := range e.groups {
@@ -87,4 +116,6 @@ func (e *Engine) departed(l *link) {
 	for _, g := range groups {
 		g.departed(l)
 	}
+	e.unreachable(l)
+	l.post(&header{typ: frameFarewell, gen: e.cfg.Gen}, nil)
 }

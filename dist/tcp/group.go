@@ -87,7 +87,7 @@ func (g *group) pipe(l *link) *pipe {
 	p := g.pipes[l.peer.Rank]
 	if p == nil && g.peers == nil {
 		p = newPipe(g, l)
-		if p.err, p.left = g.err, l.goodbye.Load(); p.left {
+		if p.err, p.left = g.err, l.left.Load(); p.left {
 			p.over = backend.ErrLeft
 		}
 		g.pipes[l.peer.Rank] = p
@@ -156,7 +156,7 @@ func (g *group) comparePending(p *pipe, seq, fingerprint uint64) {
 // meet compares the first frame of each operation with this rank's own view of it. Nobody has to ask for the message:
 // two ranks that disagree may well wait for something else.
 func (g *group) meet(p *pipe, h *header) {
-	if h.seq <= p.met.Load() {
+	if h.seq <= p.met.Load() || h.part > 0 { // later parts may overtake
 		return
 	}
 	g.mu.Lock()
@@ -180,13 +180,21 @@ func (g *group) accuse(p *pipe, seq uint64) {
 			Cause: errors.New("gave a different operation, and has left the job")}, true)
 		return
 	}
-	d := backend.DescOf(&g.ops[seq%history].copy, g.spec.Name)
+	d := g.describe(seq)
 	b, err := json.Marshal(d)
 	if err != nil || len(b) > maxPayload {
 		b = []byte("{}")
 	}
 	g.accused.Store(p.link)
 	p.link.post(&header{typ: frameMismatch, gen: g.key.gen, group: g.key.id, seq: seq}, b)
+}
+
+// describe returns the descriptor of an operation that was issued. g.mu is held.
+func (g *group) describe(seq uint64) backend.Desc {
+	op := &g.ops[seq%history].copy
+	d := backend.DescOf(op, g.spec.Name)
+	d.Choice = algo.Choose(op, g.layout)
+	return d
 }
 
 // mismatched handles a peer's accusation.
@@ -199,7 +207,7 @@ func (g *group) mismatched(l *link, seq uint64, b []byte) error {
 	known := g.peers != nil && seq <= g.issued && g.issued-seq < history
 	var mine backend.Desc
 	if known {
-		mine = backend.DescOf(&g.ops[seq%history].copy, g.spec.Name)
+		mine = g.describe(seq)
 	}
 	name := g.spec.Name
 	g.mu.Unlock()

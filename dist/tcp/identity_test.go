@@ -32,7 +32,7 @@ func TestSecret(t *testing.T) {
 	}
 	_, err = ParseSecret("")
 	assert.ErrorContains(t, err, "0 bytes, need 32")
-	_, err = identity([]byte("hunter2"), "job")
+	_, err = tlsConfig([]byte("hunter2"), "job")
 	assert.ErrorContains(t, err, "7 bytes, need 32")
 }
 
@@ -63,11 +63,11 @@ func captureLog(t *testing.T) *journal {
 
 // strangers are TLS settings that must not get in.
 func strangers(t *testing.T) map[string]*tls.Config {
-	good, err := identity(testSecret, "test")
+	good, err := tlsConfig(testSecret, "test")
 	require.NoError(t, err)
-	bad, err := identity(bytes.Repeat([]byte{2}, SecretBytes), "test")
+	bad, err := tlsConfig(bytes.Repeat([]byte{2}, SecretBytes), "test")
 	require.NoError(t, err)
-	job, err := identity(testSecret, "another job")
+	job, err := tlsConfig(testSecret, "another job")
 	require.NoError(t, err)
 	change := func(c *tls.Config, f func(*tls.Config)) *tls.Config {
 		c = c.Clone()

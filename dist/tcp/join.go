@@ -18,14 +18,20 @@ type Config struct {
 	Job    string
 	// Host names this machine in errors; "" is the name that the system gives.
 	Host string
-	// Bind is the address that this rank listens on; "" is 127.0.0.1, which only processes of this host can reach.
+	// Bind is the address that this rank listens on. "" is 127.0.0.1 (::1 where Addr is), which only processes of this host
+	// can reach; "auto" is the address of the interface that routes to rank 0.
 	Bind string
+	// Ports are the first and the last port that ranks other than 0 may listen on; zeros are any.
+	Ports [2]int
 	// Listener, on rank 0, replaces listening on Addr. Join closes it.
 	Listener net.Listener
 	// Timeout is how long a peer may give no sign of life before it counts as lost; 0 is 5 minutes.
 	Timeout time.Duration
 	// JoinTimeout is how long Join waits for the other ranks; 0 is 1 minute.
 	JoinTimeout time.Duration
+	// Plain switches the encryption of data off, for a network that is trusted: the same on all ranks. The ranks prove that
+	// they hold the secret all the same, and data has checksums.
+	Plain bool
 	// Gen is the generation of the job: it grows each time that the ranks are started anew.
 	Gen uint32
 }
@@ -40,7 +46,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 	if err := c.complete(); err != nil {
 		return nil, err
 	}
-	conf, err := identity(c.Secret, c.Job)
+	conf, err := tlsConfig(c.Secret, c.Job)
 	if err != nil {
 		return nil, err
 	}
@@ -80,9 +86,6 @@ func (c *Config) complete() error {
 	if c.Size < 1 || c.Rank < 0 || c.Rank >= c.Size {
 		return fmt.Errorf("tcp: rank %d of %d: ranks are 0 to size-1", c.Rank, c.Size)
 	}
-	if c.Bind == "" {
-		c.Bind = "127.0.0.1"
-	}
 	if c.Host == "" {
 		c.Host, _ = os.Hostname()
 	}
@@ -98,11 +101,19 @@ func (c *Config) complete() error {
 	if _, _, err := net.SplitHostPort(c.Addr); err != nil && c.Listener == nil {
 		return fmt.Errorf("tcp: address of rank 0: %w", err)
 	}
-	return nil
+	return c.bind()
 }
 
 // begin starts the engine's own goroutine. All links are up.
 func (e *Engine) begin() {
+	e.mu.Lock()
+	e.met = true
+	heard := e.heard
+	e.heard = nil
+	e.mu.Unlock()
+	for _, tell := range heard {
+		tell()
+	}
 	e.wg.Add(1)
 	go e.watch()
 }

@@ -121,7 +121,7 @@ func TestJoinEndsWithContext(t *testing.T) {
 // A rank that dies while others are still missing may come again.
 func TestRankComesAgain(t *testing.T) {
 	cs := configs(t, 3)
-	conf, err := identity(testSecret, "test")
+	conf, err := tlsConfig(testSecret, "test")
 	require.NoError(t, err)
 	joined := make(chan error, 1)
 	var e *Engine
@@ -138,15 +138,22 @@ func TestRankComesAgain(t *testing.T) {
 	}
 	require.NoError(t, knock(1, "first").NetConn().Close())
 	again, two := knock(1, "again"), knock(2, "two")
-	require.NoError(t, <-joined)
-	for _, c := range []*tls.Conn{again, two} {
+	for rank, c := range []*tls.Conn{nil, again, two} {
+		if rank == 0 {
+			continue
+		}
 		var table []member
 		require.NoError(t, readJSON(c, frameTable, &table))
 		require.Len(t, table, 3)
 		assert.Equal(t, "again", table[1].Host)
 		assert.Equal(t, "two", table[2].Host)
-		c.NetConn().Close()
+		for _, d := range playData(t, conf, cs[0].Addr, c, hello{member: table[rank], Size: 3}) {
+			defer d.NetConn().Close()
+		}
 	}
+	require.NoError(t, <-joined)
+	again.NetConn().Close()
+	two.NetConn().Close()
 	require.NoError(t, e.Close())
 }
 
@@ -156,7 +163,7 @@ func TestRankDiesWhileOthersMeet(t *testing.T) {
 	for name, dies := range map[string]int{"the rank to be dialled": 1, "the rank that would dial": 3, "rank 0": 0} {
 		t.Run(name, func(t *testing.T) {
 			cs := configs(t, 4)
-			conf, err := identity(testSecret, "test")
+			conf, err := tlsConfig(testSecret, "test")
 			require.NoError(t, err)
 			deaf, err := net.Listen("tcp", "127.0.0.1:0") // where the rank that dies would be met
 			require.NoError(t, err)
@@ -279,4 +286,28 @@ func TestHelperSilentConnections(t *testing.T) {
 	fmt.Println(n, "open")
 	_, err = os.Stdin.Read(make([]byte, 1))
 	assert.Error(t, err)
+}
+
+// What rank 0 sends first of all does not overtake the table of ranks.
+func TestFirstMessageComesAfterTheTable(t *testing.T) {
+	for range 20 {
+		cs := configs(t, 2)
+		x := [][]float32{{1, 2}, {0, 0}}
+		errs := each(2, func(r int) error {
+			e, err := Join(context.Background(), cs[r])
+			if err != nil {
+				return err
+			}
+			defer e.Close()
+			be, err := e.Open(backend.Spec{ID: 1, Name: "pair", Ranks: []int{0, 1}, Rank: r})
+			if err != nil {
+				return err
+			}
+			return do(be, &backend.Op{Kind: backend.Send + backend.Kind(r), Seq: 1, Count: 2, Peer: 1 - r, Src: memOf(x[r]), Dst: memOf(x[r])})
+		})
+		for r, err := range errs {
+			require.NoError(t, err, "rank %d", r)
+		}
+		require.Equal(t, x[0], x[1])
+	}
 }

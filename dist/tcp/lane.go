@@ -92,20 +92,20 @@ func (l *lane) Send(peer int, tag uint64, b []byte) error {
 		return l.g.awaitFailure(a)
 	}
 	l.g.waitsFor.Store(int32(peer))
-	return l.g.peers[peer].send(l.op.Kind, l.op.Seq, tag, l.print, b)
+	return l.g.peers[peer].send(l.op.Kind, l.op.Seq, uint8(tag), l.print, b)
 }
 
 // Recv fills b with the next message of peer with this tag.
 func (l *lane) Recv(peer int, tag uint64, b []byte) error {
 	p := l.g.peers[peer]
-	p.post(l.op.Seq, tag, l.print, b)
+	p.post(l.op.Seq, uint8(tag), l.print, b)
 	return l.await(peer, p, len(b))
 }
 
 // SendRecv sends and receives at once.
 func (l *lane) SendRecv(to int, out []byte, from int, in []byte, tag uint64) error {
 	p := l.g.peers[from]
-	p.post(l.op.Seq, tag, l.print, in)
+	p.post(l.op.Seq, uint8(tag), l.print, in)
 	if err := l.Send(to, tag, out); err != nil {
 		p.cancel()
 		return err

@@ -58,6 +58,11 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 	settled(t, goroutines, files)
 	for _, e := range engines {
 		require.Empty(t, e.groups)
+		require.Eventually(t, func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return len(e.over)+len(e.newest) == 0
+		}, 5*time.Second, time.Millisecond, "closed groups are remembered")
 	}
 }
 

@@ -2,21 +2,18 @@ package tcp
 
 import (
 	"crypto/tls"
-	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
-const (
-	recordBytes = 16 << 10               // the payload of a TLS record
-	lastWords   = 200 * time.Millisecond // a failing connection may still deliver why, so long
-)
+const lastWords = 200 * time.Millisecond // a failing connection may still deliver why, so long
 
 // member is what the ranks know of each other.
 type member struct {
@@ -31,19 +28,19 @@ func (m member) String() string { return fmt.Sprintf("rank %d (host %s)", m.Rank
 
 func (m member) where() string { return fmt.Sprintf("%s, pid %d", m.Host, m.PID) }
 
-// link is the connection to one peer. Lanes write their data themselves, one at a time. What the reader has to say goes
-// through post and is written by a goroutine of its own: a reader that waited for a write could deadlock with its peer.
+// streams is how many connections carry data from one rank to another, besides the control connection. Each carries it in
+// one direction only: over loopback two connections, one each way, move twice the bytes of one that is used both ways.
+const streams = 1
+
+// link is the connection to one peer: one for control, and some for data. Lanes write their data themselves. What a
+// reader has to say goes through post and is written to the control connection by a goroutine of its own: a reader that
+// waited for a write could deadlock with its peer.
 type link struct {
 	e    *Engine
 	peer member
-	conn net.Conn
-	raw  net.Conn // below the TLS
-	seal bool     // conn is not encrypted: frames are sealed
-
-	wmu  turn
-	wbuf []byte // header and head of a payload: one record
-	sent uint32 // frames written, guarded by wmu
-	body body   // of the frame that is being read
+	main *wire   // for control
+	out  []*wire // for data to the peer; main, where there are no others
+	in   []*wire // for data from the peer
 
 	cmu     sync.Mutex
 	ctl     []byte // posted frames
@@ -51,57 +48,78 @@ type link struct {
 	kick    chan struct{}
 
 	heard   atomic.Int64  // when the last frame came, in ns of the engine's clock
-	goodbye atomic.Bool   // the peer will send nothing more
-	bye     chan struct{} // closed when the peer has read this rank's goodbye, or with the end of the reader
+	goodbye atomic.Bool   // the peer will begin nothing more
+	open    atomic.Int32  // wires on which it has not said so, or ended
+	left    atomic.Bool   // there is none
+	bye     chan struct{} // closed when the peer has read this rank's goodbyes, or is lost
 	byeOnce sync.Once
 	cause   atomic.Pointer[error] // why the connection was given up here
 	lostNow sync.Once
+	why     error       // it was lost; guarded by Engine.mu
 	down    atomic.Bool // no longer usable
 }
 
-// turn is a mutex whose holder may wait for the network: those behind it wait on a channel, which testing/synctest
-// understands.
-type turn chan struct{}
-
-func (t turn) Lock()   { t <- struct{}{} }
-func (t turn) Unlock() { <-t }
-
+// newLink makes a link of one connection, which serves for data too.
 func newLink(e *Engine, peer member, conn net.Conn) *link {
-	l := &link{e: e, peer: peer, conn: conn, raw: conn, seal: true, wbuf: make([]byte, recordBytes), wmu: make(turn, 1),
-		kick: make(chan struct{}, 1), bye: make(chan struct{})}
-	if c, ok := conn.(*tls.Conn); ok {
-		l.raw, l.seal = c.NetConn(), false
-	}
-	l.body.l = l
+	l := &link{e: e, peer: peer, kick: make(chan struct{}, 1), bye: make(chan struct{})}
+	l.main = newWire(l, conn)
+	l.out = []*wire{l.main}
+	l.open.Store(1)
 	l.heard.Store(e.now())
 	return l
+}
+
+// expect prepares for data connections of their own.
+func (l *link) expect() {
+	l.out, l.in = make([]*wire, streams), make([]*wire, streams)
+	l.open.Store(1 + streams)
+}
+
+// token is what only the two ends of the control connection know.
+func (l *link) token() (string, error) {
+	c, ok := l.main.conn.(*tls.Conn)
+	if !ok {
+		return "", errors.New("tcp: control connection without TLS")
+	}
+	state := c.ConnectionState()
+	b, err := state.ExportKeyingMaterial("EXPORTER-ringo-data", nil, 32)
+	return hex.EncodeToString(b), err
+}
+
+// complete reports whether all connections are there.
+func (l *link) complete() bool {
+	l.cmu.Lock()
+	defer l.cmu.Unlock()
+	return !slices.Contains(l.out, nil) && !slices.Contains(l.in, nil)
 }
 
 // start begins to read and to write posted frames.
 func (l *link) start() {
 	l.e.wg.Add(2)
-	go l.readLoop()
+	go l.readLoop(l.main)
 	go l.postLoop()
 }
 
-// write sends a frame; it blocks while the peer does not read. busy, where given, shows meanwhile on which link.
-func (l *link) write(h *header, payload []byte, busy *atomic.Pointer[link]) error {
-	if busy != nil {
-		busy.Store(l)
-		defer busy.Store(nil)
+// attach adds a data connection.
+func (l *link) attach(w *wire, out bool, i int) error {
+	l.cmu.Lock()
+	defer l.cmu.Unlock()
+	at := &l.in[i]
+	if out {
+		at = &l.out[i]
 	}
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	h.put(l.wbuf)
-	if l.seal {
-		l.sent = seal(l.wbuf, l.sent, payload)
+	switch {
+	case l.closing:
+		return errors.New("tcp: the link is closed")
+	case *at != nil:
+		return fmt.Errorf("tcp: %v made a data connection twice", l.peer)
 	}
-	n := copy(l.wbuf[headerBytes:], payload)
-	_, err := l.conn.Write(l.wbuf[:headerBytes+n])
-	if err == nil && n < len(payload) {
-		_, err = l.conn.Write(payload[n:])
+	*at = w
+	if !out {
+		l.e.wg.Add(1)
+		go l.readLoop(w)
 	}
-	return err
+	return nil
 }
 
 // post hands a frame to the connection's own goroutine and returns at once.
@@ -125,10 +143,10 @@ func (l *link) nudge() {
 	}
 }
 
-// postLoop writes posted frames until the link closes, then closes the connection.
+// postLoop writes posted frames until the link closes, then closes the connections.
 func (l *link) postLoop() {
 	defer l.e.wg.Done()
-	defer l.raw.Close()
+	defer l.each(func(w *wire) { w.raw.Close() })
 	var out []byte
 	for range l.kick {
 		l.cmu.Lock()
@@ -136,8 +154,8 @@ func (l *link) postLoop() {
 		closing := l.closing
 		l.cmu.Unlock()
 		if len(out) > 0 {
-			if err := l.writePosted(out); err != nil {
-				l.writeFailed(err)
+			if err := l.main.writePosted(out); err != nil {
+				l.failed(err)
 			}
 		}
 		if closing {
@@ -146,17 +164,18 @@ func (l *link) postLoop() {
 	}
 }
 
-// writePosted writes frames that were posted.
-func (l *link) writePosted(frames []byte) error {
-	l.wmu.Lock()
-	defer l.wmu.Unlock()
-	for b := frames; l.seal && len(b) > 0; {
-		end := headerBytes + binary.LittleEndian.Uint32(b[16:])
-		l.sent = seal(b, l.sent, b[headerBytes:end])
-		b = b[end:]
+// each calls fn, which does not wait, for every connection.
+func (l *link) each(fn func(w *wire)) {
+	l.cmu.Lock()
+	defer l.cmu.Unlock()
+	fn(l.main)
+	for _, list := range [2][]*wire{l.out, l.in} {
+		for _, w := range list {
+			if w != nil && w != l.main {
+				fn(w)
+			}
+		}
 	}
-	_, err := l.conn.Write(frames)
-	return err
 }
 
 // shut closes the link after what was posted is written, or after lastWords.
@@ -165,32 +184,60 @@ func (l *link) shut() {
 	l.cmu.Lock()
 	l.closing = true
 	l.cmu.Unlock()
-	l.raw.SetWriteDeadline(time.Now().Add(lastWords))
+	l.each(func(w *wire) { w.raw.SetWriteDeadline(time.Now().Add(lastWords)) })
 	l.nudge()
 }
 
-// writeFailed gives the reader a moment to find out why: the peer's last frames say more than a broken pipe.
-func (l *link) writeFailed(err error) {
+// failed handles a write that failed, or the end of a data connection: the readers get a moment to find out why. The
+// peer's last frames say more than a broken pipe.
+func (l *link) failed(err error) {
 	l.cause.CompareAndSwap(nil, &err)
-	l.raw.SetReadDeadline(time.Now().Add(lastWords))
+	l.each(func(w *wire) { w.raw.SetReadDeadline(time.Now().Add(lastWords)) })
 }
 
 // readLoop dispatches the frames of the peer until the connection ends.
-func (l *link) readLoop() {
+func (l *link) readLoop(w *wire) {
 	defer l.e.wg.Done()
-	defer l.parted() // after lost: who waits for the end finds it noticed
-	err := l.readFrames()
+	if w == l.main {
+		defer l.parted()
+	}
+	err := l.readFrames(w)
 	if l.goodbye.Load() {
-		l.shut()
-		l.e.departed(l)
+		if l.part(w); l.left.Load() {
+			l.shut()
+		}
+		return
+	}
+	if w != l.main && ended(err) {
+		l.failed(err)
 		return
 	}
 	if c := l.cause.Load(); c != nil {
 		err = *c
 	}
 	l.e.lost(l, readError(err))
+	l.parted()
 }
 
+// part notes that the peer will write nothing more on w.
+func (l *link) part(w *wire) {
+	l.goodbye.Store(true)
+	if w.parted {
+		return
+	}
+	w.parted = true
+	if l.open.Add(-1) == 0 {
+		l.e.departed(l)
+	}
+}
+
+// ended reports whether err is the end of a connection, rather than something that came through it.
+func ended(err error) bool {
+	var op *net.OpError
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op)
+}
+
+// parted ends the wait for the peer when this rank says goodbye.
 func (l *link) parted() { l.byeOnce.Do(func() { close(l.bye) }) }
 
 // readError says in plain words how a connection ended.
@@ -199,68 +246,36 @@ func readError(err error) error {
 	if errors.As(err, &op) && op.Op == "local error" {
 		return fmt.Errorf("sent what was not meant to be: %w", err)
 	}
-	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op) {
+	if ended(err) {
 		return fmt.Errorf("closed the connection (%w)", err)
 	}
 	return err
 }
 
-func (l *link) readFrames() error {
-	head, block := make([]byte, headerBytes), make([]byte, copyBlock)
+func (l *link) readFrames(w *wire) error {
 	var h header
-	var number uint32
 	for {
-		if _, err := io.ReadFull(l.conn, head); err != nil {
+		if err := w.header(&h); err != nil {
 			return err
 		}
-		if err := h.parse(head, number); err != nil {
-			return fmt.Errorf("broke the protocol: %w", err)
-		}
-		if l.seal && h.typ < frameHello {
-			number++
-		}
-		l.body.begin(&h)
 		l.heard.Store(l.e.now())
-		if err := l.e.dispatch(l, &h, block); err != nil {
+		if err := l.e.dispatch(w, &h); err != nil {
 			return err
 		}
 	}
 }
 
-// payload reads the payload of a control frame.
-func (l *link) payload(h *header) ([]byte, error) {
-	b := make([]byte, h.length)
-	if _, err := io.ReadFull(&l.body, b); err != nil {
-		return nil, err
-	}
-	return b, l.body.check()
-}
-
-// body reads the payload of a frame.
-type body struct {
-	l         *link
-	want, got uint32 // checksums
-}
-
-func (b *body) begin(h *header) { b.want, b.got = h.sum, 0 }
-
-func (b *body) Read(p []byte) (int, error) {
-	n, err := b.l.conn.Read(p)
-	if b.l.seal {
-		b.got = crc32.Update(b.got, castagnoli, p[:n])
-	}
-	return n, err
-}
-
-// check is called when all was read, before anyone relies on it.
-func (b *body) check() error {
-	if b.got != b.want {
-		return fmt.Errorf("broke the protocol: payload has checksum %08x, want %08x: bytes were changed", b.got, b.want)
-	}
-	return nil
-}
-
-// sayGoodbye ends the peer's interest in this rank.
+// sayGoodbye ends the peer's interest in this rank, on every connection that carries frames to it.
 func (l *link) sayGoodbye() {
-	l.post(&header{typ: frameGoodbye, gen: l.e.cfg.Gen}, nil)
+	h := header{typ: frameGoodbye, gen: l.e.cfg.Gen}
+	l.post(&h, nil)
+	for _, w := range l.out {
+		if w != nil && w != l.main {
+			l.e.wg.Go(func() { // the lane of a failed group may still be writing
+				if err := w.write(&h, nil); err != nil {
+					l.failed(err)
+				}
+			})
+		}
+	}
 }

@@ -2,10 +2,10 @@ package tcp
 
 import (
 	"context"
+	"crypto/hmac"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +25,8 @@ type meeting struct {
 	end  context.CancelCauseFunc // of the context that everything here waits with
 
 	mu      sync.Mutex
-	all     bool          // everyone is here: who leaves now is lost
+	all     bool          // everyone is here: nobody may come again
+	over    bool          // and connected: who leaves now is lost
 	failed  error         // ends the rendezvous for everyone
 	told    int           // ranks that came too late for anything but failed
 	changed chan struct{} // something to look at
@@ -60,31 +61,10 @@ func (m *meeting) because(err error) error {
 }
 
 func (m *meeting) hello(mesh bool) hello {
-	return hello{member: m.e.self, Size: m.e.cfg.Size, Gen: m.e.cfg.Gen, Mesh: mesh}
+	return hello{member: m.e.self, Size: m.e.cfg.Size, Gen: m.e.cfg.Gen, Plain: m.e.cfg.Plain, Mesh: mesh}
 }
 
-// listen opens this rank's port.
-func (m *meeting) listen() (net.Listener, error) {
-	c := &m.e.cfg
-	if c.Listener != nil {
-		return c.Listener, nil
-	}
-	port := "0"
-	if c.Rank == 0 {
-		var host string
-		host, port, _ = net.SplitHostPort(c.Addr)
-		if ip := net.ParseIP(host); ip != nil && !ip.IsLoopback() && net.ParseIP(c.Bind).IsLoopback() {
-			return nil, fmt.Errorf("tcp: rank 0 is to be reached at %s, but listens on %s only: set RINGO_BIND", c.Addr, c.Bind)
-		}
-	}
-	l, err := net.Listen("tcp", net.JoinHostPort(c.Bind, port))
-	if err != nil {
-		return nil, fmt.Errorf("tcp: rank %d: %w", c.Rank, err)
-	}
-	return l, nil
-}
-
-// host is rank 0's part: wait for everyone, then send the table.
+// host is rank 0's part: wait for everyone, then send the table and let them connect.
 func (m *meeting) host(ctx context.Context) error {
 	l, err := m.listen()
 	if err != nil {
@@ -92,11 +72,17 @@ func (m *meeting) host(ctx context.Context) error {
 	}
 	d := newDoor(m.e, l, m.conf, m.greetJoin)
 	defer d.close()
-	if err := m.gather(ctx); err != nil {
-		m.dismiss(err)
-		return err
+	err = m.gather(ctx, func(*link) bool { return true })
+	if err == nil {
+		err = m.sendTable()
 	}
-	return m.sendTable()
+	if err == nil {
+		err = m.gather(ctx, (*link).complete)
+	}
+	if err != nil {
+		m.dismiss(err)
+	}
+	return err
 }
 
 // dismiss tells those who are here why there will be no job; when ranks disagree it waits a moment for the rest.
@@ -140,21 +126,92 @@ func (m *meeting) attend(ctx context.Context) error {
 		c.NetConn().Close()
 		return err
 	}
-	m.add(zero, c)
+	if err := m.dialData(ctx, m.add(zero, c), m.e.cfg.Addr); err != nil {
+		return m.because(err)
+	}
 	for r := 1; r < m.e.cfg.Rank; r++ {
 		c, _, err := dial(ctx, m.conf, table[r].Addr, table[r].String(), m.hello(true))
+		if err == nil {
+			err = m.dialData(ctx, m.add(table[r], c), table[r].Addr)
+		}
 		if err != nil {
 			return m.because(err)
 		}
-		m.add(table[r], c)
 	}
-	return m.gather(ctx)
+	return m.gather(ctx, (*link).complete)
 }
 
-// gather waits until a link to every rank is there.
-func (m *meeting) gather(ctx context.Context) error {
+// dialData makes the data connections of l: first those for data to the peer, then those for data from it.
+func (m *meeting) dialData(ctx context.Context, l *link, addr string) error {
+	h := m.hello(false)
+	var err error
+	if h.Token, err = l.token(); err != nil {
+		return err
+	}
+	for h.Data = 1; h.Data <= 2*streams; h.Data++ {
+		c, _, err := dial(ctx, m.conf, addr, l.peer.String(), h)
+		if err != nil {
+			return err
+		}
+		if err := m.attach(l, c, h.Data <= streams, (h.Data-1)%streams); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// attach adds a data connection to l.
+func (m *meeting) attach(l *link, c *tls.Conn, out bool, i int) error {
+	w, err := newDataWire(l, c, m.e.cfg.Plain)
+	if err == nil {
+		err = l.attach(w, out, i)
+	}
+	if err != nil {
+		c.NetConn().Close()
+		return err
+	}
+	m.signal()
+	return nil
+}
+
+// greetData is the answer to the hello of a data connection. The token shows that it comes from the very process at the
+// other end of the link; its number, that the link has none like it.
+func (m *meeting) greetData(h hello, c *tls.Conn) error {
+	m.mu.Lock()
+	var l *link
+	if h.Rank >= 0 && h.Rank < len(m.e.links) && h.Data <= 2*streams {
+		l = m.e.links[h.Rank]
+	}
+	m.mu.Unlock()
+	if l == nil {
+		return fmt.Errorf("tcp: %v expects no data connection from %v", m.e.self, h.member)
+	}
+	token, err := l.token()
+	if err != nil {
+		return err
+	}
+	if !hmac.Equal([]byte(token), []byte(h.Token)) {
+		return fmt.Errorf("tcp: data connection of %v does not belong to the one that is there", h.member)
+	}
+	err = writeJSON(c, frameWelcome, m.e.cfg.Gen, m.hello(false))
+	var ready int
+	if err == nil {
+		err = readJSON(c, frameWelcome, &ready)
+	}
+	if err == nil {
+		err = c.SetDeadline(time.Time{})
+	}
+	if err != nil {
+		c.NetConn().Close()
+		return nil // the dialer finds out, and dials again
+	}
+	return m.attach(l, c, h.Data > streams, (h.Data-1)%streams)
+}
+
+// gather waits until a link to every rank is there that is ready.
+func (m *meeting) gather(ctx context.Context, ready func(*link) bool) error {
 	for {
-		missing, err := m.state()
+		missing, err := m.state(ready)
 		if err != nil || len(missing) == 0 {
 			return err
 		}
@@ -171,20 +228,24 @@ func (m *meeting) gather(ctx context.Context) error {
 	}
 }
 
-// state returns the ranks that are not connected yet. Once there is none, nobody comes or goes any more.
-func (m *meeting) state() ([]string, error) {
+// state returns the ranks that are not connected yet. Once there is none, nobody comes any more, and once all connections
+// are complete, nobody goes.
+func (m *meeting) state(ready func(*link) bool) ([]string, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.failed != nil {
 		return nil, m.failed
 	}
 	var missing []string
+	complete := true
 	for r, l := range m.e.links {
-		if l == nil && r != m.e.cfg.Rank {
+		if r != m.e.cfg.Rank && (l == nil || !ready(l)) {
 			missing = append(missing, strconv.Itoa(r))
 		}
+		complete = complete && (r == m.e.cfg.Rank || l != nil && l.complete())
 	}
-	m.all = len(missing) == 0
+	m.all = m.all || len(missing) == 0
+	m.over = complete
 	return missing, nil
 }
 
@@ -200,21 +261,21 @@ func (m *meeting) joined() []*link {
 	return out
 }
 
-// leave handles the end of a connection. At rank 0, the rank may come again until everyone is here. At other ranks, the
+// leave handles the end of a connection. At rank 0, the rank may come again until everyone is here; then it is lost. At other ranks, the
 // table is there, and who is lost does not come again; rank 0 is given a moment to say who was lost first.
 func (m *meeting) leave(l *link, cause error) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r := l.peer.Rank
-	if m.all || m.e.links[r] != l {
+	if m.over || m.e.links[r] != l {
 		return false
 	}
 	m.e.links[r] = nil
 	lost := lostWhileMeeting(l, cause)
 	switch {
-	case m.e.cfg.Rank == 0:
+	case m.e.cfg.Rank == 0 && !m.all:
 		m.signal()
-	case r == 0:
+	case r == 0 || m.e.cfg.Rank == 0:
 		go m.fail(lost)
 	default:
 		time.AfterFunc(lastWords, func() { m.fail(lost) })
@@ -227,17 +288,22 @@ func lostWhileMeeting(l *link, cause error) error {
 }
 
 // add makes a link of a connection that is through with its greetings.
-func (m *meeting) add(peer member, c *tls.Conn) {
+func (m *meeting) add(peer member, c *tls.Conn) *link {
 	l := newLink(m.e, peer, c)
+	l.expect()
 	m.mu.Lock()
 	m.e.links[peer.Rank] = l
 	m.mu.Unlock()
 	l.start()
 	m.signal()
+	return l
 }
 
 // greetJoin is rank 0's answer to a hello.
 func (m *meeting) greetJoin(h hello, c *tls.Conn) error {
+	if h.Data > 0 {
+		return m.greetData(h, c)
+	}
 	if h.Gen != m.e.cfg.Gen {
 		return fmt.Errorf("tcp: generation %d is over, this is generation %d", h.Gen, m.e.cfg.Gen)
 	}
@@ -259,6 +325,7 @@ func (m *meeting) greetJoin(h hello, c *tls.Conn) error {
 		return err
 	}
 	l := newLink(m.e, h.member, c)
+	l.expect()
 	m.e.links[h.Rank] = l
 	m.mu.Unlock()
 	m.welcome(l)
@@ -290,6 +357,9 @@ func (m *meeting) objection(h *hello) error {
 	switch {
 	case h.Size != cfg.Size:
 		return fmt.Errorf("tcp: ranks disagree about the size of the job: %d (%v) vs %d (%v)", cfg.Size, m.e.self, h.Size, h.member)
+	case h.Plain != cfg.Plain:
+		return fmt.Errorf("tcp: ranks disagree about encryption: %s (%v) vs %s (%v): set RINGO_ENCRYPT alike", onOff(!cfg.Plain), m.e.self,
+			onOff(!h.Plain), h.member)
 	case h.Rank < 0 || h.Rank >= cfg.Size:
 		return fmt.Errorf("tcp: %v joined a job of ranks 0 to %d", h.member, cfg.Size-1)
 	}
@@ -304,8 +374,18 @@ func (m *meeting) objection(h *hello) error {
 	return fmt.Errorf("tcp: rank %d joined twice: host %s and host %s", h.Rank, earlier.where(), h.where())
 }
 
+func onOff(on bool) string {
+	if on {
+		return "on"
+	}
+	return "off"
+}
+
 // greetMesh is the answer of any other rank to the hello of a higher one.
 func (m *meeting) greetMesh(h hello, c *tls.Conn) error {
+	if h.Data > 0 {
+		return m.greetData(h, c)
+	}
 	cfg := &m.e.cfg
 	m.mu.Lock()
 	ok := h.Mesh && h.Gen == cfg.Gen && h.Size == cfg.Size && h.Rank > cfg.Rank && h.Rank < cfg.Size
@@ -314,6 +394,7 @@ func (m *meeting) greetMesh(h hello, c *tls.Conn) error {
 		return fmt.Errorf("tcp: %v expects no connection from %v", m.e.self, h.member)
 	}
 	l := newLink(m.e, h.member, c)
+	l.expect()
 	m.e.links[h.Rank] = l
 	m.mu.Unlock()
 	m.welcome(l)
@@ -322,12 +403,12 @@ func (m *meeting) greetMesh(h hello, c *tls.Conn) error {
 
 // welcome answers a hello and starts the link. When that fails, the link's reader finds out.
 func (m *meeting) welcome(l *link) {
-	err := writeJSON(l.conn, frameWelcome, m.e.cfg.Gen, m.hello(false))
+	err := writeJSON(l.main.conn, frameWelcome, m.e.cfg.Gen, m.hello(false))
 	if err == nil {
-		err = l.raw.SetDeadline(time.Time{})
+		err = l.main.raw.SetDeadline(time.Time{})
 	}
 	if err != nil {
-		l.raw.Close()
+		l.main.raw.Close()
 	}
 	l.start()
 	m.signal()
@@ -346,7 +427,12 @@ func (m *meeting) sendTable() error {
 			return err
 		}
 		for _, l := range m.joined() {
-			l.post(&header{typ: frameTable, gen: m.e.cfg.Gen}, b)
+			l.main.raw.SetWriteDeadline(time.Now().Add(handshakeTime))
+			h := header{typ: frameTable, gen: m.e.cfg.Gen, length: uint64(len(b))}
+			if err := l.main.write(&h, b); err != nil { // not posted: the first message of a group must not overtake it
+				return fmt.Errorf("tcp: sending %v the list of ranks: %w", l.peer, err)
+			}
+			l.main.raw.SetWriteDeadline(time.Time{})
 		}
 	}
 	return nil

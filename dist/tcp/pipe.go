@@ -3,7 +3,6 @@ package tcp
 import (
 	"errors"
 	"fmt"
-	"io"
 	"math/bits"
 	"sync"
 	"sync/atomic"
@@ -18,8 +17,9 @@ const (
 	smallMessage = 64 << 10 // up to this size, Send does not wait for the receiver, within smallWindow
 	smallWindow  = backend.Depth * (smallMessage + headerBytes)
 	largeWindow  = 1 << 20
+	maxTags      = 8
 	creditStep   = 256 << 10 // the receiver reports what it took in steps of this
-	copyBlock    = 16 << 10  // a TLS record: the most that is written to a user's buffer under one lock
+	copyBlock    = 64 << 10  // the most that is written to a user's buffer under one lock
 )
 
 // pipe carries the messages of one group between this rank and one peer.
@@ -32,7 +32,8 @@ type pipe struct {
 	over   error   // the peer issues no operation after last, and why
 	last   uint64
 
-	met atomic.Uint64 // last operation that the peer has sent something for
+	asked, given tally         // the lane's
+	met          atomic.Uint64 // last operation that the peer has sent something for
 
 	mu     sync.Mutex
 	cond   sync.Cond // the lane waits here
@@ -55,11 +56,27 @@ type message struct {
 
 // request is what the lane waits for. At most one is open: a lane does one thing at a time.
 type request struct {
-	open, done      bool
-	seq, tag, print uint64
-	b               []byte
-	got             int
-	err             error // the message does not fit
+	open, done bool
+	seq, print uint64
+	tag        uint8
+	nth        uint32
+	b          []byte
+	got        int
+	err        error // the message does not fit
+}
+
+// tally numbers the messages of an operation: those with one tag, in order.
+type tally struct {
+	seq uint64
+	n   [maxTags]uint32
+}
+
+func (c *tally) next(seq uint64, tag uint8) uint32 {
+	if c.seq != seq {
+		*c = tally{seq: seq}
+	}
+	c.n[tag]++
+	return c.n[tag]
 }
 
 // misfit is the error of a message that does not fit its receive: another fingerprint, or another length.
@@ -85,7 +102,7 @@ func cost(payload int) int { return payload + headerBytes }
 
 // fits reports whether the frame belongs to the open request.
 func (r *request) fits(h *header) bool {
-	return r.open && !r.done && r.seq == h.seq && r.tag == h.tag
+	return r.open && !r.done && r.seq == h.seq && r.tag == h.tag && r.nth == h.nth
 }
 
 // admit checks the frame against the request that it belongs to; a misfit ends the request.
@@ -93,7 +110,7 @@ func (r *request) admit(h *header) bool {
 	switch {
 	case r.print != h.print:
 		r.err = &misfit{print: true}
-	case h.total != uint64(len(r.b)) || h.length > uint64(len(r.b)-r.got):
+	case h.total != uint64(len(r.b)):
 		r.err = &misfit{total: h.total}
 	}
 	r.done = r.err != nil
@@ -101,9 +118,9 @@ func (r *request) admit(h *header) bool {
 }
 
 // post opens a request for the message (seq, tag) that fills b, and takes what has already arrived.
-func (p *pipe) post(seq, tag, print uint64, b []byte) {
+func (p *pipe) post(seq uint64, tag uint8, print uint64, b []byte) {
 	p.mu.Lock()
-	p.want = request{open: true, seq: seq, tag: tag, print: print, b: b}
+	p.want = request{open: true, seq: seq, tag: tag, nth: p.asked.next(seq, tag), print: print, b: b}
 	k := 0
 	for _, m := range p.queue {
 		if p.err == nil && p.want.fits(&m.head) {
@@ -122,7 +139,7 @@ func (p *pipe) post(seq, tag, print uint64, b []byte) {
 // take moves a buffered frame into the open request.
 func (p *pipe) take(m *message) {
 	if p.want.admit(&m.head) && m.buf != nil {
-		copy(p.want.b[p.want.got:], m.buf.b[:m.head.length])
+		copy(p.want.b[m.head.at():], m.buf.b[:m.head.length])
 	}
 	m.buf.free()
 	p.took(&m.head)
@@ -130,9 +147,9 @@ func (p *pipe) take(m *message) {
 
 // took accounts for a frame that has left the pipe, and ends the request when it was the last one of its message.
 func (p *pipe) took(h *header) {
-	if p.want.open && !p.want.done {
+	if p.want.fits(h) {
 		p.want.got += int(h.length)
-		p.want.done = p.want.got == len(p.want.b)
+		p.want.done = p.want.got >= len(p.want.b)
 	}
 	p.credit(cost(int(h.length)))
 }
@@ -170,9 +187,9 @@ func (p *pipe) await() error {
 	return p.g.blame(p.link.peer, backend.ErrLeft)
 }
 
-// send sends b as the message (seq, tag). It waits while the peer has too much to take.
-func (p *pipe) send(kind backend.Kind, seq, tag, print uint64, b []byte) error {
-	h := header{typ: frameData, kind: kind, gen: p.g.key.gen, group: p.g.key.id, seq: seq, tag: tag,
+// send sends b as the next message of operation seq with this tag. It waits while the peer has too much to take.
+func (p *pipe) send(kind backend.Kind, seq uint64, tag uint8, print uint64, b []byte) error {
+	h := header{typ: frameData, kind: kind, gen: p.g.key.gen, group: p.g.key.id, seq: seq, tag: tag, nth: p.given.next(seq, tag),
 		total: uint64(len(b)), print: print}
 	window := smallWindow
 	if len(b) > smallMessage {
@@ -184,15 +201,26 @@ func (p *pipe) send(kind backend.Kind, seq, tag, print uint64, b []byte) error {
 			return err
 		}
 		h.length = uint64(len(part))
-		if err := p.link.write(&h, part, &p.g.writing); err != nil {
+		if err := p.write(p.link.out[0], &h, part); err != nil {
 			return p.g.broken(p.link, err)
 		}
-		p.g.counters.Headers.Add(headerBytes)
-		p.g.counters.Wire[kind].Add(uint64(len(part)))
 		if b = b[len(part):]; len(b) == 0 {
 			return nil
 		}
+		h.part += maxPayload / partUnit
 	}
+}
+
+// write sends a frame of a message; it blocks while the peer does not read.
+func (p *pipe) write(w *wire, h *header, part []byte) error {
+	p.g.writing.Store(p.link)
+	defer p.g.writing.Store(nil)
+	if err := w.write(h, part); err != nil {
+		return err
+	}
+	p.g.counters.Headers.Add(headerBytes)
+	p.g.counters.Wire[h.kind].Add(uint64(len(part)))
+	return nil
 }
 
 // reserve waits until n more bytes may be on the way.
@@ -242,7 +270,7 @@ func (p *pipe) end(err error) {
 
 // receive reads the payload of a data frame from the connection: into the buffer of the lane that waits for it, or into
 // one of its own. An error ends the connection.
-func (p *pipe) receive(h *header, r *body, block []byte) error {
+func (p *pipe) receive(h *header, w *wire) error {
 	p.mu.Lock()
 	direct := p.err == nil && p.want.fits(h) && p.want.admit(h)
 	bad := p.want.done && p.want.err != nil
@@ -252,21 +280,17 @@ func (p *pipe) receive(h *header, r *body, block []byte) error {
 	}
 	p.mu.Unlock()
 	if direct {
-		return p.stream(h, r, block)
+		return p.stream(h, w)
 	}
 	if bad {
 		p.cond.Broadcast()
 	}
 	m := message{head: *h, buf: newBuffer(int(h.length))}
 	if m.buf != nil {
-		if _, err := io.ReadFull(r, m.buf.b[:h.length]); err != nil {
+		if err := w.fill(h, m.buf.b[:h.length]); err != nil {
 			m.buf.free()
 			return err
 		}
-	}
-	if err := r.check(); err != nil {
-		m.buf.free()
-		return err
 	}
 	p.g.counters.Received.Add(h.length)
 	p.mu.Lock()
@@ -286,22 +310,22 @@ func (p *pipe) receive(h *header, r *body, block []byte) error {
 
 // stream reads a payload in blocks. Each is copied to the lane's buffer under the lock, so that nothing is written once
 // the lane has given up.
-func (p *pipe) stream(h *header, r *body, block []byte) error {
-	at := 0
+func (p *pipe) stream(h *header, w *wire) error {
+	at := int(h.at())
 	for left := int(h.length); left > 0; {
-		n, err := r.Read(block[:min(left, len(block))])
+		b, err := w.some(min(left, copyBlock))
 		p.mu.Lock()
-		if p.want.open {
-			copy(p.want.b[p.want.got+at:], block[:n])
+		if p.want.fits(h) {
+			copy(p.want.b[at:], b)
 		}
 		p.mu.Unlock()
-		at += n
-		p.g.counters.Received.Add(uint64(n))
-		if left -= n; err != nil && left > 0 {
+		p.g.counters.Received.Add(uint64(len(b)))
+		at, left = at+len(b), left-len(b)
+		if err != nil {
 			return err
 		}
 	}
-	if err := r.check(); err != nil {
+	if err := w.check(h); err != nil {
 		return err
 	}
 	p.mu.Lock()

@@ -93,7 +93,7 @@ func TestFiles(t *testing.T) {
 			seen[fmt.Sprint(e.Name, e.Pid)] = true
 		}
 	}
-	for _, want := range []string{"matmul0", "matmul1", "allreduce0", "allreduce1"} {
+	for _, want := range []string{"matmul0", "matmul1", "allreduce:direct0", "allreduce:direct1"} {
 		require.True(t, seen[want], want)
 	}
 }

@@ -22,16 +22,19 @@ const testOnly = "github.com/stretchr/testify"
 // exists. External test packages (package x_test) are exempt. A key that ends
 // in "/..." covers what has no row of its own.
 var table = map[string]row{
-	"internal/kernel":   {others: "golang.org/x/sys/cpu"},
-	"internal/dl":       {others: "github.com/ebitengine/purego"},
-	"internal/cuda":     {own: "internal/dl"},
-	"internal/cuda/emu": {own: "internal/dl internal/cuda"},
-	"internal/trace":    {},
-	"internal/wait":     {},
-	"internal/faultnet": {},
-	"internal/netns":    {others: "github.com/stretchr/testify"},
-	"internal/memnet":   {own: "dist/backend dist/algo tensor"},
-	"internal/lint":     {own: "...", others: "..."},
+	"internal/kernel":      {others: "golang.org/x/sys/cpu"},
+	"internal/dl":          {others: "github.com/ebitengine/purego"},
+	"internal/cuda":        {own: "internal/dl"},
+	"internal/cuda/emu":    {own: "internal/dl internal/cuda"},
+	"internal/trace":       {},
+	"internal/wait":        {},
+	"internal/agree":       {},
+	"internal/reliability": {},
+	"internal/netns":       {others: "github.com/stretchr/testify"},
+	"internal/identity":    {},
+	"internal/faultnet":    {},
+	"internal/memnet":      {own: "dist/backend dist/algo tensor"},
+	"internal/lint":        {own: "...", others: "..."},
 
 	"tensor":          {own: "internal/kernel internal/trace internal/wait", others: "golang.org/x/sys"},
 	"tensor/cuda":     {own: "tensor internal/cuda"},
@@ -49,7 +52,7 @@ var table = map[string]row{
 	"dist/mpi":     engine,
 	"dist/nccl":    engine,
 	"dist/sim":     engine,
-	"dist/launch":  {others: "golang.org/x/sys"},
+	"dist/launch":  {own: "internal/identity", others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/trace internal/wait tensor tensor/cuda nn optim data " +
 			"dist/backend dist/algo dist/local dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",

@@ -59,11 +59,12 @@ func missing() string {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return "no ip command (iproute2)"
 	}
-	out, err := exec.Command("ip", "netns", "add", fmt.Sprintf("probe%d", os.Getpid())).CombinedOutput()
+	probe := fmt.Sprintf("probe%x%x", os.Getpid(), made.Add(1)) // tests may run in parallel
+	out, err := exec.Command("ip", "netns", "add", probe).CombinedOutput()
 	if err != nil {
 		return strings.TrimSpace(string(out))
 	}
-	_ = exec.Command("ip", "netns", "del", fmt.Sprintf("probe%d", os.Getpid())).Run()
+	_ = exec.Command("ip", "netns", "del", probe).Run()
 	return ""
 }
 

@@ -19,6 +19,7 @@ type Bell struct {
 	state atomic.Uint32
 	_     [60]byte
 	wake  chan struct{}
+	crowd *Crowd // may be nil
 }
 
 // NewBell returns a quiet bell.
@@ -30,13 +31,16 @@ func (b *Bell) Ring() {
 		return
 	}
 	if b.state.Swap(rung) == parked {
+		b.crowd.add(1)
 		b.wake <- struct{}{}
 	}
 }
 
 // Park sleeps until the bell has been rung since the last Park, or until ctx ends (it returns ctx.Err()).
 func (b *Bell) Park(ctx context.Context) error {
+	b.crowd.add(-1)
 	if !b.state.CompareAndSwap(quiet, parked) {
+		b.crowd.add(1)
 		b.state.Store(quiet)
 		return nil
 	}
@@ -46,7 +50,9 @@ func (b *Bell) Park(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 	}
-	if !b.state.CompareAndSwap(parked, quiet) {
+	if b.state.CompareAndSwap(parked, quiet) {
+		b.crowd.add(1)
+	} else {
 		<-b.wake // a Ring is under way: take its token, keep its meaning
 		b.state.Store(rung)
 	}

@@ -16,15 +16,22 @@ const MaxYields = 32
 type Policy struct {
 	Spin   time.Duration // spin this long on the clock
 	Yields int           // or call runtime.Gosched this often
+	Crowd  *Crowd        // may be nil: spin only while at most Room of them are awake
+	Room   int
 }
 
-// For returns the policy when `runnable` goroutines want to run at the same time (ranks × threads): spin when each has a
+// For returns the policy of goroutines that know nothing of each other when `runnable` goroutines want to run at the same time (ranks × threads): spin when each has a
 // core, yield otherwise.
 func For(runnable int) Policy {
 	if runnable <= runtime.GOMAXPROCS(0) {
 		return Policy{Spin: SpinTime}
 	}
 	return Policy{Yields: MaxYields}
+}
+
+// Among returns the policy of a member of a crowd, each of whom computes with so many threads.
+func Among(c *Crowd, threads int) Policy {
+	return Policy{Spin: SpinTime, Crowd: c, Room: max(1, runtime.GOMAXPROCS(0)/threads)}
 }
 
 const (
@@ -51,7 +58,7 @@ func (s *Spinner) Reset() { *s = Spinner{policy: s.policy} }
 // the policy says so.
 func (s *Spinner) Again() bool {
 	s.polls++
-	if s.over {
+	if s.over || s.policy.Crowd != nil && s.policy.Crowd.Awake() > s.policy.Room {
 		return false
 	}
 	if s.policy.Spin <= 0 {

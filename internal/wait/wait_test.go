@@ -56,6 +56,48 @@ func TestSpinEndsWhenTheClockStandsStill(t *testing.T) {
 	})
 }
 
+// Who parks makes room for a spinner, and counts again as soon as the bell is rung, before it runs.
+func TestSpinWhileThereIsRoom(t *testing.T) {
+	crowd := wait.NewCrowd(3)
+	policy := wait.Among(crowd, 1)
+	policy.Room, policy.Spin = 2, time.Hour
+	crowded := policy.Start()
+	require.False(t, crowded.Again(), "three are awake, two may be")
+	bell, parked := crowd.NewBell(), make(chan struct{})
+	go func() {
+		defer close(parked)
+		_ = bell.Park(t.Context())
+	}()
+	for crowd.Awake() == 3 {
+		runtime.Gosched()
+	}
+	roomy := policy.Start()
+	for range 1000 {
+		require.True(t, roomy.Again())
+	}
+	bell.Ring()
+	if crowd.Awake() != 3 { // the goroutine may have been about to park, and look at the bell itself
+		<-parked
+	}
+	require.Equal(t, 3, crowd.Awake())
+	require.False(t, roomy.Again(), "a spin ends when the others need the core")
+	<-parked
+	crowd.Leave()
+	require.Equal(t, 2, crowd.Awake())
+}
+
+func TestBellCountsItsCrowd(t *testing.T) {
+	crowd := wait.NewCrowd(1)
+	b := crowd.NewBell()
+	b.Ring()
+	require.NoError(t, b.Park(t.Context()))
+	require.Equal(t, 1, crowd.Awake(), "a rung bell lets nobody sleep")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, b.Park(ctx), context.Canceled)
+	require.Equal(t, 1, crowd.Awake())
+}
+
 func TestBellRemembersARing(t *testing.T) {
 	b := wait.NewBell()
 	b.Ring()
@@ -94,7 +136,8 @@ func TestBellLosesNoRing(t *testing.T) {
 
 // Cancelled parks and rings race: no ring may be lost, and no token left behind that blocks a later ring.
 func TestBellCancelRace(t *testing.T) {
-	b := wait.NewBell()
+	crowd := wait.NewCrowd(1)
+	b := crowd.NewBell()
 	var work, seen atomic.Int64
 	const items = 3000
 	var wg sync.WaitGroup
@@ -113,6 +156,7 @@ func TestBellCancelRace(t *testing.T) {
 		seen.Store(work.Load())
 	}
 	wg.Wait()
+	require.Equal(t, 1, crowd.Awake())
 }
 
 func TestParkDoesNotAllocate(t *testing.T) {
@@ -122,4 +166,32 @@ func TestParkDoesNotAllocate(t *testing.T) {
 		b.Ring()
 		_ = b.Park(ctx)
 	}))
+}
+
+// BenchmarkWake measures what SpinTime is made from: from a Ring to the parked goroutine's first step, after the machine
+// had so long to send the core to sleep.
+func BenchmarkWake(b *testing.B) {
+	for _, idle := range []time.Duration{0, time.Millisecond} {
+		b.Run(idle.String(), func(b *testing.B) {
+			bell, rung := wait.NewBell(), make(chan time.Time)
+			done := make(chan struct{})
+			var total time.Duration
+			go func() {
+				defer close(done)
+				for range b.N {
+					_ = bell.Park(context.Background())
+					total += time.Since(<-rung)
+				}
+			}()
+			for range b.N {
+				for start := time.Now(); time.Since(start) < idle+5*time.Microsecond; {
+				}
+				now := time.Now()
+				bell.Ring()
+				rung <- now
+			}
+			<-done
+			b.ReportMetric(float64(total.Nanoseconds())/1e3/float64(b.N), "µs/wake")
+		})
+	}
 }

@@ -1,0 +1,315 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/launch"
+)
+
+// benchCmd is `ringo bench`.
+type benchCmd struct {
+	Ops     string        `default:"allreduce" placeholder:"LIST" help:"Operations, or all."`
+	Sizes   string        `default:"4,1K,16K,256K,4M" placeholder:"LIST" help:"Bytes, with K, M, G of 1024; 1K-1M is every fourfold between."`
+	Ranks   string        `placeholder:"LIST" help:"Numbers of ranks; 2 if absent."`
+	Backend string        `default:"local" placeholder:"LIST" help:"local (goroutines), shm or tcp (processes)."`
+	Algo    string        `placeholder:"LIST" help:"Algorithms to compare, or all; the committed choice if absent."`
+	Compute time.Duration `placeholder:"20us" help:"Computation between calls; its ideal time is subtracted."`
+	JSON    bool          `help:"Print an array of rows."`
+	Plot    string        `placeholder:"out.svg" help:"Draw bus bandwidth against bytes, with the bound."`
+	Fit     bool          `help:"Measure the algorithms' table on this machine and print it."`
+	Faults  bool          `help:"Kill, stop and slow down a rank in each operation; time how the others find out."`
+	Spec    string        `hidden:"" help:"What a rank measures, as JSON: set by ringo bench for its own ranks."`
+}
+
+// Help is the text below the flags of `ringo bench -h`.
+func (*benchCmd) Help() string {
+	return `Measures collectives as nccl-tests and the OSU micro-benchmarks do, in float32:
+
+  ringo bench -ops allreduce,broadcast -sizes 4,64K-16M -ranks 2,4 -backend local,tcp -plot bench.svg
+
+Operations: ` + strings.Join(benchNames(), " ") + `.
+BYTES is the full buffer S: of all ranks' parts together for gather, scatter, allgather, reducescatter; of one rank's buffer
+for alltoall; of one message for send, a ping-pong between the first and the last rank (half a round trip).
+T is the median over blocks of calls of the slowest rank's time per call. Among n ranks
+
+  algbw = S / T         busbw = algbw × 2(n−1)/n   allreduce
+                                      × (n−1)/n    gather, scatter, allgather, reducescatter, alltoall, and their V forms
+                                      × 1          broadcast, reduce, send
+
+in GB/s (10⁹ bytes): busbw is what a rank must move in any case, and can be compared with the bound: how fast as many
+threads copy memory at the same time (local, shm), or as many loopback sockets transfer in a ring (tcp), without any
+collective. FIT is T = latency + bytes/bandwidth, fitted to the series (least relative squares), THEORY its value. RIGHT
+says that a call with exact inputs, after the timing, gave every rank the right result. With -compute each call has that
+much computation before it, and what the same computation takes alone (times ranks per core, if that is over one) is
+subtracted. The V forms have uneven counts.
+
+shm and tcp ranks are processes that ringo bench starts itself. Under ringo run, torchrun and other launchers it is one
+rank of their job: -ranks and -backend are theirs, and there is no bound. RINGO_ALGO and RINGO_BITS are obeyed.
+
+-fit compares the algorithms with processes on this host (2, 3, 4 ranks), and, as root on Linux, on two hosts made of
+network namespaces; an algorithm replaces the plain one only where it is 10% faster in 8 of 9 rounds, at two sizes in a row.
+It prints the table that dist/algo/tuner.json is. It takes a minute or two on an idle machine.
+
+-faults starts jobs of processes (3 ranks if absent) in which one rank is killed, stopped or slow; it prints how long the
+others took to fail with an error that names it, and whether that is within the bound. The exit status is 1 if not.`
+}
+
+// Run measures what the flags say.
+func (c *benchCmd) Run() error {
+	env, err := launch.FromEnv(os.Getenv)
+	if err != nil {
+		return err
+	}
+	if c.Spec != "" {
+		return benchWorker(c.Spec)
+	}
+	if c.Fit || c.Faults {
+		if c.Fit && c.Faults || c.Algo != "" || c.Plot != "" || c.Compute != 0 || c.JSON && c.Fit {
+			return usage("-fit and -faults go with none of -algo -plot -compute, nor with each other")
+		}
+		if env.Source != "" {
+			return usage("-fit and -faults start ranks themselves: not under %s", env.Source)
+		}
+	}
+	ops, err := c.ops()
+	if err != nil {
+		return err
+	}
+	ranks, backends, err := c.jobs(env)
+	switch {
+	case err != nil:
+		return err
+	case c.Fit:
+		return benchFit(os.Stdout, os.Stderr)
+	case c.Faults:
+		return benchFaults(ops, ranks, backends, c.JSON)
+	}
+	spec := benchSpec{Ops: ops, Compute: c.Compute, Algo: c.Algo}
+	if spec.Sizes, err = parseSizes(c.Sizes); err != nil {
+		return err
+	}
+	if c.Compute < 0 {
+		return usage("-compute %v is negative", c.Compute)
+	}
+	for _, b := range backends {
+		if err := checkAlgos(ops, c.Algo, b); err != nil {
+			return err
+		}
+	}
+	if c.Plot != "" && !strings.HasSuffix(c.Plot, ".svg") {
+		return usage("-plot %s: the name must end in .svg", c.Plot)
+	}
+	if env.Source != "" {
+		spec.Here = max(env.LocalSize, 1)
+		return c.underLauncher(spec)
+	}
+	all, err := c.measure(spec, ranks, backends)
+	return errors.Join(err, c.report(all))
+}
+
+// measure starts the jobs, one after the other, and prints each series when it is complete.
+func (c *benchCmd) measure(spec benchSpec, ranks []int, backends []string) ([][]benchRow, error) {
+	var all [][]benchRow
+	for _, b := range backends {
+		for _, n := range ranks {
+			spec.Here, spec.Backend, spec.Bound = n, b, map[int]float64{}
+			for _, s := range spec.Sizes {
+				bound, err := measureBound(b, n, s)
+				if err != nil {
+					return all, err
+				}
+				spec.Bound[s] = bound
+			}
+			err := runBench(spec, n, func(rows []benchRow) {
+				all = append(all, rows)
+				c.print(rows)
+			})
+			if err != nil {
+				return all, err
+			}
+		}
+	}
+	return all, nil
+}
+
+func (c *benchCmd) print(rows []benchRow) {
+	if !c.JSON {
+		writeSeries(os.Stdout, rows)
+	}
+}
+
+// report writes what is made of all series: JSON, the picture, and an error when a result was wrong.
+func (c *benchCmd) report(all [][]benchRow) error {
+	rows := slices.Concat(all...)
+	if c.JSON {
+		if rows == nil {
+			rows = []benchRow{}
+		}
+		b, err := json.MarshalIndent(rows, "", " ")
+		if err != nil {
+			return err
+		}
+		fmt.Printf("%s\n", b)
+	}
+	if c.Plot != "" && len(rows) > 0 {
+		if err := plotBench(c.Plot, all); err != nil {
+			return err
+		}
+	}
+	for _, r := range rows {
+		if !r.Correct {
+			return fmt.Errorf("%s of %d bytes among %d ranks (%s, %s): the result is wrong", r.Op, r.Bytes, r.Ranks, r.Backend, r.Algo)
+		}
+	}
+	return nil
+}
+
+// usage is an error in the command line.
+func usage(format string, a ...any) error { return usageOf("bench", format, a...) }
+
+func usageOf(command, format string, a ...any) error {
+	return &launch.ExitError{Code: 2, Text: fmt.Sprintf(format, a...) + " (see ringo " + command + " -h)"}
+}
+
+func (c *benchCmd) ops() ([]string, error) {
+	if c.Ops == "all" {
+		return benchNames(), nil
+	}
+	ops := split(c.Ops)
+	for _, name := range ops {
+		if findBenchOp(name) == nil {
+			return nil, usage("-ops %s: no operation is called %q; there are all, %s", c.Ops, name, strings.Join(benchNames(), ", "))
+		}
+	}
+	if len(ops) == 0 {
+		return nil, usage("-ops is empty")
+	}
+	return ops, nil
+}
+
+// jobs returns the numbers of ranks and the backends of the jobs to start.
+func (c *benchCmd) jobs(env launch.Env) (ranks []int, backends []string, err error) {
+	list := c.Ranks
+	if list == "" {
+		list = "2"
+		if c.Faults {
+			list = "3"
+		}
+	}
+	for _, s := range split(list) {
+		n, err := strconv.Atoi(s)
+		if err != nil || n < 1 || n > 1024 {
+			return nil, nil, usage("-ranks %s: %q is no number of ranks", c.Ranks, s)
+		}
+		if env.Source != "" && c.Ranks != "" && n != env.Size {
+			return nil, nil, usage("-ranks %d, but %s started %d", n, env.Source, env.Size)
+		}
+		ranks = append(ranks, n)
+	}
+	backends = split(c.Backend)
+	for i, b := range backends {
+		if !slices.Contains([]string{"local", "shm", "tcp"}, b) {
+			return nil, nil, usage("-backend %s: %q is not local, shm or tcp", c.Backend, b)
+		}
+		if c.Faults && b == "local" {
+			backends[i] = "tcp" // the default; goroutines cannot be killed
+		}
+		if b != "local" && env.Source == "" && runtime.GOOS != "linux" && runtime.GOOS != "darwin" {
+			return nil, nil, usage("-backend %s: ranks as processes need Linux or macOS", b)
+		}
+	}
+	if len(ranks) == 0 || len(backends) == 0 {
+		return nil, nil, usage("-ranks and -backend must name something")
+	}
+	if env.Source != "" {
+		backends = []string{"tcp"} // for the names of algorithms
+	}
+	return ranks, backends, nil
+}
+
+func split(list string) []string {
+	var out []string
+	for _, s := range strings.Split(list, ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// algosOf returns the algorithms by which to do op: "" is the committed choice.
+func algosOf(op *benchOp, list, backend string) []string {
+	names := []string{"direct"}
+	if backend != "local" {
+		names = algo.Names(op.kind)
+	}
+	switch {
+	case list == "" || op.name == "send":
+		return []string{""}
+	case list == "all":
+		return names
+	}
+	return split(list)
+}
+
+// checkAlgos returns an error when an algorithm cannot do an operation.
+func checkAlgos(ops []string, list, backend string) error {
+	for _, name := range ops {
+		op := findBenchOp(name)
+		has := algosOf(op, "all", backend)
+		for _, a := range algosOf(op, list, backend) {
+			if a != "" && !slices.Contains(has, a) {
+				return usage("-algo %s: %s cannot do %s on %s, which has: %s", list, a, name, backend, strings.Join(has, ", "))
+			}
+		}
+	}
+	return nil
+}
+
+// parseSizes reads a list such as "4,64K,1M-64M": ranges grow fourfold and end with their end.
+func parseSizes(list string) ([]int, error) {
+	var out []int
+	for _, item := range split(list) {
+		from, to, isRange := strings.Cut(item, "-")
+		lo, ok := parseSize(from)
+		hi := lo
+		if isRange && ok {
+			hi, ok = parseSize(to)
+		}
+		if !ok || hi < lo {
+			return nil, usage("-sizes %s: %q is neither a size such as 64K nor a range such as 1K-1M", list, item)
+		}
+		for ; lo < hi; lo *= 4 {
+			out = append(out, lo)
+		}
+		out = append(out, hi)
+	}
+	slices.Sort(out)
+	if len(out) == 0 {
+		return nil, usage("-sizes is empty")
+	}
+	return slices.Compact(out), nil
+}
+
+// maxBytes is the largest buffer that is measured.
+const maxBytes = 8 << 30
+
+func parseSize(s string) (int, bool) {
+	unit := 1
+	for i, suffix := range []string{"K", "M", "G"} {
+		if t, ok := strings.CutSuffix(strings.ToUpper(s), suffix); ok {
+			s, unit = t, 1<<(10*(i+1))
+		}
+	}
+	n, err := strconv.Atoi(s)
+	return n * unit, err == nil && n > 0 && n <= maxBytes/unit
+}

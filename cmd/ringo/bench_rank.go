@@ -1,0 +1,371 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/launch"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// benchSpec is what the ranks of a job measure.
+type benchSpec struct {
+	Ops     []string
+	Sizes   []int
+	Algo    string
+	Compute time.Duration
+	Here    int             // ranks on a host
+	Backend string          // that was asked for; "" under a launcher
+	Bound   map[int]float64 // GB/s by size; empty: not known
+	Fault   *faultSpec      `json:",omitempty"`
+	Fit     int             // instead compare algorithms, for a table; the number of hosts
+	Topo    bool            // instead measure pairs of ranks
+}
+
+// benchRow is a line of the result, as -json prints it. Times are per call, in µs.
+type benchRow struct {
+	Op      string  `json:"op"`
+	Bytes   int     `json:"bytes"`
+	Ranks   int     `json:"ranks"`
+	Backend string  `json:"backend"` // that moved the bytes
+	Algo    string  `json:"algo"`    // that ran
+	US      float64 `json:"us"`      // median over blocks of calls
+	MinUS   float64 `json:"min_us"`
+	MaxUS   float64 `json:"max_us"`
+	Calls   int     `json:"calls"`
+	Compute float64 `json:"compute_us"` // between calls; not in us
+	AlgBW   float64 `json:"algbw"`      // GB/s
+	BusBW   float64 `json:"busbw"`
+	Bound   float64 `json:"bound"`   // of busbw; 0: not known
+	FitUS   float64 `json:"fit_us"`  // what the fitted line says; 0: too few sizes
+	Latency float64 `json:"latency"` // of that line, µs
+	Rate    float64 `json:"rate"`    // its bytes/bandwidth, GB/s
+	Correct bool    `json:"correct"`
+}
+
+const (
+	rowTime   = 100 * time.Millisecond // that a row measures
+	maxBlocks = 25
+	minBlocks = 3
+	opTimeout = time.Minute
+)
+
+// runBench runs a job of n ranks and calls emit for each series of rows, an operation by an algorithm.
+func runBench(spec benchSpec, n int, emit func([]benchRow)) error {
+	if spec.Backend == "local" {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		cfg := dist.Config{Ranks: n, Exact: true, Threads: 1, Timeout: opTimeout, Log: os.Stderr}
+		return dist.Run(ctx, cfg, func(_ context.Context, r *dist.Rank) error {
+			return benchRank(r, &spec, emit)
+		})
+	}
+	var series []benchRow
+	return runRanks(spec, n, opTimeout, os.Stderr, func(_ int, line []byte) bool {
+		if json.Unmarshal(line, &series) != nil {
+			return false
+		}
+		emit(series)
+		series = nil
+		return true
+	})
+}
+
+// runRanks starts n processes of this program that do what spec says. line takes what they print, and reports whether
+// it understood.
+func runRanks(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, line func(rank int, text []byte) bool) error {
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(spec)
+	if err != nil {
+		return err
+	}
+	if err := setSharedMemory(spec.Backend); err != nil {
+		return err
+	}
+	out := &rankLines{line: line, rest: stderr}
+	return launch.Run(launch.Config{Ranks: n, Args: []string{program, "bench", "--spec", string(text)}, Timeout: timeout,
+		Threads: 1, Stdout: out, Stderr: stderr, Signals: interrupts()})
+}
+
+// setSharedMemory tells the ranks which of the backends between processes to use.
+func setSharedMemory(backend string) error {
+	value := "0"
+	if backend == "shm" {
+		value = "1"
+	}
+	return os.Setenv("RINGO_SHM", value)
+}
+
+// rankLines takes the launcher's output, "[rank] text" in whole lines.
+type rankLines struct {
+	line func(rank int, text []byte) bool
+	rest io.Writer // of lines that line does not understand
+}
+
+// Write takes some lines.
+func (w *rankLines) Write(p []byte) (int, error) {
+	for _, l := range bytes.SplitAfter(p, []byte("\n")) {
+		if len(l) == 0 {
+			continue
+		}
+		rank := -1
+		text := l
+		if at := bytes.Index(l, []byte("] ")); at > 0 {
+			if _, err := fmt.Sscanf(string(l[:at]), "[%d", &rank); err == nil {
+				text = l[at+2:]
+			}
+		}
+		if !w.line(rank, bytes.TrimSpace(text)) {
+			if _, err := w.rest.Write(l); err != nil {
+				return 0, err
+			}
+		}
+	}
+	return len(p), nil
+}
+
+// benchWorker is a rank that ringo bench has started.
+func benchWorker(text string) error {
+	var spec benchSpec
+	if err := json.Unmarshal([]byte(text), &spec); err != nil {
+		return usage("-spec: %v", err)
+	}
+	out := json.NewEncoder(os.Stdout)
+	return dist.Run(context.Background(), dist.Config{Log: os.Stderr}, func(_ context.Context, r *dist.Rank) error {
+		switch {
+		case spec.Fault != nil:
+			return faultRank(r, &spec, out)
+		case spec.Fit > 0:
+			return fitRank(r, &spec, func(p fitPoint) error { return out.Encode(p) })
+		case spec.Topo:
+			return topoRank(r, func(t *topology) error { return out.Encode(t) })
+		}
+		return benchRank(r, &spec, func(rows []benchRow) { _ = out.Encode(rows) }) // a lost line shows as a missing row
+	})
+}
+
+// underLauncher measures as one rank of somebody else's job; rank 0 prints.
+func (c *benchCmd) underLauncher(spec benchSpec) error {
+	return dist.Run(context.Background(), dist.Config{Log: os.Stderr}, func(_ context.Context, r *dist.Rank) error {
+		var all [][]benchRow
+		err := benchRank(r, &spec, func(series []benchRow) {
+			all = append(all, series)
+			c.print(series)
+		})
+		if err != nil || r.World.Rank() != 0 {
+			return err
+		}
+		return c.report(all)
+	})
+}
+
+// benchRank measures; on rank 0 it calls emit for each series.
+func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
+	largest := 0
+	for _, s := range spec.Sizes {
+		largest = max(largest, s/4)
+	}
+	n := r.World.Size()
+	b := &bencher{r: r, spec: spec, control: r.World.With(dist.Name("control"))}
+	b.x = tensor.New(r.Device, tensor.Float32, largest+2*n)
+	b.y = tensor.New(r.Device, tensor.Float32, largest+2*n)
+	b.work.calibrate(spec.Compute)
+	for _, name := range spec.Ops {
+		op := findBenchOp(name)
+		sizes := spec.Sizes
+		if name == "barrier" {
+			sizes = sizes[:1]
+		}
+		if name == "send" && n == 1 {
+			continue
+		}
+		backend := "tcp"
+		if r.Engine() == "local" {
+			backend = "local"
+		}
+		for _, a := range algosOf(op, spec.Algo, backend) {
+			var series []benchRow
+			for _, size := range sizes {
+				row, err := b.row(op, a, size)
+				if err != nil {
+					return err
+				}
+				row.Bound = spec.Bound[size]
+				series = append(series, row)
+			}
+			fitSeries(series)
+			if r.World.Rank() == 0 {
+				emit(series)
+			}
+		}
+	}
+	return nil
+}
+
+// bencher measures on one rank.
+type bencher struct {
+	r       *dist.Rank
+	spec    *benchSpec
+	control *dist.Group // what ranks tell each other
+	x, y    tensor.Tensor
+	work    computation
+}
+
+// row measures one operation of one size; all ranks return the same.
+func (b *bencher) row(op *benchOp, by string, size int) (benchRow, error) {
+	g := b.r.World.With(dist.Name("bench"))
+	if by != "" {
+		g = b.r.World.With(dist.Name("bench"), dist.Algo(op.name+":"+by))
+	}
+	c := newCase(op, g, size, b.x, b.y)
+	for _, x := range []tensor.Tensor{c.a, c.b} {
+		clear(tensor.Data[float32](x)) // sums stay zero, however often
+	}
+	blocks, calls, err := b.plan(c, rowTime, maxBlocks)
+	if err != nil {
+		return benchRow{}, err
+	}
+	us, err := b.blocks(c, blocks, calls)
+	if err != nil {
+		return benchRow{}, err
+	}
+	right, err := c.verify()
+	if err != nil {
+		return benchRow{}, err
+	}
+	wrong := []float64{0}
+	if !right {
+		wrong[0] = 1
+	}
+	if err := b.control.SumFloats(wrong); err != nil {
+		return benchRow{}, err
+	}
+	n := float64(c.n)
+	row := benchRow{Op: op.name, Bytes: c.bytes(), Ranks: c.n, Backend: moved(b.r, g), Algo: ranBy(g, op.name), Calls: blocks * calls,
+		Compute: b.spec.Compute.Seconds() * 1e6, US: us[len(us)/2], MinUS: us[0], MaxUS: us[len(us)-1], Correct: wrong[0] == 0}
+	if row.US > 0 {
+		row.AlgBW = float64(row.Bytes) / row.US / 1e3
+		row.BusBW = row.AlgBW * op.bus(n)
+	}
+	return row, g.Close()
+}
+
+// plan warms up and decides how many blocks of how many calls to time, in about the budget: rank 0 does.
+func (b *bencher) plan(c *benchCase, budget time.Duration, most int) (blocks, calls int, err error) {
+	start := time.Now()
+	const pilot = 3
+	for i := range pilot {
+		if i == 1 {
+			start = time.Now()
+		}
+		if err := c.op.call(c).Wait(); err != nil {
+			return 0, 0, err
+		}
+	}
+	per := time.Since(start)/(pilot-1) + b.spec.Compute
+	total := min(max(int(budget/max(per, 100)), min(minBlocks, most)), 100_000)
+	plan := []float64{0, 0}
+	if b.r.World.Rank() == 0 {
+		blocks = min(total, most)
+		plan = []float64{float64(blocks), float64(total / blocks)}
+	}
+	err = b.control.SumFloats(plan)
+	return int(plan[0]), int(plan[1]), err
+}
+
+// blocks times calls and returns the µs per call of each block, sorted: the slowest rank's.
+func (b *bencher) blocks(c *benchCase, blocks, calls int) ([]float64, error) {
+	us := make([]float64, blocks)
+	if err := b.control.Barrier().Wait(); err != nil {
+		return nil, err
+	}
+	for i := range us {
+		start := time.Now()
+		for range calls {
+			b.work.do()
+			if err := c.op.call(c).Wait(); err != nil {
+				return nil, err
+			}
+		}
+		us[i] = time.Since(start).Seconds() * 1e6 / float64(calls)
+	}
+	all, err := dist.AllGatherObject(b.control, us)
+	if err != nil {
+		return nil, err
+	}
+	for i := range us {
+		for _, other := range all {
+			us[i] = max(us[i], other[i])
+		}
+		us[i] -= b.spec.Compute.Seconds() * 1e6 * max(1, float64(b.spec.Here)/float64(runtime.GOMAXPROCS(0)))
+		if c.op.name == "send" {
+			us[i] /= 2
+		}
+	}
+	slices.Sort(us)
+	return us, nil
+}
+
+// moved names the backend that moved a group's bytes: between processes, what came in frames was TCP.
+func moved(r *dist.Rank, g *dist.Group) string {
+	if r.Engine() == "tcp" && g.Stats().Headers == 0 {
+		return "shm"
+	}
+	return r.Engine()
+}
+
+// ranBy returns the algorithms that ran an operation.
+func ranBy(g *dist.Group, op string) string {
+	var names []string
+	for name := range g.Stats().Ran {
+		if kind, by, _ := strings.Cut(name, ":"); kind == op {
+			names = append(names, by)
+		}
+	}
+	slices.Sort(names)
+	return strings.Join(names, ",")
+}
+
+// computation is work between calls that takes the same time whenever it runs alone.
+type computation struct {
+	rounds int
+	x      float64
+}
+
+// calibrate makes it as long as d.
+func (w *computation) calibrate(d time.Duration) {
+	if d == 0 {
+		return
+	}
+	const rounds = 100_000
+	best := time.Hour
+	w.rounds = rounds
+	for range 20 {
+		start := time.Now()
+		w.do()
+		best = min(best, time.Since(start))
+	}
+	w.rounds = int(float64(rounds) * d.Seconds() / best.Seconds())
+}
+
+func (w *computation) do() {
+	x := w.x
+	for range w.rounds {
+		x = x*0.5 + 1
+	}
+	w.x = x
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// fitSeries fits T = latency + bytes/bandwidth to the rows of one operation, by least squares of the relative errors, and
+// fills in what it says.
+func fitSeries(rows []benchRow) {
+	latency, perByte, ok := fitLine(rows)
+	if !ok {
+		return
+	}
+	for i := range rows {
+		rows[i].Latency = latency
+		rows[i].FitUS = latency + perByte*float64(rows[i].Bytes)
+		if perByte > 0 {
+			rows[i].Rate = 1 / perByte / 1e3
+		}
+	}
+}
+
+// fitLine returns µs and µs per byte, neither below zero; it needs two sizes.
+func fitLine(rows []benchRow) (latency, perByte float64, ok bool) {
+	var w, wx, wy, wxx, wxy float64
+	sizes := map[int]bool{}
+	for _, r := range rows {
+		if r.US <= 0 {
+			continue
+		}
+		sizes[r.Bytes] = true
+		x, k := float64(r.Bytes), 1/(r.US*r.US)
+		w, wx, wy, wxx, wxy = w+k, wx+k*x, wy+k*r.US, wxx+k*x*x, wxy+k*x*r.US
+	}
+	if len(sizes) < 2 {
+		return 0, 0, false
+	}
+	perByte = (w*wxy - wx*wy) / (w*wxx - wx*wx)
+	latency = (wy - perByte*wx) / w
+	switch {
+	case perByte < 0:
+		return wy / w, 0, true
+	case latency < 0:
+		return 0, wxy / wxx, true
+	}
+	return latency, perByte, true
+}
+
+// writeSeries prints the rows of one operation by one algorithm.
+func writeSeries(out io.Writer, rows []benchRow) {
+	if len(rows) == 0 {
+		return
+	}
+	r := rows[0]
+	fmt.Fprintf(out, "%s, %d ranks, %s", r.Op, r.Ranks, r.Backend)
+	if r.Compute > 0 {
+		fmt.Fprintf(out, ", %g µs of computation between calls", r.Compute)
+	}
+	if r.FitUS > 0 {
+		fmt.Fprintf(out, "; theory T = %.3g µs + bytes / (%.3g GB/s)", r.Latency, r.Rate)
+	}
+	fmt.Fprintln(out)
+	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(t, "BYTES\tALGORITHM\tµs\tMIN\tMAX\tALGBW\tBUSBW\tBOUND\tOF IT\tTHEORY\tT/THEORY\tRIGHT\t")
+	for _, r := range rows {
+		bound, of := "", ""
+		if r.Bound > 0 && r.Bytes > 0 {
+			bound, of = gb(r.Bound), fmt.Sprintf("%.0f%%", 100*r.BusBW/r.Bound)
+		}
+		theory, ratio := "", ""
+		if r.FitUS > 0 {
+			theory, ratio = us(r.FitUS), fmt.Sprintf("%.2f", r.US/r.FitUS)
+		}
+		right := "yes"
+		if !r.Correct {
+			right = "NO"
+		}
+		fmt.Fprintln(t, strings.Join([]string{fmt.Sprint(r.Bytes), r.Algo, us(r.US), us(r.MinUS), us(r.MaxUS), gb(r.AlgBW), gb(r.BusBW),
+			bound, of, theory, ratio, right}, "\t")+"\t")
+	}
+	_ = t.Flush() // as any print
+	fmt.Fprintln(out)
+}
+
+// us and gb print with three digits.
+func us(x float64) string {
+	if x >= 100 || x <= -100 {
+		return fmt.Sprintf("%.0f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}
+
+func gb(x float64) string { return fmt.Sprintf("%.2f", x) }

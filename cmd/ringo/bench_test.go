@@ -1,0 +1,243 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+)
+
+func benchRows(t *testing.T, args ...string) []benchRow {
+	t.Helper()
+	stdout, stderr, code := run(t, append([]string{"bench", "-json"}, args...)...)
+	require.Equal(t, 0, code, stdout+stderr)
+	var rows []benchRow
+	require.NoError(t, json.Unmarshal([]byte(stdout), &rows), stdout)
+	return rows
+}
+
+// Every operation gives right results, with the bytes and rates that were asked for.
+func TestBenchLocal(t *testing.T) {
+	rows := append(benchRows(t, "-ops", "all", "-sizes", "4K", "-ranks", "3"), benchRows(t, "-sizes", "4,4K", "-ranks", "1,2")...)
+	seen := map[string]int{}
+	for _, r := range rows {
+		seen[r.Op]++
+		assert.True(t, r.Correct, "%+v", r)
+		assert.Equal(t, "local", r.Backend)
+		assert.Equal(t, "direct", r.Algo)
+		assert.Positive(t, r.US, "%+v", r)
+		assert.LessOrEqual(t, r.MinUS, r.US)
+		assert.LessOrEqual(t, r.US, r.MaxUS)
+		assert.Positive(t, r.Calls)
+		op := findBenchOp(r.Op)
+		if r.Op == "barrier" {
+			assert.Zero(t, r.Bytes)
+			continue
+		}
+		assert.Contains(t, []int{4, 8, 4092, 4096}, r.Bytes)
+		assert.InDelta(t, float64(r.Bytes)/r.US/1e3, r.AlgBW, 1e-9)
+		assert.InDelta(t, r.AlgBW*op.bus(float64(r.Ranks)), r.BusBW, 1e-9)
+		assert.Equal(t, r.Ranks < 3, r.FitUS > 0)
+		assert.Equal(t, r.Ranks > 1, r.Bound > 0)
+	}
+	for _, name := range benchNames() {
+		want := 1
+		if name == "allreduce" {
+			want = 5
+		}
+		assert.Equal(t, want, seen[name], name)
+	}
+}
+
+// Ranks as processes: each algorithm by its name, and the committed choice.
+func TestBenchProcesses(t *testing.T) {
+	needsProcesses(t)
+	rows := benchRows(t, "-ops", "allreduce", "-sizes", "1K", "-ranks", "3", "-backend", "tcp", "-algo", "all")
+	var names []string
+	for _, r := range rows {
+		names = append(names, r.Algo)
+		assert.True(t, r.Correct, "%+v", r)
+		assert.Equal(t, "tcp", r.Backend)
+		assert.Positive(t, r.Bound)
+	}
+	assert.Equal(t, algo.Names(findBenchOp("allreduce").kind), names)
+	rows = benchRows(t, "-ops", "alltoallv,send", "-sizes", "1K", "-ranks", "2", "-backend", "tcp", "-compute", "20us")
+	require.Len(t, rows, 2)
+	for _, r := range rows {
+		assert.True(t, r.Correct, "%+v", r)
+		assert.EqualValues(t, 20, r.Compute)
+	}
+}
+
+// The table for people, the picture, and one rank of a job that another launcher started.
+func TestBenchTableAndPlot(t *testing.T) {
+	needsProcesses(t)
+	picture := filepath.Join(t.TempDir(), "out.svg")
+	stdout, stderr, code := run(t, "run", "-n", "2", os.Args[0], "bench", "-sizes", "1K-16K", "-plot", picture, "-ops", "allreduce,barrier")
+	require.Equal(t, 0, code, stdout+stderr)
+	assert.Contains(t, stdout, "[0] allreduce, 2 ranks, tcp; theory T = ")
+	assert.Equal(t, 3, strings.Count(stdout, "yes")-1)
+	svg, err := os.ReadFile(picture)
+	require.NoError(t, err)
+	for _, want := range []string{"<svg", "bus bandwidth", "allreduce, 2 ranks, tcp", "16K"} {
+		assert.Contains(t, string(svg), want)
+	}
+}
+
+func TestBenchUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"-ops allsum":               `no operation is called "allsum"; there are all, allreduce, reduce, `,
+		"-ops ,":                    "-ops is empty",
+		"-sizes 1X":                 `-sizes 1X: "1X" is neither a size such as 64K nor a range such as 1K-1M`,
+		"-sizes 4K-1K":              `"4K-1K" is neither`,
+		"-sizes 100G":               `"100G" is neither`,
+		"-ranks 0":                  `"0" is no number of ranks`,
+		"-backend mpi":              `"mpi" is not local, shm or tcp`,
+		"-algo ring":                "ring cannot do allreduce on local, which has: direct",
+		"-backend tcp -algo bruck":  "bruck cannot do allreduce on tcp, which has: linear, direct, ring",
+		"-plot out.png":             "must end in .svg",
+		"-compute=-1us":             "-compute -1µs is negative",
+		"-fit -faults":              "-fit and -faults go with none of",
+		"-faults -ranks 1":          "-faults needs 2 ranks or more",
+		"-faults -algo ring":        "-fit and -faults go with none of",
+		"-compute soon":             "--compute",
+		"-ops barrier -plot /x.svg": "a barrier has no bandwidth",
+	} {
+		stdout, stderr, code := run(t, append([]string{"bench"}, strings.Fields(args)...)...)
+		assert.Equal(t, 2, code, args)
+		assert.Contains(t, stdout+stderr, want, args)
+	}
+	cmd, _, stderr, _ := command(t, "bench", "-ranks", "3")
+	cmd.Env = append(cmd.Env, "RINGO_RANK=0", "RINGO_WORLD_SIZE=1")
+	assert.Error(t, cmd.Run())
+	assert.Contains(t, stderr.String(), "-ranks 3, but ringo started 1")
+	stdout, _, code := run(t, "bench", "-help")
+	assert.Zero(t, code)
+	assert.Contains(t, stdout, "busbw = algbw × 2(n−1)/n   allreduce")
+}
+
+// Faults are found out in time, by everyone, and named.
+func TestBenchFaults(t *testing.T) {
+	needsProcesses(t)
+	ops := "allreduce"
+	if os.Getenv("RINGO_LONG") == "1" {
+		ops = "all"
+	}
+	stdout, stderr, code := run(t, "bench", "-faults", "-json", "-ops", ops)
+	assert.Equal(t, 0, code, stdout+stderr)
+	var results []faultResult
+	require.NoError(t, json.Unmarshal([]byte(stdout), &results))
+	assert.Zero(t, len(results)%3)
+	for _, r := range results {
+		assert.True(t, r.Pass, "%+v", r)
+		assert.Less(t, r.Seconds, r.Bound+2)
+	}
+}
+
+func TestJudge(t *testing.T) {
+	at := func(ms int64) int64 { return 1_000_000_000 + ms*1_000_000 }
+	fault := faultEvent{"fault", 2, at(0), ""}
+	event := func(kind string, rank int, ms int64, text string) faultEvent {
+		return faultEvent{kind, rank, at(ms), text}
+	}
+	named := "ranks 0,2: no progress"
+	for _, c := range []struct {
+		kind   string
+		events []faultEvent
+		why    string
+	}{
+		{"kill", []faultEvent{fault, event("error", 0, 5, "rank 2: closed"), event("error", 1, 900, named)}, ""},
+		{"kill", []faultEvent{event("error", 0, 5, "rank 2: closed"), event("error", 1, 9, named)}, "the fault did not happen"},
+		{"kill", []faultEvent{fault, event("error", 0, 5, "rank 2: closed")}, "1 ranks said nothing"},
+		{"kill", []faultEvent{fault, event("error", 0, 5, "rank 1: closed"), event("error", 1, 9, named)}, "rank 0 does not name rank 2: rank 1: closed"},
+		{"kill", []faultEvent{fault, event("error", 0, 5, named), event("error", 1, 1009, named)}, "too late"},
+		{"stop", []faultEvent{fault, event("error", 0, 1100, named), event("error", 1, 1900, named)}, ""},
+		{"slow", []faultEvent{fault, event("done", 0, 1100, ""), event("error", 1, 900, "x"), event("done", 2, 900, "")}, "rank 1: error x"},
+	} {
+		r := judge(c.kind, 3, c.events)
+		assert.Equal(t, c.why, r.Why)
+		assert.Equal(t, c.why == "", r.Pass)
+	}
+}
+
+func TestParseSizes(t *testing.T) {
+	sizes, err := parseSizes("1M,4,1k-20K,1M")
+	require.NoError(t, err)
+	assert.Equal(t, []int{4, 1 << 10, 4 << 10, 16 << 10, 20 << 10, 1 << 20}, sizes)
+	for n, want := range map[int]string{1: "1", 1 << 10: "1K", 1536: "1536", 3 << 20: "3M", 1 << 30: "1G"} {
+		assert.Equal(t, want, sizeName(n))
+	}
+}
+
+// The line is found where there is one, also with noise, and is never below zero.
+func TestFitLine(t *testing.T) {
+	series := func(us ...float64) []benchRow {
+		var rows []benchRow
+		for i, x := range us {
+			rows = append(rows, benchRow{Bytes: 1000 * i, US: x})
+		}
+		return rows
+	}
+	for _, c := range []struct {
+		rows             []benchRow
+		latency, perByte float64
+		ok               bool
+	}{
+		{series(5, 6, 7, 8), 5, 0.001, true},
+		{series(5), 0, 0, false},
+		{series(5, 4, 3), 3.75, 0, true},
+		{series(0, 1, 2.2, 3.5), 0, 0.0011, true},
+	} {
+		latency, perByte, ok := fitLine(c.rows)
+		assert.Equal(t, c.ok, ok)
+		assert.InDelta(t, c.latency, latency, 0.2)
+		assert.InDelta(t, c.perByte, perByte, 0.0001)
+	}
+	rows := series(5, 6, 7)
+	fitSeries(rows)
+	assert.InDelta(t, 1.0, rows[2].Rate, 1e-6)
+	assert.InDelta(t, 7.0, rows[2].FitUS, 1e-6)
+}
+
+// An algorithm replaces the plain one only where it is clearly faster at two sizes in a row.
+func TestFitRules(t *testing.T) {
+	point := func(op string, ranks, bytes int, us map[string][]float64) fitPoint {
+		return fitPoint{op, ranks, 1, bytes, us}
+	}
+	us := func(linear, chain float64) map[string][]float64 { // with one round in which both were slow, and one with luck
+		a, b := slices.Repeat([]float64{linear}, fitRounds), slices.Repeat([]float64{chain}, fitRounds)
+		a[3], b[3], a[5] = 10*linear, 10*chain, linear/10
+		return map[string][]float64{"linear": a, "chain": b}
+	}
+	var points []fitPoint
+	for _, n := range fitRanks {
+		for i, bytes := range []int{1 << 10, 8 << 10, 64 << 10, 512 << 10} {
+			chain := 9.0
+			switch {
+			case n == 2 && i < 2, n == 3 && i == 1: // two sizes; one only
+				chain = 5
+			case n == 2:
+				chain = 9.2 // not clearly
+			}
+			points = append(points, point("broadcast", n, bytes, us(10, chain)))
+		}
+	}
+	points = points[:len(points)-4] // four ranks: not measured
+	assert.Equal(t, []algo.Rule{
+		{Op: "broadcast", Ranks: [2]int{2, 2}, Hosts: [2]int{1, 1}, Use: []algo.Use{{Max: 16 << 10, Algo: "chain"}, {Algo: "linear"}}},
+		{Op: "broadcast", Ranks: [2]int{3, 3}, Hosts: [2]int{1, 1}, Use: []algo.Use{{Algo: "chain"}}},
+	}, fitBands("broadcast", 1, points))
+	rules := fitRules(points)
+	_, err := algo.ParseTable((&algo.Table{Made: "test", Rules: rules}).Encode())
+	require.NoError(t, err)
+	for _, r := range rules {
+		assert.NotEqual(t, []algo.Use{{Algo: "linear"}}, r.Use)
+	}
+}

@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// update writes what docs/collectives.md should have: go test ./cmd/ringo -run Docs -update
+var update = flag.Bool("update", false, "write the pictures and the tables of docs/collectives.md")
+
+const docs = "../../docs/"
+
+func collectivesPage(t *testing.T) string {
+	text, err := os.ReadFile(docs + "collectives.md")
+	require.NoError(t, err)
+	return string(text)
+}
+
+// drawn are the algorithms of a collective that have messages of their own: direct sends what linear sends, but for
+// all-reduce.
+func drawn(kind backend.Kind) []string {
+	return slices.DeleteFunc(algo.Names(kind), func(name string) bool { return name == "direct" && kind != backend.AllReduce })
+}
+
+// The page has a picture of every algorithm, and each is what ringo viz draws.
+func TestDocsPictures(t *testing.T) {
+	page, named := collectivesPage(t), map[string]bool{}
+	for _, m := range regexp.MustCompile(`img/(\w+)-([a-z-]+)-(\d+)\.svg`).FindAllStringSubmatch(page, -1) {
+		n, _ := strconv.Atoi(m[3])
+		cmd := vizCmd{Op: m[1], Algo: m[2], Ranks: n, Out: filepath.Join(t.TempDir(), "out.svg")}
+		file := docs + m[0]
+		if *update {
+			cmd.Out = file
+		}
+		require.NoError(t, cmd.Run())
+		want, err := os.ReadFile(cmd.Out)
+		require.NoError(t, err)
+		got, err := os.ReadFile(file)
+		require.NoError(t, err)
+		assert.Equal(t, string(want), string(got), "%s: run go test ./cmd/ringo -run Docs -update, and look at it", file)
+		named[filepath.Base(file)] = true
+	}
+	files, err := filepath.Glob(docs + "img/*.svg")
+	require.NoError(t, err)
+	for _, f := range files {
+		assert.True(t, named[filepath.Base(f)], "the page does not show %s", f)
+	}
+	for _, kind := range vizKinds {
+		for _, name := range drawn(kind) {
+			picture := fmt.Sprintf("img/%v-%s-4.svg", kind, name)
+			assert.True(t, strings.Contains(page, picture), "the page does not show %s", picture)
+		}
+	}
+}
+
+// region checks, or writes, what stands between <!-- name --> and <!-- /name --> of the page.
+func region(t *testing.T, name, want string) {
+	page := collectivesPage(t)
+	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
+	before, rest, ok := strings.Cut(page, begin)
+	require.True(t, ok)
+	got, after, ok := strings.Cut(rest, end)
+	require.True(t, ok)
+	if *update {
+		require.NoError(t, os.WriteFile(docs+"collectives.md", []byte(before+begin+want+end+after), 0o666))
+		return
+	}
+	assert.Equal(t, want, got, "run go test ./cmd/ringo -run Docs -update")
+}
+
+// onTCP runs fn on n ranks that are connected through 127.0.0.1.
+func onTCP(t *testing.T, n int, cfg dist.Config, fn func(ctx context.Context, r *dist.Rank) error) error {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	secret, err := tcp.ParseSecret(tcp.NewSecret())
+	require.NoError(t, err)
+	engines, errs := make([]backend.Engine, n), make([]error, n)
+	var joining sync.WaitGroup
+	for r := range n {
+		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: secret, Timeout: time.Minute, JoinTimeout: 20 * time.Second}
+		if r == 0 {
+			c.Listener = l
+		}
+		joining.Go(func() { engines[r], errs[r] = tcp.Join(t.Context(), c) })
+	}
+	joining.Wait()
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	return dist.RunEngines(t.Context(), cfg, engines, fn)
+}
+
+// issue calls a collective with a full buffer of count float32.
+func issue(g *dist.Group, kind backend.Kind, count int) dist.Work {
+	full, part := tensor.New(g.Device(), tensor.Float32, count), tensor.New(g.Device(), tensor.Float32, count/g.Size())
+	onRoot := func(x tensor.Tensor) tensor.Tensor {
+		if g.Rank() == 0 {
+			return x
+		}
+		return tensor.Tensor{}
+	}
+	switch kind {
+	case backend.Broadcast:
+		return g.Broadcast(full, 0)
+	case backend.Reduce:
+		return g.Reduce(full, dist.Sum, 0)
+	case backend.AllReduce:
+		return g.AllReduce(full, dist.Sum)
+	case backend.Gather:
+		return g.Gather(onRoot(full), part, 0)
+	case backend.AllGather:
+		return g.AllGather(full, part)
+	case backend.Scatter:
+		return g.Scatter(part, onRoot(full), 0)
+	case backend.ReduceScatter:
+		return g.ReduceScatter(part, full, dist.Sum)
+	case backend.AllToAll:
+		return g.AllToAll(tensor.New(g.Device(), tensor.Float32, count), full)
+	}
+	return g.Barrier()
+}
+
+// measured returns what each of 4 ranks sends for a full buffer of 1 MiB, from Stats of a run.
+func measured(ctx context.Context, r *dist.Rank, kind backend.Kind, name string) ([]uint64, error) {
+	g := r.World.With(dist.Algo(kind.String()+":"+name), dist.Name(name))
+	if err := issue(g, kind, 1<<18).Wait(); err != nil {
+		return nil, err
+	}
+	if err := g.With(dist.Name("end")).Barrier().Wait(); err != nil {
+		return nil, err
+	}
+	return dist.AllGatherObject(r.World, g.Stats().Wire[kind.String()])
+}
+
+// The table of counts is what Stats say on 4 ranks over TCP, each algorithm forced, and what the pictures show.
+func TestDocsCounts(t *testing.T) {
+	t.Setenv("RINGO_SHM", "0") // messages, not shared memory
+	var table strings.Builder
+	table.WriteString("| collective | algorithm | rank 0 | rank 1 | rank 2 | rank 3 | all ranks | messages | steps |\n|---|---|---|---|---|---|---|---|---|\n")
+	require.NoError(t, onTCP(t, 4, dist.Config{Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+		for _, kind := range vizKinds {
+			for _, name := range drawn(kind) {
+				sent, err := measured(ctx, r, kind, name)
+				if err != nil {
+					return err
+				}
+				if r.World.Rank() > 0 {
+					continue
+				}
+				s, err := record(ctx, kind, name, 4)
+				if err != nil {
+					return err
+				}
+				fmt.Fprintf(&table, "| %v | %s | %s | %d | %d |\n", kind, name, sums(sent), len(s.arrows), s.steps)
+			}
+		}
+		return nil
+	}))
+	region(t, "counts", table.String())
+}
+
+// sums writes bytes in S of 1 MiB, and their sum.
+func sums(sent []uint64) string {
+	var cells []string
+	total := uint64(0)
+	for _, b := range sent {
+		cells = append(cells, fmt.Sprint(float64(b)/(1<<20)))
+		total += b
+	}
+	return strings.Join(append(cells, fmt.Sprint(float64(total)/(1<<20))), " | ")
+}
+
+// Goroutine ranks read and write each other's memory.
+func TestDocsCountsOfGoroutines(t *testing.T) {
+	var table strings.Builder
+	table.WriteString("| collective | rank 0 | rank 1 | rank 2 | rank 3 | all ranks |\n|---|---|---|---|---|---|\n")
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
+		for _, kind := range vizKinds {
+			sent, err := measured(ctx, r, kind, "direct")
+			if err != nil {
+				return err
+			}
+			if r.World.Rank() == 0 {
+				fmt.Fprintf(&table, "| %v | %s |\n", kind, sums(sent))
+			}
+		}
+		return nil
+	}))
+	region(t, "goroutines", table.String())
+}
+
+// mistakes are calls that cannot work. Rank 1 of 2 does what makes the error.
+var mistakes = map[string]func(r *dist.Rank) error{
+	"a reduce on the root alone": func(r *dist.Rank) error {
+		if r.World.Rank() == 1 {
+			return nil
+		}
+		return issue(r.World, backend.Reduce, 4).Wait()
+	},
+	"other collectives": func(r *dist.Rank) error {
+		return issue(r.World, []backend.Kind{backend.AllReduce, backend.Barrier}[r.World.Rank()], 4).Wait()
+	},
+	"counts": func(r *dist.Rank) error { return issue(r.World, backend.AllReduce, 4+2*r.World.Rank()).Wait() },
+	"roots": func(r *dist.Rank) error {
+		return r.World.Broadcast(tensor.New(r.Device, tensor.Float32, 4), r.World.Rank()).Wait()
+	},
+	"average of integers": func(r *dist.Rank) error {
+		return r.World.AllReduce(tensor.FromSlice([]int32{1}, 1), dist.Avg).Wait()
+	},
+	"parts that do not divide": func(r *dist.Rank) error {
+		return r.World.ReduceScatter(tensor.New(r.Device, tensor.Float32, 2), tensor.New(r.Device, tensor.Float32, 5), dist.Sum).Wait()
+	},
+	"the output of an all-gather as large as its input": func(r *dist.Rank) error {
+		return r.World.AllGather(tensor.New(r.Device, tensor.Float32, 4), tensor.New(r.Device, tensor.Float32, 4)).Wait()
+	},
+	"groups in another order": func(r *dist.Rank) error {
+		return issue(r.World.With(dist.Name([]string{"tp", "dp"}[r.World.Rank()])), backend.AllReduce, 4).Wait()
+	},
+	"two goroutines": func(r *dist.Rank) error {
+		var both sync.WaitGroup
+		errs := make([]error, 2)
+		for i := range errs {
+			both.Go(func() {
+				for errs[i] == nil {
+					errs[i] = issue(r.World, backend.AllReduce, 4).Wait()
+				}
+			})
+		}
+		both.Wait()
+		return errs[0]
+	},
+}
+
+// The page quotes the error of each mistake.
+func TestDocsMistakes(t *testing.T) {
+	page, rank := collectivesPage(t), regexp.MustCompile(`^rank \d: `)
+	for name, fn := range mistakes {
+		err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1, Timeout: time.Minute, Log: io.Discard},
+			func(_ context.Context, r *dist.Rank) error { return fn(r) })
+		require.Error(t, err, name)
+		text, _, _ := strings.Cut(err.Error(), "\n")
+		text = rank.ReplaceAllString(text, "")
+		assert.True(t, strings.Contains(page, text), "the page does not say of %s: %s", name, text)
+	}
+}
+
+// Waiting for two groups in another order on each rank ends in an error; issuing both first, and waiting then, works.
+func TestDocsOrderAcrossGroups(t *testing.T) {
+	for _, first := range []bool{true, false} {
+		timeout := time.Second
+		if first {
+			timeout = time.Minute
+		}
+		err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1, Timeout: timeout, Log: io.Discard},
+			func(_ context.Context, r *dist.Rank) error {
+				groups := []*dist.Group{r.World.With(dist.Name("a")), r.World.With(dist.Name("b"))}
+				if r.World.Rank() == 1 {
+					slices.Reverse(groups)
+				}
+				var works []dist.Work
+				for _, g := range groups {
+					works = append(works, issue(g, backend.AllReduce, 4))
+					if !first {
+						if err := works[len(works)-1].Wait(); err != nil {
+							return err
+						}
+					}
+				}
+				if err := works[0].Wait(); err != nil {
+					return err
+				}
+				return works[1].Wait()
+			})
+		if first {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "did not arrive within 1s")
+		}
+	}
+}

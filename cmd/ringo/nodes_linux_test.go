@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/netns"
+)
+
+// screen collects what a process prints.
+type screen struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (s *screen) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.Write(p)
+}
+
+func (s *screen) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.text.String()
+}
+
+// agent is `ringo run` on a host of its own.
+type agent struct {
+	cmd         *exec.Cmd
+	stdout, err screen
+	ended       chan struct{}
+}
+
+// cluster is a network of hosts with a job's secret.
+type cluster struct {
+	t     *testing.T
+	hosts []*netns.Host
+}
+
+const testSecret = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+
+func newCluster(t *testing.T, n int) *cluster { return &cluster{t, netns.New(t, n)} }
+
+// start runs an agent on a host; flags come before those that say who it is.
+func (c *cluster) start(host int, nodes string, flags, program string, env ...string) *agent {
+	c.t.Helper()
+	args := append(strings.Fields("run -nodes "+nodes+" -node-rank "+strconv.Itoa(host)+" -rdzv "+c.hosts[0].Addr+":29400 "+flags), strings.Fields(program)...)
+	a := &agent{cmd: c.hosts[host].Command(os.Args[0], args...), ended: make(chan struct{})}
+	a.cmd.Env = append(append(os.Environ(), "RINGO_TEST_CLI=1", "RINGO_JOB_SECRET="+testSecret), env...)
+	a.cmd.Stdout, a.cmd.Stderr = &a.stdout, &a.err
+	require.NoError(c.t, a.cmd.Start())
+	go func() {
+		_ = a.cmd.Wait() // the exit status is what the tests look at
+		close(a.ended)
+	}()
+	c.t.Cleanup(func() {
+		_ = a.cmd.Process.Kill()
+		<-a.ended
+	})
+	return a
+}
+
+// await returns when all have printed text.
+func (c *cluster) await(text string, agents ...*agent) {
+	c.t.Helper()
+	for i, a := range agents {
+		require.Eventually(c.t, func() bool {
+			return regexp.MustCompile(text).MatchString(a.stdout.String() + a.err.String())
+		}, 20*time.Second, 5*time.Millisecond, "host %d: %s\n%s", i, text, &lateText{a})
+	}
+}
+
+// lateText is what an agent has printed when the message is made.
+type lateText struct{ a *agent }
+
+func (l *lateText) String() string { return l.a.stdout.String() + l.a.err.String() }
+
+// wait returns the exit status.
+func (a *agent) wait(t *testing.T, limit time.Duration) int {
+	t.Helper()
+	select {
+	case <-a.ended:
+	case <-time.After(limit):
+		t.Fatalf("has not ended after %v\n%s%s", limit, a.stdout.String(), a.err.String())
+	}
+	return a.cmd.ProcessState.ExitCode()
+}
+
+// workers returns the processes of the ranks by number.
+func workers(agents ...*agent) map[int]int {
+	pids := map[int]int{}
+	for _, a := range agents {
+		for _, m := range regexp.MustCompile(`(?m)rank (\d+) of \d+, pid (\d+)`).FindAllStringSubmatch(a.stdout.String(), -1) {
+			rank, _ := strconv.Atoi(m[1])
+			pids[rank], _ = strconv.Atoi(m[2])
+		}
+	}
+	return pids
+}
+
+func requireGone(t *testing.T, pids map[int]int) {
+	t.Helper()
+	for rank, pid := range pids {
+		assert.Eventually(t, func() bool { return !running(pid) }, 3*time.Second, 5*time.Millisecond, "rank %d, process %d", rank, pid)
+	}
+}
+
+// running tells whether a process is there and no zombie.
+func running(pid int) bool {
+	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return false
+	}
+	_, state, _ := strings.Cut(string(stat), ") ")
+	return state[0] != 'Z' && state[0] != 'X'
+}
+
+// TestNodes runs a job on three hosts with one, two and three ranks.
+func TestNodes(t *testing.T) {
+	c := newCluster(t, 3)
+	program := buildAllReduce(t)
+	var agents []*agent
+	for i := range 3 {
+		agents = append(agents, c.start(i, "3", fmt.Sprintf("-n %d -timeout 20s", i+1), program))
+	}
+	for i, a := range agents {
+		assert.Equal(t, 0, a.wait(t, 30*time.Second), a.stdout.String()+a.err.String())
+		assert.Empty(t, a.err.String())
+		assert.Equal(t, i+1, strings.Count(a.stdout.String(), "sums are right"))
+	}
+	assert.Contains(t, agents[0].stdout.String(), "[0] rank 0 of 6")
+	assert.Contains(t, agents[1].stdout.String(), "[2] rank 2 of 6")
+	assert.Contains(t, agents[2].stdout.String(), "[5] rank 5 of 6")
+}
+
+// nodeFault is something that happens to a job of three hosts with two ranks each, and what all must say.
+type nodeFault struct {
+	name  string
+	do    func(c *cluster, agents []*agent, pids map[int]int)
+	codes [3]int // -1: killed
+	want  [3]string
+	bound time.Duration
+}
+
+// TestNodeFaults hurts a job in many ways: each host ends within the bound, with the first cause, and leaves no process.
+func TestNodeFaults(t *testing.T) {
+	program := buildAllReduce(t)
+	kill := func(pid int, s syscall.Signal) { assert.NoError(t, syscall.Kill(pid, s)) }
+	rank3 := `rank 3 \(host .*, pid \d+\) was killed by signal killed\nand 5 ranks failed because of it\n$`
+	lost1 := `node 1 \(host .*\) with ranks 2-3 is lost: the connection ended\nand 4 ranks failed because of it\n$`
+	cut2 := `node 2 \(host .*\) with ranks 4-5 is lost: no sign of life for 2s\nand 4 ranks failed because of it\n$`
+	lost0 := ` lost node 0 at 10.77.0.1:29400: `
+	terminated := `ended by signal terminated\n$`
+	for _, f := range []nodeFault{
+		{"a worker is killed", func(_ *cluster, _ []*agent, pids map[int]int) { kill(pids[3], syscall.SIGKILL) },
+			[3]int{137, 137, 137}, [3]string{rank3, rank3, rank3}, time.Second},
+		{"an agent is killed", func(_ *cluster, a []*agent, _ map[int]int) { kill(a[1].cmd.Process.Pid, syscall.SIGKILL) },
+			[3]int{1, -1, 1}, [3]string{lost1, ``, lost1}, time.Second},
+		{"the coordinator is killed", func(_ *cluster, a []*agent, _ map[int]int) { kill(a[0].cmd.Process.Pid, syscall.SIGKILL) },
+			[3]int{-1, 1, 1}, [3]string{``, `node 1` + lost0, `node 2` + lost0}, time.Second},
+		{"a cable is cut", func(c *cluster, _ []*agent, _ map[int]int) { c.hosts[2].Cut() },
+			[3]int{1, 1, 1}, [3]string{cut2, cut2, `node 2` + lost0 + `no sign of life for 2s`}, 4 * time.Second},
+		{"a signal", func(_ *cluster, a []*agent, _ map[int]int) { kill(a[2].cmd.Process.Pid, syscall.SIGTERM) },
+			[3]int{143, 143, 143}, [3]string{terminated, terminated, terminated}, time.Second},
+	} {
+		t.Run(f.name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t, 3)
+			var agents []*agent
+			for i := range 3 {
+				agents = append(agents, c.start(i, "3", "-n 2 -timeout 2s", program+" forever"))
+			}
+			c.await(`(?s)pid.*pid`, agents...)
+			pids := workers(agents...)
+			require.Len(t, pids, 6)
+			began := time.Now()
+			f.do(c, agents, pids)
+			for i, a := range agents {
+				assert.Equal(t, f.codes[i], a.wait(t, f.bound+2*time.Second), "host %d\n%s", i, a.err.String())
+				assert.Regexp(t, f.want[i], a.err.String(), "host %d\n%s", i, a.stdout.String())
+			}
+			t.Logf("all is over after %v\n%s", time.Since(began), agents[2].err.String())
+			requireGone(t, pids)
+		})
+	}
+}
+
+// TestElastic loses a host and goes on with two; the host comes again and takes part from the next restart on.
+func TestElastic(t *testing.T) {
+	c := newCluster(t, 3)
+	program, err := build("./testdata/restart", t.TempDir(), nil)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	const flags = "-n 2 -timeout 2s -max-restarts 3 -node-wait 500ms"
+	start := func(host int) *agent { return c.start(host, "2:3", flags, program+" "+dir+" 0") }
+	agents := []*agent{start(0), start(1), start(2)}
+	c.await(`(?s)generation 1, rank \d of 6.*generation 1, rank \d of 6`, agents...)
+	first := workers(agents...)
+	require.Len(t, first, 6)
+
+	require.NoError(t, agents[2].cmd.Process.Kill())
+	c.await(`(?s)generation 2, rank \d of 4.*generation 2, rank \d of 4`, agents[:2]...)
+	requireGone(t, first)
+	assert.Regexp(t, `ringo: node 2 \(host .*\) with ranks 4-5 is lost: the connection ended\nringo: restart 1 of 3: generation 1 is over, generation 2 begins\n`,
+		agents[0].err.String())
+
+	agents[2] = start(2)
+	c.await(`ringo: generation 2 runs without this node, which waits for a restart\n`, agents[2])
+	second := workers(agents[:2]...)
+	require.NoError(t, syscall.Kill(second[3], syscall.SIGKILL))
+	c.await(`(?s)generation 3, rank \d of 6.*generation 3, rank \d of 6`, agents...)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "stop"), nil, 0o666))
+	for _, a := range agents {
+		assert.Equal(t, 0, a.wait(t, 10*time.Second), a.err.String())
+	}
+	assert.Contains(t, agents[2].stdout.String(), "[5] generation 3, rank 5 ends\n")
+	requireGone(t, workers(agents...))
+}
+
+// TestJoinErrors has nodes that cannot take part.
+func TestJoinErrors(t *testing.T) {
+	c := newCluster(t, 2)
+	program := buildAllReduce(t)
+	const wrong = "RINGO_JOB_SECRET=ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+	zero := func(flags string) *agent { return c.start(0, "2", "-n 1 -timeout 5s "+flags, program) }
+
+	a, b := zero("-join-timeout 1s"), c.start(1, "2", "-n 1", program, wrong)
+	assert.Equal(t, 1, b.wait(t, 3*time.Second))
+	assert.Contains(t, b.err.String(), "node 1 and node 0 at 10.77.0.1:29400: ")
+	assert.Contains(t, b.err.String(), "peer does not hold this job's secret")
+	assert.Equal(t, 1, a.wait(t, 3*time.Second))
+	assert.Contains(t, a.err.String(), "ringo: waiting for node 1 of 2: 0 of them came within 1s\n")
+
+	late := c.start(1, "2", "-n 1 -join-timeout 300ms", program)
+	assert.Equal(t, 1, late.wait(t, 3*time.Second))
+	assert.Regexp(t, `node 1 cannot join within 300ms: node 0 at 10.77.0.1:29400: .*connection refused`, late.err.String())
+
+	a, b = zero(""), c.start(1, "3", "-n 1", program)
+	for _, x := range []*agent{a, b} {
+		assert.Equal(t, 1, x.wait(t, 3*time.Second))
+		assert.Regexp(t, `nodes disagree about -nodes: 2 \(node 0 \(host .*\)\) and 3 \(node 1 \(host .*\)\)`, x.err.String())
+	}
+
+	a, b = c.start(0, "3", "-n 1", program), c.start(1, "3", "-n 1", program)
+	twin := c.start(1, "3", "-n 1", program)
+	for _, x := range []*agent{a, b, twin} {
+		assert.Equal(t, 1, x.wait(t, 3*time.Second))
+		assert.Regexp(t, `node 1 joined twice: host .* \(pid \d+\) and host .* \(pid \d+\)`, x.err.String())
+	}
+
+	none := c.start(1, "2", "-n 1", program, "RINGO_JOB_SECRET=")
+	assert.Equal(t, 1, none.wait(t, 3*time.Second))
+	assert.Contains(t, none.err.String(), "RINGO_JOB_SECRET is not set: make one with `openssl rand -hex 32`")
+}

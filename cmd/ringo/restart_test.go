@@ -1,0 +1,53 @@
+//go:build linux || darwin
+
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestRestarts has a job crash in the same step again and again: each start resumes, and the last failure is the result.
+func TestRestarts(t *testing.T) {
+	needsProcesses(t)
+	program, err := build("./testdata/restart", t.TempDir(), nil)
+	require.NoError(t, err)
+	logs := t.TempDir()
+	stdout, stderr, code := run(t, "run", "-n", "2", "-max-restarts", "2", "-timeout", "20s", "-log-dir", logs, program, t.TempDir(), "9", "7", "7", "7")
+	assert.Equal(t, 1, code, stdout+stderr)
+	assert.Contains(t, stdout, "[0] generation 1, rank 0 of 2, pid ")
+	for _, gen := range []string{"2", "3"} {
+
+		assert.FileExists(t, filepath.Join(logs, "generation-"+gen+"-rank-1.log"))
+	}
+	assert.Equal(t, 3, strings.Count(stdout, "[1] error: rank 1: crash in step 7\n"))
+	assert.Regexp(t, `ringo: rank 1 \(pid \d+\) failed: rank 1: crash in step 7\nringo: restart 1 of 2: generation 1 is over, generation 2 begins\n`, stderr)
+	assert.Regexp(t, `ringo: restart 2 of 2: generation 2 is over, generation 3 begins\n`, stderr)
+	assert.Regexp(t, `ringo: rank 1 \(pid \d+\) failed: rank 1: crash in step 7\nand 1 rank failed because of it\n`+
+		`generation 3 was the last: restarts without progress are limited to 2\n$`, stderr)
+	log, err := os.ReadFile(filepath.Join(logs, "generation-1-rank-1.log"))
+	require.NoError(t, err)
+	assert.Regexp(t, `(?s)^generation 1, rank 1 of 2, pid \d+: step 0\n.*\nerror: rank 1: crash in step 7\n$`, string(log))
+	list, err := os.ReadDir(logs)
+	require.NoError(t, err)
+	assert.Len(t, list, 6)
+}
+
+// TestProgress has a job crash more often than it may, but each time further on: it ends well.
+func TestProgress(t *testing.T) {
+	needsProcesses(t)
+	program, err := build("./testdata/restart", t.TempDir(), nil)
+	require.NoError(t, err)
+	stdout, stderr, code := run(t, "run", "-n", "2", "-max-restarts", "1", "-timeout", "20s", program, t.TempDir(), "14", "7", "9", "11", "13")
+	assert.Equal(t, 0, code, stdout+stderr)
+	for gen, step := range map[string]string{"1": "0", "2": "7", "3": "9", "4": "11", "5": "13"} {
+		assert.Regexp(t, `\[0\] generation `+gen+`, rank 0 of 2, pid \d+: step `+step+`\n`, stdout)
+	}
+	assert.Equal(t, 4, strings.Count(stderr, "restart 1 of 1"), stderr)
+	assert.Contains(t, stdout, "[1] generation 5, rank 1 ends\n")
+}

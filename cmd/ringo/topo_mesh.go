@@ -1,0 +1,72 @@
+package main
+
+import "fmt"
+
+// maxTensor is how many ranks tensor parallelism is recommended for at most: with more, each has too little of a layer.
+const maxTensor = 8
+
+// placements returns the meshes that suit ranks on these hosts (hostOf[rank], numbered from 0), the simplest first.
+// Tensor parallelism sends activations several times a layer and cannot hide it: it stays inside a host. Data parallelism
+// sends gradients once a step, pipelines send activations between neighbors only: they go across.
+func placements(hostOf []int) []placement {
+	n, hosts := len(hostOf), 0
+	for _, h := range hostOf {
+		hosts = max(hosts, h+1)
+	}
+	out := []placement{{fmt.Sprintf("dp=%d", n), "the model and its optimizer fit on one rank"}}
+	tp := tensorWidth(hostOf)
+	switch {
+	case n == 1:
+	case tp == 1 && hosts == n:
+		out = append(out, placement{fmt.Sprintf("pp=%d", n), "they do not: one rank on each host, pipeline across"})
+	case tp == 1 && hosts == 1:
+		out[0].When += "; for others, start a power of two of ranks"
+	case tp == 1:
+		out[0].When += "; for others, put the same number of ranks on each host, those of a host next to each other"
+	case tp == n:
+		out = append(out, placement{fmt.Sprintf("tp=%d", n), "they do not: tensor parallel inside the host"})
+	default:
+		out = append(out, placement{fmt.Sprintf("dp=%d,tp=%d", n/tp, tp),
+			fmt.Sprintf("they do not, but on %d: tensor parallel inside a host, data parallel across", tp)})
+		if hosts > 1 && inOrder(hostOf, hosts) {
+			out = append(out, acrossHosts(n, hosts, tp))
+		}
+	}
+	return out
+}
+
+// inOrder tells whether the hosts have the same number of ranks, those of a host next to each other.
+func inOrder(hostOf []int, hosts int) bool {
+	for r, h := range hostOf {
+		if len(hostOf)%hosts != 0 || h != r/(len(hostOf)/hosts) {
+			return false
+		}
+	}
+	return true
+}
+
+// acrossHosts is the mesh of a model that needs all hosts.
+func acrossHosts(n, hosts, tp int) placement {
+	p := placement{fmt.Sprintf("pp=%d,tp=%d", hosts, tp), "nor on one host: tensor parallel inside a host, pipeline across"}
+	if dp := n / hosts / tp; dp > 1 {
+		p.Mesh = fmt.Sprintf("pp=%d,dp=%d,tp=%d", hosts, dp, tp)
+	}
+	return p
+}
+
+// tensorWidth returns the largest power of two, at most maxTensor, such that each block of so many ranks is on one host.
+func tensorWidth(hostOf []int) int {
+	best := 1
+	for width := 2; width <= maxTensor; width *= 2 {
+		if len(hostOf)%width != 0 {
+			break
+		}
+		for r, h := range hostOf {
+			if h != hostOf[r/width*width] {
+				return best
+			}
+		}
+		best = width
+	}
+	return best
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// vizCmd is `ringo viz`.
+type vizCmd struct {
+	Op    string `arg:"" help:"The collective, such as allreduce."`
+	Algo  string `required:"" placeholder:"NAME" help:"The algorithm, such as ring."`
+	Ranks int    `default:"4" placeholder:"N" help:"Number of ranks, 2 to 16; 4 if absent."`
+	Out   string `short:"o" required:"" placeholder:"FILE" help:"The SVG file to write."`
+}
+
+// Help is the text below the flags of `ringo viz -h`.
+func (*vizCmd) Help() string {
+	return `Draws what a collective does, step by step: who sends which part of the buffer to whom, and what every rank holds before and
+after. The picture is made from the messages of a real run of the algorithm, among ranks in memory. A message is in the
+step after the last message that its sender had received, and two ranks exchange one message a step in each direction.
+
+  ringo viz allreduce -algo ring -ranks 4 -o ring.svg`
+}
+
+// vizKinds are the collectives that can be drawn. The forms with unequal counts send the messages of the equal ones.
+var vizKinds = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.Gather, backend.AllGather, backend.Scatter,
+	backend.ReduceScatter, backend.AllToAll, backend.Barrier}
+
+// vizRanks is the most that a picture shows: more cannot be read.
+const vizRanks = 16
+
+// Run writes the picture.
+func (v *vizCmd) Run() error {
+	kind, err := v.kind()
+	if err != nil {
+		return err
+	}
+	if v.Algo == "" {
+		return fmt.Errorf("-algo is empty; %v has: %s", kind, strings.Join(algo.Names(kind), ", "))
+	}
+	if v.Ranks < 2 || v.Ranks > vizRanks {
+		return fmt.Errorf("-ranks %d: a picture has 2 to %d ranks", v.Ranks, vizRanks)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	s, err := record(ctx, kind, v.Algo, v.Ranks)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(v.Out, []byte(picture(s)), 0o666)
+}
+
+func (v *vizCmd) kind() (backend.Kind, error) {
+	var names []string
+	for _, k := range vizKinds {
+		if k.String() == v.Op {
+			return k, algo.Check(&backend.Op{Kind: k, Algo: v.Algo}, algo.OneHost(max(v.Ranks, 1)))
+		}
+		names = append(names, k.String())
+	}
+	return 0, fmt.Errorf("%q cannot be drawn; these can: %s", v.Op, strings.Join(names, ", "))
+}

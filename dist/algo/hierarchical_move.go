@@ -1,0 +1,202 @@
+package algo
+
+import "github.com/ringo-ml/ringo/dist/backend"
+
+// hierarchicalBroadcast: a chain through all ranks, host after host, the root's first. Bytes: S, the last rank 0; each
+// other host gets S once: S(N−1) between hosts in all. n+s−2 steps for s chunks, after all have agreed (disseminate).
+func (m *Messages) hierarchicalBroadcast(op *backend.Op) error {
+	h := m.hosts()
+	var order []int
+	for d := range h.ranks {
+		ranks := h.ranks[(m.at[op.Root]+d)%len(h.ranks)]
+		if d == 0 {
+			order = append(order, op.Root)
+		}
+		for _, r := range ranks {
+			if r != op.Root {
+				order = append(order, r)
+			}
+		}
+	}
+	return m.chainAlong(op, order)
+}
+
+// proxy returns the rank of a host that stands for rank r there: r itself on its own host; elsewhere the ranks take turns.
+func (m *Messages) proxy(h *hosts, host, r int) int {
+	place := 0
+	for _, peer := range h.ranks[m.at[r]] {
+		if peer == r {
+			break
+		}
+		place++
+	}
+	ranks := h.ranks[host]
+	return ranks[place%len(ranks)]
+}
+
+// proxied returns the ranks that this rank of its host stands for, in order.
+func (m *Messages) proxied(h *hosts, rank int) []int {
+	var out []int
+	for r := range m.at {
+		if m.proxy(h, h.me, r) == rank {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// hierarchicalAllGather: every rank sends its part to one rank of each other host; then the ranks of a host exchange what
+// they got. Bytes: the rank's part × (N−1) to other hosts, which is (S/n)(N−1); inside, the parts that it stands for ×
+// (g−1), which is S(g−1)/g for hosts of equal size. N−1 steps, then one for each part and peer.
+func (m *Messages) hierarchicalAllGather(op *backend.Op) error {
+	at := even(op.Count * op.DType.Size())
+	if op.Kind == backend.AllGatherV {
+		at = rows(op.DstCounts, op.DType.Size())
+	}
+	h, rank, dst := m.hosts(), m.t.Rank(), whole(op.Dst)
+	copyPart(at.of(dst, rank), whole(op.Src))
+	n := len(h.ranks)
+	for s := 1; s < n; s++ {
+		to, from := m.proxy(h, (h.me+s)%n, rank), h.ranks[(h.me-s+n)%n]
+		sent := false
+		for _, r := range from {
+			if m.proxy(h, h.me, r) != rank {
+				continue
+			}
+			var err error
+			if sent {
+				err = m.t.Recv(r, 0, at.of(dst, r))
+			} else {
+				err = m.t.SendRecv(to, at.of(dst, rank), r, at.of(dst, r), 0)
+			}
+			if err != nil {
+				return err
+			}
+			sent = true
+		}
+		if !sent {
+			if err := m.t.Send(to, 0, at.of(dst, rank)); err != nil {
+				return err
+			}
+		}
+	}
+	return m.gatherInside(h, dst, at)
+}
+
+// gatherInside gives the ranks of this host what each of them stands for.
+func (m *Messages) gatherInside(h *hosts, dst []byte, at parts) error {
+	lists, most := m.lists(h)
+	for s := 1; s < len(h.mine()); s++ {
+		to, from := h.neighbors(s)
+		mine, theirs := lists[h.at], lists[from]
+		for i := range most {
+			if err := m.t.SendRecv(h.mine()[to], partAt(dst, at, mine, i), h.mine()[from], partAt(dst, at, theirs, i), 0); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// lists returns whom each rank of this host stands for, and the length of the longest list: so many messages go to each
+// peer, empty ones behind the end of a list.
+func (m *Messages) lists(h *hosts) (lists [][]int, most int) {
+	for _, rank := range h.mine() {
+		list := m.proxied(h, rank)
+		lists, most = append(lists, list), max(most, len(list))
+	}
+	return lists, most
+}
+
+// partAt returns the part of the i-th of some ranks: nothing behind the last.
+func partAt(b []byte, at parts, ranks []int, i int) []byte {
+	if i >= len(ranks) {
+		return nil
+	}
+	return at.of(b, ranks[i])
+}
+
+// hierarchicalReduceScatter: the ranks of a host add up the parts of those that each of them stands for; the sums go to
+// their owners on other hosts. Bytes: all parts but the rank's own, S(n−1)/n for equal parts; of these S(N−1)/N a host go
+// to other hosts, where the other algorithms send g times as much. A step for each part and peer inside, then N−1, chunk
+// behind chunk.
+func (m *Messages) hierarchicalReduceScatter(op *backend.Op) error {
+	at := even(op.Count * op.DType.Size())
+	if op.Kind == backend.ReduceScatterV {
+		at = rows(op.SrcCounts, op.DType.Size())
+	}
+	h := m.hosts()
+	lists, most := m.lists(h)
+	m.fold.begin(op, m.t.Size())
+	for k := range pieces(at.longest(m.t.Size())) {
+		sums, err := m.sumInside(h, whole(op.Src), at, lists, most, k)
+		if err != nil {
+			return err
+		}
+		if err := m.sumAcross(h, piece(whole(op.Dst), k), lists[h.at], sums); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// sumInside returns the host's sums of chunk k of the parts that this rank stands for.
+func (m *Messages) sumInside(h *hosts, src []byte, at parts, lists [][]int, most, k int) ([][]byte, error) {
+	mine := lists[h.at]
+	memory, sums := m.scratch(0, len(mine)*linearChunk), make([][]byte, most)
+	for i := range mine {
+		in := m.fold.own(piece(partAt(src, at, mine, i), k))
+		sums[i] = memory[i*linearChunk:][:len(in)]
+		copy(sums[i], in)
+	}
+	for s := 1; s < len(h.mine()); s++ {
+		to, from := h.neighbors(s)
+		for i := range most {
+			out := m.fold.own(piece(partAt(src, at, lists[to], i), k))
+			if err := m.addExchange(h.mine()[to], out, h.mine()[from], sums[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return sums, nil
+}
+
+// sumAcross sends the sums to their owners and makes this rank's result of those that come. In each step a rank sends to
+// as many as it stands for, and receives once, with the first. Nobody waits in a circle: whoever is not the first one to
+// be sent to is on a larger host than the sender.
+func (m *Messages) sumAcross(h *hosts, result []byte, mine []int, sums [][]byte) error {
+	rank, n := m.t.Rank(), len(h.ranks)
+	for i, r := range mine {
+		if r == rank {
+			copy(result, sums[i])
+		}
+	}
+	for s := 1; s < n; s++ {
+		to, from := (h.me+s)%n, m.proxy(h, (h.me-s+n)%n, rank)
+		taken := false
+		for i, r := range mine {
+			var err error
+			switch {
+			case m.at[r] != to:
+				continue
+			case taken:
+				err = m.t.Send(r, 0, sums[i])
+			default:
+				err, taken = m.addExchange(r, sums[i], from, result), true
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if taken {
+			continue
+		}
+		in := m.scratch(1, linearChunk)[:len(result)]
+		if err := m.t.Recv(from, 0, in); err != nil {
+			return err
+		}
+		m.fold.add(result, result, in)
+	}
+	m.fold.end(result)
+	return nil
+}

@@ -1,0 +1,162 @@
+package algo_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// layouts are hosts of equal and of different sizes, with ranks in order and not.
+var layouts = []algo.Layout{{0, 0, 1, 1}, {0, 0, 0, 1}, {0, 1, 1, 1}, {0, 1, 0, 1}, {0, 1, 2}, {0, 1, 1, 2, 2, 2}, {0, 0, 1, 1, 1, 2, 2},
+	{0, 0, 0, 0, 1, 1, 1, 2, 2}, {0, 1, 2, 0, 1, 2, 0, 1}, {0, 0, 0, 0, 1, 1, 1, 1}}
+
+// away is how many hosts the rank's is behind the root's.
+func (w *world) away(root, r int) int {
+	n := w.at.Hosts()
+	return (w.at[r] - w.at[root] + n) % n
+}
+
+// group returns the ranks of a host, and the place of r among them.
+func (w *world) group(host, r int) (ranks []int, place int) {
+	for p, h := range w.at {
+		if h == host {
+			ranks = append(ranks, p)
+		}
+	}
+	return ranks, slices.Index(ranks, r)
+}
+
+// hierarchicalFormula is what rank r sends for an all-reduce: S less its slice and its slice to each of its host inside;
+// between hosts, of each segment, the parts of others and its own part to the others.
+func (w *world) hierarchicalFormula(r, count, size int) int {
+	ranks, place := w.group(w.at[r], r)
+	g, n := len(ranks), w.at.Hosts()
+	own := slice(count, size, g, place)
+	return count*size - own + own*(g-1) + w.acrossFormula(r, count, size, n, count*place/g, count*(place+1)/g)
+}
+
+func (w *world) acrossFormula(r, count, size, n, from, to int) int {
+	cuts := []int{from, to}
+	for h := range n {
+		ranks, _ := w.group(h, 0)
+		for i := range ranks {
+			if c := count * i / len(ranks); c > from && c < to {
+				cuts = append(cuts, c)
+			}
+		}
+	}
+	slices.Sort(cuts)
+	total := 0
+	for i := range len(cuts) - 1 {
+		length := cuts[i+1] - cuts[i]
+		sub := slice(length, size, n, w.at[r])
+		total += length*size - sub + sub*(n-1)
+	}
+	return total
+}
+
+// hierarchicalGather is what rank r sends for an all-gather: its part to each other host, and what it stands for to the
+// ranks of its own.
+func (w *world) hierarchicalGather(r int, mine [][]byte) int {
+	ranks, _ := w.group(w.at[r], r)
+	total := len(mine[r]) * (w.at.Hosts() - 1)
+	for p := range mine {
+		_, place := w.group(w.at[p], p)
+		if p == r || w.at[p] != w.at[r] && ranks[place%len(ranks)] == r {
+			total += len(mine[p]) * (len(ranks) - 1)
+		}
+	}
+	return total
+}
+
+// crossed returns the bytes that ranks of other hosts were sent.
+func (w *world) crossed() int {
+	total := uint64(0)
+	for r, wire := range w.senders {
+		for p, bytes := range wire.to {
+			if w.at[r] != w.at[p] {
+				total += bytes
+			}
+		}
+	}
+	return int(total)
+}
+
+func atLayouts(t *testing.T, test func(t *testing.T, w *world)) {
+	for _, l := range layouts {
+		t.Run(fmt.Sprint(l), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) { test(t, newWorldAt(t, l)) })
+		})
+	}
+}
+
+// On every layout, results are those of linear and bytes those of the formula; between hosts all-reduce sends 2S(N−1) in
+// all, however many ranks a host has.
+func TestHierarchicalAllReduce(t *testing.T) {
+	atLayouts(t, func(t *testing.T, w *world) {
+		n := len(w.at)
+		for index, x := range reductions() {
+			for _, count := range counts(n, index) {
+				in := w.inputs(x, count)
+				want, _ := w.reduceOn(backend.AllReduce, "linear", x, in, 0, false)
+				for _, inPlace := range []bool{false, true} {
+					out, sent := w.reduceOn(backend.AllReduce, "hierarchical", x, in, 0, inPlace)
+					for r := range n {
+						require.True(t, bytes.Equal(want[0], out[r]), "%d of %v, rank %d, in place %v", count, x, r, inPlace)
+					}
+					w.allReduceBytes("hierarchical", x, count, sent)
+					require.Equal(t, 2*count*x.dt.Size()*(w.at.Hosts()-1), w.crossed())
+				}
+			}
+		}
+	})
+}
+
+// Broadcast sends S to each other host once, all-gather each host what it does not have, reduce-scatter one sum for each
+// part.
+func TestHierarchicalMoves(t *testing.T) {
+	atLayouts(t, func(t *testing.T, w *world) {
+		n := len(w.at)
+		for _, count := range []int{0, 1, 1000, 700_001} {
+			for root := range n {
+				w.broadcast("hierarchical", count, root, root%2 == 0)
+				require.Equal(t, count*(w.at.Hosts()-1), w.crossed())
+			}
+		}
+		for _, x := range []reduction{{backend.Sum, tensor.Float32}, {backend.Avg, tensor.BFloat16}, {backend.PreMulSum, tensor.Float16}, {backend.Max, tensor.Int64}} {
+			for _, scale := range []int{0, 1, 300, 50_001} {
+				w.halves(x, uneven(n, scale), true)
+				w.halves(x, slices.Repeat([]int{scale}, n), false)
+			}
+		}
+		parts := uneven(n, 300)
+		in := w.inputs(reduction{backend.Sum, tensor.Float32}, total(parts))
+		for _, c := range []struct {
+			kind     backend.Kind
+			src, dst []int
+		}{{backend.ReduceScatterV, slices.Repeat([]int{total(parts)}, n), parts}, {backend.AllGatherV, parts, slices.Repeat([]int{total(parts)}, n)}} {
+			w.run(func(r int) backend.Op {
+				return backend.Op{Kind: c.kind, Algo: "hierarchical", Count: parts[r], SrcCounts: parts, DstCounts: parts,
+					Src: mem(in[r][:4*c.src[r]]), Dst: mem(make([]byte, 4*c.dst[r]))}
+			})
+			require.Equal(t, 4*total(parts)*(w.at.Hosts()-1), w.crossed(), "%v", c.kind)
+		}
+	})
+}
+
+func total(counts []int) int {
+	sum := 0
+	for _, c := range counts {
+		sum += c
+	}
+	return sum
+}

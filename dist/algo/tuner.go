@@ -1,0 +1,167 @@
+package algo
+
+import (
+	"bytes"
+	_ "embed" // the committed table
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// Table says which algorithm runs an operation, by its kind, its bytes and the number of ranks and hosts. It is data,
+// made beforehand (ringo bench -fit) and compiled in: at run time nothing is measured, so that all ranks and all runs
+// choose alike. What no rule covers is linear.
+type Table struct {
+	Made  string // when and on what machine
+	Rules []Rule // of a kind, the first one that covers the ranks and hosts holds
+}
+
+// Rule is the choice for one kind of operation.
+type Rule struct {
+	Op    string `json:"op"`    // as RINGO_ALGO spells it
+	Ranks [2]int `json:"ranks"` // from, to; to is 0 where there is no limit
+	Hosts [2]int `json:"hosts"`
+	Use   []Use  `json:"use"` // by size; the last one has no Max
+}
+
+// Use is an algorithm for operations of at most Max bytes (see Bytes).
+type Use struct {
+	Max  int    `json:"max,omitempty"`
+	Algo string `json:"algo"`
+}
+
+//go:embed tuner.json
+var tunerJSON []byte
+
+// committed is the table that Choose uses.
+var committed = func() *Table {
+	t, err := ParseTable(tunerJSON)
+	if err != nil {
+		panic(err) // a test reads it too
+	}
+	return t
+}()
+
+// ParseTable reads a table from JSON and checks it: kinds and algorithms exist, sizes grow, and reductions inside one host
+// are in rank order, so that goroutines and processes give the same bits.
+func ParseTable(b []byte) (*Table, error) {
+	t := new(Table)
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.DisallowUnknownFields()
+	if err := d.Decode(t); err != nil {
+		return nil, fmt.Errorf("algo: table: %w", err)
+	}
+	for _, r := range t.Rules {
+		if err := r.check(); err != nil {
+			return nil, fmt.Errorf("algo: table: rule for %s on %v ranks, %v hosts: %w", r.Op, r.Ranks, r.Hosts, err)
+		}
+	}
+	return t, nil
+}
+
+func (r *Rule) check() error {
+	k, ok := KindOf(r.Op)
+	if !ok {
+		return fmt.Errorf("no operation is called %q", r.Op)
+	}
+	if len(r.Use) == 0 || r.Use[len(r.Use)-1].Max != 0 {
+		return fmt.Errorf("the last algorithm must have no max")
+	}
+	last := -1
+	for i, u := range r.Use {
+		switch {
+		case find(k, u.Algo) == nil:
+			return fmt.Errorf("no algorithm is called %q; there are %s", u.Algo, strings.Join(Names(k), ", "))
+		case i < len(r.Use)-1 && u.Max <= last:
+			return fmt.Errorf("max %d after %d", u.Max, last)
+		case k.Reduces() && within(r.Hosts, 1) && !InRankOrder(u.Algo):
+			return fmt.Errorf("%s does not reduce in rank order", u.Algo)
+		}
+		last = u.Max
+	}
+	return nil
+}
+
+// Encode returns the table as JSON, a rule to a line.
+func (t *Table) Encode() []byte {
+	var b bytes.Buffer
+	made, _ := json.Marshal(t.Made) // strings can always be encoded
+	fmt.Fprintf(&b, "{\n  \"made\": %s,\n  \"rules\": [", made)
+	for i, r := range t.Rules {
+		line, _ := json.Marshal(r)
+		if i > 0 {
+			b.WriteString(",")
+		}
+		fmt.Fprintf(&b, "\n    %s", line)
+	}
+	b.WriteString("\n  ]\n}\n")
+	return b.Bytes()
+}
+
+// Choose returns the algorithm for an operation of so many bytes among so many ranks on so many hosts.
+func (t *Table) Choose(k backend.Kind, bytes, ranks, hosts int) string {
+	for i := range t.Rules {
+		r := &t.Rules[i]
+		if r.Op != k.String() || !within(r.Ranks, ranks) || !within(r.Hosts, hosts) {
+			continue
+		}
+		for _, u := range r.Use {
+			if u.Max == 0 || bytes <= u.Max {
+				return u.Algo
+			}
+		}
+	}
+	return "linear"
+}
+
+func within(band [2]int, n int) bool { return n >= band[0] && (band[1] == 0 || n <= band[1]) }
+
+// KindOf returns the kind of operation of that name, and whether there is one.
+func KindOf(name string) (backend.Kind, bool) {
+	for k := range backend.Kind(backend.NumKinds) {
+		if k.String() == name {
+			return k, true
+		}
+	}
+	return 0, false
+}
+
+// InRankOrder reports whether an algorithm combines elements in rank order, so that a reduction has the same bits on
+// every engine.
+func InRankOrder(name string) bool {
+	return slices.Contains([]string{"linear", "direct", backend.RankOrder}, name)
+}
+
+// Bytes returns the size of op that a Table goes by: of the full buffer, which is all ranks' parts together where each has
+// one. It is the same on all ranks; so AllToAllV, of which each rank knows its own counts only, has none.
+func Bytes(op *backend.Op, ranks int) int {
+	size := op.DType.Size()
+	switch op.Kind {
+	case backend.Gather, backend.AllGather, backend.Scatter, backend.ReduceScatter, backend.AllToAll:
+		return op.Count * size * ranks
+	case backend.AllGatherV:
+		return before(op.DstCounts, len(op.DstCounts)) * size
+	case backend.ReduceScatterV:
+		return before(op.SrcCounts, len(op.SrcCounts)) * size
+	case backend.AllToAllV, backend.Barrier, backend.MonitoredBarrier:
+		return 0
+	}
+	return op.Count * size
+}
+
+// Choose returns the name of the algorithm that runs op: Op.Algo if it names one, else what the committed table says.
+// backend.RankOrder stands for what the table says inside a host. All ranks of an operation choose the same one.
+func Choose(op *backend.Op, l Layout) string {
+	hosts := 1
+	switch op.Algo {
+	case "":
+		hosts = l.Hosts()
+	case backend.RankOrder:
+	default:
+		return op.Algo
+	}
+	return committed.Choose(op.Kind, Bytes(op, len(l)), len(l), hosts)
+}

@@ -1,0 +1,110 @@
+package disttest
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+)
+
+// everyOperation meets ranks that are late, slow, stuck in something else, or gone, in every operation.
+func (s *suite) everyOperation(t *testing.T) {
+	for i, op := range Operations() {
+		victim := i % 3
+		t.Run(op.Name, func(t *testing.T) {
+			t.Parallel()
+			t.Run("Late", func(t *testing.T) { s.late(t, op, victim) })
+			t.Run("Stuck", func(t *testing.T) { s.stuck(t, op, victim) })
+			t.Run("Returns", func(t *testing.T) { s.returns(t, op, victim) })
+		})
+	}
+}
+
+// late: a rank comes just before the timeout, three times. Nobody minds.
+func (s *suite) late(t *testing.T, op Operation, victim int) {
+	timeout := 1500 * time.Millisecond
+	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
+		for range 3 {
+			if r.World.Rank() == victim {
+				<-time.After(timeout / 10)
+			}
+			if err := op.Run(r.World, victim, 100); err != nil {
+				return err
+			}
+		}
+		return r.World.Barrier().Wait()
+	}))
+}
+
+// stuck: a rank is alive and busy with something that is none of the group's business. The others name it after the
+// timeout; it gets the error at its next call.
+func (s *suite) stuck(t *testing.T, op Operation, victim int) {
+	timeout := 300 * time.Millisecond
+	var errs table[error]
+	var took table[time.Duration]
+	var over sync.WaitGroup
+	over.Add(2)
+	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
+		err := op.Run(r.World, victim, 100)
+		if err != nil {
+			return err
+		}
+		begin := time.Now()
+		if r.World.Rank() == victim {
+			over.Wait()
+		}
+		for err == nil { // who only sends notices at its next call
+			err = op.Run(r.World, victim, 100)
+		}
+		took.put(r.World.Rank(), time.Since(begin))
+		errs.put(r.World.Rank(), err)
+		if r.World.Rank() != victim {
+			over.Done()
+		}
+		return nil
+	}))
+	for rank, err := range errs.rows {
+		assert.ErrorContains(t, err, fmt.Sprintf("rank %d did not arrive", victim), "rank %d", rank)
+		assert.Regexp(t, `: (`+says(op.Name)+`) seq \d+ of group world`, err.Error(), "rank %d", rank)
+		if rank != victim {
+			assert.Less(t, took.rows[rank], timeout+200*time.Millisecond+slack)
+		}
+	}
+}
+
+// says is what an error may call an operation.
+func says(name string) string {
+	if slices.Contains([]string{"send", "recv", "batch"}, name) {
+		return "send|recv|batch"
+	}
+	return name
+}
+
+// returns: a rank's function fails. Everybody hears why.
+func (s *suite) returns(t *testing.T, op Operation, victim int) {
+	var errs table[error]
+	begin := time.Now()
+	err := s.start(t, 3, quiet(0), func(r *dist.Rank) error {
+		for {
+			if err := op.Run(r.World, victim, 100); err != nil {
+				errs.put(r.World.Rank(), err)
+				return err
+			}
+			if r.World.Rank() == victim {
+				return errBoom
+			}
+		}
+	})
+	require.ErrorIs(t, err, errBoom)
+	require.Len(t, errs.rows, 2)
+	for _, err := range errs.rows {
+		assert.ErrorContains(t, err, fmt.Sprintf("rank %d: boom", victim))
+	}
+	assert.Less(t, time.Since(begin), time.Second+slack)
+}

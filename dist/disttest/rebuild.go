@@ -1,0 +1,263 @@
+package disttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// rebuild makes new generations of failed groups.
+func (s *suite) rebuild(t *testing.T) {
+	t.Run("AllSurvive", s.rebuildAll)
+	t.Run("WithoutLateRank", s.rebuildWithoutLate)
+	t.Run("TooFew", s.rebuildTooFew)
+	t.Run("Cancelled", s.rebuildCancelled)
+	t.Run("SubGroup", s.rebuildSubGroup)
+}
+
+// broken makes the group fail on all ranks: they disagree about a count.
+func broken(g *dist.Group) error {
+	err := g.AllReduce(zeros(g, 10+g.Rank()), dist.Sum).Wait()
+	if err == nil {
+		return errors.New("the mismatch was not seen")
+	}
+	return nil
+}
+
+// works uses a group, and groups made from it, with every kind of operation.
+func works(g *dist.Group) error {
+	for _, op := range Operations() {
+		if err := op.Run(g, g.Size()-1, 50); err != nil {
+			return fmt.Errorf("%s in generation %d: %w", op.Name, g.Generation(), err)
+		}
+	}
+	part, err := g.Split(g.Rank()%2, 0)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(opAllReduce(part, 0, 10), opAllReduce(g.With(dist.Name("again")), 0, 10)); err != nil {
+		return err
+	}
+	return g.Barrier().Wait() // nobody breaks the group while another one still uses a part of it
+}
+
+// rebuildAll: a mismatch ends a group, not its ranks. Four generations follow each other; the dead ones stay dead.
+func (s *suite) rebuildAll(t *testing.T) {
+	s.ok(t, 3, func(r *dist.Rank) error {
+		g := r.World
+		for gen := 1; gen < 5; gen++ {
+			if _, err := g.Rebuild(context.Background()); err == nil || !strings.Contains(err.Error(), "has not failed") {
+				return fmt.Errorf("Rebuild of a group that works: %w", err)
+			}
+			if err := works(g); err != nil {
+				return err
+			}
+			forgotten := g.With(dist.Name("forgotten")).Barrier() //discard: it fails, and Rebuild forgives it
+			if err := broken(g); err != nil {
+				return err
+			}
+			first := g.Err()
+			next, err := g.Rebuild(context.Background())
+			if err != nil {
+				return err
+			}
+			if next.Generation() != gen+1 || next.Size() != 3 || next.Rank() != g.Rank() || next.Name() != "world" {
+				return fmt.Errorf("generation %d: rank %d of %d in %s", next.Generation(), next.Rank(), next.Size(), next.Name())
+			}
+			if err := g.Barrier().Wait(); !same2(err, first) {
+				return fmt.Errorf("the old group after Rebuild: %w", err)
+			}
+			_ = forgotten
+			g = next
+		}
+		return works(g)
+	})
+}
+
+// rebuildWithoutLate: a rank that does not come in time is left out; when it comes, it hears so, and its old operations
+// fail.
+func (s *suite) rebuildWithoutLate(t *testing.T) {
+	var over sync.WaitGroup
+	over.Add(2)
+	var late error
+	begin := time.Now()
+	timeout := 500 * time.Millisecond
+	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
+		g := r.World
+		if err := g.Barrier().Wait(); err != nil {
+			return err
+		}
+		if g.Rank() == 1 {
+			over.Wait()
+			if err := g.Barrier().Wait(); err == nil {
+				return errors.New("an operation of a dead generation worked")
+			}
+			_, late = g.Rebuild(context.Background())
+			return nil
+		}
+		err := g.AllReduce(zeros(g, 10), dist.Sum).Wait()
+		if err == nil || !strings.Contains(err.Error(), "rank 1") {
+			return fmt.Errorf("without rank 1: %w", err)
+		}
+		g, err = g.Rebuild(context.Background())
+		if err == nil && (!slices.Equal(g.Ranks(), []int{0, 2}) || g.Rank() != r.World.Rank()/2) {
+			err = fmt.Errorf("rank %d of ranks %v", g.Rank(), g.Ranks())
+		}
+		if err == nil {
+			err = works(g)
+		}
+		over.Done()
+		return err
+	}))
+	require.ErrorContains(t, late, "rank 1: rebuild seq 1 of group world: generation 1 is over: ranks 0,2 went on without this rank")
+	assert.Less(t, time.Since(begin), 2*timeout+slack)
+}
+
+// rebuildTooFew: a minority in a hurry does not leave the many behind.
+func (s *suite) rebuildTooFew(t *testing.T) {
+	var over sync.WaitGroup
+	over.Add(2)
+	require.NoError(t, s.start(t, 5, quiet(time.Second), func(r *dist.Rank) error {
+		g := r.World
+		if err := broken(g); err != nil {
+			return err
+		}
+		if g.Rank() == 1 || g.Rank() == 4 {
+			_, err := g.Rebuild(context.Background())
+			over.Done()
+			if err == nil || !strings.Contains(err.Error(), "of 5 ranks only rank") {
+				return fmt.Errorf("two of five: %w", err)
+			}
+			return nil
+		}
+		over.Wait()
+		for range 3 { // word that somebody gave up may come too late; then there is one generation more
+			var err error
+			if g, err = g.Rebuild(context.Background()); err != nil {
+				return err
+			}
+			if slices.Equal(g.Ranks(), []int{0, 2, 3}) {
+				return works(g)
+			}
+			if err := g.Barrier().Wait(); err == nil {
+				return fmt.Errorf("a barrier of ranks %v", g.Ranks())
+			}
+		}
+		return fmt.Errorf("ranks %v", g.Ranks())
+	}))
+}
+
+// rebuildCancelled: ctx ends the waiting; a later call finds the others.
+func (s *suite) rebuildCancelled(t *testing.T) {
+	tried := make(chan struct{})
+	require.NoError(t, s.start(t, 2, quiet(10*time.Second), func(r *dist.Rank) error {
+		g := r.World
+		if err := broken(g); err != nil {
+			return err
+		}
+		if g.Rank() == 0 {
+			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
+			defer cancel()
+			if _, err := g.Rebuild(ctx); !errors.Is(err, context.DeadlineExceeded) {
+				return fmt.Errorf("cancelled: %w", err)
+			}
+			close(tried)
+		}
+		<-tried
+		g, err := g.Rebuild(context.Background())
+		if err != nil {
+			return err
+		}
+		return works(g)
+	}))
+}
+
+// rebuildSubGroup: a part is rebuilt while the world works; then the world, whose parts get new generations too.
+func (s *suite) rebuildSubGroup(t *testing.T) {
+	s.ok(t, 4, func(r *dist.Rank) error {
+		part, err := r.World.Split(r.World.Rank()/2, 0)
+		if err == nil {
+			err = broken(part)
+		}
+		if err != nil {
+			return err
+		}
+		if part, err = part.Rebuild(context.Background()); err != nil {
+			return err
+		}
+		if err := errors.Join(works(part), works(r.World), broken(r.World)); err != nil {
+			return err
+		}
+		g, err := r.World.Rebuild(context.Background())
+		if err != nil {
+			return err
+		}
+		again, err := g.Split(g.Rank()/2, 0)
+		return errors.Join(err, works(g), works(again))
+	})
+}
+
+// training is what a training loop does with failures: it goes on from the state of the lowest rank that is left. Stop
+// ends it.
+type training struct {
+	step  int
+	value float64 // the sum over steps of what the ranks contribute
+}
+
+// Train counts steps steps, adding the world ranks + 1 of the ranks that are there, through as many generations as it takes.
+// At is called before each step. It returns the last group and the sum.
+func Train(ctx context.Context, g *dist.Group, steps int, at func(g *dist.Group, step int)) (*dist.Group, float64, error) {
+	s := training{}
+	for s.step < steps {
+		at(g, s.step)
+		err := s.do(g)
+		for err != nil {
+			if g.Err() == nil {
+				return g, 0, err // not of the group: a wrong sum
+			}
+			if g, err = g.Rebuild(ctx); err != nil {
+				return g, 0, err
+			}
+			err = s.resume(g)
+		}
+	}
+	return g, s.value, nil
+}
+
+// do is one step.
+func (s *training) do(g *dist.Group) error {
+	x := tensor.FromSlice([]float64{float64(g.Ranks()[g.Rank()] + 1), s.value}, 2)
+	if err := g.AllReduce(x, dist.Sum).Wait(); err != nil {
+		return err
+	}
+	want := 0.0
+	for _, r := range g.Ranks() {
+		want += float64(r + 1)
+	}
+	got := tensor.Data[float64](x)
+	if got[0] != want || got[1] != float64(g.Size())*s.value {
+		return fmt.Errorf("step %d of generation %d: %v, want %v and %v", s.step, g.Generation(), got, want, float64(g.Size())*s.value)
+	}
+	s.step, s.value = s.step+1, s.value+want
+	return nil
+}
+
+// resume takes over the state of the first rank.
+func (s *training) resume(g *dist.Group) error {
+	x := tensor.FromSlice([]float64{float64(s.step), s.value}, 2)
+	err := g.Broadcast(x, 0).Wait()
+	got := tensor.Data[float64](x)
+	s.step, s.value = int(got[0]), got[1]
+	return err
+}

@@ -1,0 +1,203 @@
+//go:build linux || darwin
+
+package launch
+
+import (
+	"fmt"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// outcome is what became of a rank.
+type outcome struct {
+	reported bool
+	failed   bool
+	killed   bool // by its agent, because it did not end
+	silence  time.Duration
+	code     int // for the shell
+}
+
+// cause is a failure: of the ranks first to last, as the rank by tells it; by is -1 when no rank does.
+type cause struct {
+	first, last, by int
+	text            string
+}
+
+// handle takes in what a node says.
+func (c *coordinator) handle(a arrival) {
+	n := a.from
+	if a.err != nil {
+		c.leave(n, a.err)
+		return
+	}
+	if a.note.Hello != nil {
+		c.admit(n)
+		return
+	}
+	if c.nodes[n.Node] != n {
+		return // refused; its last words
+	}
+	c.heard(n)
+	m := a.note
+	switch {
+	case m.Signal != 0:
+		c.interrupt(syscall.Signal(m.Signal))
+	case m.Kill:
+		c.tellMembers(note{Kill: true})
+	case m.Started != nil && m.Started.Gen == c.gen:
+		n.pids = m.Started.PIDs
+	case m.Unstart != nil && m.Unstart.Gen == c.gen:
+		c.unstarted(n, m.Unstart)
+	case m.Report != nil && m.Report.Gen == c.gen && n.holds(m.Report.Rank):
+		c.reported(m.Report)
+	case m.Ended != nil && m.Ended.Gen == c.gen && n.holds(m.Ended.Rank):
+		c.ended(n, m.Ended)
+	case m.Progress != nil && m.Progress.Gen == c.gen:
+		c.step = max(c.step, m.Progress.Step)
+	}
+}
+
+// holds tells whether a rank of the generation is this node's.
+func (n *node) holds(rank int) bool {
+	return n.live > 0 && rank >= n.first && rank < n.first+n.Ranks
+}
+
+// unstarted notes that some workers of a node do not exist. The others have nobody to meet.
+func (c *coordinator) unstarted(n *node, u *unstart) {
+	missing := min(u.Missing, n.live)
+	n.live -= missing
+	c.live -= missing
+	text := u.Text
+	if len(c.members) > 1 {
+		text = n.String() + ": " + text
+	}
+	c.fail(Primary, cause{first: n.first, last: n.first + n.Ranks - 1, by: -1, text: text})
+	c.tellMembers(note{Kill: true})
+}
+
+// reported takes the first report of a rank.
+func (c *coordinator) reported(m *report) {
+	r := &c.ranks[m.Rank]
+	if r.reported {
+		return
+	}
+	r.reported = true
+	f := cause{first: m.Rank, last: m.Rank, by: m.Rank, text: fmt.Sprintf("%s failed: %s", c.rankName(m.Rank), m.What.Text)}
+	if blamed := m.What.Rank; m.What.Kind == Echo && blamed != m.Rank && blamed >= 0 && blamed < len(c.ranks) {
+		f.first, f.last = blamed, blamed
+		f.text = fmt.Sprintf("%s failed, as rank %d saw it: %s", c.rankName(blamed), m.Rank, m.What.Text)
+	}
+	c.fail(m.What.Kind, f)
+}
+
+// ended notes how a rank ended. One that was not well and said nothing is a failure of its own.
+func (c *coordinator) ended(n *node, m *ended) {
+	n.live--
+	c.live--
+	r := &c.ranks[m.Rank]
+	r.killed, r.silence, r.code = m.Killed, m.Silence, exitCode(m)
+	if r.reported || r.killed || m.Status == 0 {
+		return
+	}
+	text := fmt.Sprintf("exited with status %d", m.Status)
+	if m.Signal != 0 {
+		text = fmt.Sprintf("was killed by signal %v", syscall.Signal(m.Signal))
+	}
+	c.fail(Primary, cause{first: m.Rank, last: m.Rank, by: m.Rank, text: c.rankName(m.Rank) + " " + text})
+}
+
+// exitCode is the shell's: 128 + n for signal n. A rank that reported a failure and then exited with 0, or had to be
+// killed, failed with 1.
+func exitCode(m *ended) int {
+	switch {
+	case m.Killed:
+		return 1
+	case m.Signal != 0:
+		return 128 + m.Signal
+	}
+	return max(m.Status, 1)
+}
+
+// fail notes a failure and starts the countdown with the first one.
+func (c *coordinator) fail(kind Kind, f cause) {
+	if f.by >= 0 {
+		c.ranks[f.by].failed = true
+	}
+	if c.stopped != 0 {
+		return
+	}
+	if c.first() == nil {
+		c.deadline.Reset(c.config.patience())
+	}
+	switch {
+	case kind == Primary && c.cause == nil:
+		c.cause = &f
+	case kind == Echo && c.echo == nil:
+		c.echo = &f
+	}
+}
+
+// first returns the failure to report, nil when there is none.
+func (c *coordinator) first() *cause {
+	if c.cause != nil {
+		return c.cause
+	}
+	return c.echo
+}
+
+// interrupt passes the job's first signal on to all workers.
+func (c *coordinator) interrupt(s syscall.Signal) {
+	if c.stopped != 0 {
+		return
+	}
+	c.stopped = s
+	c.deadline.Reset(grace)
+	c.tellMembers(note{Signal: int(s)})
+}
+
+// result says how the last generation ended.
+func (c *coordinator) result() (code int, text string) {
+	var lines []string
+	if first := c.first(); first != nil {
+		code = 1
+		if first.by >= 0 {
+			code = max(c.ranks[first.by].code, 1)
+		}
+		lines = append(lines, first.text)
+		if n := c.failedBeside(first); n == 1 {
+			lines = append(lines, "and 1 rank failed because of it")
+		} else if n > 1 {
+			lines = append(lines, fmt.Sprintf("and %d ranks failed because of it", n))
+		}
+	}
+	if c.stopped != 0 {
+		code = 128 + int(c.stopped)
+		lines = append(lines, signalText(c.stopped))
+	}
+	for rank, r := range c.ranks {
+		if !r.killed {
+			continue
+		}
+		line := c.rankName(rank) + " did not end by itself and was killed"
+		if r.silence > 2*heartbeat {
+			line += fmt.Sprintf("; its last sign of life was %.1f s before that", r.silence.Seconds())
+		}
+		lines = append(lines, line)
+	}
+	if first := c.first(); first != nil && c.config.MaxRestarts > 0 && c.stopped == 0 && c.restarts == c.config.MaxRestarts {
+		lines = append(lines, fmt.Sprintf("generation %d was the last: restarts without progress are limited to %d", c.gen, c.config.MaxRestarts))
+	}
+	return code, strings.Join(lines, "\n")
+}
+
+// failedBeside counts the ranks that failed or were killed, other than those at fault.
+func (c *coordinator) failedBeside(first *cause) int {
+	n := 0
+	for rank, r := range c.ranks {
+		if (rank < first.first || rank > first.last) && (r.failed || r.killed) {
+			n++
+		}
+	}
+	return n
+}

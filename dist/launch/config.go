@@ -1,0 +1,112 @@
+package launch
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"os"
+	"time"
+)
+
+// Config describes this host's part in a job. Zero fields have the defaults that are stated.
+type Config struct {
+	// Ranks is the number of ranks on this host; other hosts may have other numbers.
+	Ranks int
+	// Args is the program, a path or a name in PATH, and its arguments.
+	Args []string
+	// MinNodes and MaxNodes bound the number of hosts, the same on all of them; the default is 1. One host runs one agent.
+	MinNodes, MaxNodes int
+	// NodeRank is this host's number, 0 to MaxNodes-1. World ranks go in the order of the hosts' numbers. Host 0
+	// coordinates the job, which ends when host 0 is lost.
+	NodeRank int
+	// Rendezvous is the host:port at which host 0 listens for the others; needed when MaxNodes > 1. Then the environment
+	// must hold RINGO_JOB_SECRET, the same on all hosts.
+	Rendezvous string
+	// JoinTimeout is how long the hosts wait for each other, at the start and after a failure; 5 minutes by default.
+	JoinTimeout time.Duration
+	// NodeWait is how long a job waits for more than MinNodes hosts; 30 s by default.
+	NodeWait time.Duration
+	// MaxRestarts is how often all ranks of all hosts are started again after a failure without getting further than
+	// before (see Worker.Progress). Host 0's counts.
+	MaxRestarts int
+	// LogDir is a folder for a file generation-G-rank-R.log per start and rank, with what the rank printed; "" for none.
+	LogDir string
+	// Timeout of an operation, handed to the ranks as RINGO_TIMEOUT; 0 leaves theirs.
+	Timeout time.Duration
+	// Threads of each rank, handed to the ranks as RINGO_THREADS; 0 leaves theirs.
+	Threads int
+	// Stdout and Stderr take the output of the ranks of this host, line by line behind "[rank] ".
+	Stdout, Stderr io.Writer
+	// Signals are passed on to all ranks of all hosts and end the job; a second one kills. The caller feeds it with
+	// signal.Notify.
+	Signals <-chan os.Signal
+}
+
+// ExitError tells that a job did not end well.
+type ExitError struct {
+	// Code is the exit status for the launcher: that of the rank that failed first, 128 + n for signal n.
+	Code int
+	// Text says which rank failed first and why, and what became of the others; several lines.
+	Text string
+}
+
+// Error returns Text.
+func (e *ExitError) Error() string { return e.Text }
+
+const (
+	// grace is how long a rank has after a signal was passed on to it.
+	grace = 5 * time.Second
+	// settle is how long ranks have, on top of an operation's timeout, to end after one has failed.
+	settle = 2 * time.Second
+	// lastOutput is how long a reader may take over the rest of the output after a signal.
+	lastOutput = 500 * time.Millisecond
+	// assumedTimeout stands for the timeout of the operations when only the program knows it.
+	assumedTimeout = 5 * time.Second
+
+	minSilence, maxSilence = 2 * time.Second, 15 * time.Second
+)
+
+// timeout returns that of an operation, as far as the launcher knows it.
+func (c *Config) timeout() time.Duration {
+	timeout := c.Timeout
+	if timeout == 0 {
+		timeout, _ = time.ParseDuration(os.Getenv("RINGO_TIMEOUT"))
+	}
+	return max(timeout, 0)
+}
+
+// patience returns how long to wait for the other ranks after the first failure.
+func (c *Config) patience() time.Duration {
+	return cmp.Or(c.timeout(), assumedTimeout) + settle
+}
+
+// lostAfter returns how long another host may be silent: the timeout of an operation, but at least minSilence, for agents
+// share their host with busy ranks, and at most maxSilence.
+func (c *Config) lostAfter() time.Duration {
+	return min(max(cmp.Or(c.timeout(), maxSilence), minSilence), maxSilence)
+}
+
+// complete fills in defaults and checks the rest.
+func (c *Config) complete() error {
+	c.MinNodes, c.MaxNodes = cmp.Or(c.MinNodes, 1), cmp.Or(c.MaxNodes, 1)
+	c.JoinTimeout, c.NodeWait = cmp.Or(c.JoinTimeout, 5*time.Minute), cmp.Or(c.NodeWait, 30*time.Second)
+	switch {
+	case c.Ranks < 1 || c.Ranks > maxRanks:
+		return fmt.Errorf("launch: %d ranks, want 1 or more", c.Ranks)
+	case len(c.Args) == 0:
+		return fmt.Errorf("launch: no program")
+	case c.MinNodes < 1 || c.MaxNodes < c.MinNodes || c.MaxNodes > maxRanks:
+		return fmt.Errorf("launch: %d to %d nodes", c.MinNodes, c.MaxNodes)
+	case c.NodeRank < 0 || c.NodeRank >= c.MaxNodes:
+		return fmt.Errorf("launch: node rank %d of %d: node ranks are 0 to %d", c.NodeRank, c.MaxNodes, c.MaxNodes-1)
+	case c.MaxNodes > 1 && c.Rendezvous == "":
+		return fmt.Errorf("launch: %d nodes need a rendezvous address, host:port of node 0", c.MaxNodes)
+	case c.Timeout < 0 || c.JoinTimeout < 0 || c.NodeWait < 0:
+		return fmt.Errorf("launch: a timeout is negative: %v, join %v, nodes %v", c.Timeout, c.JoinTimeout, c.NodeWait)
+	case c.Threads < 0:
+		return fmt.Errorf("launch: %d threads", c.Threads)
+	case c.MaxRestarts < 0:
+		return fmt.Errorf("launch: %d restarts", c.MaxRestarts)
+	}
+	return nil
+}

@@ -1,0 +1,313 @@
+//go:build linux || darwin
+
+package launch
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// coordinator decides for the whole job: who takes part, when the workers start and start again, when they must end, and
+// what the first cause of a failure was. It lives in agent 0 and dies with it; its state is a map of nodes and the number
+// of the generation. Only the goroutine of run touches it.
+type coordinator struct {
+	config *Config
+	door   *door // nil for a job on this host alone
+	in     chan arrival
+	over   chan struct{} // closed when nobody reads from in any more
+	// listeners hands rank 0's listener to the agent of this process, one a generation.
+	listeners chan *os.File
+
+	nodes    map[int]*node // those that are connected
+	gen      int
+	members  []*node // of the generation
+	whole    bool    // no member is lost
+	live     int     // workers that have not ended
+	ranks    []outcome
+	cause    *cause // earliest primary failure
+	echo     *cause // earliest echo
+	deadline *time.Timer
+	restarts int // since the last progress
+	step     int // the last that rank 0 has completed, of all generations
+	best     int // the same, of all generations before this one
+
+	failed  string         // the job cannot start
+	stopped syscall.Signal // ended the job
+}
+
+// arrival is what the coordinator learns about a node: a note, or its end.
+type arrival struct {
+	from *node
+	note note
+	err  error
+}
+
+// newCoordinator opens the rendezvous and adds this process's own agent, whose end of the connection it returns.
+func newCoordinator(config *Config) (*coordinator, *wire, error) {
+	c := &coordinator{config: config, in: make(chan arrival), over: make(chan struct{}), listeners: make(chan *os.File, 1),
+		nodes: map[int]*node{}, deadline: time.NewTimer(0), step: -1, best: -1}
+	c.deadline.Stop()
+	if config.MaxNodes > 1 {
+		conf, err := agentTLS()
+		if err != nil {
+			return nil, nil, err
+		}
+		if c.door, err = openDoor(config, conf, c.newcomer); err != nil {
+			return nil, nil, err
+		}
+	}
+	ours, theirs := net.Pipe()
+	self := &node{hello: newHello(config), wire: newWire(ours, 0)}
+	c.nodes[0] = self
+	go c.listen(self)
+	return c, newWire(theirs, 0), nil
+}
+
+// newcomer is called by the door.
+func (c *coordinator) newcomer(n *node) {
+	if c.arrive(arrival{from: n, note: note{Hello: &n.hello}}) {
+		c.listen(n)
+	} else {
+		n.wire.send(note{Refuse: "the job is over"})
+		n.wire.finish()
+	}
+}
+
+// listen passes on what a node says, until its connection ends.
+func (c *coordinator) listen(n *node) {
+	for {
+		m, err := n.wire.read()
+		if !c.arrive(arrival{n, m, err}) || err != nil {
+			return
+		}
+	}
+}
+
+func (c *coordinator) arrive(a arrival) bool {
+	select {
+	case c.in <- a:
+		return true
+	case <-c.over:
+		return false
+	}
+}
+
+// run returns when the job is over and all nodes know it.
+func (c *coordinator) run() {
+	defer close(c.over)
+	if c.door != nil {
+		defer c.door.close()
+	}
+	for {
+		if err := c.gather(); err != nil {
+			c.finish(err)
+			return
+		}
+		if err := c.begin(); err != nil {
+			c.finish(fmt.Errorf("launch: %w", err))
+			return
+		}
+		c.supervise()
+		if !c.again() {
+			c.finish(nil)
+			return
+		}
+	}
+}
+
+// gather returns when the nodes of the next generation are here.
+func (c *coordinator) gather() error {
+	join := time.NewTimer(c.config.JoinTimeout)
+	defer join.Stop()
+	wait := time.NewTimer(c.config.NodeWait)
+	defer wait.Stop()
+	enough := c.config.MaxNodes
+	if c.whole { // all members of the last generation are here: there is nobody to wait for
+		enough = c.config.MinNodes
+	}
+	for len(c.nodes) < enough {
+		select {
+		case a := <-c.in:
+			c.handle(a)
+		case <-wait.C:
+			enough = c.config.MinNodes
+		case <-join.C:
+			return fmt.Errorf("waiting for %s of %s: %d of them came within %v", c.missing(),
+				nodesFlag(c.config.MinNodes, c.config.MaxNodes), len(c.nodes)-1, c.config.JoinTimeout)
+		}
+		if c.failed != "" {
+			return errors.New(c.failed)
+		}
+		if c.stopped != 0 {
+			return errStopped
+		}
+	}
+	return nil
+}
+
+var errStopped = errors.New("a signal came before the ranks started")
+
+// begin starts a generation: world ranks go in the order of the nodes.
+func (c *coordinator) begin() error {
+	master, err := c.listenForRanks()
+	if err != nil {
+		return err
+	}
+	c.members = c.members[:0]
+	for _, n := range c.nodes {
+		c.members = append(c.members, n)
+	}
+	slices.SortFunc(c.members, func(a, b *node) int { return cmp.Compare(a.Node, b.Node) })
+	c.gen++
+	c.whole, c.live, c.cause, c.echo = true, 0, nil, nil
+	for _, n := range c.members {
+		n.first, n.live, n.pids = c.live, n.Ranks, nil
+		c.live += n.Ranks
+	}
+	c.ranks = make([]outcome, c.live)
+	job := os.Getenv("RINGO_JOB_ID")
+	if job == "" || c.config.MaxNodes == 1 {
+		job = randomHex(8)
+	}
+	for _, n := range c.members {
+		n.wire.send(note{Start: &start{Gen: c.gen, First: n.first, Size: c.live, Master: master, Job: job}})
+	}
+	return nil
+}
+
+func randomHex(n int) string {
+	b := make([]byte, n)
+	rand.Read(b) // never fails
+	return hex.EncodeToString(b)
+}
+
+// listenForRanks opens rank 0's listener, so no one else can take the port, and returns its address.
+func (c *coordinator) listenForRanks() (string, error) {
+	bind, name := "127.0.0.1", "127.0.0.1"
+	if c.door != nil {
+		name, _, _ = net.SplitHostPort(c.config.Rendezvous)
+		bind = c.door.l.Addr().(*net.TCPAddr).IP.String()
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(bind, "0"))
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	if err != nil {
+		return "", err
+	}
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	if err != nil {
+		return "", err
+	}
+	c.listeners <- f
+	return net.JoinHostPort(name, port), nil
+}
+
+// supervise returns when all workers have ended.
+func (c *coordinator) supervise() {
+	for c.live > 0 {
+		select {
+		case a := <-c.in:
+			c.handle(a)
+		case <-c.deadline.C:
+			c.tellMembers(note{Kill: true})
+		}
+	}
+	c.deadline.Stop()
+}
+
+// again decides whether to start the workers anew, and says so.
+func (c *coordinator) again() bool {
+	first := c.first()
+	if c.stopped != 0 || first == nil {
+		return false
+	}
+	if c.step > c.best {
+		c.best, c.restarts = c.step, 0
+	}
+	if c.restarts == c.config.MaxRestarts {
+		return false
+	}
+	c.restarts++
+	text := fmt.Sprintf("%s\nrestart %d of %d: generation %d is over, generation %d begins", first.text, c.restarts,
+		c.config.MaxRestarts, c.gen, c.gen+1)
+	for _, n := range c.nodes {
+		n.wire.send(note{News: text})
+	}
+	return true
+}
+
+// finish tells all nodes the result and waits a moment until they have taken leave. An error says why there was no start.
+func (c *coordinator) finish(err error) {
+	code, text := c.result()
+	switch {
+	case c.stopped != 0 && err != nil:
+		text = signalText(c.stopped)
+	case err != nil && text != "":
+		code, text = max(code, 1), text+"\nno restart: "+err.Error()
+	case err != nil:
+		code, text = 1, err.Error()
+	}
+	for _, n := range c.nodes {
+		n.wire.send(note{End: &end{Code: code, Text: text, Signal: int(c.stopped)}})
+	}
+	limit := time.NewTimer(settle)
+	defer limit.Stop()
+	for len(c.nodes) > 0 {
+		select {
+		case a := <-c.in:
+			if a.err != nil {
+				c.leave(a.from, a.err)
+			} else if a.note.Hello != nil {
+				a.from.wire.send(note{Refuse: "the job is over"})
+				a.from.wire.finish()
+			}
+		case <-limit.C:
+			for _, n := range c.nodes {
+				n.wire.finish()
+			}
+			return
+		}
+	}
+}
+
+func signalText(s syscall.Signal) string { return fmt.Sprintf("ended by signal %v", s) }
+
+// tellMembers sends a note to those whose workers have not all ended.
+func (c *coordinator) tellMembers(n note) {
+	for _, m := range c.members {
+		if m.live > 0 {
+			m.wire.send(n)
+		}
+	}
+}
+
+// rankName names a rank of the generation.
+func (c *coordinator) rankName(rank int) string {
+	for _, n := range c.members {
+		if i := rank - n.first; i >= 0 && i < n.Ranks {
+			var where []string
+			if len(c.members) > 1 {
+				where = append(where, "host "+n.Host)
+			}
+			if i < len(n.pids) {
+				where = append(where, fmt.Sprintf("pid %d", n.pids[i]))
+			}
+			if len(where) > 0 {
+				return fmt.Sprintf("rank %d (%s)", rank, strings.Join(where, ", "))
+			}
+		}
+	}
+	return fmt.Sprintf("rank %d", rank)
+}

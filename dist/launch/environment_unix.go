@@ -1,0 +1,55 @@
+//go:build linux || darwin
+
+package launch
+
+import (
+	"os"
+	"strconv"
+	"strings"
+)
+
+// Descriptors of the workers, after stdin, stdout and stderr.
+const (
+	agentFD  = 3
+	listenFD = 4
+)
+
+// environment returns what all ranks of this host get: this process's environment without the variables of a job that it
+// belongs to itself, and those of the new job.
+func (a *agent) environment() []string {
+	c := a.config
+	bind := os.Getenv("RINGO_BIND")
+	if bind == "" || c.MaxNodes == 1 {
+		bind = a.bind
+	}
+	own := map[string]string{
+		"RINGO_RANK": "", "RINGO_LOCAL_RANK": "", "RINGO_LISTEN_FD": "", "RINGO_PORT": "", // set by rank, or not at all
+		"RINGO_AGENT_FD":   strconv.Itoa(agentFD),
+		"RINGO_WORLD_SIZE": strconv.Itoa(a.gen.Size),
+		"RINGO_LOCAL_SIZE": strconv.Itoa(c.Ranks),
+		"RINGO_MASTER":     a.gen.Master,
+		"RINGO_BIND":       bind,
+		"RINGO_JOB_SECRET": a.secret,
+		"RINGO_JOB_ID":     a.gen.Job,
+		"RINGO_GENERATION": strconv.Itoa(a.gen.Gen),
+	}
+	if c.Timeout > 0 {
+		own["RINGO_TIMEOUT"] = c.Timeout.String()
+	}
+	if c.Threads > 0 {
+		own["RINGO_THREADS"] = strconv.Itoa(c.Threads)
+	}
+	var env []string
+	for _, v := range os.Environ() {
+		name, _, _ := strings.Cut(v, "=")
+		if _, replaced := own[name]; !replaced {
+			env = append(env, v)
+		}
+	}
+	for name, value := range own {
+		if value != "" {
+			env = append(env, name+"="+value)
+		}
+	}
+	return env
+}

@@ -1,0 +1,137 @@
+//go:build linux || darwin
+
+package launch
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// node is an agent as the coordinator sees it.
+type node struct {
+	hello
+	wire  *wire
+	rival *node // wants the same number; held until this node is heard of, or lost
+
+	// Of the generation that runs; live is 0 for a node that takes no part.
+	first int
+	live  int
+	pids  []int
+}
+
+// newHello introduces this process.
+func newHello(c *Config) hello {
+	host, _ := os.Hostname()
+	return hello{Node: c.NodeRank, Ranks: c.Ranks, Min: c.MinNodes, Max: c.MaxNodes, Host: host, PID: os.Getpid()}
+}
+
+// String names the node in errors.
+func (n *node) String() string { return fmt.Sprintf("node %d (host %s)", n.Node, n.Host) }
+
+// range of its world ranks, in words.
+func (n *node) rankList() string {
+	if n.Ranks == 1 {
+		return fmt.Sprintf("rank %d", n.first)
+	}
+	return fmt.Sprintf("ranks %d-%d", n.first, n.first+n.Ranks-1)
+}
+
+// nodesFlag writes a number of nodes as the flag -nodes does.
+func nodesFlag(lo, hi int) string {
+	if lo == hi {
+		return strconv.Itoa(lo)
+	}
+	return fmt.Sprintf("%d:%d", lo, hi)
+}
+
+// objection says why a node may not take part, "" if it may.
+func (c *coordinator) objection(n *node) string {
+	self := c.nodes[0]
+	switch {
+	case n.Min != self.Min || n.Max != self.Max:
+		return fmt.Sprintf("nodes disagree about -nodes: %s (%v) and %s (%v)", nodesFlag(self.Min, self.Max), self, nodesFlag(n.Min, n.Max), n)
+	case n.Node < 0 || n.Node >= n.Max || n.Ranks < 1 || n.Ranks > maxRanks:
+		return fmt.Sprintf("%v of %d with %d ranks", n, n.Max, n.Ranks)
+	}
+	return ""
+}
+
+// admit lets a newcomer wait for the next start.
+func (c *coordinator) admit(n *node) {
+	if why := c.objection(n); why != "" {
+		c.refuse(n, why)
+		return
+	}
+	old := c.nodes[n.Node]
+	switch {
+	case old == nil:
+		c.nodes[n.Node] = n
+		n.wire.send(note{Welcome: true})
+		if c.live > 0 {
+			n.wire.send(note{News: fmt.Sprintf("generation %d runs without this node, which waits for a restart", c.gen)})
+		}
+	case old.rival == nil:
+		old.rival = n
+	default:
+		c.refuse(n, c.twice(old, n))
+	}
+}
+
+func (c *coordinator) twice(old, n *node) string {
+	return fmt.Sprintf("node %d joined twice: host %s (pid %d) and host %s (pid %d)", n.Node, old.Host, old.PID, n.Host, n.PID)
+}
+
+// refuse turns a newcomer away. Before the first start nobody can tell who is right: there will be no job.
+func (c *coordinator) refuse(n *node, why string) {
+	n.wire.send(note{Refuse: why})
+	n.wire.finish()
+	if c.gen == 0 && c.failed == "" {
+		c.failed = why
+	}
+}
+
+// heard notes that a node is there: whoever wants its number must go.
+func (c *coordinator) heard(n *node) {
+	if rival := n.rival; rival != nil && c.nodes[n.Node] == n {
+		n.rival = nil
+		c.refuse(rival, c.twice(n, rival))
+	}
+}
+
+// leave forgets a node whose connection has ended. Its ranks have failed.
+func (c *coordinator) leave(n *node, why error) {
+	if old := c.nodes[n.Node]; old != n {
+		if old != nil && old.rival == n {
+			old.rival = nil
+		}
+		return
+	}
+	delete(c.nodes, n.Node)
+	n.wire.finish()
+	if n.live > 0 {
+		c.live -= n.live
+		n.live = 0
+		c.whole = false
+		text := fmt.Sprintf("%v with %s is lost: %v", n, n.rankList(), why)
+		c.fail(Primary, cause{first: n.first, last: n.first + n.Ranks - 1, by: -1, text: text})
+	}
+	if n.rival != nil {
+		c.admit(n.rival)
+	}
+}
+
+// missing lists the numbers of the nodes that are not here.
+func (c *coordinator) missing() string {
+	var list []string
+	for i := range c.config.MaxNodes {
+		if c.nodes[i] == nil {
+			list = append(list, strconv.Itoa(i))
+		}
+	}
+	if len(list) == 1 {
+		return "node " + list[0]
+	}
+	return "nodes " + strings.Join(list, ",")
+}

@@ -1,0 +1,86 @@
+package launch
+
+import "time"
+
+// note is what agents tell each other, one JSON object per line. One field is set; a note without any is a sign of life.
+type note struct {
+	// From a node to the coordinator.
+	Hello    *hello    `json:"hello,omitempty"`
+	Started  *started  `json:"started,omitempty"`
+	Report   *report   `json:"report,omitempty"`
+	Ended    *ended    `json:"ended,omitempty"`
+	Unstart  *unstart  `json:"unstart,omitempty"`
+	Progress *progress `json:"progress,omitempty"`
+	// From the coordinator to a node.
+	Welcome bool   `json:"welcome,omitempty"`
+	Refuse  string `json:"refuse,omitempty"`
+	Start   *start `json:"start,omitempty"`
+	News    string `json:"news,omitempty"` // for the user
+	End     *end   `json:"end,omitempty"`
+	// Both ways: pass the signal on to all workers; kill them.
+	Signal int  `json:"signal,omitempty"`
+	Kill   bool `json:"kill,omitempty"`
+}
+
+// hello is how a node introduces itself.
+type hello struct {
+	Node  int    `json:"node"`
+	Ranks int    `json:"ranks"`
+	Min   int    `json:"min"`
+	Max   int    `json:"max"`
+	Host  string `json:"host"`
+	PID   int    `json:"pid"`
+}
+
+// start tells a node to start its workers: ranks First and up of Size.
+type start struct {
+	Gen    int    `json:"gen"`
+	First  int    `json:"first"`
+	Size   int    `json:"size"`
+	Master string `json:"master"` // host:port of rank 0
+	Job    string `json:"job"`
+}
+
+// started says that a node has started all its workers.
+type started struct {
+	Gen  int   `json:"gen"`
+	PIDs []int `json:"pids"`
+}
+
+// unstart says that a node could not start its last Missing workers.
+type unstart struct {
+	Gen     int    `json:"gen"`
+	Missing int    `json:"missing"`
+	Text    string `json:"text"`
+}
+
+// report is what a worker reported.
+type report struct {
+	Gen  int     `json:"gen"`
+	Rank int     `json:"rank"`
+	What message `json:"what"`
+}
+
+// ended says how a worker ended.
+type ended struct {
+	Gen    int  `json:"gen"`
+	Rank   int  `json:"rank"`
+	Status int  `json:"status"` // exit status, -1 after a signal
+	Signal int  `json:"signal,omitempty"`
+	Killed bool `json:"killed,omitempty"` // by its agent, because it did not end
+	// Silence is how long the killed worker had given no sign of life; 0 when it never gave one.
+	Silence time.Duration `json:"silence,omitempty"`
+}
+
+// progress says which step rank 0 has completed.
+type progress struct {
+	Gen  int `json:"gen"`
+	Step int `json:"step"`
+}
+
+// end is the result of the job, the same on all nodes.
+type end struct {
+	Code   int    `json:"code"`
+	Text   string `json:"text"`
+	Signal int    `json:"signal,omitempty"` // the one that ended the job
+}

@@ -1,0 +1,136 @@
+package launch
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+const (
+	// maxNote bounds a note; a report's text is cut to maxText before.
+	maxNote = 1 << 20
+	maxText = 64 << 10
+)
+
+// wire is a connection between an agent and the coordinator. Notes are queued, so that nobody waits for a slow peer; a
+// peer that is silent for the patience is lost.
+type wire struct {
+	conn     net.Conn
+	in       *bufio.Scanner
+	patience time.Duration // 0 for ever: both ends are this process
+	more     chan struct{} // there is something in the queue
+	written  chan struct{} // closed when the writer has ended
+
+	mu      sync.Mutex
+	queue   []note
+	closing bool
+}
+
+func newWire(conn net.Conn, patience time.Duration) *wire {
+	w := &wire{conn: conn, in: bufio.NewScanner(conn), patience: patience, more: make(chan struct{}, 1), written: make(chan struct{})}
+	w.in.Buffer(nil, maxNote)
+	go w.write()
+	return w
+}
+
+// send queues a note; it never waits. What the peer does not get because it is lost, nobody gets.
+func (w *wire) send(n note) {
+	w.mu.Lock()
+	w.queue = append(w.queue, n)
+	w.mu.Unlock()
+	w.wake()
+}
+
+// finish closes the connection when all notes are sent.
+func (w *wire) finish() {
+	w.mu.Lock()
+	w.closing = true
+	w.mu.Unlock()
+	w.wake()
+}
+
+func (w *wire) wake() {
+	select {
+	case w.more <- struct{}{}:
+	default:
+	}
+}
+
+// write sends what is queued, and signs of life.
+func (w *wire) write() {
+	defer close(w.written)
+	defer w.conn.Close() // ends the reader, too
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	for {
+		w.mu.Lock()
+		notes, closing := w.queue, w.closing
+		w.queue = nil
+		w.mu.Unlock()
+		if len(notes) == 0 && !closing {
+			select {
+			case <-w.more:
+				continue
+			case <-beat.C:
+				notes = []note{{}}
+			}
+		}
+		for _, n := range notes {
+			if w.put(n) != nil {
+				return
+			}
+		}
+		if closing {
+			return
+		}
+	}
+}
+
+func (w *wire) put(n note) error {
+	line, err := json.Marshal(n)
+	if err != nil {
+		return err
+	}
+	if w.patience > 0 {
+		if err := w.conn.SetWriteDeadline(time.Now().Add(w.patience)); err != nil {
+			return err
+		}
+	}
+	_, err = w.conn.Write(append(line, '\n'))
+	return err
+}
+
+// read returns the next note, which may be a sign of life, or why there will be no more.
+func (w *wire) read() (n note, err error) {
+	if w.patience > 0 {
+		if err := w.conn.SetReadDeadline(time.Now().Add(w.patience)); err != nil {
+			return n, errEnded
+		}
+	}
+	if !w.in.Scan() {
+		return n, w.lost(w.in.Err())
+	}
+	err = json.Unmarshal(w.in.Bytes(), &n)
+	return n, err
+}
+
+var errEnded = errors.New("the connection ended")
+
+// lost says in plain words why reading ended.
+func (w *wire) lost(err error) error {
+	switch {
+	case err == nil, errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.Is(err, io.ErrClosedPipe),
+		errors.Is(err, syscall.ECONNRESET):
+		return errEnded
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return fmt.Errorf("no sign of life for %v", w.patience)
+	}
+	return err
+}

@@ -1,0 +1,96 @@
+package local
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/agree"
+)
+
+// round is the agreement on the next generation of a group. Ranks that share memory need no messages for it.
+type round struct {
+	here    []bool // by member: waits in Survivors
+	decided []int
+	changed chan struct{} // closed and made anew at each change
+}
+
+// change wakes those who wait. Hub.mu is held.
+func (r *round) change() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+// Leave says that this rank is done.
+func (e *Engine) Leave() {
+	h := e.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.left[e.rank] = true
+	for _, r := range h.rounds {
+		r.change()
+	}
+}
+
+// Survivors agrees with the other members of a failed group on who goes on (see backend.Rebuilder).
+func (e *Engine) Survivors(ctx context.Context, s backend.Spec, patience time.Duration) ([]int, error) {
+	h, k := e.hub, key{s.ID, s.Gen}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r := h.rounds[k]
+	if r == nil {
+		r = &round{here: make([]bool, len(s.Ranks)), changed: make(chan struct{})}
+		h.rounds[k] = r
+	}
+	r.here[s.Rank] = true
+	r.change()
+	enough := time.NewTimer(patience)
+	defer enough.Stop()
+	for hurried := false; ; {
+		err := h.survey(r, &s, hurried)
+		if r.decided != nil {
+			return agree.Outcome(r.decided, s.Rank, s.Ranks, s.Gen)
+		}
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			r.here[s.Rank] = false
+			return nil, err
+		}
+		changed := r.changed
+		h.mu.Unlock()
+		select {
+		case <-changed:
+		case <-enough.C:
+			hurried = true
+		case <-ctx.Done():
+		}
+		h.mu.Lock()
+	}
+}
+
+// survey decides when everyone is here who may still come, or when nobody waits any longer. It is an error when those are
+// too few.
+func (h *Hub) survey(r *round, s *backend.Spec, hurried bool) error {
+	var here []int
+	waiting := false
+	for i, rank := range s.Ranks {
+		switch {
+		case r.here[i] && !h.left[rank]:
+			here = append(here, i)
+		case !h.left[rank]:
+			waiting = true
+		}
+	}
+	if r.decided != nil || waiting && !hurried {
+		return nil
+	}
+	if !agree.Quorum(len(s.Ranks), len(here), slices.Contains(here, 0)) {
+		return agree.TooFew(here, s.Ranks, s.Gen)
+	}
+	r.decided = here
+	r.change()
+	return nil
+}

@@ -1,0 +1,77 @@
+package dist
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// Generation returns how often the group was made: 1, and one more after each Rebuild.
+func (g *Group) Generation() int { return int(g.gen) }
+
+// Rebuild makes a new generation of a failed group from the members that are left: all that call Rebuild too. It returns
+// the new group, with ranks renumbered in the old order, the same on all of them; or an error. Groups that were made from
+// the old one are to be made again from the new one. The old ones stay dead, and are closed.
+//
+// It waits for each member that is alive and has not called Rebuild, at most for the group's timeout; such a member is left
+// out and gets an error when it calls (generation 1 is over). A member that dies meanwhile is left out as well; if it dies
+// or gives up so late that it is in the new group already, that group fails, and Rebuild can be called on it in turn. The new group has
+// more than half of the members of the old one, or half with its rank 0: everyone else gets an error, so that a network
+// that is cut in two goes on in one part at most. (Of two ranks, only rank 0 can go on alone.) When ctx ends, Rebuild
+// fails with ctx.Err() and may be called again.
+//
+// Wait for the operations of other groups before: Rebuild drives none. What the ranks computed since the last operation
+// that all of them finished is theirs to compare: broadcast the state from rank 0 of the new group, or load a checkpoint.
+func (g *Group) Rebuild(ctx context.Context) (*Group, error) {
+	if g.Err() == nil {
+		return nil, fmt.Errorf("dist: group %s has not failed: Abort it first", g.name)
+	}
+	if err := g.enter(); err != nil {
+		return nil, err
+	}
+	defer g.leave()
+	c := g.c
+	old := backend.Spec{ID: g.id, Gen: g.gen, Name: g.name, Ranks: g.ranks, Rank: g.rank}
+	fail := func(err error) (*Group, error) {
+		return nil, &Error{Rank: c.rank, Group: g.name, Op: "rebuild", Seq: uint64(g.gen), Cause: err}
+	}
+	e, ok := c.engine.(backend.Rebuilder)
+	if !ok {
+		return fail(fmt.Errorf("engine %s cannot", c.engine.Name()))
+	}
+	ranks, err := e.Survivors(ctx, old, g.timeout)
+	if err != nil {
+		return fail(err)
+	}
+	g.bury()
+	made, err := c.open(backend.Spec{ID: g.id, Gen: g.gen + 1, Name: g.name, Ranks: ranks, Rank: slices.Index(ranks, c.rank)},
+		g.timeout, g.algo)
+	if err != nil {
+		return fail(err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.world == g {
+		c.world = made
+	}
+	return made, nil
+}
+
+// bury closes the group and those made from it. Their failure is known: nobody needs to be told of operations that were not
+// waited for.
+func (g *Group) bury() {
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	for _, x := range g.c.groups() {
+		for p := x; p != nil; p = p.parent {
+			if p == g {
+				x.fail(g.err)
+				x.reported = true
+				_ = x.end() // what it would report is the failure that led here
+				break
+			}
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package tcp
+
+import (
+	"fmt"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// freePorts returns the first of n consecutive ports that are free.
+func freePorts(t *testing.T, n int) int {
+	for lo := 21_000; lo < 30_000; lo += n {
+		if taken := take(lo, n); len(taken) == n {
+			for _, l := range taken {
+				l.Close()
+			}
+			return lo
+		}
+	}
+	t.Fatal("no free ports")
+	return 0
+}
+
+func take(lo, n int) []net.Listener {
+	var out []net.Listener
+	for p := range n {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lo+p))
+		if err != nil {
+			return out
+		}
+		out = append(out, l)
+	}
+	return out
+}
+
+// Ranks listen within the range, beside ports that others have; when it is used up, the error names it.
+func TestPortRange(t *testing.T) {
+	lo := freePorts(t, 3)
+	busy, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lo+1))
+	require.NoError(t, err)
+	defer busy.Close()
+	var addrs []string
+	for range 2 {
+		c := Config{Rank: 1, Size: 4, Bind: "127.0.0.1", Ports: [2]int{lo, lo + 2}}
+		l, err := c.listenAny()
+		require.NoError(t, err)
+		defer l.Close()
+		addrs = append(addrs, l.Addr().String())
+	}
+	assert.Equal(t, []string{fmt.Sprintf("127.0.0.1:%d", lo), fmt.Sprintf("127.0.0.1:%d", lo+2)}, addrs)
+	cs := configs(t, 2)
+	cs[1].Ports, cs[1].JoinTimeout, cs[0].JoinTimeout = [2]int{lo, lo + 2}, time.Second, time.Second
+	_, errs := joinAll(cs)
+	assert.ErrorContains(t, errs[1], fmt.Sprintf("rank 1: no free port from %d to %d, widen RINGO_PORTS", lo, lo+2))
+}
+
+// The interface towards rank 0, over IPv4 and IPv6; nobody hears of an address that means all of them.
+func TestBind(t *testing.T) {
+	for _, c := range []struct{ bind, addr, want string }{
+		{"", "127.0.0.1:1", "127.0.0.1"}, {"", "[::1]:1", "::1"}, {"", "10.1.2.3:1", "127.0.0.1"}, {"auto", "127.0.0.5:1", "127.0.0.1"},
+		{"auto", "[::1]:1", "::1"}, {"10.9.8.7", "127.0.0.1:1", "10.9.8.7"},
+	} {
+		cfg := Config{Bind: c.bind, Addr: c.addr}
+		if err := cfg.bind(); c.want == "::1" && err != nil {
+			t.Log("no IPv6 here:", err)
+			continue
+		}
+		assert.Equal(t, c.want, cfg.Bind, "%v", c)
+	}
+	cfg := Config{Rank: 3, Bind: "auto", Addr: "no such host:1"}
+	assert.ErrorContains(t, cfg.bind(), "rank 3 finds no interface towards rank 0 at no such host:1")
+	for _, any := range []string{"0.0.0.0", "::"} {
+		engines := start(t, 3, func(c *Config) { c.Bind = any })
+		for _, l := range engines[2].links[:2] {
+			if l.peer.Rank == 0 {
+				continue
+			}
+			host, _, err := net.SplitHostPort(l.peer.Addr)
+			require.NoError(t, err)
+			assert.False(t, net.ParseIP(host).IsUnspecified(), "rank 2 was told to dial %s", l.peer.Addr)
+		}
+	}
+}
+
+func TestIPv6(t *testing.T) {
+	l, err := net.Listen("tcp", "[::1]:0")
+	if err != nil {
+		t.Skip("no IPv6 here: ", err)
+	}
+	cs := configs(t, 3)
+	for r := range cs {
+		cs[r].Addr = l.Addr().String()
+	}
+	cs[0].Listener = l
+	engines, errs := joinAll(cs)
+	for _, err := range errs {
+		require.NoError(t, err)
+	}
+	defer closeAll(engines)
+	be := open(t, engines, "world")
+	for r, err := range each(3, func(r int) error { return do(be[r], &backend.Op{Kind: backend.Barrier, Seq: 1}) }) {
+		require.NoError(t, err, "rank %d", r)
+	}
+	assert.Contains(t, engines[2].links[1].peer.Addr, "[::1]:")
+}
+
+// Ranks that disagree about encryption say so.
+func TestEncryptionMustAgree(t *testing.T) {
+	cs := configs(t, 2)
+	cs[1].Plain = true
+	_, errs := joinAll(cs)
+	for r, err := range errs {
+		assert.ErrorContains(t, err, "ranks disagree about encryption: on (rank 0", "rank %d", r)
+		assert.ErrorContains(t, err, "vs off (rank 1", "rank %d", r)
+		assert.ErrorContains(t, err, "RINGO_ENCRYPT", "rank %d", r)
+	}
+}

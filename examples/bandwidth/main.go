@@ -1,0 +1,111 @@
+// Command bandwidth times all-reduces of growing size and fits T = latency + bytes/bandwidth to them: theory against
+// achieved. Bytes are what the algorithm must move on each rank, 2(n−1)/n of the buffer, so the bandwidth is what
+// nccl-tests calls busbw, and can be compared with that of a link or of the memory.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func main() {
+	ranks := flag.Uint("ranks", 2, "goroutine `ranks` (under ringo run, the launcher decides)")
+	largest := flag.Uint("max", 16<<20, "`bytes` of the largest buffer")
+	reps := flag.Uint("reps", 20, "all-reduces of each size; the median counts")
+	flag.Parse()
+	if err := run(int(*ranks), int(*largest), int(*reps), os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+// point is the median time of an all-reduce that moves so many bytes on each rank.
+type point struct {
+	size           int // of the buffer
+	bytes, seconds float64
+}
+
+func run(ranks, largest, reps int, w io.Writer) error {
+	if reps < 1 || largest < 1<<10 {
+		return fmt.Errorf("-reps must be at least 1, -max at least 1024")
+	}
+	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: w}, func(_ context.Context, r *dist.Rank) error {
+		n := r.World.Size()
+		if n == 1 {
+			return fmt.Errorf("one rank moves nothing: give two or more")
+		}
+		var points []point
+		for size := 256; size <= largest; size *= 4 {
+			t, err := measure(r.World, size/4, reps)
+			if err != nil {
+				return err
+			}
+			points = append(points, point{size, 2 * float64(n-1) / float64(n) * float64(size), t})
+		}
+		latency, bandwidth := fit(points)
+		r.Logf("all-reduce on %d ranks (%s): latency %.1f µs, bandwidth %.2f GB/s", n, r.Engine(), 1e6*latency, bandwidth/1e9)
+		r.Logf("%10s %12s %12s %14s", "bytes", "measured µs", "theory µs", "achieved GB/s")
+		for _, p := range points {
+			r.Logf("%10d %12.1f %12.1f %14.2f", p.size, 1e6*p.seconds, 1e6*(latency+p.bytes/bandwidth), p.bytes/p.seconds/1e9)
+		}
+		if !(bandwidth > 0) {
+			return fmt.Errorf("the fitted bandwidth is %v B/s: larger buffers were not slower", bandwidth)
+		}
+		return nil
+	})
+}
+
+// measure returns the median seconds of an all-reduce, after a barrier each, and checks its result. It is the slowest
+// rank's, and the same on all.
+func measure(g *dist.Group, count, reps int) (float64, error) {
+	x := make([]float32, count)
+	t := tensor.FromSlice(x, count)
+	times := make([]float64, reps)
+	for i := range reps + 1 { // the first warms up
+		for j := range x {
+			x[j] = float32(g.Rank() + 1)
+		}
+		if err := g.Barrier().Wait(); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		if err := g.AllReduce(t, dist.Sum).Wait(); err != nil {
+			return 0, err
+		}
+		if i > 0 {
+			times[i-1] = time.Since(start).Seconds()
+		}
+	}
+	want := float32(g.Size() * (g.Size() + 1) / 2)
+	if i := slices.IndexFunc(x, func(v float32) bool { return v != want }); i >= 0 {
+		return 0, fmt.Errorf("element %d of %d is %v, not %v", i, count, x[i], want)
+	}
+	if err := g.AllReduce(tensor.FromSlice(times, reps), dist.Max).Wait(); err != nil {
+		return 0, err
+	}
+	slices.Sort(times)
+	return times[reps/2], nil
+}
+
+// fit returns the line with the least sum of squared relative errors: small messages count as much as large ones.
+func fit(points []point) (latency, bandwidth float64) {
+	var w, wx, wy, wxx, wxy float64
+	for _, p := range points {
+		k := 1 / (p.seconds * p.seconds)
+		w += k
+		wx += k * p.bytes
+		wy += k * p.seconds
+		wxx += k * p.bytes * p.bytes
+		wxy += k * p.bytes * p.seconds
+	}
+	slope := (w*wxy - wx*wy) / (w*wxx - wx*wx)
+	return (wy - slope*wx) / w, 1 / slope
+}

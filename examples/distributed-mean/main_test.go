@@ -1,0 +1,39 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func Example() {
+	if err := run(4, 1000, os.Stdout); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 1000 numbers on 4 ranks, 100 of them on rank 0
+	// mean 499.5000, standard deviation 288.6750
+	// the mean of the ranks' means would be 374.5000
+}
+
+// The result does not depend on the number of ranks; ranks without numbers take part.
+func TestRanks(t *testing.T) {
+	for n := 1; n <= 9; n++ {
+		for _, count := range []int{1, 2, 7, 1000} {
+			assert.NoError(t, run(n, count, io.Discard), "%d numbers on %d ranks", count, n)
+		}
+	}
+	require.ErrorContains(t, run(2, 0, io.Discard), "-n 0")
+}
+
+func TestCheck(t *testing.T) {
+	std := math.Sqrt(99.0 / 12)
+	assert.NoError(t, check(4.5, std, 10))
+	assert.Error(t, check(4.5001, std, 10))
+	assert.Error(t, check(4.5, std+1e-4, 10))
+}

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func Example() {
+	if err := run(4, 10, os.Stdout); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 10 logits on 4 ranks
+	// softmax [0.0164 0.2047 0.2509 0.0250 0.0017 0.0009 0.0071 0.1177 0.3190 0.0565]
+}
+
+// The result does not depend on the number of ranks; ranks without elements take part.
+func TestRanks(t *testing.T) {
+	for n := 1; n <= 9; n++ {
+		for _, size := range []int{0, 1, 5, 100} {
+			require.NoError(t, run(n, size, io.Discard), "%d logits on %d ranks", size, n)
+		}
+	}
+}
+
+func TestCheck(t *testing.T) {
+	assert.NoError(t, check([]float64{0.5, 0.5}, []float64{1000, 1000}))
+	assert.Error(t, check([]float64{0.5, 0.5001}, []float64{1000, 1000}))
+	assert.Error(t, check([]float64{math.NaN(), 0.5}, []float64{1000, 1000}), "what exp gives without the max")
+}

@@ -1,0 +1,43 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func Example() {
+	if err := run(4, 50, os.Stdout); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// 50 rows on 4 ranks, 13 each
+	// mean squared error 0.004877
+	// predictions of the last rows [-1.264 -0.264 2.021]
+}
+
+// The metrics do not depend on the number of ranks, also when rows must be filled up.
+func TestRanks(t *testing.T) {
+	for n := 1; n <= 9; n++ {
+		for _, rows := range []int{1, 2, 7, 50} {
+			require.NoError(t, run(n, rows, io.Discard), "%d rows on %d ranks", rows, n)
+		}
+	}
+	require.ErrorContains(t, run(2, 0, io.Discard), "-rows 0")
+}
+
+func TestCheck(t *testing.T) {
+	whole := dataset(10, 4)
+	predictions, loss := evaluate(whole)
+	assert.Equal(t, 10.0, loss[1], "rows that fill up do not count")
+	assert.Len(t, predictions, 12)
+	assert.NoError(t, check(whole, loss, predictions))
+	assert.Error(t, check(whole, []float64{loss[0] * 1.001, 10}, predictions))
+	assert.Error(t, check(whole, []float64{loss[0], 12}, predictions))
+	predictions[7]++
+	assert.Error(t, check(whole, loss, predictions))
+}

@@ -1,0 +1,44 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+)
+
+func Example() {
+	if err := run(4, 10, os.Stdout); err != nil {
+		fmt.Println(err)
+	}
+	// Output:
+	// sum of 10 elements over 4 ranks: [600 604 608 612 616 620 624 628 632 636]
+	// 240 bytes moved by all ranks in 6 steps each; 2(n−1)·S is 240
+}
+
+// Counts that do not divide, that are smaller than the number of ranks, and messages of several chunks.
+func TestRanks(t *testing.T) {
+	for n := 1; n <= 9; n++ {
+		for _, count := range []int{0, 1, n - 1, n, n + 1, 1000, 100_003} {
+			require.NoError(t, run(n, count, io.Discard), "%d elements on %d ranks", count, n)
+		}
+	}
+}
+
+// Each rank sends all slices but two, once to be summed and once to be known: slices rank+1 and rank+2 stay.
+func TestBytesOfEachRank(t *testing.T) {
+	const n, count = 4, 10 // slices of 2, 3, 2 and 3 elements
+	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: n}, func(_ context.Context, r *dist.Rank) error {
+		err := allReduce(r.World, make([]float32, count))
+		slice := func(i int) int { return count*(i%n+1)/n - count*(i%n)/n }
+		sent := 2*count - slice(r.World.Rank()+1) - slice(r.World.Rank()+2)
+		assert.Equal(t, uint64(4*sent), r.World.Stats().Payload["send"])
+		return err
+	}))
+}

@@ -1,0 +1,331 @@
+package agree
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Kind is what a Message says.
+type Kind uint8
+
+// The messages. Ballots order the attempts to decide: a later one has the greater number.
+const (
+	Join     Kind = iota // the sender asks for a new group; List: whom it reaches, itself included
+	Leave                // the sender gave up
+	Prepare              // may I lead Ballot?
+	Promise              // yes; in ballot Voted, if not 0, the sender voted for List
+	Refuse               // no: Ballot is what the sender has promised to another one
+	Vote                 // vote for List in Ballot
+	Voted                // the sender has voted in Ballot
+	Decided              // List is decided
+	numKinds = iota
+)
+
+// Message goes from one member to another.
+type Message struct {
+	Kind   Kind
+	Ballot uint64
+	Voted  uint64
+	List   []int // members, by their number in the old group
+}
+
+// Check reports whether m makes sense in a group of n.
+func (m *Message) Check(n int) error {
+	if m.Kind >= numKinds {
+		return fmt.Errorf("message of unknown kind %d", m.Kind)
+	}
+	for i, x := range m.List {
+		if x < 0 || x >= n || i > 0 && x <= m.List[i-1] {
+			return fmt.Errorf("list %v of a group of %d", m.List, n)
+		}
+	}
+	return nil
+}
+
+// peer is what a member knows of another one, or of itself.
+type peer struct {
+	here  bool // has joined
+	lost  bool // cannot be reached any more
+	reach []int
+}
+
+// Node is one member's part. It is not safe for concurrent use; send is called from inside its methods.
+type Node struct {
+	me      int
+	peers   []peer
+	send    func(to int, m Message)
+	hurried bool
+	decided []int
+
+	// As a voter.
+	promised, voted uint64
+	vote            []int
+
+	// As a leader: the ballot under way.
+	ballot   uint64 // 0: none
+	asking   bool   // collecting promises; then votes
+	yes      []int
+	best     uint64 // the highest ballot that somebody voted in
+	proposed []int
+	again    bool // the ballot came to nothing: the next Tick begins another
+}
+
+// New returns the part of member me of a group of n. Send hands a message to another member; it must not call back.
+func New(n, me int, send func(to int, m Message)) *Node {
+	return &Node{me: me, peers: make([]peer, n), send: send}
+}
+
+// Quorum reports whether so many members, with or without the first one, may go on without the others of a group of n.
+func Quorum(n, members int, first bool) bool { return 2*members > n || 2*members == n && first }
+
+func (v *Node) quorum(list []int) bool {
+	return Quorum(len(v.peers), len(list), slices.Contains(list, 0))
+}
+
+// Decided returns the members of the new group, by their number in the old one; nil while nothing is decided.
+func (v *Node) Decided() []int { return v.decided }
+
+// Join asks for a new group.
+func (v *Node) Join() {
+	v.peers[v.me].here = true
+	v.tell()
+	v.step()
+}
+
+// tell says to all others that this member is here, and whom it reaches.
+func (v *Node) tell() {
+	me := &v.peers[v.me]
+	me.reach = nil
+	for i := range v.peers {
+		if !v.peers[i].lost {
+			me.reach = append(me.reach, i)
+		}
+	}
+	v.all(Message{Kind: Join, List: me.reach})
+}
+
+// Leave takes Join back, unless the decision is there. What was promised or voted stays.
+func (v *Node) Leave() {
+	if v.decided == nil {
+		v.peers[v.me] = peer{}
+		v.ballot = 0
+		v.all(Message{Kind: Leave})
+	}
+}
+
+// Lost says that a member can no longer be reached.
+func (v *Node) Lost(i int) {
+	if i == v.me || v.peers[i].lost {
+		return
+	}
+	v.peers[i] = peer{lost: true}
+	v.again = v.ballot != 0
+	if v.peers[v.me].here {
+		v.tell()
+	}
+	v.step()
+}
+
+// Hurry ends the waiting for members that are reached but have not joined.
+func (v *Node) Hurry() {
+	v.hurried = true
+	v.step()
+}
+
+// Tick begins another ballot when the last one came to nothing. Call it now and then, not in step with other members.
+func (v *Node) Tick() {
+	if v.again {
+		v.again, v.ballot = false, 0
+		v.step()
+	}
+}
+
+// Waiting returns the members that are reached and have not joined.
+func (v *Node) Waiting() []int {
+	var out []int
+	for i, p := range v.peers {
+		if !p.lost && !p.here {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// Here returns the members that are reached and have joined, this one included.
+func (v *Node) Here() []int {
+	var out []int
+	for i, p := range v.peers {
+		if p.here {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// Hopeless reports that nobody is left to wait for, and that this member leads too few.
+func (v *Node) Hopeless() bool {
+	return v.decided == nil && v.ready() && v.ballot == 0 && !v.quorum(v.candidates())
+}
+
+// ready reports whether it is this member's turn to propose.
+func (v *Node) ready() bool {
+	here := v.Here()
+	return v.peers[v.me].here && here[0] == v.me && (v.hurried || len(v.Waiting()) == 0)
+}
+
+// candidates are members that are here and all reach one another. Those who reach most are taken first: one member with a
+// bad connection must not keep two others out.
+func (v *Node) candidates() []int {
+	here := v.Here()
+	count := func(i int) int {
+		n := 0
+		for _, k := range here {
+			if slices.Contains(v.peers[i].reach, k) {
+				n++
+			}
+		}
+		return n
+	}
+	order := slices.Clone(here)
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(b2i(b == v.me), b2i(a == v.me)), cmp.Compare(count(b), count(a)))
+	})
+	var list []int
+	for _, i := range order {
+		fits := true
+		for _, k := range list {
+			fits = fits && slices.Contains(v.peers[i].reach, k) && slices.Contains(v.peers[k].reach, i)
+		}
+		if fits {
+			list = append(list, i)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+func b2i(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// step begins a ballot when there is reason to.
+func (v *Node) step() {
+	if v.decided != nil || v.ballot != 0 || !v.ready() || !v.quorum(v.candidates()) {
+		return
+	}
+	n := uint64(len(v.peers))
+	v.ballot = (v.promised/n+1)*n + uint64(v.me) // greater than all that were seen, and nobody else's
+	v.asking, v.yes, v.best, v.proposed, v.again = true, nil, 0, nil, false
+	v.deliver(v.Here(), Message{Kind: Prepare, Ballot: v.ballot})
+}
+
+// deliver sends m to some members, this one last.
+func (v *Node) deliver(to []int, m Message) {
+	self := false
+	for _, i := range to {
+		if i == v.me {
+			self = true
+		} else {
+			v.send(i, m)
+		}
+	}
+	if self {
+		v.Handle(v.me, m)
+	}
+}
+
+// all sends m to all others that can be reached.
+func (v *Node) all(m Message) {
+	for i := range v.peers {
+		if i != v.me && !v.peers[i].lost {
+			v.send(i, m)
+		}
+	}
+}
+
+// reply answers a message.
+func (v *Node) reply(to int, m Message) { v.deliver([]int{to}, m) }
+
+// Handle takes a message from a member. m must have passed Check.
+func (v *Node) Handle(from int, m Message) {
+	if v.peers[from].lost {
+		return
+	}
+	if v.decided != nil {
+		if m.Kind != Decided && m.Kind != Leave && from != v.me {
+			v.reply(from, Message{Kind: Decided, List: v.decided})
+		}
+		return
+	}
+	switch m.Kind {
+	case Join:
+		v.peers[from] = peer{here: true, reach: m.List}
+		v.step()
+	case Leave:
+		v.peers[from] = peer{} // it may come again
+		v.again = v.ballot != 0
+		v.step()
+	case Prepare, Vote:
+		v.asked(from, m)
+	case Refuse:
+		v.promised = max(v.promised, m.Ballot)
+		v.again = v.again || v.ballot != 0 && m.Ballot > v.ballot
+	case Promise, Voted:
+		if m.Ballot == v.ballot && v.ballot != 0 && !slices.Contains(v.yes, from) && v.asking == (m.Kind == Promise) {
+			v.yes = append(v.yes, from)
+			v.agreed(m)
+		}
+	case Decided:
+		v.decide(m.List)
+	}
+}
+
+// asked answers a leader.
+func (v *Node) asked(from int, m Message) {
+	if m.Ballot < v.promised {
+		v.reply(from, Message{Kind: Refuse, Ballot: v.promised})
+		return
+	}
+	v.promised = m.Ballot
+	if m.Kind == Prepare {
+		v.reply(from, Message{Kind: Promise, Ballot: m.Ballot, Voted: v.voted, List: v.vote})
+		return
+	}
+	v.voted, v.vote = m.Ballot, m.List
+	v.reply(from, Message{Kind: Voted, Ballot: m.Ballot})
+}
+
+// agreed counts a promise or a vote.
+func (v *Node) agreed(m Message) {
+	if m.Kind == Promise && m.Voted > v.best {
+		v.best, v.proposed = m.Voted, m.List
+	}
+	if !v.quorum(v.yes) {
+		return
+	}
+	if !v.asking {
+		v.decide(v.proposed)
+		return
+	}
+	if v.best == 0 {
+		if v.proposed = v.candidates(); !v.quorum(v.proposed) {
+			v.ballot = 0
+			return
+		}
+	}
+	v.asking, v.yes = false, nil
+	v.deliver(v.Here(), Message{Kind: Vote, Ballot: v.ballot, List: v.proposed})
+}
+
+// decide notes the decision and passes it on: whoever decided first may be gone before all have heard.
+func (v *Node) decide(list []int) {
+	if v.decided == nil {
+		v.decided = list
+		v.ballot, v.again = 0, false
+		v.all(Message{Kind: Decided, List: list})
+	}
+}

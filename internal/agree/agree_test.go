@@ -1,0 +1,267 @@
+package agree_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/agree"
+)
+
+// net is a network of members: a queue per direction, in order; a cut direction pair loses what is on the way.
+type net struct {
+	n     int
+	rng   *rand.Rand
+	nodes []*agree.Node
+	queue map[[2]int][]agree.Message
+	cut   map[[2]int]bool
+	dead  []bool
+}
+
+func newNet(n int, seed uint64) *net {
+	w := &net{n: n, rng: rand.New(rand.NewPCG(seed, uint64(n))), queue: map[[2]int][]agree.Message{}, cut: map[[2]int]bool{}, dead: make([]bool, n)}
+	for i := range n {
+		w.nodes = append(w.nodes, agree.New(n, i, func(to int, m agree.Message) {
+			if !w.cut[[2]int{i, to}] && !w.dead[to] && !w.dead[i] {
+				w.queue[[2]int{i, to}] = append(w.queue[[2]int{i, to}], m)
+			}
+		}))
+	}
+	return w
+}
+
+// deliver hands one message over, chosen at random; false when there is none.
+func (w *net) deliver(t *testing.T) bool {
+	var ready [][2]int
+	for from := range w.n {
+		for to := range w.n {
+			if len(w.queue[[2]int{from, to}]) > 0 {
+				ready = append(ready, [2]int{from, to})
+			}
+		}
+	}
+	if len(ready) == 0 {
+		return false
+	}
+	k := ready[w.rng.IntN(len(ready))]
+	m := w.queue[k][0]
+	w.queue[k] = w.queue[k][1:]
+	require.NoError(t, m.Check(w.n))
+	w.nodes[k[1]].Handle(k[0], m)
+	return true
+}
+
+// sever cuts a and b off from each other: both notice.
+func (w *net) sever(a, b int) {
+	for _, k := range [][2]int{{a, b}, {b, a}} {
+		w.cut[k] = true
+		w.queue[k] = nil
+		if !w.dead[k[0]] {
+			w.nodes[k[0]].Lost(k[1])
+		}
+	}
+}
+
+func (w *net) kill(a int) {
+	for b := range w.n {
+		if b != a {
+			w.sever(a, b)
+		}
+	}
+	w.dead[a] = true
+}
+
+// check requires that all decisions are one, and a quorum. It returns it.
+func (w *net) check(t *testing.T, what string) []int {
+	var all []int
+	for i, v := range w.nodes {
+		if d := v.Decided(); d != nil {
+			require.True(t, agree.Quorum(w.n, len(d), slices.Contains(d, 0)), "%s: member %d decided %v", what, i, d)
+			if all == nil {
+				all = d
+			}
+			require.Equal(t, all, d, "%s: member %d", what, i)
+		}
+	}
+	return all
+}
+
+// settle delivers everything, with ticks, until nothing changes.
+func (w *net) settle(t *testing.T) {
+	for round := 0; ; round++ {
+		for w.deliver(t) {
+		}
+		for _, i := range w.rng.Perm(w.n) {
+			if !w.dead[i] {
+				w.nodes[i].Tick()
+			}
+			for w.rng.IntN(3) > 0 && w.deliver(t) {
+			}
+		}
+		empty := true
+		for _, q := range w.queue {
+			empty = empty && len(q) == 0
+		}
+		if empty && round > 3 {
+			return
+		}
+		require.Less(t, round, 1000, "no end")
+	}
+}
+
+// Thousands of random histories of deaths, cuts, latecomers and impatience: there is never a second decision, and when
+// the rest can all talk to one another, they decide or know that they are too few.
+func TestOneDecision(t *testing.T) {
+	decided, split, died := 0, 0, 0
+	for seed := range uint64(6_000) {
+		n := 1 + int(seed%7)
+		w := newNet(n, seed)
+		what := fmt.Sprintf("seed %d, %d members", seed, n)
+		for range 3 * n {
+			switch a, b := w.rng.IntN(n), w.rng.IntN(n); w.rng.IntN(12) {
+			case 0:
+				if !w.dead[a] && w.rng.IntN(2) == 0 {
+					w.kill(a)
+					died++
+				}
+			case 1:
+				if a != b {
+					w.sever(a, b)
+				}
+			case 2:
+				if !w.dead[a] {
+					w.nodes[a].Hurry()
+				}
+			case 3:
+				if !w.dead[a] {
+					w.nodes[a].Leave()
+				}
+			case 4:
+				if !w.dead[a] {
+					w.nodes[a].Tick()
+				}
+			default:
+				if !w.dead[a] {
+					w.nodes[a].Join()
+				}
+			}
+			for w.rng.IntN(4) > 0 && w.deliver(t) {
+			}
+			w.check(t, what)
+		}
+		for i, v := range w.nodes { // now everybody who lives wants it, and no more patience
+			if !w.dead[i] {
+				v.Join()
+				v.Hurry()
+			}
+		}
+		w.settle(t)
+		if w.check(t, what) != nil {
+			decided++
+		} else {
+			split++
+		}
+	}
+	t.Logf("%d decisions, %d without a quorum, %d deaths", decided, split, died)
+	assert.Greater(t, decided, 2_000)
+	assert.Positive(t, split)
+}
+
+// join lets some members ask, and delivers all.
+func (w *net) join(t *testing.T, members ...int) {
+	for _, i := range members {
+		w.nodes[i].Join()
+	}
+	w.settle(t)
+}
+
+func TestSurvivorsInOrder(t *testing.T) {
+	w := newNet(5, 1)
+	w.kill(3)
+	w.kill(0)
+	w.join(t, 4, 1, 2)
+	for _, i := range []int{1, 2, 4} {
+		assert.Equal(t, []int{1, 2, 4}, w.nodes[i].Decided())
+	}
+}
+
+// A cut leaves one side at most, also when both have the same size.
+func TestCut(t *testing.T) {
+	for _, n := range []int{2, 3, 4, 5, 6} {
+		for cut := 1; cut < n; cut++ {
+			w := newNet(n, uint64(cut))
+			for a := range cut {
+				for b := cut; b < n; b++ {
+					w.sever(a, b)
+				}
+			}
+			for i := range n {
+				w.join(t, i)
+			}
+			for i := range n {
+				side := cut
+				if i >= cut {
+					side = n - cut
+				}
+				wins := agree.Quorum(n, side, i < cut)
+				assert.Equal(t, wins, w.nodes[i].Decided() != nil, "%d members cut at %d: member %d", n, cut, i)
+				if !wins && (i == 0 || i == cut) {
+					assert.True(t, w.nodes[i].Hopeless(), "%d members cut at %d: member %d", n, cut, i)
+				}
+			}
+		}
+	}
+}
+
+// The leader dies after some have voted: who takes over finds the same members.
+func TestLeaderDies(t *testing.T) {
+	for seed := range uint64(300) {
+		w := newNet(4, seed)
+		w.kill(3)
+		for _, i := range []int{0, 1, 2} {
+			w.nodes[i].Join()
+		}
+		for range w.rng.IntN(25) {
+			w.deliver(t)
+		}
+		first := w.nodes[0].Decided()
+		w.kill(0)
+		w.settle(t)
+		list := w.check(t, fmt.Sprint("seed ", seed))
+		if first != nil {
+			require.Equal(t, first, list)
+		}
+	}
+}
+
+// Those who do not come are waited for until somebody hurries, and hear of it when they come.
+func TestLatecomer(t *testing.T) {
+	w := newNet(3, 1)
+	w.join(t, 0, 1)
+	require.Nil(t, w.check(t, ""))
+	assert.Equal(t, []int{2}, w.nodes[0].Waiting())
+	w.nodes[0].Hurry()
+	w.settle(t)
+	assert.Equal(t, []int{0, 1}, w.nodes[1].Decided())
+	w.join(t, 2)
+	assert.Equal(t, []int{0, 1}, w.nodes[2].Decided())
+}
+
+// Two members that cannot reach each other are not both in.
+func TestBadConnection(t *testing.T) {
+	w := newNet(4, 1)
+	w.sever(1, 3)
+	w.sever(1, 2)
+	w.join(t, 0, 1, 2, 3)
+	assert.Equal(t, []int{0, 2, 3}, w.check(t, ""))
+}
+
+func TestCheck(t *testing.T) {
+	for _, m := range []agree.Message{{Kind: 99}, {List: []int{3}}, {List: []int{-1}}, {List: []int{1, 0}}, {List: []int{1, 1}}} {
+		assert.Error(t, m.Check(3), "%+v", m)
+	}
+}

@@ -1,0 +1,66 @@
+package identity
+
+import (
+	"bytes"
+	"crypto/tls"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// meet lets two members shake hands and returns what both think of it.
+func meet(t *testing.T, server, client *tls.Config) error {
+	l, err := tls.Listen("tcp", "127.0.0.1:0", server)
+	require.NoError(t, err)
+	defer l.Close()
+	refused := make(chan error, 1)
+	go func() {
+		c, err := tls.Dial("tcp", l.Addr().String(), client)
+		if err == nil {
+			_, err = c.Read(make([]byte, 1)) // the server's alert
+			c.Close()
+		}
+		refused <- err
+	}()
+	c, err := l.Accept()
+	require.NoError(t, err)
+	err = c.(*tls.Conn).Handshake()
+	if err == nil {
+		_, err = c.Write([]byte{1})
+	}
+	c.Close()
+	return errors.Join(err, <-refused)
+}
+
+func TestTLS(t *testing.T) {
+	secret := bytes.Repeat([]byte{1}, SecretBytes)
+	conf := func(secret []byte, job, protocol string) *tls.Config {
+		c, err := TLS(secret, job, protocol)
+		require.NoError(t, err)
+		return c
+	}
+	member := conf(secret, "job", "p")
+	assert.NoError(t, meet(t, member, conf(secret, "job", "p")))
+	assert.ErrorIs(t, meet(t, member, conf(bytes.Repeat([]byte{2}, SecretBytes), "job", "p")), ErrSecret)
+	assert.ErrorIs(t, meet(t, member, conf(secret, "another", "p")), ErrSecret)
+	assert.ErrorContains(t, meet(t, member, conf(secret, "job", "q")), "protocol")
+	nobody := conf(secret, "job", "p")
+	nobody.Certificates = nil
+	assert.Error(t, meet(t, member, nobody))
+	_, err := TLS(secret[1:], "job", "p")
+	assert.ErrorContains(t, err, "31 bytes, need 32")
+}
+
+func TestSecret(t *testing.T) {
+	s := NewSecret()
+	b, err := ParseSecret(s)
+	require.NoError(t, err)
+	assert.Len(t, b, SecretBytes)
+	assert.NotEqual(t, s, NewSecret())
+	for bad, want := range map[string]string{"hunter2": "7 bytes, need 32", "": "0 bytes", s[2:]: "31 bytes", "x" + s[1:]: "not hexadecimal"} {
+		_, err := ParseSecret(bad)
+		assert.ErrorContains(t, err, want)
+	}
+}

@@ -1,0 +1,202 @@
+package memnet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// large is the size above which a Send waits for its Recv, as the contract of backend.Transport allows.
+const large = 64 << 10
+
+// Message is a message as its sender hands it over.
+type Message struct {
+	From, To int
+	Tag      uint64
+	// Step is 1 + the latest Step of the messages that From had received before and of those that it had sent to the same
+	// rank: the length of the longest chain of messages, each of which had to arrive before the next.
+	Step  int
+	Bytes []byte // the payload
+
+	taken chan struct{} // closed by the receiver; nil when the sender does not wait
+}
+
+// Net connects n ranks.
+type Net struct {
+	ranks   []*Rank
+	boxes   [][]chan Message // from, to
+	observe func(m *Message)
+	down    chan struct{} // closed when cause is set
+	once    sync.Once
+	cause   error
+}
+
+// New connects n ranks. observe, if not nil, sees every message before it is sent, on the goroutine of the sender: the
+// messages of one rank in their order, those of several at the same time. It may not keep Bytes, but put other bytes of
+// the same length in their place.
+func New(n int, observe func(m *Message)) *Net {
+	net := &Net{boxes: make([][]chan Message, n), observe: observe, down: make(chan struct{})}
+	for i := range n {
+		net.ranks = append(net.ranks, &Rank{net: net, rank: i, sent: make([]int, n), early: make([][]Message, n)})
+		net.boxes[i] = make([]chan Message, n)
+		for j := range n {
+			net.boxes[i][j] = make(chan Message, backend.Depth)
+		}
+	}
+	return net
+}
+
+// Rank returns the end of rank r.
+func (n *Net) Rank(r int) *Rank { return n.ranks[r] }
+
+// Run calls fn for every rank at once and waits for all. The first error, or the end of ctx, makes every call of the
+// other ranks fail, for ever; it is what Run returns.
+func (n *Net) Run(ctx context.Context, fn func(t *Rank) error) error {
+	defer context.AfterFunc(ctx, func() { n.fail(context.Cause(ctx)) })()
+	var wg sync.WaitGroup
+	for _, t := range n.ranks {
+		wg.Go(func() {
+			if err := fn(t); err != nil {
+				n.fail(fmt.Errorf("rank %d: %w", t.rank, err))
+			}
+		})
+	}
+	wg.Wait()
+	select {
+	case <-n.down:
+		return n.cause
+	default:
+		return nil
+	}
+}
+
+func (n *Net) fail(err error) {
+	n.once.Do(func() {
+		n.cause = err
+		close(n.down)
+	})
+}
+
+// Drained returns an error that names a message that was sent and nobody asked for. No rank may be in a call.
+func (n *Net) Drained() error {
+	for to, t := range n.ranks {
+		for from := range n.ranks {
+			if left := len(t.early[from]) + len(n.boxes[from][to]); left > 0 {
+				return fmt.Errorf("rank %d did not ask for %d messages of rank %d", to, left, from)
+			}
+		}
+	}
+	return nil
+}
+
+// Rank is the backend.Transport of one rank. It belongs to one goroutine.
+type Rank struct {
+	net   *Net
+	rank  int
+	step  int         // the latest of what it received
+	sent  []int       // the latest of what it sent to each rank
+	early [][]Message // by sender: arrived before they were asked for
+}
+
+// Rank returns the number of this rank.
+func (t *Rank) Rank() int { return t.rank }
+
+// Size returns the number of ranks.
+func (t *Rank) Size() int { return len(t.net.ranks) }
+
+var errDown = errors.New("another rank failed")
+
+// put hands a message over. The sender waits for what it returns, if that is not nil.
+func (t *Rank) put(peer int, tag uint64, b []byte) (taken chan struct{}, err error) {
+	t.sent[peer] = max(t.step, t.sent[peer]) + 1
+	m := Message{From: t.rank, To: peer, Tag: tag, Step: t.sent[peer], Bytes: b}
+	if t.net.observe != nil {
+		t.net.observe(&m)
+	}
+	if len(b) <= large {
+		m.Bytes = bytes.Clone(m.Bytes)
+	} else {
+		m.taken = make(chan struct{})
+	}
+	select {
+	case t.net.boxes[t.rank][peer] <- m:
+		return m.taken, nil
+	case <-t.net.down:
+		return nil, errDown
+	}
+}
+
+func (t *Rank) await(taken chan struct{}) error {
+	if taken == nil {
+		return nil
+	}
+	select {
+	case <-taken:
+		return nil
+	case <-t.net.down:
+		return errDown
+	}
+}
+
+// Send is that of backend.Transport.
+func (t *Rank) Send(peer int, tag uint64, b []byte) error {
+	taken, err := t.put(peer, tag, b)
+	if err != nil {
+		return err
+	}
+	return t.await(taken)
+}
+
+// next returns the next message of peer with a tag.
+func (t *Rank) next(peer int, tag uint64) (Message, error) {
+	for i, m := range t.early[peer] {
+		if m.Tag == tag {
+			t.early[peer] = append(t.early[peer][:i], t.early[peer][i+1:]...)
+			return m, nil
+		}
+	}
+	for {
+		select {
+		case m := <-t.net.boxes[peer][t.rank]:
+			if m.Tag == tag {
+				return m, nil
+			}
+			t.early[peer] = append(t.early[peer], m)
+		case <-t.net.down:
+			return Message{}, errDown
+		}
+	}
+}
+
+// Recv is that of backend.Transport.
+func (t *Rank) Recv(peer int, tag uint64, b []byte) error {
+	m, err := t.next(peer, tag)
+	if err != nil {
+		return err
+	}
+	copy(b, m.Bytes)
+	t.step = max(t.step, m.Step)
+	if m.taken != nil {
+		close(m.taken)
+	}
+	if len(m.Bytes) != len(b) {
+		return fmt.Errorf("rank %d sends %d bytes, rank %d wants %d", peer, len(m.Bytes), t.rank, len(b))
+	}
+	return nil
+}
+
+// SendRecv is that of backend.Transport.
+func (t *Rank) SendRecv(to int, out []byte, from int, in []byte, tag uint64) error {
+	taken, err := t.put(to, tag, out)
+	if err != nil {
+		return err
+	}
+	if err := t.Recv(from, tag, in); err != nil {
+		return err
+	}
+	return t.await(taken)
+}
