@@ -14,7 +14,7 @@ type Bucket struct {
 	Group *dist.Group
 	Exec  *tensor.Exec  // for kernels of a CommHook
 	Grad  tensor.Tensor // flat; Param.Grad are views of it
-	Wire  tensor.Tensor // a CommHook's own memory, kept between steps
+	Wire  tensor.Tensor // a CommHook's own memory, made by Group.Alloc and kept between steps
 
 	params  []*tensor.Param
 	waiting int // parameters that have no gradient in this Backward yet
@@ -47,7 +47,7 @@ type compress struct{ dtype tensor.DType }
 
 func (c compress) Start(b *Bucket) dist.Work {
 	if b.Wire.IsZero() {
-		b.Wire = tensor.New(b.Grad.Device(), c.dtype, b.Grad.Len())
+		b.Wire = b.Group.Alloc(c.dtype, b.Grad.Len())
 	}
 	cast(b.Exec, b.Wire, b.Grad)
 	return b.Group.AllReduce(b.Wire, dist.Sum)
@@ -62,6 +62,12 @@ func cast(e *tensor.Exec, dst, src tensor.Tensor) {
 
 // build cuts the parameters, in the order of s.params, into buckets and makes their gradients views of these.
 func (s *sync) build() {
+	for _, b := range s.buckets {
+		b.Group.Free(b.Grad)
+		if !b.Wire.IsZero() {
+			b.Group.Free(b.Wire)
+		}
+	}
 	s.buckets, s.of = nil, make(map[*tensor.Param]*Bucket, len(s.params))
 	limit, bytes := min(firstBucketBytes, s.cap), 0
 	var b *Bucket
@@ -88,7 +94,7 @@ func (b *Bucket) layOut() {
 	for _, p := range b.params {
 		n += p.Len()
 	}
-	b.Grad = tensor.New(b.params[0].Value.Device(), b.params[0].Value.DType(), n)
+	b.Grad = b.Group.Alloc(b.params[0].Value.DType(), n)
 	at := 0
 	for _, p := range b.params {
 		p.Grad = b.Grad.Range(at, at+p.Len()).View(p.Dims()...)

@@ -64,6 +64,15 @@ func (g *Group) Name() string { return g.name }
 // Ranks returns the world ranks of the members, in group order.
 func (g *Group) Ranks() []int { return append([]int(nil), g.ranks...) }
 
+// Engine returns the name of what moves the group's bytes: "local" between goroutines, "shm" between processes of one host,
+// "tcp" between hosts.
+func (g *Group) Engine() string {
+	if be, ok := g.lane.be.(interface{ Name() string }); ok {
+		return be.Name()
+	}
+	return g.c.engine.Name()
+}
+
 // Device returns the device of this rank, where the group's tensors are.
 func (g *Group) Device() tensor.Device { return g.c.dev }
 
@@ -84,6 +93,7 @@ var (
 
 // open makes a group of this rank and its lane.
 func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, error) {
+	s.Messages = a.overMessages()
 	be, err := c.engine.Open(s)
 	if err != nil {
 		return nil, err

@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -28,6 +29,7 @@ type processJob struct {
 // processRank is one of them. Its output is read as it comes.
 type processRank struct {
 	cmd  *exec.Cmd
+	in   io.Writer
 	done chan struct{}
 
 	mu    sync.Mutex
@@ -39,10 +41,18 @@ type processRank struct {
 // engines are the ways in which processes move bytes, as the environment chooses them.
 var engines = map[string]string{"tcp": "RINGO_SHM=0"}
 
-// startJob starts n ranks. hosts, if any, are where they run, in turn; otherwise it is here.
+// startJob starts n ranks with the same environment.
 func startJob(t *testing.T, n int, hosts []*netns.Host, port int, env ...string) *processJob {
 	t.Helper()
-	master, files := fmt.Sprint("127.0.0.1:", port), []*os.File(nil)
+	return startJobWith(t, n, hosts, port, func(int) []string { return env })
+}
+
+// startJobWith starts n ranks. Hosts, if any, are where they run, in turn; otherwise it is here. Port is that of rank 0
+// on its host.
+func startJobWith(t *testing.T, n int, hosts []*netns.Host, port int, env func(rank int) []string) *processJob {
+	t.Helper()
+	var master string
+	var files []*os.File
 	if len(hosts) > 0 {
 		master = fmt.Sprint(hosts[0].Addr, ":", port)
 	} else {
@@ -55,12 +65,11 @@ func startJob(t *testing.T, n int, hosts []*netns.Host, port int, env ...string)
 		master, files = l.Addr().String(), []*os.File{f}
 	}
 	secret, j := tcp.NewSecret(), &processJob{}
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
-	t.Cleanup(cancel)
+	ctx := limited(t)
 	for r := range n {
 		args := []string{os.Args[0]}
 		all := append([]string{fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", n), fmt.Sprint("RINGO_LOCAL_RANK=", r),
-			fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER=" + master, "RINGO_JOB_SECRET=" + secret, "RINGO_JOB_ID=test"}, env...)
+			fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER=" + master, "RINGO_JOB_SECRET=" + secret, "RINGO_JOB_ID=test"}, env(r)...)
 		if len(hosts) > 0 {
 			h := hosts[r*len(hosts)/n]
 			all = append(all, "RINGO_BIND="+h.Addr)
@@ -77,10 +86,32 @@ func startJob(t *testing.T, n int, hosts []*netns.Host, port int, env ...string)
 	return j
 }
 
+// limited ends with the test, or after a minute.
+func limited(t *testing.T) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// startTorchrun starts two ranks with the variables that torchrun gives them.
+func startTorchrun(t *testing.T, env []string) *processJob {
+	t.Helper()
+	secret, ctx, j := tcp.NewSecret(), limited(t), &processJob{}
+	for r := range 2 {
+		c := exec.CommandContext(ctx, os.Args[0])
+		c.Env = append(append(os.Environ(), env...), fmt.Sprint("RANK=", r), fmt.Sprint("LOCAL_RANK=", r), "WORLD_SIZE=2",
+			"RINGO_JOB_SECRET="+secret, "RINGO_TIMEOUT=10s")
+		j.ranks = append(j.ranks, startRank(t, c))
+	}
+	return j
+}
+
 func startRank(t *testing.T, c *exec.Cmd) *processRank {
 	t.Helper()
 	p := &processRank{cmd: c, done: make(chan struct{}), more: make(chan struct{})}
 	out, err := c.StdoutPipe()
+	require.NoError(t, err)
+	p.in, err = c.StdinPipe()
 	require.NoError(t, err)
 	c.Stderr = c.Stdout
 	require.NoError(t, c.Start())

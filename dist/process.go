@@ -104,7 +104,9 @@ func runEngine(ctx context.Context, cfg Config, e backend.Engine, rank, size, be
 // be started as often again. Call it on all ranks (rank 0's counts) after each step, or after each checkpoint. It costs a
 // few microseconds and does nothing when no launcher waits for it.
 func (r *Rank) Progress(step int) {
-	_ = r.worker.Progress(step) // a launcher that is gone ends the job by itself
+	if r.c.rank == 0 {
+		_ = r.worker.Progress(step) // a launcher that is gone ends the job by itself
+	}
 }
 
 // Generation counts the starts of the job, from 1; a program that finds more has been restarted and should resume from its
@@ -126,7 +128,7 @@ func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, erro
 	}
 	e, err := tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
 		Bind: env.Bind, Ports: env.Ports, Plain: env.Plain, Listener: listener, Timeout: cfg.Timeout, JoinTimeout: cfg.JoinTimeout,
-		Gen: uint32(env.Generation)})
+		Gen: uint32(env.Generation), NoShared: os.Getenv("RINGO_SHM") == "0"})
 	if err != nil {
 		return nil, fmt.Errorf("%w (address of rank 0: %s, from %s)", err, env.Addr, env.AddrFrom)
 	}

@@ -26,7 +26,11 @@ import (
 // TestMain runs this binary as one rank of a job when a test below started it.
 func TestMain(m *testing.M) {
 	if how := os.Getenv("DIST_TEST_CHILD"); how != "" {
-		if err := child(how); err != nil {
+		do := child
+		if how == "measure" {
+			do = measure
+		}
+		if err := do(how); err != nil {
 			fmt.Println("error:", err)
 			os.Exit(1)
 		}
@@ -44,6 +48,9 @@ func child(how string) error {
 	}
 	if spec, ok := strings.CutPrefix(how, "soak:"); ok {
 		return soakChild(spec)
+	}
+	if how == "guard" {
+		return guardChild()
 	}
 	return dist.Run(context.Background(), dist.Config{Ranks: 7, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		x := tensor.FromSlice([]float32{float32(r.World.Rank() + 1)}, 1)
@@ -67,6 +74,11 @@ func child(how string) error {
 		if how == "crashonce" {
 			return crashOnce(r)
 		}
+		for y := r.Alloc(tensor.Float32, 1<<20); how == "forever"; {
+			if err := r.World.AllReduce(y, dist.Sum).Wait(); err != nil {
+				return err
+			}
+		}
 		if how == "mismatch" {
 			return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 10+r.World.Rank()), dist.Sum).Wait()
 		}
@@ -75,7 +87,18 @@ func child(how string) error {
 }
 
 // processes starts n ranks as processes and returns what each printed.
-func processes(t *testing.T, n int, how string) []string {
+func processes(t testing.TB, n int, how string) []string {
+	cmds, outs := startProcesses(t, n, how)
+	text := make([]string, n)
+	for r, c := range cmds {
+		_ = c.Wait() // the text tells
+		text[r] = outs[r].String()
+	}
+	return text
+}
+
+// startProcesses starts n ranks as processes, which end with the test.
+func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffer) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
@@ -84,8 +107,8 @@ func processes(t *testing.T, n int, how string) []string {
 	defer f.Close()
 	outs, cmds := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
 	secret := tcp.NewSecret()
-	ctx, cancel := context.WithTimeout(t.Context(), soakLength(t)+30*time.Second)
-	defer cancel()
+	ctx, cancel := context.WithTimeout(t.Context(), soakLength(t)+time.Minute)
+	t.Cleanup(cancel)
 	for r := range n {
 		c := exec.CommandContext(ctx, os.Args[0])
 		c.Env = append(os.Environ(), "DIST_TEST_CHILD="+how, fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", n),
@@ -99,16 +122,19 @@ func processes(t *testing.T, n int, how string) []string {
 		require.NoError(t, c.Start())
 		cmds[r] = c
 	}
-	text := make([]string, n)
-	for r, c := range cmds {
-		_ = c.Wait() // the text tells
-		text[r] = outs[r].String()
-	}
-	return text
+	return cmds, outs
 }
 
 // The same program runs as processes: what the launcher says beats Config.Ranks.
 func TestProcesses(t *testing.T) {
+	engine := "tcp"
+	if runtime.GOOS == "linux" {
+		engine = "shm"
+	}
+	for r, text := range processes(t, 3, "well") {
+		assert.Equal(t, fmt.Sprintf("%s %d of 3 float32[1] [6]\n", engine, r), text)
+	}
+	t.Setenv("RINGO_SHM", "0")
 	for r, text := range processes(t, 3, "well") {
 		assert.Equal(t, fmt.Sprintf("tcp %d of 3 float32[1] [6]\n", r), text)
 	}

@@ -63,8 +63,16 @@ type Rank struct {
 // Mesh arranges all ranks in a grid with named axes, such as "dp=2,ep=2,tp=2". It is collective.
 func (r *Rank) Mesh(spec string) (*Mesh, error) { return r.World.Mesh(spec) }
 
-// Engine returns the name of the engine that moves bytes, such as "local".
-func (r *Rank) Engine() string { return r.c.engine.Name() }
+// Engine returns the name of what moves the bytes of the world group: "local" between goroutines, "shm" between processes
+// of one host, "tcp" between hosts.
+func (r *Rank) Engine() string { return r.World.Engine() }
+
+// Alloc returns a tensor of zeros in memory that the peers of a shared-memory group read and write in place (NCCL's
+// ncclMemAlloc); other tensors are copied through a buffer there. Where there is no such memory it is an ordinary tensor.
+// It lives until Free, or as long as the rank: it must not be used after Run has returned.
+func (r *Rank) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
+	return r.World.Alloc(dtype, dims...)
+}
 
 // Logf prints a line on rank 0 and nothing on the others.
 func (r *Rank) Logf(format string, a ...any) {

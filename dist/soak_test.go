@@ -16,7 +16,7 @@ import (
 )
 
 // soakLength is half of RINGO_SOAK, for each kind of rank; a moment where it is not set.
-func soakLength(t *testing.T) time.Duration {
+func soakLength(t testing.TB) time.Duration {
 	s := os.Getenv("RINGO_SOAK")
 	if s == "" {
 		return 300 * time.Millisecond

@@ -249,7 +249,7 @@ func split(list string) []string {
 // algosOf returns the algorithms by which to do op: "" is the committed choice.
 func algosOf(op *benchOp, list, backend string) []string {
 	names := []string{"direct"}
-	if backend != "local" {
+	if backend == "tcp" {
 		names = algo.Names(op.kind)
 	}
 	switch {

@@ -20,7 +20,7 @@ func plotBench(file string, all [][]benchRow) error {
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(byteTicks), plot.TickerFunc(rateTicks)
 	p.Add(plotter.NewGrid())
 	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.TextStyle.Font.Size = vg.Points(8)
+	p.Legend.TextStyle.Font.Size, p.Legend.Padding = vg.Points(8), vg.Points(2)
 	drawn, bounds := 0, map[string]bool{}
 	for i, rows := range all {
 		rates, bound := plotter.XYs{}, plotter.XYs{}
@@ -59,7 +59,8 @@ func plotBench(file string, all [][]benchRow) error {
 	if drawn == 0 {
 		return usage("-plot %s: nothing to draw: a barrier has no bandwidth", file)
 	}
-	p.Y.Max *= math.Pow(p.Y.Max/p.Y.Min, 0.06*float64(drawn+len(bounds))) // room for the legend
+	p.Y.Max *= math.Pow(p.Y.Max/p.Y.Min, 0.05*float64(drawn+len(bounds))) // room for the legend
+	p.X.Max *= 1.3                                                        // and for the last label
 	return p.Save(9*vg.Inch, 6*vg.Inch, file)
 }
 

@@ -184,6 +184,10 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 	b.x = tensor.New(r.Device, tensor.Float32, largest+2*n)
 	b.y = tensor.New(r.Device, tensor.Float32, largest+2*n)
 	b.work.calibrate(spec.Compute)
+	if err := b.control.Barrier().Wait(); err != nil {
+		return err
+	}
+	backend := moved(r, b.control)
 	for _, name := range spec.Ops {
 		op := findBenchOp(name)
 		sizes := spec.Sizes
@@ -192,10 +196,6 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 		}
 		if name == "send" && n == 1 {
 			continue
-		}
-		backend := "tcp"
-		if r.Engine() == "local" {
-			backend = "local"
 		}
 		for _, a := range algosOf(op, spec.Algo, backend) {
 			var series []benchRow

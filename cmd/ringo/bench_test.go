@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -79,14 +80,17 @@ func TestBenchProcesses(t *testing.T) {
 // The table for people, the picture, and one rank of a job that another launcher started.
 func TestBenchTableAndPlot(t *testing.T) {
 	needsProcesses(t)
-	picture := filepath.Join(t.TempDir(), "out.svg")
+	picture, backend := filepath.Join(t.TempDir(), "out.svg"), "tcp"
+	if runtime.GOOS == "linux" {
+		backend = "shm"
+	}
 	stdout, stderr, code := run(t, "run", "-n", "2", os.Args[0], "bench", "-sizes", "1K-16K", "-plot", picture, "-ops", "allreduce,barrier")
 	require.Equal(t, 0, code, stdout+stderr)
-	assert.Contains(t, stdout, "[0] allreduce, 2 ranks, tcp; theory T = ")
+	assert.Contains(t, stdout, "[0] allreduce, 2 ranks, "+backend+"; theory T = ")
 	assert.Equal(t, 3, strings.Count(stdout, "yes")-1)
 	svg, err := os.ReadFile(picture)
 	require.NoError(t, err)
-	for _, want := range []string{"<svg", "bus bandwidth", "allreduce, 2 ranks, tcp", "16K"} {
+	for _, want := range []string{"<svg", "bus bandwidth", "allreduce, 2 ranks, " + backend, "16K"} {
 		assert.Contains(t, string(svg), want)
 	}
 }

@@ -7,5 +7,11 @@
 //
 //	ringo viz allreduce -algo ring -ranks 4 -o ring.svg
 //
-// draws the messages of a collective, step by step. `ringo COMMAND -h` has the details.
+// draws the messages of a collective, step by step.
+//
+//	ringo bench -ops allreduce -sizes 4,64K-16M -ranks 2,4 -backend local,tcp -plot bench.svg
+//	ringo topo
+//
+// measure what collectives and links can do on this machine or job.
+// `ringo COMMAND -h` has the details.
 package main

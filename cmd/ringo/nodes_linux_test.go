@@ -131,6 +131,7 @@ func running(pid int) bool {
 
 // TestNodes runs a job on three hosts with one, two and three ranks.
 func TestNodes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	program := buildAllReduce(t)
 	var agents []*agent
@@ -201,6 +202,7 @@ func TestNodeFaults(t *testing.T) {
 
 // TestElastic loses a host and goes on with two; the host comes again and takes part from the next restart on.
 func TestElastic(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	program, err := build("./testdata/restart", t.TempDir(), nil)
 	require.NoError(t, err)
@@ -231,8 +233,30 @@ func TestElastic(t *testing.T) {
 	requireGone(t, workers(agents...))
 }
 
+// TestHostComesAgain loses one of two hosts that the job cannot do without: the restart waits until it is here again.
+func TestHostComesAgain(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	program, err := build("./testdata/restart", t.TempDir(), nil)
+	require.NoError(t, err)
+	dir := t.TempDir()
+	start := func(host int) *agent {
+		return c.start(host, "2", "-n 1 -timeout 2s -max-restarts 1 -join-timeout 20s", program+" "+dir+" 0")
+	}
+	zero, one := start(0), start(1)
+	c.await(`generation 1, rank \d of 2`, zero, one)
+	require.NoError(t, one.cmd.Process.Kill())
+	c.await(`ringo: restart 1 of 1: generation 1 is over, generation 2 begins\n`, zero)
+	one = start(1)
+	c.await(`generation 2, rank \d of 2`, zero, one)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "stop"), nil, 0o666))
+	assert.Equal(t, 0, zero.wait(t, 10*time.Second), zero.err.String())
+	assert.Equal(t, 0, one.wait(t, 10*time.Second), one.err.String())
+}
+
 // TestJoinErrors has nodes that cannot take part.
 func TestJoinErrors(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	program := buildAllReduce(t)
 	const wrong = "RINGO_JOB_SECRET=ff112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"

@@ -14,6 +14,7 @@ import (
 
 // TestRestarts has a job crash in the same step again and again: each start resumes, and the last failure is the result.
 func TestRestarts(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	program, err := build("./testdata/restart", t.TempDir(), nil)
 	require.NoError(t, err)
@@ -40,6 +41,7 @@ func TestRestarts(t *testing.T) {
 
 // TestProgress has a job crash more often than it may, but each time further on: it ends well.
 func TestProgress(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	program, err := build("./testdata/restart", t.TempDir(), nil)
 	require.NoError(t, err)

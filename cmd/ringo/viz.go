@@ -16,6 +16,7 @@ type vizCmd struct {
 	Op    string `arg:"" help:"The collective, such as allreduce."`
 	Algo  string `required:"" placeholder:"NAME" help:"The algorithm, such as ring."`
 	Ranks int    `default:"4" placeholder:"N" help:"Number of ranks, 2 to 16; 4 if absent."`
+	Hosts int    `default:"1" placeholder:"H" help:"Number of hosts that they lie on, in order; 1 if absent."`
 	Out   string `short:"o" required:"" placeholder:"FILE" help:"The SVG file to write."`
 }
 
@@ -25,7 +26,8 @@ func (*vizCmd) Help() string {
 after. The picture is made from the messages of a real run of the algorithm, among ranks in memory. A message is in the
 step after the last message that its sender had received, and two ranks exchange one message a step in each direction.
 
-  ringo viz allreduce -algo ring -ranks 4 -o ring.svg`
+  ringo viz allreduce -algo ring -ranks 4 -o ring.svg
+  ringo viz allreduce -algo ring -ranks 8 -hosts 2 -o ring.svg    # says what crosses from host to host`
 }
 
 // vizKinds are the collectives that can be drawn. The forms with unequal counts send the messages of the equal ones.
@@ -47,20 +49,32 @@ func (v *vizCmd) Run() error {
 	if v.Ranks < 2 || v.Ranks > vizRanks {
 		return fmt.Errorf("-ranks %d: a picture has 2 to %d ranks", v.Ranks, vizRanks)
 	}
+	if v.Hosts < 1 || v.Hosts > v.Ranks {
+		return fmt.Errorf("-hosts %d: %d ranks lie on 1 to %d hosts", v.Hosts, v.Ranks, v.Ranks)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
-	s, err := record(ctx, kind, v.Algo, v.Ranks)
+	s, err := record(ctx, kind, v.Algo, v.layout())
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(v.Out, []byte(picture(s)), 0o666)
 }
 
+// layout gives every host as many ranks, or one more.
+func (v *vizCmd) layout() algo.Layout {
+	l := algo.OneHost(max(v.Ranks, 0))
+	for r := range l {
+		l[r] = r * v.Hosts / v.Ranks
+	}
+	return l
+}
+
 func (v *vizCmd) kind() (backend.Kind, error) {
 	var names []string
 	for _, k := range vizKinds {
 		if k.String() == v.Op {
-			return k, algo.Check(&backend.Op{Kind: k, Algo: v.Algo}, algo.OneHost(max(v.Ranks, 1)))
+			return k, algo.Check(&backend.Op{Kind: k, Algo: v.Algo}, v.layout())
 		}
 		names = append(names, k.String())
 	}

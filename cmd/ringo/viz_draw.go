@@ -69,7 +69,7 @@ func (c *canvas) frame() string {
 	p.add(`<title>%s</title>`, html.EscapeString(c.title()))
 	p.add(`<style>text{font:13px "DejaVu Sans",Verdana,Helvetica,sans-serif;fill:#24292f}.h{font-size:17px;font-weight:bold}` +
 		`.rank{font-weight:bold}.dim{fill:#57606a;font-size:12px}.chip{font:12px "DejaVu Sans Mono",Menlo,Consolas,monospace}` +
-		`.life{stroke:#8c959f;stroke-dasharray:2 3}.band{stroke:#d0d7de}.msg{stroke-width:2}.empty{stroke:#8c959f;stroke-dasharray:5 3}</style>`)
+		`.life{stroke:#8c959f;stroke-dasharray:2 3}.band{stroke:#d0d7de}.msg{stroke-width:2}.away{stroke-width:4}.empty{stroke:#8c959f;stroke-dasharray:5 3}</style>`)
 	p.add(`<rect width="100%%" height="100%%" fill="#fff"/>`)
 	return p.String()
 }
@@ -97,13 +97,20 @@ func (c *canvas) measure() {
 func distance(a arrow) int { return max(a.to-a.from, a.from-a.to) }
 
 func (c *canvas) title() string {
-	return fmt.Sprintf("%v by %s on %d ranks", c.s.kind, c.s.algo, c.s.ranks)
+	text := fmt.Sprintf("%v by %s on %d ranks", c.s.kind, c.s.algo, c.s.ranks)
+	if h := c.s.at.Hosts(); h > 1 {
+		text += fmt.Sprintf(" of %d hosts", h)
+	}
+	return text
 }
+
+// crosses tells whether a message leaves its host.
+func (s *scene) crosses(a arrow) bool { return s.at[a.from] != s.at[a.to] }
 
 // captions are the lines below the title.
 func (c *canvas) captions() []string {
 	s := c.s
-	sum, most, empty := 0, 0, 0
+	sum, most, empty, away := 0, 0, 0, 0
 	for r := range s.ranks {
 		sum += s.sent[r]
 		most = max(most, s.sent[r])
@@ -111,6 +118,9 @@ func (c *canvas) captions() []string {
 	for _, a := range s.arrows {
 		if a.bytes == 0 {
 			empty++
+		}
+		if s.crosses(a) {
+			away += a.bytes
 		}
 	}
 	first := fmt.Sprintf("%d messages in %d steps", len(s.arrows), s.steps)
@@ -123,8 +133,11 @@ func (c *canvas) captions() []string {
 		if want, text := formula(s.kind, s.algo, s.ranks, s.bytes); want == sum {
 			second += " = " + text
 		}
-		lines = append(lines, second+fmt.Sprintf(", the busiest %s", bytesText(most)))
-		lines = append(lines, c.notation())
+		second += fmt.Sprintf(", the busiest %s", bytesText(most))
+		if s.at.Hosts() > 1 {
+			second += fmt.Sprintf("; between hosts %s (thick)", bytesText(away))
+		}
+		lines = append(lines, second, c.notation())
 	}
 	return lines
 }
@@ -181,7 +194,20 @@ func (c *canvas) head() {
 	c.y += 30
 }
 
+// ranks names the columns, and the hosts above them if there are several.
 func (c *canvas) ranks() {
+	if c.s.at.Hosts() > 1 {
+		for first, r := 0, 0; r < c.s.ranks; r++ {
+			if r+1 < c.s.ranks && c.s.at[r+1] == c.s.at[r] {
+				continue
+			}
+			x, w := c.x(first)-c.column/2+4, float64(r+1-first)*c.column-8
+			c.add(`<rect x="%.1f" y="%.1f" width="%.1f" height="22" rx="4" fill="#eaeef2"/>`, x, c.y-16, w)
+			c.text(x+w/2, c.y, "", "middle", fmt.Sprintf("host %d", c.s.at[r]))
+			first = r + 1
+		}
+		c.y += 26
+	}
 	for r := range c.s.ranks {
 		c.text(c.x(r), c.y, "rank", "middle", fmt.Sprintf("rank %d", r))
 	}
@@ -281,6 +307,9 @@ func (c *canvas) arrow(a arrow, y float64) {
 		class, color = "msg empty", "#8c959f"
 	case len(a.holds) == 1:
 		color = c.color(a.holds[0].chunk, 42)
+	}
+	if a.bytes > 0 && c.s.crosses(a) {
+		class = "msg away"
 	}
 	c.add(`<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`, from, y, color)
 	c.add(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" class="%s" stroke="%s"/>`, from, y, to-8*tip, y, class, color)

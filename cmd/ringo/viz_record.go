@@ -19,9 +19,10 @@ type scene struct {
 	kind          backend.Kind
 	algo          string
 	ranks         int
-	bytes         int     // S: the full buffer
-	sent          []int   // bytes, by rank
-	arrows        []arrow // by step, then sender
+	at            algo.Layout // host of each rank
+	bytes         int         // S: the full buffer
+	sent          []int       // bytes, by rank
+	arrows        []arrow     // by step, then sender
 	steps         int
 	chunks        int
 	before, after [][]held // by rank
@@ -65,9 +66,10 @@ func elements(name string, n int) int {
 	return 16 * n
 }
 
-// record runs a collective among n ranks in memory.
-func record(ctx context.Context, kind backend.Kind, name string, n int) (*scene, error) {
-	s := &scene{kind: kind, algo: name, ranks: n, sent: make([]int, n)}
+// record runs a collective in memory, among ranks that believe to lie on the hosts of at.
+func record(ctx context.Context, kind backend.Kind, name string, at algo.Layout) (*scene, error) {
+	n := len(at)
+	s := &scene{kind: kind, algo: name, ranks: n, at: at, sent: make([]int, n)}
 	total := 0
 	if kind != backend.Barrier {
 		total = elements(name, n)
@@ -85,7 +87,7 @@ func record(ctx context.Context, kind backend.Kind, name string, n int) (*scene,
 		op := backend.Op{Kind: kind, Algo: name, Red: backend.Sum, DType: tensor.Int64}
 		srcs[r], dsts[r], op.Count = buffers(kind, r, n, total)
 		op.Src, op.Dst = memory(slices.Clone(srcs[r])), memory(dsts[r])
-		return algo.NewMessages(t, algo.OneHost(n)).Run(&op)
+		return algo.NewMessages(t, at).Run(&op)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("%v by %s: %w", kind, name, err)

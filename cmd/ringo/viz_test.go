@@ -24,7 +24,7 @@ func everyScene(t *testing.T, fn func(t *testing.T, s *scene)) {
 		for _, name := range algo.Names(kind) {
 			for _, n := range []int{2, 3, 4, 5, 6, 8, 16} {
 				t.Run(fmt.Sprintf("%v_%s_%d", kind, name, n), func(t *testing.T) {
-					s, err := record(t.Context(), kind, name, n)
+					s, err := record(t.Context(), kind, name, (&vizCmd{Ranks: n, Hosts: 1 + n/4}).layout())
 					require.NoError(t, err)
 					fn(t, s)
 				})
@@ -187,7 +187,7 @@ func TestLabelsDoNotOverlap(t *testing.T) {
 }
 
 func TestVizLabels(t *testing.T) {
-	c := &canvas{s: &scene{kind: backend.AllReduce, ranks: 8}}
+	c := &canvas{s: &scene{kind: backend.AllReduce, ranks: 8, at: algo.OneHost(8)}}
 	for want, ranks := range map[string]uint64{"c0": 1, "c1+c7": 1<<1 | 1<<7, "c2…4": 0b11100, "c6…1": 0b11000011, "c0,2,4": 0b10101, "Σc": 255} {
 		assert.Equal(t, want, c.label(held{2, ranks}))
 	}
@@ -210,6 +210,24 @@ func TestVizWritesAFile(t *testing.T) {
 	assert.Contains(t, string(text), "S = 384 B; all ranks send 1.5 KiB = 2(n−1)·S, the busiest 512 B")
 }
 
+// Of a ring's messages, those between the last rank of a host and the first of the next cross.
+func TestVizHosts(t *testing.T) {
+	v := vizCmd{Ranks: 8, Hosts: 3}
+	assert.Equal(t, algo.Layout{0, 0, 0, 1, 1, 1, 2, 2}, v.layout())
+	s, err := record(t.Context(), backend.AllGather, "ring", v.layout())
+	require.NoError(t, err)
+	text := picture(s)
+	assert.Contains(t, text, "allgather by ring on 8 ranks of 3 hosts")
+	assert.Contains(t, text, "; between hosts 2688 B (thick)<", "3 links × 7 steps × 128 bytes")
+	assert.Equal(t, 3*7, strings.Count(text, `class="msg away"`))
+	for h := range 3 {
+		assert.Contains(t, text, fmt.Sprintf(">host %d<", h))
+	}
+	s, err = record(t.Context(), backend.AllGather, "ring", algo.OneHost(8))
+	require.NoError(t, err)
+	assert.NotContains(t, picture(s), "host")
+}
+
 func TestVizErrors(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct {
@@ -227,6 +245,8 @@ func TestVizErrors(t *testing.T) {
 		{"allreduce -algo ring -ranks 1 -o x.svg", 1, "-ranks 1:"},
 		{"allreduce -algo ring -ranks 100 -o x.svg", 1, "-ranks 100:"},
 		{"allreduce -algo ring -ranks=-3 -o x.svg", 1, "-ranks -3:"},
+		{"allreduce -algo ring -hosts 0 -o x.svg", 1, "-hosts 0: 4 ranks lie on 1 to 4 hosts"},
+		{"allreduce -algo ring -hosts 5 -o x.svg", 1, "-hosts 5:"},
 		{"allreduce -algo ring -ranks x -o x.svg", 2, `"x"`},
 		{"allreduce -algo ring -o " + dir + "/none/x.svg", 1, "no such file or directory"},
 		{"allreduce -algo ring -o " + dir, 1, "is a directory"},

@@ -16,6 +16,7 @@ import (
 // all-reduce is a pull: the rank that wants data reads it.
 type Direct struct {
 	w      backend.Window
+	far    backend.Remote // nil: peers' addresses are good here
 	spec   backend.Spec
 	red    Reducer
 	posted uint64
@@ -43,7 +44,8 @@ const stepBytes = 512 << 10
 // NewDirect returns the machine for the group that s names.
 func NewDirect(s backend.Spec, w backend.Window) *Direct {
 	n := len(s.Ranks)
-	return &Direct{w: w, spec: s, all: make([]*backend.Posting, n), srcs: make([][]byte, n)}
+	far, _ := w.(backend.Remote)
+	return &Direct{w: w, far: far, spec: s, all: make([]*backend.Posting, n), srcs: make([][]byte, n)}
 }
 
 // Post makes op known to the peers.
@@ -70,8 +72,9 @@ func (d *Direct) Step() (bool, error) {
 		moved = true
 	}
 	if d.phase == move {
-		if !d.move() {
-			return true, nil
+		all, some := d.move()
+		if !all {
+			return moved || some, nil
 		}
 		d.w.Finish(d.done + 1)
 		d.phase, d.peer = settle, 0
@@ -197,11 +200,22 @@ func bytesAt(m backend.Mem, lo, hi int) []byte {
 	return unsafe.Slice((*byte)(unsafe.Add(m.Ptr, lo)), hi-lo)
 }
 
-// input returns bytes lo to hi of rank's input.
-func (d *Direct) input(rank, lo, hi int) []byte {
+// input returns bytes lo to hi of rank's input, or the first of them. False: they are not there yet.
+func (d *Direct) input(rank, lo, hi int) ([]byte, bool) {
 	p := d.all[rank]
 	if b, ok := p.Eager(); ok {
-		return b[lo:hi]
+		return b[lo:hi], true
 	}
-	return bytesAt(p.Op.Src, lo, hi)
+	if d.far != nil && rank != d.spec.Rank {
+		return d.far.Input(rank, lo, hi)
+	}
+	return bytesAt(p.Op.Src, lo, hi), true
+}
+
+// output returns bytes lo to hi of rank's result.
+func (d *Direct) output(rank, lo, hi int) []byte {
+	if d.far != nil && rank != d.spec.Rank {
+		return d.far.Output(rank, lo, hi)
+	}
+	return bytesAt(d.all[rank].Op.Dst, lo, hi)
 }

@@ -9,30 +9,44 @@ import (
 // pull is memory to move: `bytes` bytes from offset src of rank from's input to offset dst of the own output.
 type pull struct{ from, src, dst, bytes int }
 
-// move does about stepBytes of this rank's share and reports whether all of it is done. An abort ends it early;
-// the group's failure then ends the operation.
-func (d *Direct) move() bool {
+// outcome is what became of a block.
+type outcome uint8
+
+const (
+	stepped outcome = iota // there may be more
+	blocked                // the input is not there yet
+	none                   // there was none left
+)
+
+// move does about stepBytes of this rank's share. It reports whether all of it is done, and whether anything was. An abort
+// ends it early; the group's failure then ends the operation.
+func (d *Direct) move() (all, some bool) {
 	op := d.op()
 	if op.Kind == backend.Barrier || op.Kind == backend.MonitoredBarrier || op.Kind == backend.Send {
-		return true
+		return true, true
 	}
 	if !d.w.Enter() {
-		return false
+		return false, true
 	}
 	defer d.w.Leave()
-	for d.budget = stepBytes; d.budget > 0; {
+	for d.budget = stepBytes; d.budget > 0; some = true {
 		if d.w.Aborted() {
-			return false
+			return false, true
 		}
+		var o outcome
 		if op.Kind.Reduces() {
-			if d.reduceBlock(op) {
-				return true
-			}
-		} else if d.copyBlock(op) {
-			return true
+			o = d.reduceBlock(op)
+		} else {
+			o = d.copyBlock(op)
+		}
+		switch o {
+		case none:
+			return true, true
+		case blocked:
+			return false, some
 		}
 	}
-	return false
+	return false, true
 }
 
 // A piece of streamFrom bytes or more does not stay in the cache anyway: it is copied in blocks so large that Go's memmove
@@ -42,8 +56,8 @@ const (
 	streamBytes = 1 << 20
 )
 
-// copyBlock moves the next block of the current piece; true when no piece is left.
-func (d *Direct) copyBlock(op *backend.Op) bool {
+// copyBlock moves the next block of the current piece.
+func (d *Direct) copyBlock(op *backend.Op) outcome {
 	n, me := len(d.all), d.spec.Rank
 	for d.piece < n {
 		from := (me + d.piece) % n // everyone starts with itself: no two ranks read from one at the same time
@@ -57,7 +71,11 @@ func (d *Direct) copyBlock(op *backend.Op) bool {
 			block = streamBytes
 		}
 		hi := min(d.off+block, p.bytes)
-		src := d.input(from, p.src+d.off, p.src+hi)
+		src, ok := d.input(from, p.src+d.off, p.src+hi)
+		if !ok {
+			return blocked
+		}
+		hi = d.off + len(src)
 		dst := bytesAt(op.Dst, p.dst+d.off, p.dst+hi)
 		d.off = hi
 		if unsafe.SliceData(src) == unsafe.SliceData(dst) {
@@ -68,9 +86,9 @@ func (d *Direct) copyBlock(op *backend.Op) bool {
 			copy(dst, src)
 		}
 		d.budget -= 2 * len(src)
-		return false
+		return stepped
 	}
-	return true
+	return none
 }
 
 // pieceFrom returns what this rank reads from rank `from`, if anything.
@@ -107,17 +125,23 @@ func before(counts []int, i int) int {
 	return n
 }
 
-// reduceBlock reduces the next block of this rank's share of the inputs; true when none is left.
-func (d *Direct) reduceBlock(op *backend.Op) bool {
+// reduceBlock reduces the next block of this rank's share of the inputs.
+func (d *Direct) reduceBlock(op *backend.Op) outcome {
 	lo, hi, to := d.share(op)
 	if d.off >= hi-lo {
-		return true
+		return none
 	}
 	lo += d.off
 	hi = min(lo+BlockBytes, hi)
 	me := d.spec.Rank
 	for i := range d.all {
-		d.srcs[i] = d.input(i, lo, hi)
+		src, ok := d.input(i, lo, hi)
+		if !ok {
+			return blocked
+		}
+		d.srcs[i] = src
+	}
+	for i := range d.all {
 		if i != me && !d.w.Touch(i, op.Kind, hi-lo) {
 			d.srcs[i] = zeros[:hi-lo]
 		}
@@ -129,18 +153,18 @@ func (d *Direct) reduceBlock(op *backend.Op) bool {
 	}
 	d.off += hi - lo
 	d.budget -= 2 * len(d.all) * (hi - lo)
-	return false
+	return stepped
 }
 
 // reduceAndPush reduces bytes lo to hi into the first output and copies them from there to the others. In place, that
 // output is the first input, which every reduction reads first.
 func (d *Direct) reduceAndPush(lo, hi int) {
 	var out []byte
-	for i, p := range d.all {
+	for i := range d.all {
 		if i != d.spec.Rank && !d.w.Touch(i, backend.AllReduce, hi-lo) {
 			continue
 		}
-		dst := bytesAt(p.Op.Dst, lo, hi)
+		dst := d.output(i, lo, hi)
 		if out == nil {
 			d.red.Reduce(dst, d.srcs)
 			out = dst

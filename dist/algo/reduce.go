@@ -11,7 +11,7 @@ import (
 
 // BlockBytes is how much of a buffer an algorithm handles at a time: it stays in the first-level cache, and an abort
 // takes effect after a block.
-const BlockBytes = 16 << 10
+const BlockBytes = backend.BlockAlign
 
 // CheckReduction returns an error when elements of type dt cannot be combined by red: averages and factors need floats,
 // bits need integers or truth values.

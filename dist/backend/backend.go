@@ -21,6 +21,8 @@ type Spec struct {
 	Gen    uint32 // generation, from 1: grows with Rebuild. Parent is of the same generation
 	Ranks  []int  // world ranks of the members, in group order
 	Rank   int    // this rank's index in Ranks
+	// Messages says that an algorithm is forced which needs a Transport: memory that the members share is of no use.
+	Messages bool
 }
 
 // Engine moves bytes for one rank of a job.
@@ -48,6 +50,14 @@ type Backend interface {
 	Abort(cause error) error
 	// Counters returns the bytes that this rank has written for this group.
 	Counters() *Counters
+}
+
+// Allocator is implemented by an Engine that may have memory which peers read and write in place.
+type Allocator interface {
+	// Alloc returns n bytes of zeroed memory, which is gone with the engine.
+	Alloc(n int) (tensor.Ptr, error)
+	// Free gives memory of Alloc back. No operation may use it any more.
+	Free(p tensor.Ptr) error
 }
 
 // Closer is implemented by a Backend that holds something to give back. Close is called when all operations of this rank

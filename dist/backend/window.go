@@ -42,13 +42,14 @@ func (p *Posting) Eager() ([]byte, bool) {
 type Window interface {
 	Rank() int
 	Size() int
-	// Post publishes op under its number and wakes the peers.
+	// Post publishes op under its number and wakes the peers that waited for nobody else.
 	Post(op *Op)
 	// Posted returns the number of the last operation that peer has posted.
 	Posted(peer int) uint64
 	// Posting returns what peer posted as operation seq. It stays valid until this rank finishes seq.
 	Posting(peer int, seq uint64) *Posting
-	// Finish says that this rank no longer touches any peer's memory for operation seq, and wakes the peers.
+	// Finish says that this rank no longer touches any peer's memory for operation seq, and wakes the peers that waited
+	// for nobody else.
 	Finish(seq uint64)
 	// Finished returns the number of the last operation that peer has finished.
 	Finished(peer int) uint64
@@ -62,3 +63,17 @@ type Window interface {
 	// (fault injection may drop one), and counts the bytes.
 	Touch(peer int, kind Kind, bytes int) bool
 }
+
+// Remote is implemented by a Window in which peers' addresses mean nothing to the reader: it says where their memory is.
+// What an operation reads from one peer, or writes to it, comes in order and without gaps.
+type Remote interface {
+	// Input returns bytes lo to hi of the input that peer posted for the operation in progress, or the first of them: never
+	// less than what is left up to the next multiple of BlockAlign, counted from where this rank began to read. False: they
+	// are not there yet, or the group has failed.
+	Input(peer, lo, hi int) ([]byte, bool)
+	// Output returns bytes lo to hi of peer's result, after Input gave the same bytes.
+	Output(peer, lo, hi int) []byte
+}
+
+// BlockAlign is what the pieces in which a Remote may hold a buffer are multiples of.
+const BlockAlign = 16 << 10

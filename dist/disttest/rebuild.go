@@ -58,7 +58,7 @@ func (s *suite) rebuildAll(t *testing.T) {
 		g := r.World
 		for gen := 1; gen < 5; gen++ {
 			if _, err := g.Rebuild(context.Background()); err == nil || !strings.Contains(err.Error(), "has not failed") {
-				return fmt.Errorf("Rebuild of a group that works: %w", err)
+				return fmt.Errorf("a group that works was rebuilt: %w", err)
 			}
 			if err := works(g); err != nil {
 				return err

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // Start runs fn on n ranks and returns the job's error.
@@ -22,7 +23,7 @@ type Start func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) erro
 func Long() bool { return os.Getenv("RINGO_LONG") == "1" }
 
 // slack is what a shared machine may add to a bound.
-const slack = 2 * time.Second
+const slack = reliability.Slack
 
 // Run runs the whole suite, except what needs faults (RunFaults).
 func Run(t *testing.T, start Start) {
@@ -77,6 +78,15 @@ func quiet(timeout time.Duration) dist.Config {
 	return dist.Config{Threads: 1, Log: io.Discard, Timeout: timeout}
 }
 
+// engine returns the engine's name.
+func (s *suite) engine(t *testing.T) (name string) {
+	s.ok(t, 1, func(r *dist.Rank) error {
+		name = r.Engine()
+		return nil
+	})
+	return name
+}
+
 // table collects something from every rank.
 type table[T any] struct {
 	mu   sync.Mutex
@@ -92,11 +102,12 @@ func (x *table[T]) put(rank int, v T) {
 	x.rows[rank] = v
 }
 
-// fails runs fn on n ranks; every rank's error must contain all texts, within the bound.
-func (s *suite) fails(t *testing.T, n int, timeout, bound time.Duration, texts []string, fn func(r *dist.Rank) error) {
+// fails runs fn on n ranks; every rank's error must contain all texts, within the bound of a row of package reliability.
+func (s *suite) fails(t *testing.T, row, n int, timeout, bound time.Duration, texts []string, fn func(r *dist.Rank) error) {
 	t.Helper()
 	var errs table[error]
 	var longest table[time.Duration]
+	var engine table[string]
 	var begun sync.WaitGroup // nobody makes the mistake while another one is still in the barrier
 	begun.Add(n)
 	var broken atomic.Bool // by a fault of the wire
@@ -117,6 +128,7 @@ func (s *suite) fails(t *testing.T, n int, timeout, bound time.Duration, texts [
 		}
 		longest.put(r.World.Rank(), time.Since(begin))
 		errs.put(r.World.Rank(), err)
+		engine.put(r.World.Rank(), r.Engine())
 		return nil
 	}))
 	require.Len(t, errs.rows, n)
@@ -127,7 +139,7 @@ func (s *suite) fails(t *testing.T, n int, timeout, bound time.Duration, texts [
 		for _, text := range texts {
 			assert.Contains(t, errs.rows[rank].Error(), text, "rank %d", rank)
 		}
-		assert.Less(t, longest.rows[rank], bound+slack, "rank %d", rank)
+		reliability.Took(t, row, engine.rows[rank], bound, longest.rows[rank])
 	}
 	t.Logf("%v after %v", errs.rows[0], longest.rows[0].Round(10*time.Microsecond))
 }

@@ -12,6 +12,7 @@ import (
 // outcome is what became of a rank.
 type outcome struct {
 	reported bool
+	ended    bool
 	failed   bool
 	killed   bool // by its agent, because it did not end
 	silence  time.Duration
@@ -65,7 +66,7 @@ func (n *node) holds(rank int) bool {
 
 // unstarted notes that some workers of a node do not exist. The others have nobody to meet.
 func (c *coordinator) unstarted(n *node, u *unstart) {
-	missing := min(u.Missing, n.live)
+	missing := min(max(u.Missing, 0), n.live)
 	n.live -= missing
 	c.live -= missing
 	text := u.Text
@@ -93,10 +94,13 @@ func (c *coordinator) reported(m *report) {
 
 // ended notes how a rank ended. One that was not well and said nothing is a failure of its own.
 func (c *coordinator) ended(n *node, m *ended) {
+	r := &c.ranks[m.Rank]
+	if r.ended {
+		return
+	}
 	n.live--
 	c.live--
-	r := &c.ranks[m.Rank]
-	r.killed, r.silence, r.code = m.Killed, m.Silence, exitCode(m)
+	r.ended, r.killed, r.silence, r.code = true, m.Killed, m.Silence, exitCode(m)
 	if r.reported || r.killed || m.Status == 0 {
 		return
 	}

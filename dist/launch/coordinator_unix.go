@@ -11,6 +11,7 @@ import (
 	"net"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -197,7 +198,7 @@ func (c *coordinator) listenForRanks() (string, error) {
 		name, _, _ = net.SplitHostPort(c.config.Rendezvous)
 		bind = c.door.l.Addr().(*net.TCPAddr).IP.String()
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(bind, "0"))
+	l, err := listenInRange(bind)
 	if err != nil {
 		return "", err
 	}
@@ -212,6 +213,21 @@ func (c *coordinator) listenForRanks() (string, error) {
 	}
 	c.listeners <- f
 	return net.JoinHostPort(name, port), nil
+}
+
+// listenInRange takes a free port, with RINGO_PORTS the last of the range: the other ranks look from its beginning.
+func listenInRange(bind string) (l net.Listener, err error) {
+	p := &parser{get: os.Getenv}
+	ports := p.ports()
+	if p.err != nil {
+		return nil, p.err
+	}
+	for port := ports[1]; port >= ports[0]; port-- {
+		if l, err = net.Listen("tcp", net.JoinHostPort(bind, strconv.Itoa(port))); err == nil {
+			return l, nil
+		}
+	}
+	return nil, fmt.Errorf("no port for rank 0 (RINGO_PORTS=%s): %w", os.Getenv("RINGO_PORTS"), err)
 }
 
 // supervise returns when all workers have ended.

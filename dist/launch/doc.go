@@ -26,7 +26,7 @@
 //	RINGO_TIMEOUT                       of an operation, such as 5s
 //	RINGO_THREADS                       compute threads of each rank
 //	RINGO_BIND                          the address that sockets listen on; auto: of the interface towards rank 0
-//	RINGO_PORTS                         the ports that ranks other than 0 may listen on, such as 20000-20100
+//	RINGO_PORTS                         the ports that ranks may listen on, such as 20000-20100; rank 0 only under ringo run
 //	RINGO_ENCRYPT                       0: data is not encrypted, only checked; the ranks prove who they are all the same
 //	RINGO_AGENT_FD, RINGO_LISTEN_FD     inherited descriptors: socket to the agent, rank 0's listener
 //

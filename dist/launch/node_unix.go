@@ -5,6 +5,7 @@ package launch
 import (
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -110,10 +111,12 @@ func (c *coordinator) leave(n *node, why error) {
 	}
 	delete(c.nodes, n.Node)
 	n.wire.finish()
+	if slices.Contains(c.members, n) {
+		c.whole = false
+	}
 	if n.live > 0 {
 		c.live -= n.live
 		n.live = 0
-		c.whole = false
 		text := fmt.Sprintf("%v with %s is lost: %v", n, n.rankList(), why)
 		c.fail(Primary, cause{first: n.first, last: n.first + n.Ranks - 1, by: -1, text: text})
 	}

@@ -51,19 +51,21 @@ type door struct {
 	names  map[string]bool
 }
 
-// openDoor listens where the rendezvous address says: on that address if it is one of this host, on all if it is a name
-// that this host does not have itself, as behind a service of a cluster.
+// openDoor listens where the rendezvous address says. Other hosts may reach this one by an address that it does not know
+// itself, or by a name that nobody has told it yet, as in a cluster of containers: then it listens on all addresses.
 func openDoor(c *Config, conf *tls.Config, enter func(*node)) (*door, error) {
+	host, port, err := net.SplitHostPort(c.Rendezvous)
+	if err != nil {
+		return nil, fmt.Errorf("launch: rendezvous address: %w", err)
+	}
 	l, err := net.Listen("tcp", c.Rendezvous)
-	host, port, splitErr := net.SplitHostPort(c.Rendezvous)
-	if splitErr != nil {
-		return nil, fmt.Errorf("launch: rendezvous address: %w", splitErr)
-	}
+	_, unknown := errors.AsType[*net.DNSError](err)
+	everywhere := unknown || errors.Is(err, syscall.EADDRNOTAVAIL)
 	if err == nil && net.ParseIP(host) == nil && host != "localhost" && l.Addr().(*net.TCPAddr).IP.IsLoopback() {
-		l.Close() // Debian gives a host's own name the address 127.0.1.1
-		err = errLoopback
+		everywhere = true // Debian gives a host's own name the address 127.0.1.1
+		l.Close()
 	}
-	if errors.Is(err, syscall.EADDRNOTAVAIL) || err == errLoopback {
+	if everywhere {
 		l, err = net.Listen("tcp", net.JoinHostPort("", port))
 	}
 	if err != nil {
@@ -73,8 +75,6 @@ func openDoor(c *Config, conf *tls.Config, enter func(*node)) (*door, error) {
 	go d.accept()
 	return d, nil
 }
-
-var errLoopback = errors.New("the name is this host's, but its address is reachable from here only")
 
 func (d *door) accept() {
 	for {
@@ -139,10 +139,15 @@ func (d *door) stranger(conn net.Conn, err error) {
 	if splitErr != nil {
 		host = conn.RemoteAddr().String()
 	}
-	if not, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		err = errors.New("does not speak TLS: " + not.Msg)
-	}
-	if errors.Is(err, io.EOF) {
+	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
+	switch {
+	case noTLS:
+		err = errors.New("does not speak TLS")
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		err = errors.New("said nothing for " + handshakeTime.String())
+	case errors.Is(err, net.ErrClosed):
+		err = fmt.Errorf("was one of more than %d that said nothing", maxGuests)
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		err = errors.New("hung up")
 	}
 	d.mu.Lock()

@@ -22,7 +22,7 @@ type agent struct {
 	inbox     chan arrival
 	events    chan event
 	output    output
-	news      *lineWriter
+	news      chan string   // for the user; a stuck terminal must not hold up the agent
 	forks     chan func()   // run by the thread that all workers are children of
 	stop      chan struct{} // ends forks and the reader of wire
 	listeners chan *os.File // from the coordinator in this process; nil on other nodes
@@ -50,8 +50,8 @@ func Run(c Config) error {
 	if _, err := exec.LookPath(c.Args[0]); err != nil {
 		return err
 	}
-	a := &agent{config: &c, inbox: make(chan arrival), events: make(chan event), forks: make(chan func()), stop: make(chan struct{})}
-	a.news = &lineWriter{out: &a.output, to: c.Stderr, prefix: "ringo: "}
+	a := &agent{config: &c, inbox: make(chan arrival), events: make(chan event), forks: make(chan func()), stop: make(chan struct{}),
+		news: make(chan string, 64)}
 	a.secret = os.Getenv("RINGO_JOB_SECRET")
 	if c.MaxNodes == 1 {
 		a.bind, a.secret = "127.0.0.1", randomHex(32)
@@ -78,7 +78,9 @@ func Run(c Config) error {
 	}
 	go a.fork()
 	go a.listen()
+	a.printNews()
 	a.work()
+	close(a.news)
 	close(a.stop)
 	<-a.wire.written // and so the coordinator's verdict has been taken
 	<-coordinated
@@ -126,6 +128,19 @@ func (a *agent) fork() {
 			return
 		}
 	}
+}
+
+// printNews starts to write news to stderr.
+func (a *agent) printNews() {
+	printed := make(chan struct{})
+	a.printed = append(a.printed, printed)
+	w := &lineWriter{out: &a.output, to: a.config.Stderr, prefix: "ringo: "}
+	go func() {
+		defer close(printed)
+		for text := range a.news {
+			_, _ = w.Write([]byte(text)) // never fails
+		}
+	}()
 }
 
 // listen passes on what the coordinator says.
@@ -178,7 +193,10 @@ func (a *agent) obey(m arrival) {
 	case n.Kill:
 		a.killAll()
 	case n.News != "":
-		_, _ = a.news.Write([]byte(n.News + "\n")) // never fails
+		select {
+		case a.news <- n.News + "\n":
+		default: // nobody reads them
+		}
 	}
 }
 

@@ -40,10 +40,15 @@ func newWire(conn net.Conn, patience time.Duration) *wire {
 	return w
 }
 
-// send queues a note; it never waits. What the peer does not get because it is lost, nobody gets.
+// send queues a note; it never waits. What the peer does not get because it is lost, nobody gets. Of progress only the
+// latest is of interest.
 func (w *wire) send(n note) {
 	w.mu.Lock()
-	w.queue = append(w.queue, n)
+	if last := len(w.queue) - 1; n.Progress != nil && last >= 0 && w.queue[last].Progress != nil {
+		w.queue[last] = n
+	} else {
+		w.queue = append(w.queue, n)
+	}
 	w.mu.Unlock()
 	w.wake()
 }

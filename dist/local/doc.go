@@ -6,4 +6,7 @@
 // finished, and an operation is over for a rank when nobody touches its buffers any more. A rank holds its own mutex while
 // it touches peers' memory, a few blocks at a time; after a failure each rank takes every peer's mutex once, so that when
 // Wait has returned an error no peer still writes.
+//
+// A rank that waits spins as long as there is a core for everyone who is awake, and parks when there is not (package
+// wait). Nobody is woken before there is something to do: the last rank to come to an operation wakes all who sleep.
 package local

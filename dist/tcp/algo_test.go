@@ -64,7 +64,7 @@ func TestAlgorithmByName(t *testing.T) {
 		assert.ErrorContains(t, g.Broadcast(x, 0).Wait(), `broadcast seq 2 of group rings: algorithm "ring" cannot do broadcast, `+
 			`which has: linear, direct, chain, binomial, hierarchical`, "rank %d", me)
 		assert.ErrorContains(t, r.World.With(dist.Algo("rings")).Barrier().Wait(),
-			`unknown algorithm "rings"; this engine has: linear, direct, chain, binomial, ring, halving-doubling, double-tree, `)
+			`unknown algorithm "rings"; this engine has: linear, direct, chain, binomial, hierarchical, ring, halving-doubling, double-tree, `)
 		return r.World.Barrier().Wait()
 	}))
 }

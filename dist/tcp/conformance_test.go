@@ -2,6 +2,7 @@ package tcp_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/shm"
 	"github.com/ringo-ml/ringo/dist/tcp"
 )
 
@@ -28,15 +30,15 @@ func (p process) Close() error {
 
 // start runs fn on n ranks that are connected through 127.0.0.1.
 func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
-	return startAs(t, n, tcp.Config{}, cfg, fn)
+	return run(t, n, cfg, nil, func(c *tcp.Config) { c.NoShared = true }, fn)
 }
 
 // unencrypted does without encryption.
 func unencrypted(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
-	return startAs(t, n, tcp.Config{Plain: true}, cfg, fn)
+	return run(t, n, cfg, nil, func(c *tcp.Config) { c.NoShared, c.Plain = true, true }, fn)
 }
 
-func startAs(t *testing.T, n int, c tcp.Config, cfg dist.Config, fn func(r *dist.Rank) error) error {
+func run(t *testing.T, n int, cfg dist.Config, fault shm.Fault, change func(*tcp.Config), fn func(r *dist.Rank) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	secret, err := tcp.ParseSecret(tcp.NewSecret())
@@ -44,21 +46,22 @@ func startAs(t *testing.T, n int, c tcp.Config, cfg dist.Config, fn func(r *dist
 	engines, errs := make([]backend.Engine, n), make([]error, n)
 	var joining, ended sync.WaitGroup
 	for r := range n {
-		c := c
-		c.Rank, c.Size, c.Addr, c.Secret, c.Timeout, c.JoinTimeout = r, n, l.Addr().String(), secret, time.Minute, 20*time.Second
+		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: secret, Timeout: time.Minute, JoinTimeout: 20 * time.Second}
 		if r == 0 {
 			c.Listener = l
 		}
+		change(&c)
 		joining.Go(func() {
 			var e *tcp.Engine
 			e, errs[r] = tcp.Join(t.Context(), c)
+			if fault != nil {
+				e.SetSharedFault(fault)
+			}
 			engines[r] = process{e, &ended}
 		})
 	}
 	joining.Wait()
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
+	require.NoError(t, errors.Join(errs...))
 	defer ended.Wait()
 	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }

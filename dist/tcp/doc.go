@@ -1,16 +1,20 @@
 // Package tcp connects the ranks of a job that are processes, on one host or several.
 //
-// Join meets the other ranks through rank 0 and returns an Engine: one TLS 1.3 connection to every other rank. Both sides
-// of each connection prove that they hold the job's secret of 32 bytes (NewSecret, ParseSecret); nobody else gets or sends
-// a byte. Sockets bind 127.0.0.1 unless Config.Bind says otherwise.
+// Join meets the other ranks through rank 0 and returns an Engine, which is connected to every other rank: by one TLS 1.3
+// connection for control, and by one for data in each direction. Both sides of each connection prove that they hold the
+// job's secret of 32 bytes (NewSecret, ParseSecret); nobody else gets or sends a byte. Sockets bind 127.0.0.1 unless
+// Config.Bind says otherwise, and nobody listens any more once all ranks are connected. Data may go unencrypted
+// (Config.Plain): its connections begin with the same proofs, belong to a control connection by a token that only its two
+// ends know, and then have checksums and frame numbers instead.
 //
 //	secret.go   who may take part: one key for the job, derived from its secret
 //	join.go     Join; meeting.go: who meets whom; door.go: strangers
 //	frame.go    the format on the wire
-//	link.go     a connection: its reader, its writer
+//	listen.go   on which address and port; data.go: how data connections are made
+//	link.go     the connections to one peer; wire.go: one connection, its frames read and written
 //	engine.go   all connections of a rank: frames go to groups; signs of life; Close
 //	group.go    a group: operations in order; a mismatch between ranks; lane.go: the goroutine that runs them
-//	pipe.go     a group's messages to and from one peer: credit, so that nobody waits for another group
+//	pipe.go     a group's messages from one peer, send.go: to it; credit, so that nobody waits for another group
 //	fail.go     the first error of a group reaches all its ranks
 //	gone.go     a peer that is lost, or has said goodbye
 //

@@ -5,15 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/shm"
+	spin "github.com/ringo-ml/ringo/internal/wait"
 )
 
 const (
-	maxEarly  = 4096 // groups that peers may use before this rank has opened them
+	maxEarly  = 4096      // groups that peers may use before this rank has opened them
+	earlyMax  = 128 << 20 // bytes that a peer may send to them
 	answerMax = 100 * time.Millisecond
 	lookEvery = 50 * time.Millisecond // for peers that have been silent for too long
 )
@@ -33,7 +36,8 @@ type Engine struct {
 	stop     chan struct{}
 	event    chan struct{} // something may have got further
 	wg       sync.WaitGroup
-	sleepers sync.Pool // of *sleeper
+	patience spin.Policy // of lanes that wait for messages
+	sleepers sync.Pool   // of *sleeper
 	// absent is told first of a lost connection: during rendezvous it is no failure of a group. refused is told when
 	// rank 0 gives the job up.
 	absent  func(*link, error) bool
@@ -45,8 +49,9 @@ type Engine struct {
 	newest  map[uint64]uint32 // newest generation opened of a group
 	over    map[key]int       // closed here: how many members may still say something
 	closing bool
-	lateErr error // first failure of any group
-	gone    *link // the first connection that was lost to a rank that no new generation has left behind
+	lateErr error                    // first failure of any group
+	mem     atomic.Pointer[shm.Host] // nil: no shared memory
+	gone    *link                    // the first connection that was lost to a rank that no new generation has left behind
 	rounds  map[key]*round
 	met     bool     // all links are up
 	heard   []func() // what was heard of rounds before
@@ -93,35 +98,35 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	}
 	e.newest[s.ID] = max(e.newest[s.ID], k.gen)
 	g.opened = true
+	h := e.mem.Load()
+	if h != nil && (s.Messages || !h.Holds(s.Ranks)) {
+		h = nil
+	}
 	var inherited error
 	for _, parent := range e.groups {
 		if parent.opened && s.Parent != 0 && parent.key.id == s.Parent && parent.key.gen == k.gen {
 			inherited = parent.failure()
 		}
 	}
-	g.open(s)
+	g.open(s, h == nil)
 	lost := e.lostAmong(s.Ranks)
 	e.mu.Unlock()
+	var be backend.Backend = g
+	if h != nil {
+		m, err := e.openShared(g, s, h)
+		if err != nil {
+			g.fail(err, true)
+			return nil, err
+		}
+		be = m
+	}
 	if inherited != nil {
 		g.fail(inherited, false)
 	}
 	if lost != nil {
 		g.fail(g.blame(lost.peer, fmt.Errorf("connection lost before the group was made: %w", lost.why)), true)
 	}
-	return g, nil
-}
-
-// lostAmong returns the first connection that was lost to one of some ranks. e.mu is held.
-func (e *Engine) lostAmong(ranks []int) *link {
-	if e.gone != nil && slices.Contains(ranks, e.gone.peer.Rank) {
-		return e.gone
-	}
-	for _, r := range ranks {
-		if l := e.links[r]; l != nil && l.why != nil {
-			return l
-		}
-	}
-	return nil
+	return be, nil
 }
 
 // find returns the group of a frame, making it when it is not opened here yet; nil for one that is over.
@@ -135,7 +140,7 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 	newest := e.newest[k.id]
 	if newest > k.gen && h.typ == frameData { // only then: an answer to an answer would have no end
 		e.postAbort(l, k, &backend.Error{Rank: l.peer.Rank, Host: l.peer.where(), Seq: h.seq,
-			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen, newest)})
+			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen-e.cfg.Gen, newest-e.cfg.Gen)})
 	}
 	if !create || newest > k.gen || e.over[k] > 0 || e.closing {
 		return nil, nil
@@ -236,6 +241,10 @@ func (e *Engine) closed(k key) bool {
 
 // tell wakes Park.
 func (e *Engine) tell() {
+	if h := e.mem.Load(); h != nil {
+		h.Wake()
+		return
+	}
 	select {
 	case e.event <- struct{}{}:
 	default:
@@ -244,6 +253,9 @@ func (e *Engine) tell() {
 
 // Park sleeps until any group of this rank may have got further since the last Park, or until ctx ends.
 func (e *Engine) Park(ctx context.Context) error {
+	if h := e.mem.Load(); h != nil {
+		return h.Park(ctx)
+	}
 	select {
 	case <-e.event:
 		return nil
@@ -426,6 +438,9 @@ func (e *Engine) Close() error {
 		g.finishLane()
 	}
 	e.wg.Wait()
+	if h := e.mem.Load(); h != nil {
+		h.Close()
+	}
 	return nil
 }
 

@@ -37,7 +37,7 @@ func (g *group) fail(err error, tell bool) {
 func (g *group) heard(e *backend.Error) {
 	here := *e
 	if lost := (*lostError)(nil); e.Rank == g.e.cfg.Rank && errors.As(e.Cause, &lost) {
-		here.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen, e.Cause)
+		here.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen-g.e.cfg.Gen, e.Cause)
 	}
 	g.failWith(&here, e, true)
 }
@@ -58,7 +58,11 @@ func (g *group) failWith(e, others *backend.Error, tell bool) {
 	}
 	g.wakeAll()
 	g.work.Broadcast()
+	mem := g.mem
 	g.mu.Unlock()
+	if mem != nil {
+		mem.end.Fail()
+	}
 	for _, p := range pipes {
 		p.end(e)
 	}
@@ -104,7 +108,9 @@ func (g *group) ends(p *pipe, h *header) {
 		p.over = backend.ErrLeft
 	}
 	running, seq := g.running, g.done+1
+	g.goodbyes.Store(true)
 	g.mu.Unlock()
+	g.e.tell()
 	if running {
 		if err := g.deserted(seq); err != nil {
 			g.fail(err, true)
@@ -188,6 +194,7 @@ func (g *group) broken(l *link, err error) error {
 func (g *group) departed(l *link) {
 	g.mu.Lock()
 	p := g.pipes[l.peer.Rank]
+	g.goodbyes.Store(true)
 	g.wakeAll()
 	g.mu.Unlock()
 	if p != nil {
@@ -198,6 +205,10 @@ func (g *group) departed(l *link) {
 
 // drain waits until no operation is in flight; at the deadline it fails the group.
 func (g *group) drain(deadline time.Time) {
+	if g.mem != nil {
+		g.mem.driveOut(deadline)
+		return
+	}
 	t := time.AfterFunc(time.Until(deadline), func() {
 		g.fail(errors.New("closed with operations in flight"), true)
 	})

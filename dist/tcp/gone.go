@@ -91,6 +91,19 @@ func (e *Engine) rejected(w *wire, h *header) error {
 	return nil
 }
 
+// lostAmong returns the first connection that was lost to one of some ranks. e.mu is held.
+func (e *Engine) lostAmong(ranks []int) *link {
+	if e.gone != nil && slices.Contains(ranks, e.gone.peer.Rank) {
+		return e.gone
+	}
+	for _, r := range ranks {
+		if l := e.links[r]; l != nil && l.why != nil {
+			return l
+		}
+	}
+	return nil
+}
+
 // with returns the opened groups that the peer of l is a member of.
 func (e *Engine) with(l *link) []*group {
 	e.mu.Lock()
@@ -117,5 +130,6 @@ func (e *Engine) departed(l *link) {
 		g.departed(l)
 	}
 	e.unreachable(l)
+	e.tell()
 	l.post(&header{typ: frameFarewell, gen: e.cfg.Gen}, nil)
 }

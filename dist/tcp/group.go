@@ -26,6 +26,7 @@ type group struct {
 	counters backend.Counters
 	writing  atomic.Pointer[link] // the lane is writing to it
 	accused  atomic.Pointer[link] // its rank gave another operation, and will say so
+	goodbyes atomic.Bool          // a peer has left the job
 	waitsFor atomic.Int32         // rank in the group whose message the lane waits for, last of all
 
 	mu      sync.Mutex
@@ -39,7 +40,9 @@ type group struct {
 	ops     [history]record
 	issued  uint64
 	done    uint64
-	running bool // the lane is inside an operation
+	running bool    // the lane is inside an operation
+	mem     *shared // nil: the data goes over connections
+	seen    uint64  // done, as the goroutine that drives mem knows it
 	parked  []*sleeper
 	ended   bool // no operation will follow
 	said    bool // the peers know
@@ -61,14 +64,15 @@ func newGroup(e *Engine, k key) *group {
 	return g
 }
 
-// open makes the group usable here.
-func (g *group) open(s backend.Spec) {
+// open makes the group usable here, with or without a lane that sends messages.
+func (g *group) open(s backend.Spec, lane bool) {
 	s.Ranks = slices.Clone(s.Ranks)
 	peers, machines := make([]*pipe, len(s.Ranks)), make([]string, len(s.Ranks))
 	for i, r := range s.Ranks {
 		who := &g.e.self
 		if r != g.e.cfg.Rank {
 			peers[i] = g.pipe(g.e.links[r])
+			peers[i].open()
 			who = &g.e.links[r].peer
 		}
 		machines[i] = who.Machine
@@ -76,8 +80,10 @@ func (g *group) open(s backend.Spec) {
 	g.mu.Lock()
 	g.spec, g.hash, g.peers, g.layout = s, backend.HashString(s.Name), peers, algo.LayoutOf(machines)
 	g.mu.Unlock()
-	g.e.wg.Add(1)
-	go g.run()
+	if lane {
+		g.e.wg.Add(1)
+		go g.run()
+	}
 }
 
 // pipe returns the pipe to the peer of l: nil when it is no member. Before the group is opened, anyone may be.
@@ -114,6 +120,24 @@ func (g *group) Counters() *backend.Counters { return &g.counters }
 func (g *group) Issue(op *backend.Op) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if err := g.admit(op); err != nil {
+		return err
+	}
+	if err := algo.Check(op, g.layout); err != nil {
+		return g.opError(op, err)
+	}
+	r := g.note(op)
+	for _, p := range g.peers {
+		if p != nil {
+			g.comparePending(p, op.Seq, r.print)
+		}
+	}
+	g.work.Signal()
+	return nil
+}
+
+// admit says whether op may be issued now. g.mu is held.
+func (g *group) admit(op *backend.Op) error {
 	switch {
 	case g.err != nil:
 		return g.err
@@ -124,9 +148,11 @@ func (g *group) Issue(op *backend.Op) error {
 	case g.issued-g.done >= backend.Depth:
 		return fmt.Errorf("tcp: group %s: more than %d operations in flight", g.spec.Name, backend.Depth)
 	}
-	if err := algo.Check(op, g.layout); err != nil {
-		return g.opError(op, err)
-	}
+	return nil
+}
+
+// note remembers an operation that is issued. g.mu is held.
+func (g *group) note(op *backend.Op) *record {
 	g.issued = op.Seq
 	r := &g.ops[op.Seq%history]
 	r.op, r.print = op, backend.Fingerprint(op, g.hash)
@@ -134,13 +160,7 @@ func (g *group) Issue(op *backend.Op) error {
 	r.copy = *op
 	r.copy.SrcCounts, r.copy.DstCounts = append(srcs, op.SrcCounts...), append(dsts, op.DstCounts...)
 	r.copy.Shape.Dims = append(dims, op.Shape.Dims...)
-	for _, p := range g.peers {
-		if p != nil {
-			g.comparePending(p, op.Seq, r.print)
-		}
-	}
-	g.work.Signal()
-	return nil
+	return r
 }
 
 // comparePending compares operation seq, just issued, with what p has already sent. g.mu is held.
@@ -163,6 +183,9 @@ func (g *group) meet(p *pipe, h *header) {
 	defer g.mu.Unlock()
 	p.met.Store(h.seq)
 	switch {
+	case g.mem != nil:
+		go g.fail(&backend.Error{Rank: p.link.peer.Rank, Host: p.link.peer.where(), Group: g.spec.Name, Op: h.kind.String(), Seq: h.seq,
+			Cause: errors.New("forces an algorithm over messages, and this rank does not")}, true)
 	case g.peers == nil || h.seq > g.issued:
 		p.prints = append(p.prints, print{h.seq, h.print})
 	case g.issued-h.seq < history && g.ops[h.seq%history].print != h.print:

@@ -17,6 +17,9 @@ import (
 
 var testSecret = []byte("0123456789abcdef0123456789abcdef")
 
+// sharing makes configs offer shared memory: see TestShared.
+var sharing bool
+
 // configs returns the configurations of n ranks that meet on a port of 127.0.0.1.
 func configs(t testing.TB, n int) []Config {
 	t.Helper()
@@ -26,7 +29,7 @@ func configs(t testing.TB, n int) []Config {
 	out := make([]Config, n)
 	for r := range out {
 		out[r] = Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: testSecret, Job: "test", Host: "h" + string(rune('0'+r)),
-			Timeout: 20 * time.Second, JoinTimeout: 10 * time.Second}
+			Timeout: 20 * time.Second, JoinTimeout: 10 * time.Second, NoShared: !sharing}
 	}
 	out[0].Listener = l
 	return out

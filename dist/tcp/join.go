@@ -6,6 +6,8 @@ import (
 	"net"
 	"os"
 	"time"
+
+	spin "github.com/ringo-ml/ringo/internal/wait"
 )
 
 // Config says which rank of which job this process is.
@@ -34,6 +36,10 @@ type Config struct {
 	Plain bool
 	// Gen is the generation of the job: it grows each time that the ranks are started anew.
 	Gen uint32
+	// NoShared makes ranks of one host use sockets, not shared memory. One rank that sets it decides for all.
+	NoShared bool
+
+	streams int // data connections to each peer
 }
 
 // Join meets the other ranks and returns when this rank is connected to each of them.
@@ -58,6 +64,10 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 		e.begin()
 		return e, nil
 	}
+	door := e.listenShared()
+	if door != nil {
+		defer door.Close()
+	}
 	limit := c.JoinTimeout
 	if c.Rank != 0 {
 		limit += 2 * lastWords // rank 0 gives up first, and tells the others whom it waited for
@@ -78,6 +88,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 		return nil, err
 	}
 	e.begin()
+	e.share(ctx, door)
 	return e, nil
 }
 
@@ -88,6 +99,9 @@ func (c *Config) complete() error {
 	}
 	if c.Host == "" {
 		c.Host, _ = os.Hostname()
+	}
+	if c.streams == 0 {
+		c.streams = streams
 	}
 	if c.Timeout <= 0 {
 		c.Timeout = 5 * time.Minute
@@ -106,6 +120,15 @@ func (c *Config) complete() error {
 
 // begin starts the engine's own goroutine. All links are up.
 func (e *Engine) begin() {
+	beside := 1
+	for _, l := range e.links {
+		if l != nil && l.peer.Machine == e.self.Machine {
+			beside++
+		}
+	}
+	if p := spin.For(2 * beside); p.Spin > 0 { // a lane and a reader each
+		e.patience = p
+	}
 	e.mu.Lock()
 	e.met = true
 	heard := e.heard

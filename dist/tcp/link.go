@@ -22,6 +22,8 @@ type member struct {
 	Machine string // what processes that can share memory have in common
 	PID     int
 	Addr    string // where the rank listens during rendezvous
+	// Door is the socket at which the ranks of a host get this one's memory; Unshared says why there is none.
+	Door, Unshared string
 }
 
 func (m member) String() string { return fmt.Sprintf("rank %d (host %s)", m.Rank, m.where()) }
@@ -47,6 +49,7 @@ type link struct {
 	closing bool
 	kick    chan struct{}
 
+	early   atomic.Int64  // bytes buffered for groups that are not opened here
 	heard   atomic.Int64  // when the last frame came, in ns of the engine's clock
 	goodbye atomic.Bool   // the peer will begin nothing more
 	open    atomic.Int32  // wires on which it has not said so, or ended
@@ -71,8 +74,9 @@ func newLink(e *Engine, peer member, conn net.Conn) *link {
 
 // expect prepares for data connections of their own.
 func (l *link) expect() {
-	l.out, l.in = make([]*wire, streams), make([]*wire, streams)
-	l.open.Store(1 + streams)
+	n := l.e.cfg.streams
+	l.out, l.in = make([]*wire, n), make([]*wire, n)
+	l.open.Store(1 + int32(n))
 }
 
 // token is what only the two ends of the control connection know.

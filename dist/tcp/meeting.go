@@ -2,7 +2,6 @@ package tcp
 
 import (
 	"context"
-	"crypto/hmac"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -139,73 +138,6 @@ func (m *meeting) attend(ctx context.Context) error {
 		}
 	}
 	return m.gather(ctx, (*link).complete)
-}
-
-// dialData makes the data connections of l: first those for data to the peer, then those for data from it.
-func (m *meeting) dialData(ctx context.Context, l *link, addr string) error {
-	h := m.hello(false)
-	var err error
-	if h.Token, err = l.token(); err != nil {
-		return err
-	}
-	for h.Data = 1; h.Data <= 2*streams; h.Data++ {
-		c, _, err := dial(ctx, m.conf, addr, l.peer.String(), h)
-		if err != nil {
-			return err
-		}
-		if err := m.attach(l, c, h.Data <= streams, (h.Data-1)%streams); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// attach adds a data connection to l.
-func (m *meeting) attach(l *link, c *tls.Conn, out bool, i int) error {
-	w, err := newDataWire(l, c, m.e.cfg.Plain)
-	if err == nil {
-		err = l.attach(w, out, i)
-	}
-	if err != nil {
-		c.NetConn().Close()
-		return err
-	}
-	m.signal()
-	return nil
-}
-
-// greetData is the answer to the hello of a data connection. The token shows that it comes from the very process at the
-// other end of the link; its number, that the link has none like it.
-func (m *meeting) greetData(h hello, c *tls.Conn) error {
-	m.mu.Lock()
-	var l *link
-	if h.Rank >= 0 && h.Rank < len(m.e.links) && h.Data <= 2*streams {
-		l = m.e.links[h.Rank]
-	}
-	m.mu.Unlock()
-	if l == nil {
-		return fmt.Errorf("tcp: %v expects no data connection from %v", m.e.self, h.member)
-	}
-	token, err := l.token()
-	if err != nil {
-		return err
-	}
-	if !hmac.Equal([]byte(token), []byte(h.Token)) {
-		return fmt.Errorf("tcp: data connection of %v does not belong to the one that is there", h.member)
-	}
-	err = writeJSON(c, frameWelcome, m.e.cfg.Gen, m.hello(false))
-	var ready int
-	if err == nil {
-		err = readJSON(c, frameWelcome, &ready)
-	}
-	if err == nil {
-		err = c.SetDeadline(time.Time{})
-	}
-	if err != nil {
-		c.NetConn().Close()
-		return nil // the dialer finds out, and dials again
-	}
-	return m.attach(l, c, h.Data > streams, (h.Data-1)%streams)
 }
 
 // gather waits until a link to every rank is there that is ready.

@@ -16,7 +16,7 @@ import (
 const (
 	smallMessage = 64 << 10 // up to this size, Send does not wait for the receiver, within smallWindow
 	smallWindow  = backend.Depth * (smallMessage + headerBytes)
-	largeWindow  = 1 << 20
+	largeWindow  = 1024 << 10
 	maxTags      = 8
 	creditStep   = 256 << 10 // the receiver reports what it took in steps of this
 	copyBlock    = 64 << 10  // the most that is written to a user's buffer under one lock
@@ -32,8 +32,12 @@ type pipe struct {
 	over   error   // the peer issues no operation after last, and why
 	last   uint64
 
-	asked, given tally         // the lane's
-	met          atomic.Uint64 // last operation that the peer has sent something for
+	asked, given tally                 // the lane's
+	beside       sync.WaitGroup        // frames that are written on other connections
+	failed       atomic.Pointer[error] // the first of them that could not be
+	met          atomic.Uint64         // last operation that the peer has sent something for
+
+	events atomic.Uint32 // wakes so far
 
 	mu     sync.Mutex
 	cond   sync.Cond // the lane waits here
@@ -41,6 +45,7 @@ type pipe struct {
 	left   bool      // the peer said goodbye
 	queue  []message // arrived before it was asked for, in order
 	queued int       // its cost
+	opened bool      // the group is, here
 	want   request
 	taken  int // cost of what was taken and not yet reported
 	flight int // cost of what was sent and not yet taken
@@ -174,7 +179,7 @@ func (p *pipe) await() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for !p.want.done && p.err == nil && !p.left {
-		p.cond.Wait()
+		p.sleep()
 	}
 	r := p.want
 	p.want = request{}
@@ -187,69 +192,22 @@ func (p *pipe) await() error {
 	return p.g.blame(p.link.peer, backend.ErrLeft)
 }
 
-// send sends b as the next message of operation seq with this tag. It waits while the peer has too much to take.
-func (p *pipe) send(kind backend.Kind, seq uint64, tag uint8, print uint64, b []byte) error {
-	h := header{typ: frameData, kind: kind, gen: p.g.key.gen, group: p.g.key.id, seq: seq, tag: tag, nth: p.given.next(seq, tag),
-		total: uint64(len(b)), print: print}
-	window := smallWindow
-	if len(b) > smallMessage {
-		window = largeWindow
-	}
-	for {
-		part := b[:min(len(b), maxPayload)]
-		if err := p.reserve(cost(len(part)), window); err != nil {
-			return err
-		}
-		h.length = uint64(len(part))
-		if err := p.write(p.link.out[0], &h, part); err != nil {
-			return p.g.broken(p.link, err)
-		}
-		if b = b[len(part):]; len(b) == 0 {
-			return nil
-		}
-		h.part += maxPayload / partUnit
-	}
+// wake wakes the lane. p.mu is held.
+func (p *pipe) wake() {
+	p.events.Add(1)
+	p.cond.Broadcast()
 }
 
-// write sends a frame of a message; it blocks while the peer does not read.
-func (p *pipe) write(w *wire, h *header, part []byte) error {
-	p.g.writing.Store(p.link)
-	defer p.g.writing.Store(nil)
-	if err := w.write(h, part); err != nil {
-		return err
+// sleep waits for the next wake: a while awake, where a core is free for it. p.mu is held, but not meanwhile.
+func (p *pipe) sleep() {
+	seen := p.events.Load()
+	p.mu.Unlock()
+	for s := p.g.e.patience.Start(); p.events.Load() == seen && s.Again(); {
 	}
-	p.g.counters.Headers.Add(headerBytes)
-	p.g.counters.Wire[h.kind].Add(uint64(len(part)))
-	return nil
-}
-
-// reserve waits until n more bytes may be on the way.
-func (p *pipe) reserve(n, window int) error {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	for p.err == nil && !p.left && p.flight+n > window {
+	if p.events.Load() == seen {
 		p.cond.Wait()
 	}
-	switch {
-	case p.err != nil:
-		return p.err
-	case p.left:
-		return p.g.blame(p.link.peer, backend.ErrLeft)
-	}
-	p.flight += n
-	return nil
-}
-
-// credited handles the peer's report that it took n bytes.
-func (p *pipe) credited(n uint64) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n > uint64(p.flight) {
-		return fmt.Errorf("credit for %d bytes, only %d are on the way", n, p.flight)
-	}
-	p.flight -= int(n)
-	p.cond.Broadcast()
-	return nil
 }
 
 // end wakes the lane with the group's error, or because the peer has left.
@@ -262,9 +220,12 @@ func (p *pipe) end(err error) {
 		for _, m := range p.queue {
 			m.buf.free()
 		}
+		if !p.opened {
+			p.link.early.Add(-int64(p.queued))
+		}
 		p.queue, p.queued = nil, 0
 	}
-	p.cond.Broadcast()
+	p.wake()
 	p.mu.Unlock()
 }
 
@@ -274,16 +235,18 @@ func (p *pipe) receive(h *header, w *wire) error {
 	p.mu.Lock()
 	direct := p.err == nil && p.want.fits(h) && p.want.admit(h)
 	bad := p.want.done && p.want.err != nil
-	if !direct && p.err == nil && p.queued+cost(int(h.length)) > smallWindow+maxPayload {
-		p.mu.Unlock()
-		return errors.New("sent more than its window")
-	}
+	err := p.room(h)
 	p.mu.Unlock()
+	if err != nil && !direct {
+		return err
+	}
 	if direct {
 		return p.stream(h, w)
 	}
 	if bad {
-		p.cond.Broadcast()
+		p.mu.Lock()
+		p.wake()
+		p.mu.Unlock()
 	}
 	m := message{head: *h, buf: newBuffer(int(h.length))}
 	if m.buf != nil {
@@ -300,12 +263,36 @@ func (p *pipe) receive(h *header, w *wire) error {
 		m.buf.free()
 	case p.want.fits(h): // asked for while it was being read
 		p.take(&m)
-		p.cond.Broadcast()
+		p.wake()
 	default:
 		p.queue = append(p.queue, m)
 		p.queued += cost(int(h.length))
+		if !p.opened {
+			p.link.early.Add(int64(cost(int(h.length))))
+		}
 	}
 	return nil
+}
+
+// room returns an error when there is none to buffer the frame. p.mu is held.
+func (p *pipe) room(h *header) error {
+	n := cost(int(h.length))
+	switch {
+	case p.err != nil:
+	case p.queued+n > smallWindow+maxPayload:
+		return errors.New("sent more than its window")
+	case !p.opened && p.link.early.Load()+int64(n) > earlyMax:
+		return fmt.Errorf("sent more than %d MiB to groups that are not opened here", earlyMax>>20)
+	}
+	return nil
+}
+
+// open notes that the group is opened here: what it buffers no longer counts as early.
+func (p *pipe) open() {
+	p.mu.Lock()
+	p.opened = true
+	p.link.early.Add(-int64(p.queued))
+	p.mu.Unlock()
 }
 
 // stream reads a payload in blocks. Each is copied to the lane's buffer under the lock, so that nothing is written once
@@ -331,7 +318,7 @@ func (p *pipe) stream(h *header, w *wire) error {
 	p.mu.Lock()
 	p.took(h)
 	if p.want.done {
-		p.cond.Broadcast()
+		p.wake()
 	}
 	p.mu.Unlock()
 	return nil

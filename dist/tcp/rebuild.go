@@ -167,7 +167,7 @@ func (e *Engine) Survivors(ctx context.Context, s backend.Spec, patience time.Du
 		}
 		return nil, err
 	}
-	ranks, err := agree.Outcome(decided, s.Rank, s.Ranks, k.gen)
+	ranks, err := agree.Outcome(decided, s.Rank, s.Ranks, s.Gen)
 	if err == nil {
 		e.leaveBehind(ranks)
 	}
@@ -189,7 +189,7 @@ func (r *round) settle(ctx context.Context, patience time.Duration) ([]int, erro
 		case decided != nil:
 			return decided, nil
 		case hopeless:
-			return nil, agree.TooFew(here, r.ranks, r.key.gen)
+			return nil, agree.TooFew(here, r.ranks, r.key.gen-r.e.cfg.Gen)
 		}
 		select {
 		case <-r.changed:

@@ -63,7 +63,7 @@ func slowRanks(t *testing.T, n, rate int, fn func(r *dist.Rank) error) error {
 	engines, errs := make([]backend.Engine, n), make([]error, n)
 	var joining sync.WaitGroup
 	for r := range n {
-		c := tcp.Config{Rank: r, Size: n, Addr: addr, Secret: secret, Timeout: 20 * time.Second, JoinTimeout: 20 * time.Second}
+		c := tcp.Config{Rank: r, Size: n, Addr: addr, Secret: secret, Timeout: 20 * time.Second, JoinTimeout: 20 * time.Second, NoShared: true}
 		if r == 0 {
 			c.Addr, c.Listener = l.Addr().String(), l
 		}

@@ -20,14 +20,14 @@ import (
 func main() {
 	ranks := flag.Uint("ranks", 2, "goroutine `ranks` (under ringo run, the launcher decides)")
 	largest := flag.Uint("max", 16<<20, "`bytes` of the largest buffer")
-	reps := flag.Uint("reps", 20, "all-reduces of each size; the median counts")
+	reps := flag.Uint("reps", 20, "all-reduces of each size; the fastest counts")
 	flag.Parse()
 	if err := run(int(*ranks), int(*largest), int(*reps), os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
 
-// point is the median time of an all-reduce that moves so many bytes on each rank.
+// point is the shortest time of an all-reduce that moves so many bytes on each rank.
 type point struct {
 	size           int // of the buffer
 	bytes, seconds float64
@@ -51,20 +51,20 @@ func run(ranks, largest, reps int, w io.Writer) error {
 			points = append(points, point{size, 2 * float64(n-1) / float64(n) * float64(size), t})
 		}
 		latency, bandwidth := fit(points)
+		if !(bandwidth > 0) {
+			r.Logf("no line fits: larger buffers were not slower. Repeat it on a quiet machine, or with a larger -max.")
+		}
 		r.Logf("all-reduce on %d ranks (%s): latency %.1f µs, bandwidth %.2f GB/s", n, r.Engine(), 1e6*latency, bandwidth/1e9)
 		r.Logf("%10s %12s %12s %14s", "bytes", "measured µs", "theory µs", "achieved GB/s")
 		for _, p := range points {
 			r.Logf("%10d %12.1f %12.1f %14.2f", p.size, 1e6*p.seconds, 1e6*(latency+p.bytes/bandwidth), p.bytes/p.seconds/1e9)
 		}
-		if !(bandwidth > 0) {
-			return fmt.Errorf("the fitted bandwidth is %v B/s: larger buffers were not slower", bandwidth)
-		}
 		return nil
 	})
 }
 
-// measure returns the median seconds of an all-reduce, after a barrier each, and checks its result. It is the slowest
-// rank's, and the same on all.
+// measure returns the seconds of the fastest all-reduce, after a barrier each, and checks the result. The time of one is
+// that of the slowest rank.
 func measure(g *dist.Group, count, reps int) (float64, error) {
 	x := make([]float32, count)
 	t := tensor.FromSlice(x, count)
@@ -91,8 +91,7 @@ func measure(g *dist.Group, count, reps int) (float64, error) {
 	if err := g.AllReduce(tensor.FromSlice(times, reps), dist.Max).Wait(); err != nil {
 		return 0, err
 	}
-	slices.Sort(times)
-	return times[reps/2], nil
+	return slices.Min(times), nil
 }
 
 // fit returns the line with the least sum of squared relative errors: small messages count as much as large ones.

@@ -1,0 +1,32 @@
+package dist
+
+import (
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Alloc is Rank.Alloc.
+func (g *Group) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
+	a, ok := g.c.engine.(backend.Allocator)
+	if !ok {
+		return tensor.New(g.c.dev, dtype, dims...)
+	}
+	n := dtype.Size()
+	for _, d := range dims {
+		n *= d
+	}
+	p, err := a.Alloc(n)
+	if err != nil { // no shared memory, or too little: it is a matter of speed only
+		return tensor.New(g.c.dev, dtype, dims...)
+	}
+	return tensor.FromPtr(g.c.dev, p, dtype, dims...)
+}
+
+// Free gives the memory of a tensor of Alloc back, after waiting for operations that still use it. Neither the tensor nor a
+// view of it may be used afterwards.
+func (g *Group) Free(x tensor.Tensor) {
+	tensor.Settle(x)
+	if a, ok := g.c.engine.(backend.Allocator); ok {
+		_ = a.Free(x.Ptr()) // an error says that it was ordinary memory, which nobody has to give back
+	}
+}

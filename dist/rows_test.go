@@ -1,0 +1,158 @@
+//go:build unix
+
+package dist_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// guardChild is a rank whose rank 2 is stopped in the middle of large all-reduces. When the others have failed, they fill
+// the buffer with a pattern, let rank 2 go on, and look whether the pattern stays.
+func guardChild() error {
+	return dist.Run(context.Background(), dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		x := tensor.New(r.Device, tensor.Float32, 4<<20)
+		var err error
+		for step := 0; err == nil; step++ {
+			if step == 3 {
+				fmt.Println("ready")
+			}
+			err = r.World.AllReduce(x, dist.Sum).Wait()
+		}
+		fmt.Println("ended:", err)
+		data := tensor.Data[float32](x)
+		for i := range data {
+			data[i] = 42
+		}
+		fmt.Println("guarded")
+		var line string
+		if r.World.Rank() != 2 { // until the test says that rank 2 has ended
+			_, _ = fmt.Scanln(&line)
+		}
+		for i := range data {
+			if data[i] != 42 {
+				return fmt.Errorf("element %d was written to", i)
+			}
+		}
+		fmt.Println("untouched")
+		return nil
+	})
+}
+
+// A stopped rank that goes on after the others have given it up touches nothing of theirs, and hears that it is too late.
+func TestStoppedRankGoesOn(t *testing.T) {
+	if !disttest.Long() {
+		t.Skip("waits for timeouts; set RINGO_LONG=1")
+	}
+	for engine, env := range engines {
+		t.Run(engine, func(t *testing.T) {
+			j := startJob(t, 3, nil, 0, "DIST_TEST_CHILD=guard", env, "RINGO_TIMEOUT="+matrixTimeout.String())
+			j.ranks[2].await(t, "ready")
+			signal(syscall.SIGSTOP)(t, j.ranks[2].cmd.Process.Pid)
+			for _, r := range []int{0, 1} {
+				end, _ := j.ranks[r].await(t, "ended: ")
+				assert.Contains(t, end, "rank 2")
+				assert.Contains(t, end, "no progress")
+				j.ranks[r].await(t, "guarded")
+			}
+			woken := time.Now()
+			signal(syscall.SIGCONT)(t, j.ranks[2].cmd.Process.Pid)
+			end, at := j.ranks[2].await(t, "ended: ")
+			// Its connections may be too full of its own data for the word that generation 1 is over.
+			assert.Regexp(t, `generation 1 is over|closed the connection`, end)
+			reliability.Took(t, 15, engine, time.Second, at.Sub(woken))
+			<-j.ranks[2].done
+			for _, r := range []int{0, 1} {
+				_, err := fmt.Fprintln(j.ranks[r].in, "over")
+				require.NoError(t, err)
+				j.ranks[r].await(t, "untouched")
+			}
+		})
+	}
+}
+
+// Torchrun's own agent holds MASTER_PORT: the job forms on the next one. When that is taken as well, the error names both.
+func TestTorchrunPortTaken(t *testing.T) {
+	lo := freePair(t)
+	agent, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", lo))
+	require.NoError(t, err)
+	defer agent.Close()
+	env := []string{"DIST_TEST_CHILD=well", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(lo), "LOCAL_WORLD_SIZE=2"}
+	begin := time.Now()
+	j := startTorchrun(t, env)
+	for r := range 2 {
+		j.ranks[r].await(t, fmt.Sprintf("tcp %d of 2 ", r))
+	}
+	reliability.Took(t, 33, "tcp", 5*time.Second, time.Since(begin))
+	next, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", lo+1))
+	require.NoError(t, err)
+	defer next.Close()
+	j = startTorchrun(t, env)
+	<-j.ranks[0].done
+	for _, want := range []string{fmt.Sprint("127.0.0.1:", lo+1), "address already in use", fmt.Sprintf("MASTER_PORT=%d plus 1", lo)} {
+		assert.Contains(t, j.ranks[0].text(), want)
+	}
+	_ = j.ranks[1].cmd.Process.Kill() // it would dial for a minute
+}
+
+// freePair returns a free port that is followed by another one.
+func freePair(t *testing.T) int {
+	for range 50 {
+		a, err := net.Listen("tcp", "127.0.0.1:0")
+		require.NoError(t, err)
+		port := a.Addr().(*net.TCPAddr).Port
+		b, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port+1))
+		a.Close()
+		if err == nil {
+			b.Close()
+			return port
+		}
+	}
+	t.Fatal("no two free ports")
+	return 0
+}
+
+// RINGO_ALGO on one rank only: both algorithms and both ranks are named.
+func TestAlgorithmOfOneRank(t *testing.T) {
+	begin := time.Now()
+	j := startJobWith(t, 2, nil, 0, func(rank int) []string {
+		env := []string{"DIST_TEST_CHILD=well", "RINGO_TIMEOUT=10s"}
+		if rank == 1 {
+			env = append(env, "RINGO_ALGO=allreduce:ring")
+		}
+		return env
+	})
+	for r := range 2 {
+		end, _ := j.ranks[r].await(t, "error: ")
+		for _, want := range []string{"algorithm", "ring", "(rank 0)", "(rank 1)"} {
+			assert.Contains(t, end, want, "rank %d", r)
+		}
+	}
+	reliability.Took(t, 24, "tcp", 500*time.Millisecond, time.Since(begin))
+}
+
+// The last operations of a rank, printed when the job fails, say what it did and what it was in.
+func TestFlightRecorderOfProcesses(t *testing.T) {
+	j := startJob(t, 2, nil, 0, "DIST_TEST_CHILD=mismatch", "RINGO_TIMEOUT=10s")
+	for r := range 2 {
+		<-j.ranks[r].done
+		text := j.ranks[r].text()
+		assert.Regexp(t, fmt.Sprintf(`rank %d: allreduce by \S+ seq 1 of group world, 4 bytes, at [\d.]+ s, took [\d.]+ µs`, r), text)
+		assert.Regexp(t, fmt.Sprintf(`rank %d: allreduce by \S+ seq 2 of group world, %d bytes, at [\d.]+ s, in flight`, r, 40+4*r), text)
+		assert.Equal(t, 1, strings.Count(text, "in flight"), text)
+	}
+}

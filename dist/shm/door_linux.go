@@ -1,0 +1,276 @@
+package shm
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// handshakeTime is how long the other end of a connection may take to say who it is.
+const handshakeTime = 5 * time.Second
+
+var errSecret = errors.New("the peer does not hold this job's secret")
+
+// Door is where the ranks of a host get each other's segments: an abstract Unix socket with a random name, which the
+// ranks learn from each other.
+type Door struct {
+	c     Config
+	l     *net.UnixListener
+	h     *Host
+	files [3]*os.File
+
+	wg    sync.WaitGroup
+	mu    sync.Mutex
+	peers map[int]*peer
+	news  chan struct{}
+	met   bool
+}
+
+// Listen makes the segments of this rank and the socket at which peers ask for them.
+func Listen(c Config) (*Door, error) {
+	h, files, err := newHost(c.Rank)
+	if err != nil {
+		return nil, err
+	}
+	name := make([]byte, 12)
+	rand.Read(name) // never fails: crypto/rand ends the program instead
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("@ringo-%d-%x", os.Getpid(), name), Net: "unix"})
+	if err != nil {
+		h.Close()
+		return nil, errors.Join(fmt.Errorf("shm: %w", err), closeFiles(files[:2]))
+	}
+	d := &Door{c: c, l: l, h: h, files: files, peers: map[int]*peer{}, news: make(chan struct{}, 1)}
+	d.wg.Add(1)
+	go d.accept()
+	return d, nil
+}
+
+// Name is what peers must know to come to the door.
+func (d *Door) Name() string { return d.l.Addr().String() }
+
+// Close gives up what was not met.
+func (d *Door) Close() {
+	d.l.Close()
+	d.wg.Wait()
+	_ = closeFiles(d.files[:2]) // open, or Listen would have failed; the third is the bell's
+	if !d.met {
+		for _, p := range d.peers {
+			p.unmap()
+		}
+		d.h.Close()
+	}
+}
+
+// Meet exchanges segments with the ranks whose doors have the given names, and returns when all are there. Call it once.
+func (d *Door) Meet(ctx context.Context, names map[int]string) (*Host, error) {
+	for r, name := range names {
+		if r >= d.c.Rank {
+			continue // it comes to this door
+		}
+		c, err := (&net.Dialer{}).DialContext(ctx, "unix", name)
+		if err != nil {
+			return nil, fmt.Errorf("shm: rank %d: %w", r, err)
+		}
+		if err := d.exchange(c.(*net.UnixConn), r); err != nil {
+			return nil, fmt.Errorf("shm: rank %d: %w", r, err)
+		}
+	}
+	for {
+		d.mu.Lock()
+		missing := -1
+		for r := range names {
+			if d.peers[r] == nil {
+				missing = r
+			}
+		}
+		d.met = missing < 0
+		d.mu.Unlock()
+		if d.met {
+			d.h.peers = d.peers
+			return d.h, nil
+		}
+		select {
+		case <-d.news:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("shm: rank %d did not come for this rank's memory: %w", missing, ctx.Err())
+		}
+	}
+}
+
+func (d *Door) accept() {
+	defer d.wg.Done()
+	for {
+		c, err := d.l.AcceptUnix()
+		if err != nil {
+			return // closed; should it be for another reason, Meet says who is missing
+		}
+		d.wg.Go(func() { _ = d.exchange(c, -1) }) // a stranger; a rank tells its own user what is wrong
+	}
+}
+
+// exchange proves to each other that both ends belong to the job, then hands over descriptors both ways. rank is who must
+// be at the other end; -1: any rank that comes here.
+func (d *Door) exchange(c *net.UnixConn, rank int) error {
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(handshakeTime))
+	if err := sameUser(c); err != nil {
+		return err
+	}
+	dialing := rank >= 0
+	me, err := d.greet(c, dialing)
+	if err != nil {
+		return err
+	}
+	var theirs greeting
+	if err := theirs.read(c); err != nil {
+		return err
+	}
+	if !dialing {
+		rank = int(theirs.rank)
+	}
+	if int(theirs.rank) != rank || rank < 0 || rank >= d.c.Size || rank == d.c.Rank || !dialing && rank < d.c.Rank {
+		return fmt.Errorf("is rank %d", theirs.rank)
+	}
+	if _, err := c.Write(d.proof(me, &theirs)); err != nil {
+		return err
+	}
+	proof := make([]byte, sha256.Size)
+	if _, err := io.ReadFull(c, proof); err != nil {
+		return err
+	}
+	if !hmac.Equal(proof, d.proof(&theirs, me)) {
+		return errSecret
+	}
+	rights := unix.UnixRights(int(d.files[0].Fd()), int(d.files[1].Fd()), d.bellFd())
+	if _, _, err := c.WriteMsgUnix([]byte{1}, rights, nil); err != nil {
+		return err
+	}
+	fds, err := receive(c)
+	if err != nil {
+		return err
+	}
+	p, err := newPeer(rank, fds)
+	if err != nil {
+		return err
+	}
+	return d.add(p)
+}
+
+func (d *Door) add(p *peer) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.met || d.peers[p.rank] != nil {
+		p.unmap()
+		return errors.New("came twice")
+	}
+	d.peers[p.rank] = p
+	select {
+	case d.news <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// bellFd returns the descriptor of the eventfd without making it block, as File.Fd would.
+func (d *Door) bellFd() (fd int) {
+	if raw, err := d.files[2].SyscallConn(); err == nil {
+		_ = raw.Control(func(n uintptr) { fd = int(n) })
+	}
+	return fd
+}
+
+// greeting is what each end says first.
+type greeting struct {
+	rank    uint32
+	dialing byte
+	nonce   [32]byte
+}
+
+const greetingBytes = 8 + 4 + 1 + 32
+
+func (g *greeting) bytes() []byte {
+	b := binary.LittleEndian.AppendUint64(nil, magic)
+	b = binary.LittleEndian.AppendUint32(b, g.rank)
+	return append(append(b, g.dialing), g.nonce[:]...)
+}
+
+func (d *Door) greet(w io.Writer, dialing bool) (*greeting, error) {
+	g := &greeting{rank: uint32(d.c.Rank)}
+	if dialing {
+		g.dialing = 1
+	}
+	rand.Read(g.nonce[:])
+	_, err := w.Write(g.bytes())
+	return g, err
+}
+
+func (g *greeting) read(r io.Reader) error {
+	b := make([]byte, greetingBytes)
+	if _, err := io.ReadFull(r, b); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint64(b) != magic {
+		return errors.New("speaks another protocol")
+	}
+	g.rank, g.dialing = binary.LittleEndian.Uint32(b[8:]), b[12]
+	copy(g.nonce[:], b[13:])
+	return nil
+}
+
+// proof is what the end that said `from` sends: only who holds the secret can compute it, and it is of no use elsewhere,
+// because it covers the job and both nonces.
+func (d *Door) proof(from, to *greeting) []byte {
+	m := hmac.New(sha256.New, d.c.Secret)
+	fmt.Fprintf(m, "ringo/v1 shared memory\n%d %d %q\n", d.c.Gen, d.c.Size, d.c.Job)
+	m.Write(from.bytes())
+	m.Write(to.bytes())
+	return m.Sum(nil)
+}
+
+// sameUser refuses processes of other users.
+func sameUser(c *net.UnixConn) error {
+	raw, err := c.SyscallConn()
+	if err != nil {
+		return err
+	}
+	var who *unix.Ucred
+	cerr := raw.Control(func(fd uintptr) { who, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
+	if err = errors.Join(cerr, err); err != nil {
+		return err
+	}
+	if int(who.Uid) != os.Geteuid() {
+		return fmt.Errorf("process %d is of user %d, this one of user %d", who.Pid, who.Uid, os.Geteuid())
+	}
+	return nil
+}
+
+// receive returns the descriptors that the peer sends.
+func receive(c *net.UnixConn) ([]int, error) {
+	oob := make([]byte, unix.CmsgSpace(4*8))
+	_, n, _, _, err := c.ReadMsgUnix(make([]byte, 1), oob) // sets close-on-exec
+	if err != nil {
+		return nil, err
+	}
+	msgs, err := unix.ParseSocketControlMessage(oob[:n])
+	if err != nil {
+		return nil, err
+	}
+	var fds []int
+	for i := range msgs {
+		if more, err := unix.ParseUnixRights(&msgs[i]); err == nil {
+			fds = append(fds, more...)
+		}
+	}
+	return fds, nil
+}

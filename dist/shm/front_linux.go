@@ -1,0 +1,128 @@
+package shm
+
+import (
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Segment 0 begins with a hub; the blocks of the groups lie behind it.
+const (
+	maxGroups = 8192 // groups and lanes of messages that a rank may have open at the same time
+	magic     = 0x31304d48534f474e
+)
+
+// hub is what a rank shows all peers.
+type hub struct {
+	magic uint64
+	_     [120]byte
+	bell  atomic.Uint32
+	_     [124]byte
+	// changes counts the groups that were opened: a reader that did not find one looks again when it has grown.
+	changes atomic.Uint64
+	top     atomic.Uint64 // no entry from here on was ever used
+	_       [112]byte
+	dir     [maxGroups]entry
+}
+
+// entry says where a group's block is. off is written last; 0: none.
+type entry struct {
+	id, gen, off atomic.Uint64
+	_            uint64
+}
+
+// line is a number with two cache lines of its own: processors fetch them in pairs.
+type line struct {
+	atomic.Uint64
+	_ [120]byte
+}
+
+// front is the beginning of the block that a rank has for a group.
+type front struct {
+	members  uint64
+	name     [120]byte
+	posted   line // last operation that this rank posted
+	finished line // last operation for which it touches no peer's memory any more
+	busy     line // 1: it is touching the memory of peers
+	aborted  line // 1: it must not begin to. Any rank of the group sets it
+	left     line // peers that have closed the group and look at this block no more
+}
+
+// take is how many pieces a rank has taken out of the slots of one peer: those for it alone, and those for everyone.
+type take struct {
+	own, all atomic.Uint64
+	_        [112]byte
+}
+
+// desc is a posted operation.
+type desc struct {
+	seq, print              uint64
+	kind, red, dtype, flags uint8
+	rank, algoLen           uint8
+	srcs, dsts              uint16 // number of counts
+	count, root, peer, tag  int64
+	row                     int64
+	factor                  float64
+	src, dst                ref
+	small                   [backend.EagerBytes]byte
+	dims                    [tensor.MaxRank]int64
+	algo                    [32]byte
+}
+
+// ref is memory in segment 1 of the rank that posted it.
+type ref struct{ off, n uint64 }
+
+const staged = 1 // flag of a desc: the input is not in the heap, it comes through slots
+
+// A block is: front, a line per channel (pieces put there), a take per member, the postings, the slots of each channel.
+// Channel i holds what only member i reads; the one of the rank itself what all read.
+const (
+	slotBytes = 4 * backend.BlockAlign
+	slots     = 8 // of a channel
+	postings  = 2 * backend.Depth
+)
+
+// layout says where things are in a block of a group of n.
+type layout struct{ n, channels, takes, descs, descBytes, slots, size int }
+
+func layoutOf(n int) layout {
+	l := layout{n: n, channels: int(unsafe.Sizeof(front{}))}
+	l.takes = l.channels + n*int(unsafe.Sizeof(line{}))
+	l.descs = l.takes + n*int(unsafe.Sizeof(take{}))
+	l.descBytes = (int(unsafe.Sizeof(desc{})) + 16*n + 127) &^ 127
+	l.slots = (l.descs + postings*l.descBytes + pageBytes - 1) &^ (pageBytes - 1)
+	l.size = l.slots + n*slots*slotBytes
+	return l
+}
+
+// block is a group's block of one rank, as mapped here.
+type block struct {
+	*front
+	base unsafe.Pointer
+	at   *layout
+}
+
+func (b *block) channel(i int) *line {
+	return (*line)(unsafe.Add(b.base, b.at.channels+i*int(unsafe.Sizeof(line{}))))
+}
+
+func (b *block) take(i int) *take {
+	return (*take)(unsafe.Add(b.base, b.at.takes+i*int(unsafe.Sizeof(take{}))))
+}
+
+func (b *block) desc(seq uint64) *desc {
+	return (*desc)(unsafe.Add(b.base, b.at.descs+int(seq%postings)*b.at.descBytes))
+}
+
+// counts are the numbers behind a desc: two per member.
+func (b *block) counts(d *desc) []int64 {
+	return unsafe.Slice((*int64)(unsafe.Add(unsafe.Pointer(d), unsafe.Sizeof(desc{}))), 2*b.at.n)
+}
+
+// slot is the place of piece number k of a channel.
+func (b *block) slot(channel int, k uint64) []byte {
+	off := b.at.slots + (channel*slots+int(k%slots))*slotBytes
+	return unsafe.Slice((*byte)(unsafe.Add(b.base, off)), slotBytes)
+}

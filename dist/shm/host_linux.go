@@ -1,0 +1,338 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// Host is one rank's view of the memory that the ranks of its host share. [Door.Meet] makes it.
+type Host struct {
+	rank   int
+	ctl    *segment
+	hub    *hub
+	bell   *bell
+	blocks *allocator // of segment 0
+	heap   *allocator // of segment 1
+	peers  map[int]*peer
+	fault  Fault
+
+	mu     sync.Mutex
+	slots  []int // of the directory, given back
+	graves []*grave
+	ends   map[*End]bool
+	closed bool
+}
+
+// Fault is called before a block of `bytes` bytes is read from or written to peer's memory by rank; when it returns true,
+// the block is dropped and not counted. Tests inject delays and losses with it.
+type Fault func(rank, peer, bytes int) (drop bool)
+
+// SetFault installs a fault for tests. Call it before groups are opened.
+func (h *Host) SetFault(f Fault) { h.fault = f }
+
+// key names a group on all ranks.
+type key struct{ id, gen uint64 }
+
+// peer is another rank of the host.
+type peer struct {
+	rank      int
+	ctl, heap *segment
+	hub       *hub
+	bell      knocker
+}
+
+// newHost makes this rank's segments. The files are what peers need to map them and to ring.
+func newHost(rank int) (h *Host, files [3]*os.File, err error) {
+	h = &Host{rank: rank, peers: map[int]*peer{}, ends: map[*End]bool{}}
+	var segments [2]*segment
+	for i := range segments {
+		if segments[i], files[i], err = createSegment(rank, i); err != nil {
+			segments[0].unmap()
+			return nil, files, errors.Join(err, closeFiles(files[:i]))
+		}
+	}
+	h.ctl = segments[control]
+	h.blocks, h.heap = newAllocator(h.ctl), newAllocator(segments[heap])
+	h.hub = (*hub)(h.ctl.at(0))
+	_, err = h.blocks.alloc(int(unsafe.Sizeof(hub{})))
+	if err == nil {
+		h.hub.magic = magic
+		h.bell, err = newBell(&h.hub.bell)
+	}
+	if err != nil {
+		segments[0].unmap()
+		segments[1].unmap()
+		return nil, files, errors.Join(err, closeFiles(files[:2]))
+	}
+	files[2] = h.bell.file
+	return h, files, nil
+}
+
+func closeFiles(files []*os.File) error {
+	var errs []error
+	for _, f := range files {
+		errs = append(errs, f.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// newPeer maps what a peer has sent: its two segments and its eventfd. It takes the descriptors, whatever comes of it.
+func newPeer(rank int, fds []int) (p *peer, err error) {
+	p = &peer{rank: rank, bell: knocker{fd: -1}}
+	defer func() {
+		if err != nil {
+			p.unmap()
+		}
+	}()
+	for i, fd := range fds {
+		switch {
+		case err != nil:
+			unix.Close(fd)
+		case i == control:
+			p.ctl, err = mapSegment(fd, rank, control)
+			unix.Close(fd)
+		case i == heap:
+			p.heap, err = mapSegment(fd, rank, heap)
+			unix.Close(fd)
+		case i == 2:
+			p.bell.fd = fd
+		default:
+			unix.Close(fd)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if len(fds) != 3 {
+		return nil, fmt.Errorf("shm: rank %d sent %d descriptors, want 3", rank, len(fds))
+	}
+	p.hub = (*hub)(p.ctl.at(0))
+	if p.hub.magic != magic {
+		return nil, p.ctl.errorf("begins with %#x, want %#x", p.hub.magic, uint64(magic))
+	}
+	p.bell.state = &p.hub.bell
+	return p, nil
+}
+
+func (p *peer) unmap() {
+	p.ctl.unmap()
+	p.heap.unmap()
+	if p.bell.fd >= 0 {
+		unix.Close(p.bell.fd)
+	}
+}
+
+// find returns the peer's block of a group; nil: it has not opened it. looked remembers that.
+func (p *peer) find(k key, lay *layout, looked *atomic.Uint64) (*block, error) {
+	changes := p.hub.changes.Load()
+	if looked.Load() == changes+1 {
+		return nil, nil
+	}
+	top := min(p.hub.top.Load(), maxGroups)
+	for i := range top {
+		d := &p.hub.dir[i]
+		off := d.off.Load()
+		if off == 0 || d.id.Load() != k.id || d.gen.Load() != k.gen || d.off.Load() != off {
+			continue
+		}
+		if off%pageBytes != 0 || off > uint64(len(p.ctl.b)-lay.size) {
+			return nil, p.ctl.errorf("a group's block of %d bytes at %#x, it has %#x", lay.size, off, len(p.ctl.b))
+		}
+		b := blockAt(p.ctl, int(off), lay)
+		if b.members != uint64(lay.n) {
+			return nil, p.ctl.errorf("group %s has %d members there, %d here", b.groupName(), b.members, lay.n)
+		}
+		return b, nil
+	}
+	looked.Store(changes + 1)
+	return nil, nil
+}
+
+func blockAt(s *segment, off int, lay *layout) *block {
+	base := s.at(off)
+	return &block{front: (*front)(base), base: base, at: lay}
+}
+
+// Holds reports whether all ranks are on this host.
+func (h *Host) Holds(ranks []int) bool {
+	for _, r := range ranks {
+		if r != h.rank && h.peers[r] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Open makes this rank's end of a group, in generation gen of the job. It does not wait for peers.
+func (h *Host) Open(s backend.Spec, gen uint32) (*End, error) {
+	n := len(s.Ranks)
+	e := &End{h: h, spec: s, key: key{s.ID, uint64(gen)}, n: n, me: s.Rank, hash: backend.HashString(s.Name), lay: layoutOf(n),
+		views: make([]atomic.Pointer[block], n), looked: make([]atomic.Uint64, n), far: make([]posting, n), feeds: make([]feed, n),
+		feedDone: 1}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return nil, errors.New("shm: closed")
+	}
+	h.sweep()
+	slot, err := h.newSlot()
+	if err != nil {
+		return nil, err
+	}
+	if e.off, err = h.blocks.alloc(e.lay.size); err != nil {
+		h.slots = append(h.slots, slot)
+		return nil, err
+	}
+	e.mine, e.slot = blockAt(h.ctl, e.off, &e.lay), slot
+	h.ctl.populate(e.off, e.lay.slots)
+	e.mine.members = uint64(n)
+	copy(e.mine.name[:len(e.mine.name)-1], s.Name)
+	e.views[e.me].Store(e.mine)
+	e.direct = algo.NewDirect(s, e)
+	h.ends[e] = true
+	d := &h.hub.dir[slot]
+	d.id.Store(e.key.id)
+	d.gen.Store(e.key.gen)
+	d.off.Store(uint64(e.off))
+	h.hub.changes.Add(1)
+	return e, nil
+}
+
+// newSlot needs h.mu.
+func (h *Host) newSlot() (int, error) {
+	if k := len(h.slots); k > 0 {
+		slot := h.slots[k-1]
+		h.slots = h.slots[:k-1]
+		return slot, nil
+	}
+	slot := h.hub.top.Load()
+	if slot == maxGroups {
+		return 0, fmt.Errorf("shm: more than %d groups and pairs of ranks that exchange messages are open", maxGroups)
+	}
+	h.hub.top.Store(slot + 1)
+	return int(slot), nil
+}
+
+// grave is a group that this rank has closed. The block stays until no peer looks at it any more.
+type grave struct {
+	e    *End
+	told []bool // who knows that this rank looks at its block no more
+}
+
+// bury closes e. The block of a failed group is kept as long as the rank lives: who knows what a stopped peer still does.
+func (h *Host) bury(e *End) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	delete(h.ends, e)
+	if e.failed.Load() {
+		return
+	}
+	h.graves = append(h.graves, &grave{e, make([]bool, e.n)})
+	h.sweep()
+}
+
+// sweep gives back the blocks of groups that all members have closed. It needs h.mu.
+func (h *Host) sweep() {
+	keep := h.graves[:0]
+	for _, g := range h.graves {
+		if !h.gone(g) {
+			keep = append(keep, g)
+		}
+	}
+	clear(h.graves[len(keep):])
+	h.graves = keep
+}
+
+func (h *Host) gone(g *grave) bool {
+	e, all := g.e, true
+	for i := range e.n {
+		if i == e.me || g.told[i] {
+			continue
+		}
+		b := e.view(i)
+		if b == nil {
+			all = false
+			continue
+		}
+		b.left.Add(1)
+		g.told[i] = true
+	}
+	if !all || e.mine.left.Load() < uint64(e.n-1) {
+		return false
+	}
+	h.hub.dir[e.slot].off.Store(0)
+	h.slots = append(h.slots, e.slot)
+	return h.blocks.release(e.off) == nil
+}
+
+// Park sleeps until any group of this rank may have got further since the last Park, or until ctx ends.
+func (h *Host) Park(ctx context.Context) error { return h.bell.park(ctx) }
+
+// Wake ends a Park.
+func (h *Host) Wake() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.closed {
+		h.bell.rouse()
+	}
+}
+
+// Alloc returns n bytes of zeroed memory that peers read and write in place. It is gone with the Host.
+func (h *Host) Alloc(n int) (unsafe.Pointer, error) {
+	off, err := h.heap.alloc(n)
+	if err != nil {
+		return nil, err
+	}
+	h.heap.seg.populate(off, n)
+	return h.heap.seg.at(off), nil
+}
+
+// Free gives memory of Alloc back. No operation may use it any more.
+func (h *Host) Free(p unsafe.Pointer) error {
+	off, ok := h.heap.seg.offset(p, 0)
+	if !ok {
+		return fmt.Errorf("shm: %p is not in shared memory", p)
+	}
+	return h.heap.release(off)
+}
+
+// place returns where a buffer lies in the heap; false: peers cannot reach it there.
+func (h *Host) place(m backend.Mem) (int, bool) {
+	off, ok := h.heap.seg.offset(m.Ptr, m.Bytes)
+	return off, ok && h.heap.shared(off, m.Bytes)
+}
+
+// Close gives all memory back. Peers go on with theirs.
+func (h *Host) Close() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.closed {
+		return
+	}
+	h.sweep()
+	h.closed = true
+	for e := range h.ends {
+		e.mu.Lock()
+		e.closed = true
+		e.mu.Unlock()
+	}
+	h.bell.close()
+	for _, p := range h.peers {
+		p.unmap()
+	}
+	h.ctl.unmap()
+	h.heap.seg.unmap()
+}

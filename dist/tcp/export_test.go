@@ -1,0 +1,6 @@
+package tcp
+
+import "github.com/ringo-ml/ringo/dist/shm"
+
+// SetSharedFault installs a fault in the memory that the ranks of the host share.
+func (e *Engine) SetSharedFault(f shm.Fault) { e.mem.Load().SetFault(f) }

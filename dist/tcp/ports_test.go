@@ -1,0 +1,39 @@
+package tcp
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/reliability"
+)
+
+// Two jobs are given the same port: the second cannot have it, its ranks are refused by the first, and the first forms.
+func TestTwoJobsOnePort(t *testing.T) {
+	captureLog(t)
+	first := configs(t, 3)
+	began := time.Now()
+	second := make([]Config, 2)
+	for r := range second {
+		second[r] = first[r]
+		second[r].Size, second[r].Secret, second[r].Job, second[r].Listener = 2, bytes.Repeat([]byte{9}, SecretBytes), "other", nil
+	}
+	met := make(chan []*Engine, 1)
+	go func() {
+		engines, errs := joinAll(first[:2])
+		for _, err := range errs {
+			assert.NoError(t, err)
+		}
+		met <- engines
+	}()
+	_, errs := joinAll(second)
+	assert.ErrorContains(t, errs[0], "rank 0: listen tcp "+first[0].Addr+": bind: address already in use")
+	assert.ErrorContains(t, errs[1], "does not hold this job's secret")
+	last, err := Join(t.Context(), first[2])
+	require.NoError(t, err)
+	closeAll(append(<-met, last))
+	reliability.Took(t, 34, "tcp", 5*time.Second, time.Since(began))
+}

@@ -1,0 +1,272 @@
+package tcp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/shm"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// listenShared offers this rank's memory to the ranks of its host. Without it, the job goes over sockets.
+func (e *Engine) listenShared() *shm.Door {
+	c := &e.cfg
+	if c.NoShared || c.Size == 1 {
+		e.self.Unshared = "RINGO_SHM=0"
+		return nil
+	}
+	d, err := shm.Listen(shm.Config{Rank: c.Rank, Size: c.Size, Secret: c.Secret, Job: c.Job, Gen: c.Gen})
+	if err != nil {
+		e.self.Unshared = err.Error()
+		return nil
+	}
+	e.self.Door = d.Name()
+	return d
+}
+
+// share sets up shared memory when all ranks of the job are on one host and offer theirs. All ranks use it, or none does.
+func (e *Engine) share(ctx context.Context, d *shm.Door) {
+	doors := map[int]string{}
+	for r, l := range e.links {
+		switch {
+		case l == nil:
+		case l.peer.Machine != e.self.Machine:
+			return
+		default:
+			doors[r] = l.peer.Door
+		}
+	}
+	if !e.allOffer() || d == nil {
+		return
+	}
+	h, err := d.Meet(ctx, doors)
+	if err != nil {
+		slog.Warn("no shared memory: all ranks use sockets", "rank", e.cfg.Rank, "reason", err.Error())
+	}
+	if !e.agree(ctx, err == nil) {
+		if h != nil {
+			h.Close()
+		}
+		return
+	}
+	e.mem.Store(h)
+}
+
+// allOffer reports whether every rank offers its memory. Rank 0 says so when only some do.
+func (e *Engine) allOffer() bool {
+	not, some := (*member)(nil), e.self.Door != ""
+	if !some {
+		not = &e.self
+	}
+	for _, l := range e.links {
+		switch {
+		case l == nil:
+		case l.peer.Door == "":
+			not = &l.peer
+		default:
+			some = true
+		}
+	}
+	if not != nil && some && e.cfg.Rank == 0 {
+		slog.Warn("no shared memory: all ranks use sockets", "rank", not.Rank, "reason", not.Unshared)
+	}
+	return not == nil
+}
+
+// agree reports whether ok is true on all ranks. A failure shows again in the first operation of the job.
+func (e *Engine) agree(ctx context.Context, ok bool) bool {
+	s := backend.Spec{ID: backend.HashString("shared memory"), Name: "shared memory", Rank: e.cfg.Rank}
+	for r := range e.cfg.Size {
+		s.Ranks = append(s.Ranks, r)
+	}
+	g, err := e.Open(s)
+	if err != nil {
+		return false
+	}
+	defer g.(backend.Closer).Close()
+	var votes int32
+	if ok {
+		votes = 1
+	}
+	m := backend.Mem{Ptr: unsafe.Pointer(&votes), Bytes: 4}
+	op := backend.Op{Kind: backend.AllReduce, Red: backend.Min, DType: tensor.Int32, Seq: 1, Count: 1, Src: m, Dst: m}
+	if g.Issue(&op) != nil {
+		return false
+	}
+	if err := g.Park(ctx, 1); err != nil {
+		_ = g.Abort(err)
+		return false
+	}
+	return votes == 1
+}
+
+// Alloc returns n bytes of zeroed memory that the ranks of this host read and write in place. It is gone when the engine
+// is closed. Without shared memory it is an error.
+func (e *Engine) Alloc(n int) (tensor.Ptr, error) {
+	h := e.mem.Load()
+	if h == nil {
+		return nil, errors.New("tcp: no shared memory")
+	}
+	return h.Alloc(n)
+}
+
+// Free gives memory of Alloc back. No operation may use it any more.
+func (e *Engine) Free(p tensor.Ptr) error {
+	h := e.mem.Load()
+	if h == nil {
+		return errors.New("tcp: no shared memory")
+	}
+	return h.Free(p)
+}
+
+// shared is a group whose members exchange data through memory. Failures travel as in any other group.
+type shared struct {
+	*group
+	end *shm.End
+}
+
+// openShared makes g a group over shared memory.
+func (e *Engine) openShared(g *group, spec backend.Spec, h *shm.Host) (*shared, error) {
+	end, err := h.Open(spec, g.key.gen)
+	if err != nil {
+		return nil, err
+	}
+	s := &shared{g, end}
+	g.mu.Lock()
+	g.mem = s
+	failed := g.err != nil
+	g.mu.Unlock()
+	if failed { // before it was opened here
+		end.Fail()
+	}
+	return s, nil
+}
+
+// Name returns "shm".
+func (s *shared) Name() string { return "shm" }
+
+// Caps says what shared memory can do. The rank itself moves the data.
+func (s *shared) Caps() backend.Caps {
+	c := s.group.Caps()
+	c.Async = false
+	return c
+}
+
+// Algorithms returns the names that Op.Algo may have.
+func (s *shared) Algorithms() []string { return []string{"direct"} }
+
+// Choice returns "direct".
+func (s *shared) Choice(*backend.Op) string { return "direct" }
+
+// Counters returns the bytes that this rank has read from and written to the memory of peers.
+func (s *shared) Counters() *backend.Counters { return s.end.Counters() }
+
+// Issue posts op for the peers.
+func (s *shared) Issue(op *backend.Op) error {
+	s.mu.Lock()
+	err := s.admit(op)
+	if err == nil && op.Algo != "" && op.Algo != "direct" && op.Algo != backend.RankOrder {
+		err = s.opError(op, fmt.Errorf("algorithm %q cannot do %v in shared memory, which has: direct", op.Algo, op.Kind))
+	}
+	if err == nil {
+		s.note(op)
+	}
+	s.mu.Unlock()
+	if err == nil {
+		s.end.Start(op)
+	}
+	return err
+}
+
+// Progress moves a few blocks of the oldest operation. An error shows only when no peer touches a buffer any more.
+func (s *shared) Progress() (uint64, error) {
+	done, err := s.end.Step()
+	if s.advance(done) || err == nil && !s.end.Failed() && !s.goodbyes.Load() {
+		return done, nil
+	}
+	if err != nil {
+		s.fail(s.opError(s.current(), err), true)
+	} else if !s.end.Failed() {
+		s.deserted()
+	}
+	err = s.failure()
+	if err != nil {
+		done, _ = s.end.Step() // waits for the peers
+		s.advance(done)
+	}
+	return done, err
+}
+
+// advance notes that operations up to done are over.
+func (s *shared) advance(done uint64) bool {
+	if done == s.seen {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.seen, s.done = done, done
+	s.wakeAll()
+	return true
+}
+
+// current returns the operation that is in progress.
+func (s *shared) current() *backend.Op {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return &s.ops[(s.done+1)%history].copy
+}
+
+// deserted fails the group when a peer will never issue the operation in progress.
+func (s *shared) deserted() {
+	s.mu.Lock()
+	seq, waiting := s.done+1, s.issued > s.done
+	s.mu.Unlock()
+	if err := s.group.deserted(seq); waiting && err != nil {
+		s.fail(err, true)
+	}
+}
+
+// Park sleeps until something happened in any group of this rank.
+func (s *shared) Park(ctx context.Context, _ uint64) error { return s.e.Park(ctx) }
+
+// Suspects returns the ranks that operation seq waits for.
+func (s *shared) Suspects(seq uint64) (absent, stalled []int) { return s.end.Suspects(seq) }
+
+// HasPosted reports whether the peer of a point-to-point group has started its operation seq.
+func (s *shared) HasPosted(seq uint64) bool { return s.end.Posted(1-s.spec.Rank) >= seq }
+
+// Abort fails the group on all ranks. Progress then waits until no peer touches this rank's buffers.
+func (s *shared) Abort(cause error) error {
+	if cause == nil {
+		cause = errors.New("aborted")
+	}
+	s.fail(cause, true)
+	return nil
+}
+
+// driveOut drives the group until no operation is in flight, it has failed, or the deadline is over.
+func (s *shared) driveOut(deadline time.Time) {
+	ctx, cancel := context.WithDeadline(context.Background(), deadline)
+	defer cancel()
+	for {
+		done, err := s.Progress()
+		if issued, _ := s.progress(); err != nil || done == issued {
+			return
+		}
+		if s.Park(ctx, done+1) != nil {
+			s.fail(errors.New("closed with operations in flight"), true)
+		}
+	}
+}
+
+// Close leaves the group. Peers may still finish their part.
+func (s *shared) Close() error {
+	err := s.group.Close()
+	s.end.Close()
+	return err
+}

@@ -1,0 +1,112 @@
+package tcp_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/shm"
+	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// startShared runs fn on n ranks that share memory.
+func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return run(t, n, cfg, nil, func(*tcp.Config) {}, fn)
+}
+
+func TestSharedConformance(t *testing.T) { disttest.Run(t, startShared) }
+
+func TestSharedSameBitsAsGoroutines(t *testing.T) { disttest.SameBits(t, startShared) }
+
+func TestSharedFaults(t *testing.T) {
+	disttest.RunFaults(t, func(f disttest.Fault) disttest.Start {
+		return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+			return run(t, n, cfg, shm.Fault(f), func(*tcp.Config) {}, fn)
+		}
+	})
+}
+
+// Ranks on one host use shared memory, in all groups; one that does not want to decides for all.
+func TestWhoShares(t *testing.T) {
+	for _, c := range []struct {
+		want string
+		not  int
+	}{{"shm", -1}, {"tcp", 0}, {"tcp", 2}} {
+		rank := -1
+		require.NoError(t, run(t, 3, dist.Config{Threads: 1}, nil, func(cfg *tcp.Config) { rank++; cfg.NoShared = rank == c.not },
+			func(r *dist.Rank) error {
+				g, err := r.World.Split(r.World.Rank()%2, 0)
+				if err != nil {
+					return err
+				}
+				if r.Engine() != c.want || g.Engine() != c.want {
+					return fmt.Errorf("%s and %s, want %s", r.Engine(), g.Engine(), c.want)
+				}
+				return r.World.Barrier().Wait()
+			}), c)
+	}
+}
+
+// Buffers in shared memory, ordinary ones and a mix of both give the same results and the same bytes.
+func TestSharedAlloc(t *testing.T) {
+	const n, count = 3, 300_001
+	for mask := range 1 << n {
+		require.NoError(t, startShared(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+			g, me := r.World, r.World.Rank()
+			make_ := func(dims ...int) tensor.Tensor {
+				if mask>>me&1 == 1 {
+					return r.Alloc(tensor.Float32, dims...)
+				}
+				return tensor.New(r.Device, tensor.Float32, dims...)
+			}
+			for range 3 {
+				x, all := make_(count), make_(n*count)
+				for i, v := range tensor.Data[float32](x) {
+					if v != 0 {
+						return fmt.Errorf("element %d of new memory is %v", i, v)
+					}
+					tensor.Data[float32](x)[i] = float32(i%1000 + me)
+				}
+				if err := g.AllReduce(x, dist.Sum).Wait(); err != nil {
+					return err
+				}
+				if err := g.AllGather(all, x).Wait(); err != nil {
+					return err
+				}
+				for i, v := range tensor.Data[float32](all) {
+					if want := float32(3*(i%count%1000) + 3); v != want {
+						return fmt.Errorf("element %d is %v, want %v", i, v, want)
+					}
+				}
+				g.Free(x)
+				g.Free(all)
+			}
+			if me > 0 {
+				return g.Barrier().Wait()
+			}
+			if got := g.Stats().Wire["allgather"]; got != 3*4*(n-1)*count {
+				return fmt.Errorf("all-gather: %d bytes", got)
+			}
+			return g.Barrier().Wait()
+		}), "ranks %03b have shared buffers", mask)
+	}
+}
+
+// A forced algorithm over messages runs over messages, also between ranks that share memory.
+func TestSharedForcedAlgorithm(t *testing.T) {
+	require.NoError(t, startShared(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		g := r.World.With(dist.Algo("allreduce:ring"))
+		x := []float32{1, 2, 3, 4}
+		if err := g.AllReduce(tensor.FromSlice(x, 4), dist.Sum).Wait(); err != nil {
+			return err
+		}
+		if r.Engine() != "shm" || g.Engine() != "tcp" || x[3] != 12 {
+			return fmt.Errorf("%s, %s: %v", r.Engine(), g.Engine(), x)
+		}
+		return r.World.Barrier().Wait()
+	}))
+}
