@@ -263,11 +263,7 @@ var mistakes = map[string]func(r *dist.Rank) error{
 func TestDocsMistakes(t *testing.T) {
 	page, rank := collectivesPage(t), regexp.MustCompile(`^rank \d: `)
 	for name, fn := range mistakes {
-		timeout := time.Minute
-		if name == "a reduce on the root alone" {
-			timeout = time.Second
-		}
-		err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1, Timeout: timeout, Log: io.Discard},
+		err := dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1, Timeout: time.Minute, Log: io.Discard},
 			func(_ context.Context, r *dist.Rank) error { return fn(r) })
 		require.Error(t, err, name)
 		text, _, _ := strings.Cut(err.Error(), "\n")

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"testing"
@@ -36,8 +37,10 @@ func rounds(short, long int) int {
 
 func TestGroupsLeaveNothingBehind(t *testing.T) {
 	engines := start(t, 3, nil)
+	made := 0
 	one := func() {
-		be := open(t, engines, "group")
+		made++
+		be := open(t, engines, fmt.Sprint("group ", made))
 		for r, err := range each(3, func(r int) error {
 			if err := do(be[r], &backend.Op{Kind: backend.Barrier, Seq: 1}); err != nil {
 				return err
@@ -45,9 +48,6 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 			return be[r].(backend.Closer).Close()
 		}) {
 			require.NoError(t, err, "rank %d", r)
-		}
-		for _, e := range engines { // a name may be used again by tests only
-			clear(e.over)
 		}
 	}
 	one()
@@ -58,6 +58,11 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 	settled(t, goroutines, files)
 	for _, e := range engines {
 		require.Empty(t, e.groups)
+		require.Eventually(t, func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return len(e.over)+len(e.newest) == 0
+		}, 5*time.Second, time.Millisecond, "closed groups are remembered")
 	}
 }
 
