@@ -104,3 +104,13 @@ func (l *lane) choose(op *backend.Op) *ran {
 	g.ran[i].calls++
 	return &g.ran[i]
 }
+
+// overMessages reports whether an algorithm is forced that only exists over messages.
+func (a algos) overMessages() bool {
+	for _, name := range a.names {
+		if name != "direct" && slices.Contains(algo.Names(), name) {
+			return true
+		}
+	}
+	return false
+}

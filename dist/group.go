@@ -93,6 +93,7 @@ var (
 
 // open makes a group of this rank and its lane.
 func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, error) {
+	s.Messages = a.overMessages()
 	be, err := c.engine.Open(s)
 	if err != nil {
 		return nil, err

@@ -71,6 +71,11 @@ func child(how string) error {
 		if how == "crashonce" {
 			return crashOnce(r)
 		}
+		for y := r.Alloc(tensor.Float32, 1<<20); how == "forever"; {
+			if err := r.World.AllReduce(y, dist.Sum).Wait(); err != nil {
+				return err
+			}
+		}
 		if how == "mismatch" {
 			return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 10+r.World.Rank()), dist.Sum).Wait()
 		}
@@ -80,6 +85,17 @@ func child(how string) error {
 
 // processes starts n ranks as processes and returns what each printed.
 func processes(t testing.TB, n int, how string) []string {
+	cmds, outs := startProcesses(t, n, how)
+	text := make([]string, n)
+	for r, c := range cmds {
+		_ = c.Wait() // the text tells
+		text[r] = outs[r].String()
+	}
+	return text
+}
+
+// startProcesses starts n ranks as processes, which end with the test.
+func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffer) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
@@ -89,7 +105,7 @@ func processes(t testing.TB, n int, how string) []string {
 	outs, cmds := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
 	secret := tcp.NewSecret()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	t.Cleanup(cancel)
 	for r := range n {
 		c := exec.CommandContext(ctx, os.Args[0])
 		c.Env = append(os.Environ(), "DIST_TEST_CHILD="+how, fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", n),
@@ -103,26 +119,17 @@ func processes(t testing.TB, n int, how string) []string {
 		require.NoError(t, c.Start())
 		cmds[r] = c
 	}
-	text := make([]string, n)
-	for r, c := range cmds {
-		_ = c.Wait() // the text tells
-		text[r] = outs[r].String()
-	}
-	return text
+	return cmds, outs
 }
 
 // The same program runs as processes: what the launcher says beats Config.Ranks.
 func TestProcesses(t *testing.T) {
-	engine := "tcp"
-	if runtime.GOOS == "linux" {
-		engine = "shm"
-	}
-	for r, text := range processes(t, 3, "well") {
-		assert.Equal(t, fmt.Sprintf("%s %d of 3 float32[1] [6]\n", engine, r), text)
-	}
-	t.Setenv("RINGO_SHM", "0")
-	for r, text := range processes(t, 3, "well") {
-		assert.Equal(t, fmt.Sprintf("tcp %d of 3 float32[1] [6]\n", r), text)
+	for engine, env := range engines {
+		name, value, _ := strings.Cut(env, "=")
+		t.Setenv(name, value)
+		for r, text := range processes(t, 3, "well") {
+			assert.Equal(t, fmt.Sprintf("%s %d of 3 float32[1] [6]\n", engine, r), text)
+		}
 	}
 }
 

@@ -6,7 +6,6 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -17,6 +16,11 @@ import (
 
 	"golang.org/x/sys/unix"
 )
+
+// handshakeTime is how long the other end of a connection may take to say who it is.
+const handshakeTime = 5 * time.Second
+
+var errSecret = errors.New("the peer does not hold this job's secret")
 
 // Door is where the ranks of a host get each other's segments: an abstract Unix socket with a random name, which the
 // ranks learn from each other.
@@ -41,7 +45,7 @@ func Listen(c Config) (*Door, error) {
 	}
 	name := make([]byte, 12)
 	rand.Read(name) // never fails: crypto/rand ends the program instead
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: "@ringo-" + hex.EncodeToString(name), Net: "unix"})
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: fmt.Sprintf("@ringo-%d-%x", os.Getpid(), name), Net: "unix"})
 	if err != nil {
 		h.Close()
 		return nil, errors.Join(fmt.Errorf("shm: %w", err), closeFiles(files[:2]))

@@ -33,11 +33,6 @@ func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 	return run(t, n, cfg, nil, func(c *tcp.Config) { c.NoShared = true }, fn)
 }
 
-// startShared runs fn on n ranks that share memory.
-func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
-	return run(t, n, cfg, nil, func(*tcp.Config) {}, fn)
-}
-
 // unencrypted does without encryption.
 func unencrypted(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 	return run(t, n, cfg, nil, func(c *tcp.Config) { c.NoShared, c.Plain = true, true }, fn)

@@ -17,6 +17,7 @@
 //	pipe.go     a group's messages from one peer, send.go: to it; credit, so that nobody waits for another group
 //	fail.go     the first error of a group reaches all its ranks
 //	gone.go     a peer that is lost, or has said goodbye
+//	shared.go   a job on one host: its groups move data through shared memory (package shm), and only failures over connections
 //
 // An Engine is used through package dist; its operations run with the algorithms of dist/algo over messages (algo.Choose
 // says which).

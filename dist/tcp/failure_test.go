@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -49,6 +50,9 @@ func TestMismatch(t *testing.T) {
 		{"algorithm", [2]backend.Op{sumOp(a), forced}, []string{`"linear" by default (rank `, `"ring" (rank 1)`}},
 		{"counts", [2]backend.Op{gathered(1, 2, 3), gathered(1, 2, 4)}, []string{"counts[2] = ", "4 (rank 1)"}},
 	} {
+		if sharing && c.name == "algorithm" {
+			continue // there is one
+		}
 		t.Run(c.name, func(t *testing.T) {
 			be := open(t, start(t, n, nil), "world")
 			began := time.Now()
@@ -64,6 +68,9 @@ func TestMismatch(t *testing.T) {
 			}) {
 				require.Error(t, err, "rank %d", r)
 				for _, part := range c.want {
+					if sharing && strings.Contains(part, "(rank ") {
+						continue // rank 1 and any other one may be the first to find it
+					}
 					assert.ErrorContains(t, err, part, "rank %d", r)
 				}
 				var e *backend.Error

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -170,7 +171,7 @@ func (s *shared) Counters() *backend.Counters { return s.end.Counters() }
 func (s *shared) Issue(op *backend.Op) error {
 	s.mu.Lock()
 	err := s.admit(op)
-	if err == nil && op.Algo != "" && op.Algo != "direct" {
+	if err == nil && op.Algo != "" && op.Algo != "direct" && op.Algo != backend.RankOrder {
 		err = s.opError(op, fmt.Errorf("algorithm %q cannot do %v in shared memory, which has: direct", op.Algo, op.Kind))
 	}
 	if err == nil {
@@ -227,7 +228,7 @@ func (s *shared) deserted() {
 	seq, waiting := s.done+1, s.issued > s.done
 	s.mu.Unlock()
 	for i, p := range s.peers {
-		if waiting && p != nil && p.link.goodbye.Load() && s.end.Posted(i) < seq {
+		if waiting && p != nil && p.link.goodbye.Load() && !s.end.Reached(i, seq) {
 			s.fail(s.blame(p.link.peer, errLeft), true)
 		}
 	}
@@ -236,11 +237,22 @@ func (s *shared) deserted() {
 // Park sleeps until something happened in any group of this rank.
 func (s *shared) Park(ctx context.Context, _ uint64) error { return s.e.Park(ctx) }
 
-// Suspects returns the ranks that operation seq waits for.
-func (s *shared) Suspects(seq uint64) (absent, stalled []int) { return s.end.Suspects(seq) }
+// Suspects returns the ranks that operation seq waits for. One whose process does not answer is not just absent.
+func (s *shared) Suspects(seq uint64) (absent, stalled []int) {
+	missing, stalled := s.end.Suspects(seq)
+	_, silent := s.ask(seq)
+	for _, i := range missing {
+		if slices.Contains(silent, i) {
+			stalled = append(stalled, i)
+		} else {
+			absent = append(absent, i)
+		}
+	}
+	return absent, stalled
+}
 
 // HasPosted reports whether the peer of a point-to-point group has started its operation seq.
-func (s *shared) HasPosted(seq uint64) bool { return s.end.Posted(1-s.spec.Rank) >= seq }
+func (s *shared) HasPosted(seq uint64) bool { return s.end.Reached(1-s.spec.Rank, seq) }
 
 // Abort fails the group on all ranks. Progress then waits until no peer touches this rank's buffers.
 func (s *shared) Abort(cause error) error {

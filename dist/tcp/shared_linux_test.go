@@ -13,9 +13,19 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// startShared runs fn on n ranks that share memory.
+func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return run(t, n, cfg, nil, func(*tcp.Config) {}, fn)
+}
+
 func TestSharedConformance(t *testing.T) { disttest.Run(t, startShared) }
 
 func TestSharedSameBitsAsGoroutines(t *testing.T) { disttest.SameBits(t, startShared) }
+
+func TestSharedSameBitsInRankOrder(t *testing.T) {
+	t.Setenv("RINGO_BITS", "rank")
+	disttest.SameBits(t, startShared)
+}
 
 func TestSharedFaults(t *testing.T) {
 	disttest.RunFaults(t, func(f disttest.Fault) disttest.Start {
@@ -89,4 +99,19 @@ func TestSharedAlloc(t *testing.T) {
 			return g.Barrier().Wait()
 		}), "ranks %03b have shared buffers", mask)
 	}
+}
+
+// A forced algorithm over messages runs over messages, also between ranks that share memory.
+func TestSharedForcedAlgorithm(t *testing.T) {
+	require.NoError(t, startShared(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		g := r.World.With(dist.Algo("allreduce:ring"))
+		x := []float32{1, 2, 3, 4}
+		if err := g.AllReduce(tensor.FromSlice(x, 4), dist.Sum).Wait(); err != nil {
+			return err
+		}
+		if r.Engine() != "shm" || g.Engine() != "tcp" || x[3] != 12 {
+			return fmt.Errorf("%s, %s: %v", r.Engine(), g.Engine(), x)
+		}
+		return r.World.Barrier().Wait()
+	}))
 }

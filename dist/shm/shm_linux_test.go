@@ -1,0 +1,296 @@
+package shm
+
+import (
+	"context"
+	"errors"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// hosts returns n ranks that have met.
+func hosts(t *testing.T, n int) []*Host {
+	t.Helper()
+	doors, out := make([]*Door, n), make([]*Host, n)
+	for r := range n {
+		d, err := Listen(Config{Rank: r, Size: n, Secret: []byte("secret"), Job: "test"})
+		require.NoError(t, err)
+		doors[r] = d
+	}
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for r := range n {
+		names := map[int]string{}
+		for p, d := range doors {
+			if p != r {
+				names[p] = d.Name()
+			}
+		}
+		wg.Go(func() { out[r], errs[r] = doors[r].Meet(t.Context(), names) })
+	}
+	wg.Wait()
+	for r, d := range doors {
+		require.NoError(t, errs[r])
+		d.Close()
+	}
+	t.Cleanup(func() {
+		for _, h := range out {
+			h.Close()
+		}
+	})
+	return out
+}
+
+func open(t *testing.T, hs []*Host, name string) []*End {
+	t.Helper()
+	ranks, ends := make([]int, len(hs)), make([]*End, len(hs))
+	for r := range ranks {
+		ranks[r] = r
+	}
+	for r, h := range hs {
+		e, err := h.Open(backend.Spec{ID: backend.HashString(name), Name: name, Ranks: ranks, Rank: r}, 0)
+		require.NoError(t, err)
+		ends[r] = e
+	}
+	return ends
+}
+
+// steps makes all ranks take turns until operation seq is done everywhere, and returns the first error of each.
+func steps(t *testing.T, ends []*End, seq uint64) []error {
+	errs, left := make([]error, len(ends)), len(ends)
+	over := make([]bool, len(ends))
+	for deadline := time.Now().Add(5 * time.Second); left > 0; {
+		require.True(t, time.Now().Before(deadline), "no progress")
+		for r, e := range ends {
+			if over[r] {
+				continue
+			}
+			done, err := e.Step()
+			if errs[r] = err; err != nil || done >= seq {
+				over[r] = true
+				left--
+			}
+		}
+		if errors.Join(errs...) != nil {
+			return errs
+		}
+	}
+	return errs
+}
+
+func sum(seq uint64, p unsafe.Pointer, count int) *backend.Op {
+	m := backend.Mem{Ptr: p, Bytes: 4 * count}
+	return &backend.Op{Kind: backend.AllReduce, DType: tensor.Float32, Seq: seq, Count: count, Src: m, Dst: m}
+}
+
+// A segment that could shrink, is too short or is no memfd is refused by name, and nothing of it is touched.
+func TestRefusesSegments(t *testing.T) {
+	fd, err := unix.MemfdCreate("test", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Ftruncate(fd, heapBytes))
+	_, err = mapSegment(fd, 2, heap)
+	require.EqualError(t, err, "shm: segment 1 of rank 2: not sealed: it could shrink")
+	require.NoError(t, unix.Ftruncate(fd, pageBytes))
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+	require.NoError(t, err)
+	_, err = mapSegment(fd, 2, heap)
+	require.EqualError(t, err, "shm: segment 1 of rank 2: has 4096 bytes, want 68719476736")
+	require.Error(t, unix.Ftruncate(fd, 0), "sealed")
+	f, err := os.Open(os.Args[0])
+	require.NoError(t, err)
+	defer f.Close()
+	_, err = mapSegment(int(f.Fd()), 2, heap)
+	require.ErrorContains(t, err, "segment 1 of rank 2: no memfd")
+}
+
+// References that a peer has garbled are errors that name its segment; nothing outside is touched.
+func TestRefusesReferences(t *testing.T) {
+	const count = 100_000
+	for name, c := range map[string]struct {
+		garble func(d *desc)
+		want   string
+	}{
+		"beyond the end":      {func(d *desc) { d.src.off = heapBytes - 8 }, "segment 1 of rank 1: operation 1 of group world refers to 400000 bytes"},
+		"wraps around":        {func(d *desc) { d.src.off = ^uint64(0) - 8 }, "segment 1 of rank 1"},
+		"too long":            {func(d *desc) { d.dst.n = ^uint64(0) }, "segment 1 of rank 1"},
+		"shorter than agreed": {func(d *desc) { d.src.n = 4000 }, "segment 1 of rank 1"},
+		"number":              {func(d *desc) { d.seq = 77 }, "segment 0 of rank 1: operation 1 of group world is garbled"},
+		"kind":                {func(d *desc) { d.kind = 200 }, "segment 0 of rank 1"},
+		"counts":              {func(d *desc) { d.srcs = 3 }, "segment 0 of rank 1"},
+		"dimensions":          {func(d *desc) { d.rank = 255 }, "segment 0 of rank 1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			hs := hosts(t, 2)
+			ends := open(t, hs, "world")
+			for r, h := range hs {
+				p, err := h.Alloc(4 * count)
+				require.NoError(t, err)
+				ends[r].Start(sum(1, p, count))
+			}
+			c.garble(ends[1].mine.desc(1))
+			errs := steps(t, ends, 1)
+			require.ErrorContains(t, errs[0], c.want)
+		})
+	}
+}
+
+// Ranks without the secret get nothing, and others are met all the same.
+func TestDoorRefusesStrangers(t *testing.T) {
+	doors := make([]*Door, 3)
+	for r := range doors {
+		secret := "secret"
+		if r == 2 {
+			secret = "another"
+		}
+		d, err := Listen(Config{Rank: min(r, 1), Size: 2, Secret: []byte(secret), Job: "test"})
+		require.NoError(t, err)
+		defer d.Close()
+		doors[r] = d
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err := doors[2].Meet(ctx, map[int]string{0: doors[0].Name()})
+	require.Error(t, err)
+	var wg sync.WaitGroup
+	var errs [2]error
+	for r := range 2 {
+		wg.Go(func() { _, errs[r] = doors[r].Meet(ctx, map[int]string{1 - r: doors[1-r].Name()}) })
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs[:]...))
+	for _, d := range doors[:2] {
+		defer d.h.Close()
+	}
+}
+
+// A rank that nobody sees is named when the time is over.
+func TestDoorNamesMissingRank(t *testing.T) {
+	d, err := Listen(Config{Rank: 0, Size: 2, Secret: []byte("secret"), Job: "test"})
+	require.NoError(t, err)
+	defer d.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = d.Meet(ctx, map[int]string{1: "@nobody"})
+	require.ErrorContains(t, err, "rank 1 did not come for this rank's memory")
+}
+
+// A peer that was stopped in the middle of a write does not hold up an abort, and what it writes later is not seen.
+func TestAbortTakesMemoryFromStoppedPeer(t *testing.T) {
+	hs := hosts(t, 2)
+	ends := open(t, hs, "world")
+	require.NoError(t, errors.Join(steps(t, start(ends, &backend.Op{Kind: backend.Barrier, Seq: 1}), 1)...))
+	p, err := hs[0].Alloc(64 << 10)
+	require.NoError(t, err)
+	ends[0].Start(sum(2, p, 16<<10))
+	require.True(t, ends[1].Enter()) // and now it is stopped
+	theirs := hs[1].peers[0].heap.b
+	off, _ := hs[0].heap.seg.offset(p, 0)
+	theirs[off] = 42
+	require.Equal(t, byte(42), *(*byte)(p), "shared")
+	begin := time.Now()
+	ends[0].Fail()
+	_, err = ends[0].Step()
+	require.NoError(t, err)
+	assert.Less(t, time.Since(begin), calmTime+2*time.Second)
+	theirs[off] = 43
+	require.Equal(t, byte(42), *(*byte)(p), "a peer writes after the abort")
+	require.False(t, ends[1].Enter(), "the peer goes on touching memory")
+	require.NoError(t, hs[0].Free(p))
+	again, err := hs[0].Alloc(64 << 10)
+	require.NoError(t, err)
+	require.NotEqual(t, p, again, "memory that peers do not share is handed out")
+}
+
+func start(ends []*End, op *backend.Op) []*End {
+	for _, e := range ends {
+		o := *op
+		e.Start(&o)
+	}
+	return ends
+}
+
+// Groups give back what they used: the directory and segment 0 are as they were.
+func TestGroupsGiveBack(t *testing.T) {
+	hs := hosts(t, 3)
+	for i := range 200 {
+		ends := open(t, hs, strings.Repeat("g", i+1))
+		require.NoError(t, errors.Join(steps(t, start(ends, &backend.Op{Kind: backend.Barrier, Seq: 1}), 1)...))
+		for _, e := range ends {
+			e.Close()
+		}
+	}
+	for _, h := range hs {
+		h.mu.Lock()
+		h.sweep()
+		h.mu.Unlock()
+		assert.Empty(t, h.graves)
+		assert.Len(t, h.blocks.used, 1, "the hub")
+		assert.LessOrEqual(t, h.hub.top.Load(), uint64(3))
+	}
+}
+
+// Memory comes zeroed, in one piece again after it was given back in any order, and more than there is is an error.
+func TestHeap(t *testing.T) {
+	h := hosts(t, 1)[0]
+	var ps []unsafe.Pointer
+	for range 5 {
+		p, err := h.Alloc(3 * pageBytes)
+		require.NoError(t, err)
+		b := unsafe.Slice((*byte)(p), 3*pageBytes)
+		for i := range b {
+			require.Zero(t, b[i])
+			b[i] = 1
+		}
+		ps = append(ps, p)
+	}
+	for _, i := range []int{1, 3, 2, 0, 4} {
+		require.NoError(t, h.Free(ps[i]))
+	}
+	require.Equal(t, []span{{0, heapBytes}}, h.heap.free)
+	require.Error(t, h.Free(ps[0]), "twice")
+	require.Error(t, h.Free(unsafe.Pointer(&ps)))
+	_, err := h.Alloc(heapBytes + 1)
+	require.ErrorContains(t, err, "segment 1 of rank 0")
+	p, err := h.Alloc(1)
+	require.NoError(t, err)
+	require.Zero(t, *(*byte)(p))
+}
+
+// A token on the way to a bell that was not waited for is no harm, and a ring is not lost.
+func TestBell(t *testing.T) {
+	hs := hosts(t, 2)
+	k := hs[1].peers[0].bell
+	const rounds = 2000
+	var wg sync.WaitGroup
+	turn := make(chan struct{})
+	wg.Go(func() {
+		for range rounds {
+			k.ring()
+			<-turn
+		}
+	})
+	for range rounds {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		require.NoError(t, hs[0].Park(ctx))
+		cancel()
+		turn <- struct{}{}
+	}
+	wg.Wait()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for hs[0].Park(ctx) == nil { // stray tokens
+	}
+	k.ring()
+	require.NoError(t, hs[0].Park(ctx), "a ring counts more than an ended context")
+}
