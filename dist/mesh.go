@@ -41,7 +41,7 @@ func (g *Group) Mesh(spec string) (*Mesh, error) {
 		return nil, fmt.Errorf("dist: mesh %q has %d places, group %s has %d ranks", spec, total, g.name, g.Size())
 	}
 	m.all = g.With(Name("mesh " + spec))
-	m.all.Barrier() // compares the names; nobody waits for it
+	m.all.Barrier() //discard: it compares the names; nobody waits for it
 	m.all.see()
 	return m, nil
 }

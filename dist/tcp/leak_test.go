@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -71,9 +72,7 @@ func TestEnginesLeaveNothingBehind(t *testing.T) {
 	for i := range rounds(20, 1000) {
 		cs := configs(t, 3)
 		engines, errs := joinAll(cs)
-		for _, err := range errs {
-			require.NoError(t, err)
-		}
+		require.NoError(t, errors.Join(errs...))
 		be := open(t, engines, "world")
 		each(3, func(r int) error {
 			if i%2 == 1 && r == 2 {
