@@ -24,8 +24,9 @@
 // [BroadcastObject].
 //
 // Results do not depend on luck: elements are combined in rank order, 16-bit floats in float32 with one rounding at the
-// end. The bits are the same on goroutines and between processes. Between processes other algorithms can be forced
-// (RINGO_ALGO=allreduce:ring, or [Algo] for one group); these add in an order of their own, the same on every run.
+// end. The bits are the same on goroutines and between processes of a host. Between hosts a committed table chooses
+// algorithms by what was measured, and some of them add in an order of their own, the same on every run; RINGO_BITS=rank
+// demands rank order everywhere. RINGO_ALGO=allreduce:ring, or [Algo] for one group, forces an algorithm between processes.
 //
 // # Groups
 //

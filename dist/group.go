@@ -200,6 +200,13 @@ func (g *Group) look() {
 	}
 }
 
+// see marks the group's failure as reported: whoever uses a group that was made from it gets it.
+func (g *Group) see() {
+	g.c.mu.Lock()
+	g.reported = true
+	g.c.mu.Unlock()
+}
+
 // fail poisons the group with err, unless a peer was earlier. It needs c.mu.
 func (g *Group) fail(err error) {
 	if g.err != nil || g.closed {

@@ -14,13 +14,14 @@ import (
 // ranks that differ in it alone are neighbors.
 type Mesh struct {
 	g     *Group
-	id    uint64
+	all   *Group // the ranks of g, under the name of the spec; parent of the groups of the mesh
 	names []string
 	sizes []int
 	made  map[string]*Group
 }
 
-// Mesh returns a grid over g; the product of its sizes is Size(). It is collective, like With. No rank waits.
+// Mesh returns a grid over g; the product of its sizes is Size(). It is collective, like With. No rank waits; when ranks give
+// different specs, the groups of the mesh fail with both.
 func (g *Group) Mesh(spec string) (*Mesh, error) {
 	m := &Mesh{g: g, made: map[string]*Group{}}
 	total := 1
@@ -39,7 +40,9 @@ func (g *Group) Mesh(spec string) (*Mesh, error) {
 	if total != g.Size() {
 		return nil, fmt.Errorf("dist: mesh %q has %d places, group %s has %d ranks", spec, total, g.name, g.Size())
 	}
-	m.id = g.nextID()
+	m.all = g.With(Name("mesh " + spec))
+	m.all.Barrier() //discard: it compares the names; nobody waits for it
+	m.all.see()
 	return m, nil
 }
 
@@ -74,7 +77,7 @@ func (m *Mesh) Group(axes ...string) *Group {
 		picked |= 1 << m.axis(a)
 	}
 	var names []string
-	id := backend.Hash64(m.id, picked)
+	id := backend.Hash64(backend.Hash64(m.all.id, backend.HashString(m.all.name)), picked)
 	for i, name := range m.names {
 		if picked>>i&1 == 1 {
 			names = append(names, name)
@@ -96,6 +99,6 @@ func (m *Mesh) Group(axes ...string) *Group {
 			members = append(members, r)
 		}
 	}
-	m.made[name] = m.g.sub(id, name, members)
+	m.made[name] = m.all.sub(id, name, members)
 	return m.made[name]
 }

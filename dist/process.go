@@ -27,6 +27,9 @@ func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) 
 	if env.Timeout > 0 {
 		cfg.Timeout = env.Timeout
 	}
+	if env.JoinTimeout > 0 {
+		cfg.JoinTimeout = env.JoinTimeout
+	}
 	if env.Threads > 0 {
 		cfg.Threads = env.Threads
 	}
@@ -76,11 +79,23 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 	if err != nil {
 		return err
 	}
+	return runEngine(ctx, cfg, e, env.Rank, env.Size, beside, func(r *Rank) { r.worker, r.generation = worker, env.Generation }, fn)
+}
+
+// RunEngine runs fn as one rank of size, whose engine has met the others; they run elsewhere, and `beside` ranks, this one
+// included, share the host. Run uses it in a process that a launcher started. It closes the engine.
+func RunEngine(ctx context.Context, cfg Config, e backend.Engine, rank, size, beside int, fn func(ctx context.Context, r *Rank) error) error {
+	cfg.defaults(beside)
+	return runEngine(ctx, cfg, e, rank, size, beside, func(*Rank) {}, fn)
+}
+
+func runEngine(ctx context.Context, cfg Config, e backend.Engine, rank, size, beside int, prepare func(r *Rank),
+	fn func(ctx context.Context, r *Rank) error) error {
 	j := &job{cfg: cfg}
-	if err := j.join(e, env.Rank, env.Size, beside); err != nil {
+	if err := j.join(e, rank, size, beside); err != nil {
 		return errors.Join(err, e.Close())
 	}
-	j.ranks[0].worker, j.ranks[0].generation = worker, env.Generation
+	prepare(j.ranks[0])
 	return j.runAll(ctx, fn)
 }
 
@@ -112,8 +127,8 @@ func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, erro
 		return nil, fmt.Errorf("dist: %w", err)
 	}
 	e, err := tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
-		Bind: env.Bind, Ports: env.Ports, Plain: env.Plain, Listener: listener, Timeout: cfg.Timeout, Gen: uint32(env.Generation),
-		NoShared: os.Getenv("RINGO_SHM") == "0"})
+		Bind: env.Bind, Ports: env.Ports, Plain: env.Plain, Listener: listener, Timeout: cfg.Timeout, JoinTimeout: cfg.JoinTimeout,
+		Gen: uint32(env.Generation), NoShared: os.Getenv("RINGO_SHM") == "0"})
 	if err != nil {
 		return nil, fmt.Errorf("%w (address of rank 0: %s, from %s)", err, env.Addr, env.AddrFrom)
 	}

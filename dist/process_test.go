@@ -46,6 +46,9 @@ func child(how string) error {
 	if spec, ok := strings.CutPrefix(how, "rebuild:"); ok {
 		return rebuildChild(spec)
 	}
+	if spec, ok := strings.CutPrefix(how, "soak:"); ok {
+		return soakChild(spec)
+	}
 	if how == "guard" {
 		return guardChild()
 	}
@@ -104,7 +107,7 @@ func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffe
 	defer f.Close()
 	outs, cmds := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
 	secret := tcp.NewSecret()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), soakLength(t)+time.Minute)
 	t.Cleanup(cancel)
 	for r := range n {
 		c := exec.CommandContext(ctx, os.Args[0])

@@ -34,6 +34,8 @@ type Config struct {
 	Threads int
 	// Timeout is that of the world group (0: DefaultTimeout). RINGO_TIMEOUT, which ringo run -timeout sets, beats it.
 	Timeout time.Duration
+	// JoinTimeout is how long a process waits for the other ranks to come (0: 1 minute). RINGO_JOIN_TIMEOUT beats it.
+	JoinTimeout time.Duration
 	// Log takes what Rank.Logf prints (nil: os.Stdout) and, when the job fails, the last operations of each rank (nil:
 	// os.Stderr).
 	Log io.Writer

@@ -135,6 +135,8 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 	}
 	if err != nil {
 		err = named(rank, err)
+	} else if e, ok := r.c.engine.(backend.Finisher); ok && ctx.Err() == nil { // else the others end because of ctx
+		e.Finish()
 	}
 	returned = true
 }

@@ -66,6 +66,12 @@ type Closer interface {
 	Close() error
 }
 
+// Finisher is implemented by an Engine that can tell the others that its rank issues no operation any more, in any group:
+// whoever waits for one fails at once with ErrLeft.
+type Finisher interface {
+	Finish()
+}
+
 // Suspecter is implemented by a Backend that can tell whom operation seq waits for, so that a timeout names the ranks
 // (indices in the group): absent ones have not started the operation, stalled ones have started and not finished it.
 type Suspecter interface {

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -45,6 +46,13 @@ func (e *Error) Error() string {
 
 // Unwrap returns the cause.
 func (e *Error) Unwrap() error { return e.Cause }
+
+// ErrLeft and ErrClosed are causes of the failure of an operation that a member will never issue: its function has returned,
+// or it has closed the group. The Error's Rank is that member.
+var (
+	ErrLeft   = errors.New("has left the job: it ran fewer operations")
+	ErrClosed = errors.New("has closed the group: it ran fewer operations")
+)
 
 // OpError returns an Error about op in the group that s names, found by this rank.
 func OpError(s *Spec, op *Op, cause error) *Error {

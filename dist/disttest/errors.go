@@ -105,6 +105,9 @@ func (s *suite) mismatch(t *testing.T) {
 		{"Groups", 2, []string{"group left (rank 0) vs group right (rank 1)"}, [2]func(r *dist.Rank) dist.Work{
 			func(r *dist.Rank) dist.Work { return r.World.With(dist.Name("left")).Barrier() },
 			func(r *dist.Rank) dist.Work { return r.World.With(dist.Name("right")).Barrier() }}},
+		{"Meshes", 2, []string{"group mesh a=2,b=1 (rank 0) vs group mesh a=1,b=2 (rank 1)"}, [2]func(r *dist.Rank) dist.Work{
+			func(r *dist.Rank) dist.Work { return meshBarrier(r, "a=2,b=1") },
+			func(r *dist.Rank) dist.Work { return meshBarrier(r, "a=1,b=2") }}},
 		{"Tags", 2, []string{"tag 4 (rank 0) vs 5 (rank 1)"}, [2]func(r *dist.Rank) dist.Work{
 			func(r *dist.Rank) dist.Work { return r.World.Send(f32(r, 1), 1, 4) },
 			func(r *dist.Rank) dist.Work { return r.World.Recv(f32(r, 1), 0, 5) }}},
@@ -121,6 +124,15 @@ func (s *suite) mismatch(t *testing.T) {
 			return r.World.AllReduce(f32(r, 10+r.World.Rank()/2*2), dist.Sum).Wait()
 		})
 	})
+}
+
+// meshBarrier makes a mesh and uses the group of all its ranks.
+func meshBarrier(r *dist.Rank, spec string) dist.Work {
+	m, err := r.Mesh(spec)
+	if err != nil {
+		panic(err)
+	}
+	return m.Group("a", "b").Barrier()
 }
 
 // arguments: what one rank can see by itself is an error at once, with nothing sent; the group fails, so that the peers

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -109,13 +110,17 @@ func (s *suite) fails(t *testing.T, row, n int, timeout, bound time.Duration, te
 	var engine table[string]
 	var begun sync.WaitGroup // nobody makes the mistake while another one is still in the barrier
 	begun.Add(n)
+	var broken atomic.Bool // by a fault of the wire
 	require.NoError(t, s.start(t, n, quiet(timeout), func(r *dist.Rank) error {
 		if err := r.World.Barrier().Wait(); err != nil {
+			broken.Store(true)
 			begun.Done()
 			return err
 		}
 		begun.Done()
-		begun.Wait()
+		if begun.Wait(); broken.Load() {
+			return r.World.Barrier().Wait()
+		}
 		begin := time.Now()
 		err := fn(r)
 		if err == nil {

@@ -24,11 +24,12 @@ type Env struct {
 	// Job names the job: RINGO_JOB_ID or the launcher's own name for it; "" when neither exists.
 	Job string
 	// Source is who launched: "ringo", "torchrun", "openmpi", "pmi", "slurm", "pmix", "kubernetes"; "" when nobody did,
-	// and then only Timeout, Threads and Bind mean something.
+	// and then only Timeout, JoinTimeout, Threads and Bind mean something.
 	Source string
-	// Timeout is RINGO_TIMEOUT and Threads RINGO_THREADS; 0 when not set.
-	Timeout time.Duration
-	Threads int
+	// Timeout is RINGO_TIMEOUT, JoinTimeout RINGO_JOIN_TIMEOUT and Threads RINGO_THREADS; 0 when not set.
+	Timeout     time.Duration
+	JoinTimeout time.Duration
+	Threads     int
 	// Generation counts the starts of the job, from 1: RINGO_GENERATION, or torchrun's restart count plus 1; 0 when the
 	// launcher does not tell.
 	Generation int
@@ -50,7 +51,7 @@ type Env struct {
 // Kubernetes. RANK and WORLD_SIZE set by hand must agree with a launcher around them.
 func FromEnv(getenv func(string) string) (Env, error) {
 	p := &parser{get: getenv}
-	e := Env{Timeout: p.timeout(), Bind: getenv("RINGO_BIND")}
+	e := Env{Timeout: p.duration("RINGO_TIMEOUT"), JoinTimeout: p.duration("RINGO_JOIN_TIMEOUT"), Bind: getenv("RINGO_BIND")}
 	e.Threads, _ = p.integer("ringo", "RINGO_THREADS", 1, maxRanks)
 	e.Ports, e.Plain = p.ports(), p.plain()
 	src := p.pick()
@@ -156,14 +157,14 @@ func (p *parser) integer(source, name string, lo, hi int) (v int, ok bool) {
 	return 0, false
 }
 
-func (p *parser) timeout() time.Duration {
-	s := p.get("RINGO_TIMEOUT")
+func (p *parser) duration(name string) time.Duration {
+	s := p.get(name)
 	if s == "" {
 		return 0
 	}
 	d, err := time.ParseDuration(s)
 	if err != nil || d <= 0 {
-		p.fail("ringo", "RINGO_TIMEOUT", s, "not a positive duration such as 5s")
+		p.fail("ringo", name, s, "not a positive duration such as 5s")
 	}
 	return d
 }

@@ -52,6 +52,9 @@ func (b *end) Progress() (uint64, error) {
 		return b.direct.Done(), err
 	}
 	moved, err := b.direct.Step()
+	if err == nil && !moved {
+		err = b.deserted()
+	}
 	if err != nil {
 		b.engine.hub.fail(b.group, err)
 		err = b.failure(b.group.failed.Load())
@@ -61,6 +64,32 @@ func (b *end) Progress() (uint64, error) {
 		b.engine.bell.Ring() // there may be more to do: the next Park must not sleep
 	}
 	return b.direct.Done(), nil
+}
+
+// deserted returns the failure of an operation that a peer will never issue, because it has closed the group or left the
+// job.
+func (b *end) deserted() error {
+	if b.group.closed.Load() == 0 && b.engine.hub.done.Load() == 0 {
+		return nil
+	}
+	seq := b.direct.Done() + 1
+	if b.me.posted.Load() < seq {
+		return nil
+	}
+	for i, rank := range b.spec.Ranks {
+		var why error
+		if b.engine.hub.ranks[rank].done.Load() {
+			why = backend.ErrLeft
+		} else if m := b.group.members[i].Load(); m != nil && m.closed.Load() {
+			why = backend.ErrClosed
+		}
+		if why != nil && b.Posted(i) < seq { // read last: what a rank posts, it posts before it leaves
+			e := backend.OpError(&b.spec, &b.me.ring[seq%uint64(len(b.me.ring))].Op, why)
+			e.Rank = rank
+			return e
+		}
+	}
+	return nil
 }
 
 // failure returns the group's first cause, after making sure that no peer touches this rank's memory any more. What all
@@ -96,6 +125,9 @@ func (b *end) Abort(cause error) error {
 func (b *end) Close() error {
 	if !b.closed {
 		b.closed = true
+		b.me.closed.Store(true)
+		b.group.closed.Add(1)
+		b.ring()
 		b.engine.hub.leave(b.group)
 	}
 	return nil

@@ -16,6 +16,7 @@ type Hub struct {
 	ranks []*Engine
 	crowd *wait.Crowd
 	fault Fault
+	done  atomic.Int32 // ranks that issue no operation any more
 
 	mu     sync.Mutex
 	groups map[key]*group
@@ -60,6 +61,7 @@ type Engine struct {
 	hub  *Hub
 	rank int
 	bell *wait.Bell
+	done atomic.Bool
 }
 
 // Name returns "local".
@@ -70,6 +72,20 @@ func (e *Engine) Crowd() *wait.Crowd { return e.hub.crowd }
 
 // Close returns nil: the hub is garbage when its ranks are gone.
 func (e *Engine) Close() error { return nil }
+
+// Finish says that this rank issues no operation any more.
+func (e *Engine) Finish() {
+	if e.done.CompareAndSwap(false, true) {
+		e.hub.done.Add(1)
+		e.hub.ringAll()
+	}
+}
+
+func (h *Hub) ringAll() {
+	for _, r := range h.ranks {
+		r.bell.Ring()
+	}
+}
 
 // Park sleeps until any group of this rank may have got further, or until ctx ends.
 func (e *Engine) Park(ctx context.Context) error { return e.bell.Park(ctx) }
@@ -82,7 +98,8 @@ type group struct {
 	bells   []*wait.Bell
 	posts   tally
 	ends    tally
-	open    int // members that have not closed it; guarded by Hub.mu
+	open    int          // members that have not closed it; guarded by Hub.mu
+	closed  atomic.Int32 // members that have
 	failed  atomic.Pointer[failure]
 }
 
@@ -115,6 +132,7 @@ type member struct {
 	_        [120]byte
 	finished atomic.Uint64
 	_        [120]byte
+	closed   atomic.Bool
 	busy     sync.Mutex // held while this rank touches peers' memory
 	ring     [2 * backend.Depth]backend.Posting
 }
@@ -181,9 +199,7 @@ func (h *Hub) fail(g *group, err error) {
 			}
 		}
 	}
-	for _, r := range h.ranks {
-		r.bell.Ring()
-	}
+	h.ringAll()
 }
 
 // caps is what direct over shared memory can do.

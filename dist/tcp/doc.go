@@ -12,9 +12,10 @@
 //	frame.go    the format on the wire
 //	listen.go   on which address and port; data.go: how data connections are made
 //	link.go     the connections to one peer; wire.go: one connection, its frames read and written
-//	engine.go   all connections of a rank: frames go to groups; signs of life; Close
+//	engine.go   all connections of a rank: frames go to groups
 //	group.go    a group: operations in order; a mismatch between ranks; lane.go: the goroutine that runs them
 //	pipe.go     a group's messages from one peer, send.go: to it; credit, so that nobody waits for another group
+//	close.go    signs of life; Close
 //	fail.go     the first error of a group reaches all its ranks
 //	gone.go     a peer that is lost, or has said goodbye
 //	shared.go   a job on one host: its groups move data through shared memory (package shm), and only failures over connections

@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	linger    = time.Second // Close waits so long for the goodbyes of the peers
-	maxEarly  = 4096        // groups that peers may use before this rank has opened them
-	earlyMax  = 128 << 20   // bytes that a peer may send to them
+	maxEarly  = 4096      // groups that peers may use before this rank has opened them
+	earlyMax  = 128 << 20 // bytes that a peer may send to them
 	answerMax = 100 * time.Millisecond
 	lookEvery = 50 * time.Millisecond // for peers that have been silent for too long
 )
@@ -46,7 +45,7 @@ type Engine struct {
 	groups  map[key]*group
 	early   int               // of groups: not opened here yet
 	newest  map[uint64]uint32 // newest generation opened of a group
-	over    map[key]bool      // closed here; peers may still send
+	over    map[key]int       // closed here: how many members may still say something
 	closing bool
 	lateErr error                    // first failure of any group
 	mem     atomic.Pointer[shm.Host] // nil: no shared memory
@@ -58,7 +57,7 @@ type Engine struct {
 
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
-		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]bool{},
+		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]int{},
 		rounds: map[key]*round{}, sleepers: sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}}
 }
 
@@ -86,7 +85,7 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	k := key{s.ID, e.cfg.Gen + s.Gen}
 	g := e.groups[k]
 	switch {
-	case g != nil && g.opened || e.over[k]:
+	case g != nil && g.opened || e.over[k] > 0:
 		e.mu.Unlock()
 		return nil, fmt.Errorf("tcp: group %s is opened twice", s.Name)
 	case g == nil:
@@ -141,7 +140,7 @@ func (e *Engine) find(l *link, h *header, create bool) (*group, error) {
 		e.postAbort(l, k, &backend.Error{Rank: l.peer.Rank, Host: l.peer.where(), Seq: h.seq,
 			Cause: fmt.Errorf("generation %d is over, this is generation %d", k.gen-e.cfg.Gen, newest-e.cfg.Gen)})
 	}
-	if !create || newest > k.gen || e.over[k] || e.closing {
+	if !create || newest > k.gen || e.over[k] > 0 || e.closing {
 		return nil, nil
 	}
 	if e.early == maxEarly {
@@ -160,7 +159,7 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 		return fmt.Errorf("broke the protocol: frame of generation %d, this is generation %d", h.gen, e.cfg.Gen)
 	}
 	switch h.typ {
-	case frameAlive, frameQuery, frameStatus, frameGoodbye, frameCredit:
+	case frameAlive, frameQuery, frameStatus, frameEnd, frameGoodbye, frameFarewell, frameCredit:
 		if h.length != 0 {
 			return errors.New("broke the protocol: payload in a frame without one")
 		}
@@ -177,8 +176,11 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 	case frameGoodbye:
 		l.part(w)
 		return nil
+	case frameFarewell:
+		l.parted()
+		return nil
 	}
-	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAbort)
+	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAbort || h.typ == frameEnd && h.seq > 0)
 	if err != nil {
 		return err
 	}
@@ -197,6 +199,8 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 		return err
 	case frameCredit:
 		return p.credited(h.total)
+	case frameEnd:
+		g.ends(p, h)
 	case frameQuery:
 		issued, _ := g.progress()
 		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, total: h.total}, nil)
@@ -220,8 +224,17 @@ func (e *Engine) ignore(w *wire, h *header) error {
 	if h.typ == frameQuery {
 		w.l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, total: h.total}, nil)
 	}
+	if k := (key{h.group, h.gen}); h.typ == frameEnd && e.closed(k) {
+		e.ended(k)
+	}
 	_, err := w.payload(h)
 	return err
+}
+
+func (e *Engine) closed(k key) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.over[k] > 0
 }
 
 // tell wakes Park.
@@ -255,11 +268,14 @@ type wireError struct {
 	Host, Group, Op, Want, Got string
 	Seq                        uint64
 	Cause                      string
+	Lost                       bool // the cause is that contact with Rank was lost
 }
 
 // postAbort tells the peer why group k has failed.
 func (e *Engine) postAbort(l *link, k key, err *backend.Error) {
-	w := wireError{err.Rank, err.Host, err.Group, err.Op, err.Want, err.Got, err.Seq, ""}
+	lost := (*lostError)(nil)
+	w := wireError{Rank: err.Rank, Host: err.Host, Group: err.Group, Op: err.Op, Want: err.Want, Got: err.Got, Seq: err.Seq,
+		Lost: errors.As(err.Cause, &lost)}
 	if err.Cause != nil {
 		w.Cause = err.Cause.Error()
 		w.Cause = w.Cause[:min(len(w.Cause), maxPayload/8)] // JSON may need six bytes for one
@@ -281,7 +297,25 @@ func (e *Engine) aborted(g *group, b []byte) error {
 	if w.Cause != "" {
 		err.Cause = errors.New(w.Cause)
 	}
+	if w.Lost {
+		err.Cause = &lostError{errors.New(w.Cause)}
+	}
 	g.heard(err)
+	return nil
+}
+
+// failedAbove returns the failure of the group that g was made from, or of one further up.
+func (e *Engine) failedAbove(g *group) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !g.opened || g.spec.Parent == 0 {
+		return nil
+	}
+	for up := e.groups[key{g.spec.Parent, g.key.gen}]; up != nil && up.opened; up = e.groups[key{up.spec.Parent, g.key.gen}] {
+		if err := up.failure(); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
@@ -312,106 +346,20 @@ func (e *Engine) forget(g *group) {
 		}
 	}
 	delete(e.groups, g.key)
-	e.over[g.key] = true
+	e.over[g.key] = 1 + g.unended()
 	e.mu.Unlock()
+	e.ended(g.key)
 }
 
-// watch sends signs of life and gives up peers that send none.
-func (e *Engine) watch() {
-	defer e.wg.Done()
-	period := min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
-	look := min(period, lookEvery)
-	tick := time.NewTicker(look)
-	defer tick.Stop()
-	last, said := e.now(), e.now()
-	for {
-		select {
-		case <-e.stop:
-			return
-		case <-tick.C:
-		}
-		now := e.now()
-		stopped := now-last > int64(look+period) // this process was: the silence may be its own
-		last = now
-		say := now-said >= int64(period-look/2)
-		if say {
-			said = now
-		}
-		for _, l := range e.links {
-			if l == nil || l.down.Load() {
-				continue
-			}
-			if say {
-				l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
-			}
-			if stopped {
-				l.heard.Store(now)
-			} else if now-l.heard.Load() > int64(e.cfg.Timeout) && !l.left.Load() {
-				e.lost(l, fmt.Errorf("rank %d: no progress: not a sign of life for %v", l.peer.Rank, e.cfg.Timeout))
-			}
-		}
-	}
-}
-
-// Close ends this rank's part in the job. Operations in flight are waited for, up to the timeout; peers that go on are
-// told that this rank has left.
-func (e *Engine) Close() error {
+// ended counts who will say nothing more in a group that is closed here. After the last one it need not be remembered.
+func (e *Engine) ended(k key) {
 	e.mu.Lock()
-	if e.closing {
-		e.mu.Unlock()
-		return nil
+	defer e.mu.Unlock()
+	if e.over[k]--; e.over[k] > 0 {
+		return
 	}
-	groups := make([]*group, 0, len(e.groups))
-	for _, g := range e.groups {
-		groups = append(groups, g)
-	}
-	e.mu.Unlock()
-	deadline := time.Now().Add(e.cfg.Timeout)
-	for _, g := range groups {
-		g.drain(deadline)
-	}
-	e.mu.Lock()
-	e.closing = true
-	failed := e.lateErr != nil
-	e.mu.Unlock()
-	close(e.stop)
-	e.part(failed)
-	for _, g := range groups {
-		g.finishLane()
-	}
-	e.wg.Wait()
-	if h := e.mem.Load(); h != nil {
-		h.Close()
-	}
-	return nil
-}
-
-// part says goodbye, waits a while for the goodbyes of the others and closes the connections.
-func (e *Engine) part(failed bool) {
-	wait := linger
-	if failed {
-		wait = lastWords
-	}
-	t := time.NewTimer(wait)
-	defer t.Stop()
-	for _, l := range e.links {
-		if l != nil {
-			l.sayGoodbye()
-		}
-	}
-	for _, l := range e.links {
-		if l == nil {
-			continue
-		}
-		select {
-		case <-l.bye:
-		case <-t.C:
-			t.Reset(0) // the others get no more time
-		}
-	}
-	for _, l := range e.links {
-		if l != nil {
-			l.shut()
-		}
+	delete(e.over, k)
+	if e.newest[k.id] == k.gen {
+		delete(e.newest, k.id)
 	}
 }

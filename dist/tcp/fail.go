@@ -8,14 +8,20 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// grace is how long a lane of a failed group may still be writing to a peer before that connection is given up: a peer
-// that is alive reads.
+// grace is how long a lane of a failed group may still be writing to a peer before somebody looks whether that peer is
+// alive: one that is reads.
 const grace = 100 * time.Millisecond
 
-var errLeft = errors.New("has left the job: it ran fewer operations")
+// lostError is the cause of a failure by which a rank was found to be lost: no word of its own.
+type lostError struct{ error }
+
+func (e *lostError) Unwrap() error { return e.error }
 
 // fail ends the group with its first error. Who finds an error tells the others.
 func (g *group) fail(err error, tell bool) {
+	if above := g.e.failedAbove(g); above != nil {
+		err, tell = above, false // its failure is on the way to this group, and what happened here may follow from it
+	}
 	e, ok := err.(*backend.Error)
 	if !ok {
 		g.mu.Lock()
@@ -30,7 +36,7 @@ func (g *group) fail(err error, tell bool) {
 // go on without it.
 func (g *group) heard(e *backend.Error) {
 	here := *e
-	if e.Rank == g.e.cfg.Rank && e.Cause != nil && e.Want == "" {
+	if lost := (*lostError)(nil); e.Rank == g.e.cfg.Rank && errors.As(e.Cause, &lost) {
 		here.Cause = fmt.Errorf("generation %d is over: %w", g.key.gen-g.e.cfg.Gen, e.Cause)
 	}
 	g.failWith(&here, e, true)
@@ -65,11 +71,80 @@ func (g *group) failWith(e, others *backend.Error, tell bool) {
 	time.AfterFunc(grace, g.unblock)
 }
 
-// unblock frees a lane that is still writing to a peer that does not read.
+// unblock frees a lane that is still writing to a peer that has not given a sign of life lately. One that has may be slow.
 func (g *group) unblock() {
-	if l := g.writing.Load(); l != nil {
+	l := g.writing.Load()
+	switch {
+	case l == nil:
+	case g.e.now()-l.heard.Load() > int64(3*g.e.period()):
 		g.e.lost(l, fmt.Errorf("rank %d: no progress: it does not read", l.peer.Rank))
+	default:
+		time.AfterFunc(grace, g.unblock)
 	}
+}
+
+// sayEnd tells the members once that this rank issues nothing more: tag 1 says in no group.
+func (g *group) sayEnd(tag uint8) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.said || g.err != nil {
+		return
+	}
+	g.said = true
+	for _, p := range g.peers {
+		if p != nil {
+			p.link.post(&header{typ: frameEnd, gen: g.key.gen, group: g.key.id, seq: g.issued, tag: tag}, nil)
+		}
+	}
+}
+
+// ends handles a member's word that it issues nothing after operation h.seq. What waits for more fails at once.
+func (g *group) ends(p *pipe, h *header) {
+	g.mu.Lock()
+	if p.over == nil {
+		p.last, p.over = h.seq, backend.ErrClosed
+	}
+	if h.tag == 1 {
+		p.over = backend.ErrLeft
+	}
+	running, seq := g.running, g.done+1
+	g.goodbyes.Store(true)
+	g.mu.Unlock()
+	g.e.tell()
+	if running {
+		if err := g.deserted(seq); err != nil {
+			g.fail(err, true)
+		}
+	}
+}
+
+// unended counts the members that have not said where they end.
+func (g *group) unended() (n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, p := range g.peers {
+		if p != nil && p.over == nil {
+			n++
+		}
+	}
+	return n
+}
+
+// deserted returns the failure of operation seq when a member will never issue it.
+func (g *group) deserted(seq uint64) error {
+	g.mu.Lock()
+	var p *pipe
+	for _, q := range g.peers {
+		if q != nil && q.over != nil && q.last < seq {
+			p = q
+			break
+		}
+	}
+	g.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return g.blame(p.link.peer, p.over)
 }
 
 func (g *group) failure() error {
@@ -101,7 +176,7 @@ func (g *group) awaitFailure(l *link) error {
 	err := g.err
 	g.mu.Unlock()
 	if err == nil {
-		return g.blame(l.peer, errLeft)
+		return g.blame(l.peer, backend.ErrLeft)
 	}
 	return err
 }
@@ -109,7 +184,7 @@ func (g *group) awaitFailure(l *link) error {
 // broken handles a write that failed. The reader of the connection finds out why.
 func (g *group) broken(l *link, err error) error {
 	if l.goodbye.Load() {
-		return g.blame(l.peer, errLeft)
+		return g.blame(l.peer, backend.ErrLeft)
 	}
 	l.failed(err)
 	return g.awaitFailure(l)
@@ -123,6 +198,7 @@ func (g *group) departed(l *link) {
 	g.wakeAll()
 	g.mu.Unlock()
 	if p != nil {
+		g.ends(p, &header{tag: 1}) // it has said where it ends, unless it never opened the group
 		p.end(nil)
 	}
 }
@@ -194,7 +270,10 @@ func (g *group) ask(seq uint64) (absent, silent []int) {
 		if p == nil {
 			continue
 		}
-		if left[i] = p.link.goodbye.Load(); !left[i] {
+		g.mu.Lock()
+		left[i] = p.over != nil
+		g.mu.Unlock()
+		if !left[i] {
 			p.link.post(&ask, nil)
 			asked++
 		}
@@ -207,8 +286,11 @@ func (g *group) ask(seq uint64) (absent, silent []int) {
 			continue
 		}
 		last, ok := g.answers[p.link.peer.Rank]
+		if left[i] {
+			last, ok = p.last, true
+		}
 		switch {
-		case left[i] || ok && last < seq:
+		case ok && last < seq:
 			absent = append(absent, i)
 		case !ok:
 			silent = append(silent, i)

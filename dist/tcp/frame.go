@@ -38,7 +38,9 @@ const (
 	frameQuery                     // which operation have you issued last? tag is the question's number
 	frameStatus                    // the answer: seq
 	frameAlive                     // a sign of life
+	frameEnd                       // I issue no operation after seq in this group; tag 1: nor in any other
 	frameGoodbye                   // no operation will follow: the end of the connection is no failure
+	frameFarewell                  // I have read your goodbye, hence all that you sent
 	frameHello                     // who dials
 	frameWelcome                   // the dialer is accepted; who accepts
 	frameReject                    // the dialer is not accepted; why

@@ -16,6 +16,7 @@ func (e *Engine) lost(l *link, cause error) {
 			l.shut()
 			return
 		}
+		cause = &lostError{cause}
 		e.mu.Lock()
 		closing := e.closing
 		l.why = cause
@@ -130,5 +131,5 @@ func (e *Engine) departed(l *link) {
 	}
 	e.unreachable(l)
 	e.tell()
-	l.byeOnce.Do(func() { close(l.bye) })
+	l.post(&header{typ: frameFarewell, gen: e.cfg.Gen}, nil)
 }

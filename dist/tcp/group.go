@@ -45,6 +45,7 @@ type group struct {
 	seen    uint64  // done, as the goroutine that drives mem knows it
 	parked  []*sleeper
 	ended   bool // no operation will follow
+	said    bool // the peers know
 	err     error
 	asked   uint64 // number of the last query
 	answers map[int]uint64
@@ -92,7 +93,9 @@ func (g *group) pipe(l *link) *pipe {
 	p := g.pipes[l.peer.Rank]
 	if p == nil && g.peers == nil {
 		p = newPipe(g, l)
-		p.err, p.left = g.err, l.left.Load()
+		if p.err, p.left = g.err, l.left.Load(); p.left {
+			p.over = backend.ErrLeft
+		}
 		g.pipes[l.peer.Rank] = p
 	}
 	return p
@@ -329,6 +332,7 @@ func (g *group) Abort(cause error) error {
 // Close ends the lane. Peers may still finish their part.
 func (g *group) Close() error {
 	g.drain(time.Now().Add(g.e.cfg.Timeout))
+	g.sayEnd(0)
 	g.finishLane()
 	g.e.forget(g)
 	return nil

@@ -26,7 +26,11 @@ func (g *group) run() {
 			return
 		}
 		l.op, l.print = op, print
-		g.finish(op, m.Run(op))
+		err := g.deserted(op.Seq)
+		if err == nil {
+			err = m.Run(op)
+		}
+		g.finish(op, err)
 	}
 }
 

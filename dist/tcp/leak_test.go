@@ -1,6 +1,8 @@
 package tcp
 
 import (
+	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"testing"
@@ -36,8 +38,10 @@ func rounds(short, long int) int {
 
 func TestGroupsLeaveNothingBehind(t *testing.T) {
 	engines := start(t, 3, nil)
+	made := 0
 	one := func() {
-		be := open(t, engines, "group")
+		made++
+		be := open(t, engines, fmt.Sprint("group ", made))
 		for r, err := range each(3, func(r int) error {
 			if err := do(be[r], &backend.Op{Kind: backend.Barrier, Seq: 1}); err != nil {
 				return err
@@ -45,9 +49,6 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 			return be[r].(backend.Closer).Close()
 		}) {
 			require.NoError(t, err, "rank %d", r)
-		}
-		for _, e := range engines { // a name may be used again by tests only
-			clear(e.over)
 		}
 	}
 	one()
@@ -58,6 +59,11 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 	settled(t, goroutines, files)
 	for _, e := range engines {
 		require.Empty(t, e.groups)
+		require.Eventually(t, func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return len(e.over)+len(e.newest) == 0
+		}, 5*time.Second, time.Millisecond, "closed groups are remembered")
 	}
 }
 
@@ -66,9 +72,7 @@ func TestEnginesLeaveNothingBehind(t *testing.T) {
 	for i := range rounds(20, 1000) {
 		cs := configs(t, 3)
 		engines, errs := joinAll(cs)
-		for _, err := range errs {
-			require.NoError(t, err)
-		}
+		require.NoError(t, errors.Join(errs...))
 		be := open(t, engines, "world")
 		each(3, func(r int) error {
 			if i%2 == 1 && r == 2 {

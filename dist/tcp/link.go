@@ -54,7 +54,7 @@ type link struct {
 	goodbye atomic.Bool   // the peer will begin nothing more
 	open    atomic.Int32  // wires on which it has not said so, or ended
 	left    atomic.Bool   // there is none
-	bye     chan struct{} // closed when there is none, or when the peer is lost
+	bye     chan struct{} // closed when the peer has read this rank's goodbyes, or is lost
 	byeOnce sync.Once
 	cause   atomic.Pointer[error] // why the connection was given up here
 	lostNow sync.Once
@@ -202,6 +202,9 @@ func (l *link) failed(err error) {
 // readLoop dispatches the frames of the peer until the connection ends.
 func (l *link) readLoop(w *wire) {
 	defer l.e.wg.Done()
+	if w == l.main {
+		defer l.parted()
+	}
 	err := l.readFrames(w)
 	if l.goodbye.Load() {
 		if l.part(w); l.left.Load() {
@@ -217,7 +220,7 @@ func (l *link) readLoop(w *wire) {
 		err = *c
 	}
 	l.e.lost(l, readError(err))
-	l.byeOnce.Do(func() { close(l.bye) }) // after lost: who waits for the end finds it noticed
+	l.parted()
 }
 
 // part notes that the peer will write nothing more on w.
@@ -237,6 +240,9 @@ func ended(err error) bool {
 	var op *net.OpError
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &op)
 }
+
+// parted ends the wait for the peer when this rank says goodbye.
+func (l *link) parted() { l.byeOnce.Do(func() { close(l.bye) }) }
 
 // readError says in plain words how a connection ended.
 func readError(err error) error {

@@ -258,6 +258,7 @@ func (m *meeting) greetJoin(h hello, c *tls.Conn) error {
 	}
 	l := newLink(m.e, h.member, c)
 	l.expect()
+	l.main.wmu.Lock() // until it is welcome, nothing else is sent: neither the list of ranks nor data
 	m.e.links[h.Rank] = l
 	m.mu.Unlock()
 	m.welcome(l)
@@ -327,18 +328,20 @@ func (m *meeting) greetMesh(h hello, c *tls.Conn) error {
 	}
 	l := newLink(m.e, h.member, c)
 	l.expect()
+	l.main.wmu.Lock() // until it is welcome, nothing else is sent: neither the list of ranks nor data
 	m.e.links[h.Rank] = l
 	m.mu.Unlock()
 	m.welcome(l)
 	return nil
 }
 
-// welcome answers a hello and starts the link. When that fails, the link's reader finds out.
+// welcome answers a hello and starts the link, whose lock for writing is held. When that fails, the link's reader finds out.
 func (m *meeting) welcome(l *link) {
 	err := writeJSON(l.main.conn, frameWelcome, m.e.cfg.Gen, m.hello(false))
 	if err == nil {
 		err = l.main.raw.SetDeadline(time.Time{})
 	}
+	l.main.wmu.Unlock()
 	if err != nil {
 		l.main.raw.Close()
 	}

@@ -29,6 +29,8 @@ type pipe struct {
 
 	// Guarded by g.mu:
 	prints []print // operations that the peer has begun and this rank has not issued
+	over   error   // the peer issues no operation after last, and why
+	last   uint64
 
 	asked, given tally                 // the lane's
 	beside       sync.WaitGroup        // frames that are written on other connections
@@ -185,7 +187,7 @@ func (p *pipe) await() error {
 	case p.err != nil:
 		return p.err
 	}
-	return p.g.blame(p.link.peer, errLeft)
+	return p.g.blame(p.link.peer, backend.ErrLeft)
 }
 
 // end wakes the lane with the group's error, or because the peer has left.

@@ -86,7 +86,7 @@ func (p *pipe) reserve(n, window int) error {
 	case p.err != nil:
 		return p.err
 	case p.left:
-		return p.g.blame(p.link.peer, errLeft)
+		return p.g.blame(p.link.peer, backend.ErrLeft)
 	}
 	p.flight += n
 	return nil

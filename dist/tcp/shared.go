@@ -222,15 +222,13 @@ func (s *shared) current() *backend.Op {
 	return &s.ops[(s.done+1)%history].copy
 }
 
-// deserted fails the group when a peer has left that the operation in progress waits for.
+// deserted fails the group when a peer will never issue the operation in progress.
 func (s *shared) deserted() {
 	s.mu.Lock()
 	seq, waiting := s.done+1, s.issued > s.done
 	s.mu.Unlock()
-	for i, p := range s.peers {
-		if waiting && p != nil && p.link.goodbye.Load() && !s.end.Reached(i, seq) {
-			s.fail(s.blame(p.link.peer, errLeft), true)
-		}
+	if err := s.group.deserted(seq); waiting && err != nil {
+		s.fail(err, true)
 	}
 }
 

@@ -73,6 +73,9 @@ func (s *stream) write(b []byte) (int, error) {
 	f := s.plan.Fault
 	hit := f != nil && s.writes == f.At
 	s.writes++
+	if hit && s.plan.Hit != nil {
+		s.plan.Hit()
+	}
 	if hit && f.Kind == Cut {
 		s.drop()
 		go s.back.reset()
@@ -112,12 +115,16 @@ func (s *stream) enqueue(b []byte) {
 	}
 	at := time.Now()
 	if s.plan.Delay > 0 {
-		at = at.Add(time.Duration(s.rng.Int64N(int64(s.plan.Delay))))
+		if s.rng.IntN(8) == 0 {
+			at = at.Add(time.Duration(s.rng.Int64N(int64(s.plan.Delay))))
+		}
 		if at.Before(s.last) {
 			at = s.last
 		}
 		s.last = at
-		time.AfterFunc(time.Until(at), s.wake)
+		if wait := time.Until(at); wait > 0 {
+			time.AfterFunc(wait, s.wake)
+		}
 	}
 	s.queue = append(s.queue, packet{b, at})
 	s.cond.Broadcast()

@@ -78,8 +78,8 @@ func TestBufferAndDelay(t *testing.T) {
 		}
 		assert.True(t, bytes.Equal(want, got))
 		took := time.Since(began)
-		assert.Greater(t, took, 10*time.Second, "100 delays, three at a time")
-		assert.Less(t, took, 100*time.Second)
+		assert.Greater(t, took, 2*time.Second, "a dozen delays, three at a time at most")
+		assert.Less(t, took, 30*time.Second)
 		require.NoError(t, a.SetDeadline(time.Now()))
 		_, err = a.Write(nil)
 		assert.ErrorIs(t, err, net.ErrClosed)

@@ -35,9 +35,10 @@ type Fault struct {
 // Plan is what happens in one direction of a connection.
 type Plan struct {
 	Seed   uint64        // of the delays, and of the bits that Corrupt changes
-	Delay  time.Duration // each write takes up to so long; writes never overtake each other
+	Delay  time.Duration // one write in eight takes up to so long; writes never overtake each other
 	Buffer int           // bytes that may be on the way before Write waits; 0: no limit
 	Fault  *Fault        // nil: none
+	Hit    func()        // called when the fault happens; may be nil
 }
 
 // String says what goes wrong.

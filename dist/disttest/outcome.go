@@ -1,0 +1,124 @@
+package disttest
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist"
+)
+
+// Outcome is how a program ended.
+type Outcome struct {
+	Errs []error         // of each rank; nil where its function succeeded
+	Took []time.Duration // of each rank
+	Wire []int           // the two ranks whose connection had a fault; empty: none
+	Text string          // describes the fault
+}
+
+// Judge returns what is wrong with the outcome of a program, or nil. Right is:
+//
+//   - No rank ever takes a wrong result for a right one.
+//   - Each rank ends: within four timeouts, but for the rank that sleeps. (A timeout counts from the last sign of life, and
+//     one rank may have to wait for another to time out.)
+//   - Without a mishap and a fault nobody fails.
+//   - A rank may succeed in spite of a mishap or a fault that does not concern what it does. One that fails has a
+//     *dist.Error whose cause is the mishap or the fault: it names the rank that slept, left, failed, aborted or differed, or an
+//     end of the connection that had the fault. A timeout may also name a rank that waits itself, when that one fails as well.
+//   - Where one rank knows the cause (fails, aborts), all say the same. A rank that differs may be found out by several others at
+//     the same time: each error then names it and the one that found out. It may also be left waiting for ranks that were
+//     through, or, where messages and collectives were mixed up, by all.
+func (p *Program) Judge(o *Outcome) error {
+	text := ""
+	for rank, err := range o.Errs {
+		var w *wrong
+		late := o.Took[rank] > 4*p.Timeout && !(p.Mishap == Sleeps && rank == p.Who)
+		switch {
+		case errors.As(err, &w):
+			return fmt.Errorf("rank %d: %w", rank, err)
+		case late:
+			return fmt.Errorf("rank %d took %v: %w", rank, o.Took[rank], err)
+		case err == nil || p.excused(o, rank, err):
+			continue
+		case !p.explained(o, rank, err):
+			return fmt.Errorf("rank %d fails without a cause: %w", rank, err)
+		}
+		if len(o.Wire) == 0 && (p.Mishap == Fails || p.Mishap == Aborts) {
+			var e *dist.Error
+			errors.As(err, &e)
+			if text == "" {
+				text = e.Error()
+			}
+			if text != e.Error() {
+				return fmt.Errorf("rank %d says %q, another rank %q", rank, e.Error(), text)
+			}
+		}
+	}
+	return nil
+}
+
+// excused: the rank that did the wrong thing itself may get any error of a group.
+func (p *Program) excused(o *Outcome, rank int, err error) bool {
+	if p.Mishap == Nothing || rank != p.Who {
+		return false
+	}
+	var e *dist.Error
+	return p.Mishap == Fails && strings.Contains(err.Error(), p.boom().Error()) ||
+		(p.Mishap == Sleeps || p.Mishap == Leaves) && errors.As(err, &e)
+}
+
+func (p *Program) explained(o *Outcome, rank int, err error) bool {
+	var e *dist.Error
+	if !errors.As(err, &e) {
+		return false
+	}
+	guilty := append([]int(nil), o.Wire...)
+	if p.Mishap != Nothing {
+		guilty = append(guilty, p.Who)
+	}
+	if len(o.Wire) == 2 && (e.Rank == o.Wire[0] || e.Rank == o.Wire[1] || p.timedOut(o, e, guilty)) {
+		return true
+	}
+	blamed := fmt.Sprintf("rank %d", p.Who)
+	switch p.Mishap {
+	case Sleeps:
+		return p.timedOut(o, e, guilty)
+	case Leaves:
+		return e.Rank == p.Who && strings.Contains(e.Error(), "has left the job")
+	case Fails, Aborts:
+		return e.Rank == p.Who && strings.Contains(e.Error(), p.boom().Error())
+	case Differs:
+		return e.Want != "" && strings.Contains(e.Error(), blamed) || p.departed(o, e) ||
+			actions[p.steps[p.At].what].name == "ring" && p.timedOut(o, e, guilty) // messages are not compared with collectives
+	}
+	return false
+}
+
+// departed reports whether e says that a rank has left, and that rank had nothing more to do indeed.
+func (p *Program) departed(o *Outcome, e *dist.Error) bool {
+	return strings.Contains(e.Error(), "has left the job") && e.Rank >= 0 && e.Rank < len(o.Errs) && o.Errs[e.Rank] == nil
+}
+
+var missing = regexp.MustCompile(`ranks? ([0-9,]+)(: no progress| did not arrive)`)
+
+// timedOut reports whether e is a timeout that names ranks who are to blame, or who failed themselves.
+func (p *Program) timedOut(o *Outcome, e *dist.Error, guilty []int) bool {
+	m := missing.FindStringSubmatch(e.Error())
+	if m == nil {
+		return false
+	}
+	for _, s := range strings.Split(m[1], ",") {
+		named, err := strconv.Atoi(s)
+		known := false
+		for _, g := range guilty {
+			known = known || g == named
+		}
+		if err != nil || named >= len(o.Errs) || !known && o.Errs[named] == nil {
+			return false
+		}
+	}
+	return true
+}

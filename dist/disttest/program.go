@@ -1,0 +1,219 @@
+package disttest
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Program is a random job: ranks make groups and run collectives and messages on them, some in flight together, at random
+// times. In some programs one rank does something wrong. All follows from the seed.
+type Program struct {
+	Seed    uint64
+	Ranks   int
+	Timeout time.Duration // of operations, and how long a rank may be silent
+	Mishap  Mishap
+	Who, At int // whose mishap, before which step
+	mesh    [2]int
+	ways    int // of the split
+	depth   int // operations in flight
+	steps   []step
+}
+
+// Mishap is what goes wrong in a program, besides faults of the wire.
+type Mishap uint8
+
+// The mishaps: a rank does nothing for an hour; returns early, with and without an error; aborts a group; or calls another
+// operation than the others.
+const (
+	Nothing Mishap = iota
+	Sleeps
+	Leaves
+	Fails
+	Aborts
+	Differs
+	numMishaps
+)
+
+// String returns the name.
+func (m Mishap) String() string {
+	return [numMishaps]string{"nothing", "sleeps", "leaves", "fails", "aborts", "differs"}[m]
+}
+
+// String describes the program.
+func (p *Program) String() string {
+	s := fmt.Sprintf("seed %d: %d ranks, %d steps, %d in flight", p.Seed, p.Ranks, len(p.steps), p.depth)
+	if p.Mishap != Nothing {
+		s += fmt.Sprintf(", rank %d %v before step %d", p.Who, p.Mishap, p.At)
+	}
+	return s
+}
+
+// The families of groups that a step may use: each rank is in one group of a family at most.
+const (
+	world = iota
+	other
+	split
+	axisA
+	axisB
+	numFamilies
+)
+
+type step struct {
+	family int
+	what   int
+	red    int
+	dtype  tensor.DType
+	count  int
+	root   int // modulo the size of the group
+	nap    []time.Duration
+	flush  bool // wait for everything in flight
+}
+
+// RandomProgram makes the program of a seed.
+func RandomProgram(seed uint64) *Program {
+	rng := rand.New(rand.NewPCG(seed, 77))
+	p := &Program{Seed: seed, Ranks: 2 + rng.IntN(4), Timeout: time.Minute, ways: 1 + rng.IntN(3), depth: 1 + rng.IntN(6)}
+	p.mesh = [2]int{1, p.Ranks}
+	if p.Ranks == 4 {
+		p.mesh = [2]int{2, 2}
+	}
+	for range 1 + rng.IntN(12) {
+		p.steps = append(p.steps, p.randomStep(rng))
+	}
+	if rng.IntN(2) == 0 {
+		p.Mishap = Mishap(1 + rng.IntN(int(numMishaps)-1))
+	}
+	p.Who, p.At = rng.IntN(p.Ranks), rng.IntN(len(p.steps))
+	if p.Mishap == Differs { // in a group that has somebody to differ from
+		p.steps[p.At].family = world
+	}
+	return p
+}
+
+func (p *Program) randomStep(rng *rand.Rand) step {
+	s := step{family: rng.IntN(numFamilies), what: rng.IntN(len(actions)), red: rng.IntN(len(reds)), root: rng.IntN(12),
+		dtype: tensor.DType(rng.IntN(int(tensor.Bool))), count: rng.IntN(9), flush: rng.IntN(4) == 0}
+	for !valid(reds[s.red].name, s.dtype) {
+		s.red = rng.IntN(len(reds))
+	}
+	switch rng.IntN(8) {
+	case 0, 1:
+		s.count = rng.IntN(300)
+	case 2:
+		s.count = rng.IntN(5000)
+	case 3:
+		if rng.IntN(10) == 0 {
+			s.count = rng.IntN(60_000)
+		}
+	}
+	s.nap = make([]time.Duration, p.Ranks)
+	for r := range s.nap {
+		if rng.IntN(3) == 0 {
+			s.nap[r] = time.Duration(rng.IntN(100)) * time.Millisecond
+		}
+	}
+	return s
+}
+
+// flight is an operation that was issued and not waited for.
+type flight struct {
+	name  string
+	work  dist.Work
+	check func() error
+}
+
+// Run runs the program on one rank.
+func (p *Program) Run(r *dist.Rank) error {
+	groups, err := p.groups(r)
+	if err != nil {
+		return err
+	}
+	me := r.World.Rank()
+	var flying []flight
+	for i := range p.steps {
+		s := &p.steps[i]
+		time.Sleep(s.nap[me]) //sleep: ranks arrive at random times, in virtual time
+		if p.Mishap != Nothing && me == p.Who && i == p.At {
+			if over, err := p.mishap(r, groups); over {
+				return err
+			}
+		}
+		if g := groups[s.family]; g != nil {
+			act := actions[s.what]
+			if p.Mishap == Differs && me == p.Who && i == p.At {
+				act = different(s)
+			}
+			w, check := act.run(s, r, g)
+			flying = append(flying, flight{fmt.Sprintf("step %d: %s on %s", i, act.name, g.Name()), w, check})
+		}
+		if s.flush || len(flying) >= p.depth {
+			if err := land(flying); err != nil {
+				return err
+			}
+			flying = flying[:0]
+		}
+	}
+	return land(flying)
+}
+
+// groups makes one group of each family.
+func (p *Program) groups(r *dist.Rank) ([numFamilies]*dist.Group, error) {
+	out := [numFamilies]*dist.Group{world: r.World, other: r.World.With(dist.Name("other"))}
+	me := r.World.Rank()
+	var err error
+	if out[split], err = r.World.Split(me%p.ways-p.ways/3, -me); err != nil { // of three ways, one is nowhere
+		return out, err
+	}
+	m, err := r.Mesh(fmt.Sprintf("a=%d,b=%d", p.mesh[0], p.mesh[1]))
+	if err != nil {
+		return out, err
+	}
+	out[axisA], out[axisB] = m.Group("a"), m.Group("b")
+	return out, nil
+}
+
+// mishap does what goes wrong. It reports whether the rank's function is over.
+func (p *Program) mishap(r *dist.Rank, groups [numFamilies]*dist.Group) (bool, error) {
+	switch p.Mishap {
+	case Sleeps:
+		time.Sleep(time.Hour) //sleep: longer than any timeout, in virtual time
+	case Leaves:
+		return true, nil
+	case Fails:
+		return true, p.boom()
+	case Aborts:
+		g := groups[p.steps[p.At].family]
+		if g == nil {
+			g = r.World
+		}
+		g.Abort(p.boom())
+	}
+	return false, nil
+}
+
+func (p *Program) boom() error { return fmt.Errorf("boom %d", p.Seed) }
+
+// wrong is a result that is not right: never an excuse.
+type wrong struct{ err error }
+
+func (w *wrong) Error() string { return "WRONG RESULT: " + w.err.Error() }
+
+func land(flying []flight) error {
+	for i := range flying {
+		f := &flying[(i*7+3)%len(flying)] // in some order
+		if len(flying)%7 == 0 {
+			f = &flying[i]
+		}
+		if err := f.work.Wait(); err != nil {
+			return err
+		}
+		if err := f.check(); err != nil {
+			return &wrong{fmt.Errorf("%s: %w", f.name, err)}
+		}
+	}
+	return nil
+}

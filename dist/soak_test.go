@@ -1,0 +1,56 @@
+//go:build unix
+
+package dist_test
+
+import (
+	"context"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+)
+
+// soakLength is half of RINGO_SOAK, for each kind of rank; a moment where it is not set.
+func soakLength(t testing.TB) time.Duration {
+	s := os.Getenv("RINGO_SOAK")
+	if s == "" {
+		return 300 * time.Millisecond
+	}
+	d, err := time.ParseDuration(s)
+	require.NoError(t, err, "RINGO_SOAK")
+	return d / 2
+}
+
+// Many rounds of everything, on goroutines: nothing leaks, nothing gets slower.
+func TestSoakGoroutines(t *testing.T) {
+	length := soakLength(t)
+	require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 4, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		return disttest.Soak(r, length)
+	}))
+}
+
+// The same on processes.
+func TestSoakProcesses(t *testing.T) {
+	for rank, text := range processes(t, 3, "soak:"+soakLength(t).String()) {
+		assert.NotContains(t, text, "error:", "rank %d", rank)
+		if rank == 0 {
+			assert.Contains(t, text, "soak: ")
+			t.Log(text)
+		}
+	}
+}
+
+func soakChild(spec string) error {
+	length, err := time.ParseDuration(spec)
+	if err != nil {
+		return err
+	}
+	return dist.Run(context.Background(), dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		return disttest.Soak(r, length)
+	})
+}

@@ -1,0 +1,132 @@
+package tcp
+
+import (
+	"fmt"
+	"time"
+)
+
+// period is the time between two signs of life.
+func (e *Engine) period() time.Duration {
+	return min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
+}
+
+// watch sends signs of life and gives up peers that send none.
+func (e *Engine) watch() {
+	defer e.wg.Done()
+	period := e.period()
+	look := min(period, lookEvery)
+	tick := time.NewTicker(look)
+	defer tick.Stop()
+	last, said := e.now(), e.now()
+	for {
+		select {
+		case <-e.stop:
+			return
+		case <-tick.C:
+		}
+		now := e.now()
+		stopped := now-last > int64(look+period) // this process was: the silence may be its own
+		last = now
+		say := now-said >= int64(period-look/2)
+		if say {
+			said = now
+		}
+		for _, l := range e.links {
+			if l == nil || l.down.Load() {
+				continue
+			}
+			if say {
+				l.post(&header{typ: frameAlive, gen: e.cfg.Gen}, nil)
+			}
+			if stopped {
+				l.heard.Store(now)
+			} else if silent := now-l.heard.Load() > int64(e.cfg.Timeout); silent && l.goodbye.Load() {
+				l.shut() // it owes nobody anything
+			} else if silent {
+				e.lost(l, fmt.Errorf("rank %d: no progress: not a sign of life for %v", l.peer.Rank, e.cfg.Timeout))
+			}
+		}
+	}
+}
+
+// Close ends this rank's part in the job. Operations in flight are waited for, up to the timeout; peers that go on are
+// told that this rank has left.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.closing {
+		e.mu.Unlock()
+		return nil
+	}
+	groups := make([]*group, 0, len(e.groups))
+	for _, g := range e.groups {
+		groups = append(groups, g)
+	}
+	e.mu.Unlock()
+	deadline := time.Now().Add(e.cfg.Timeout)
+	for _, g := range groups {
+		g.drain(deadline)
+	}
+	e.Finish()
+	e.mu.Lock()
+	e.closing = true
+	failed := e.lateErr != nil
+	e.mu.Unlock()
+	e.part(failed)
+	close(e.stop)
+	for _, g := range groups {
+		g.finishLane()
+	}
+	e.wg.Wait()
+	if h := e.mem.Load(); h != nil {
+		h.Close()
+	}
+	return nil
+}
+
+// Finish tells the others that this rank issues no operation any more.
+func (e *Engine) Finish() {
+	e.mu.Lock()
+	var groups []*group
+	for _, g := range e.groups {
+		if g.opened {
+			groups = append(groups, g)
+		}
+	}
+	e.mu.Unlock()
+	for _, g := range groups {
+		g.sayEnd(1)
+	}
+}
+
+// part says goodbye, waits until the others have read it, and closes the connections: to close while a slow line still
+// carries data would lose it. A peer that gives no sign of life is given up as ever. After a failure there is no data to
+// save.
+func (e *Engine) part(failed bool) {
+	var end <-chan time.Time
+	if failed {
+		t := time.NewTimer(lastWords)
+		defer t.Stop()
+		end = t.C
+	}
+	for _, l := range e.links {
+		if l != nil {
+			l.sayGoodbye()
+		}
+	}
+	for _, l := range e.links {
+		if l == nil {
+			continue
+		}
+		select {
+		case <-l.bye:
+			continue
+		case <-end:
+		}
+		break // the others get no more time
+	}
+	for _, l := range e.links {
+		if l != nil {
+			l.shut()
+		}
+	}
+}

@@ -1,0 +1,105 @@
+package tcp_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/internal/faultnet"
+)
+
+// silence is how long a rank may give no sign of life.
+const silence = 800 * time.Millisecond
+
+// over makes a Start whose ranks are connected by wire, with or without TLS.
+func over(secret []byte, wire func(low, high int) (net.Conn, net.Conn)) disttest.Start {
+	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+		made, err := tcp.Connected(n, silence, secret, wire)
+		require.NoError(t, err)
+		engines := make([]backend.Engine, n)
+		var ended sync.WaitGroup
+		for r, e := range made {
+			engines[r] = process{e, &ended}
+		}
+		defer ended.Wait()
+		return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+	}
+}
+
+// The whole suite passes when each write of each connection is late by a random time, so that connections overtake each
+// other, and little fits on the way.
+func TestConformanceWithDelays(t *testing.T) {
+	if !disttest.Long() {
+		t.Skip("RINGO_LONG=1 runs it")
+	}
+	t.Setenv("RINGO_LONG", "0") // the suite in its short form
+	t.Run("sealed", func(t *testing.T) { disttest.Run(t, over(nil, delayed())) })
+	t.Run("encrypted", func(t *testing.T) { disttest.Run(t, over(make([]byte, tcp.SecretBytes), delayed())) })
+}
+
+func TestSameBitsWithDelays(t *testing.T) { disttest.SameBits(t, over(nil, delayed())) }
+
+func delayed() func(int, int) (net.Conn, net.Conn) {
+	var made atomic.Uint64
+	return func(int, int) (net.Conn, net.Conn) {
+		n := made.Add(1)
+		there := faultnet.Plan{Seed: n, Delay: 100 * time.Microsecond, Buffer: 64 << 10}
+		back := there
+		back.Seed = n << 32
+		return faultnet.Pair(there, back)
+	}
+}
+
+// lossy makes a Start in which one connection has a fault. A case whose job failed for it is over: skipped, after a look at the
+// error. The others go on as if nothing were.
+func lossy(seed uint64) disttest.Start {
+	rng := rand.New(rand.NewPCG(seed, 80))
+	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+		plan := faultnet.Plan{Seed: rng.Uint64(), Fault: &faultnet.Fault{Kind: faultnet.Kind(rng.IntN(faultnet.NumKinds)), At: rng.IntN(120)}}
+		var conns, hit atomic.Int32
+		victim := rng.Int32N(int32(max(n*(n-1)/2, 1)))
+		plan.Hit = func() { hit.Add(1) }
+		start := over(nil, func(int, int) (net.Conn, net.Conn) {
+			if conns.Add(1)-1 == victim {
+				return faultnet.Pair(plan, faultnet.Plan{})
+			}
+			return faultnet.Pair(faultnet.Plan{}, faultnet.Plan{})
+		})
+		watch := time.AfterFunc(30*time.Second, func() { panic(fmt.Sprintf("%s hangs: %d ranks, %v", t.Name(), n, plan)) })
+		defer watch.Stop()
+		err := start(t, n, cfg, fn)
+		if hit.Load() == 0 {
+			return err
+		}
+		var e *dist.Error
+		if err != nil && assert.ErrorAs(t, err, &e, "%v", plan) {
+			assert.NotContains(t, err.Error(), ": element ", "a wrong result")
+		}
+		t.Skipf("%d ranks, %v: %v", n, plan, err)
+		return nil
+	}
+}
+
+// Each case of the suite ends when a connection loses, repeats, swaps or changes something, is cut or falls silent: with right
+// results, or with an error of a group.
+func TestConformanceWithFaults(t *testing.T) {
+	if !disttest.Long() {
+		t.Skip("RINGO_LONG=1 runs it")
+	}
+	t.Setenv("RINGO_LONG", "0") // the suite in its short form
+	for seed := range uint64(5) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) { disttest.Run(t, lossy(seed)) })
+	}
+}
