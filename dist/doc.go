@@ -24,8 +24,9 @@
 // [BroadcastObject].
 //
 // Results do not depend on luck: elements are combined in rank order, 16-bit floats in float32 with one rounding at the
-// end. The bits are the same on goroutines and between processes. Between processes other algorithms can be forced
-// (RINGO_ALGO=allreduce:ring, or [Algo] for one group); these add in an order of their own, the same on every run.
+// end. The bits are the same on goroutines and between processes of a host. Between hosts a committed table chooses
+// algorithms by what was measured, and some of them add in an order of their own, the same on every run; RINGO_BITS=rank
+// demands rank order everywhere. RINGO_ALGO=allreduce:ring, or [Algo] for one group, forces an algorithm between processes.
 //
 // # Groups
 //
@@ -44,8 +45,10 @@
 //
 // # Speed
 //
-// Ranks on goroutines read and write each other's buffers in place (package dist/local); ranks in processes use TCP with TLS
-// (package dist/tcp). A steady operation between goroutines allocates nothing. Waiting drives all operations of the rank;
-// on goroutines little else does (a tape calls the device's poll hook once a node), so overlap with computation is a matter
-// for networks and GPUs. [Group.Stats] counts what was asked for and what was moved.
+// Ranks on goroutines read and write each other's buffers in place (package dist/local). So do the processes of a job that
+// runs on one Linux host (package dist/shm), with tensors that [Rank.Alloc] made, as ddp does for its gradients; other
+// tensors are copied through shared memory. RINGO_SHM=0 switches that off. Ranks on several hosts use TCP with TLS (package
+// dist/tcp). [Group.Engine] says which it is. A steady operation in memory allocates nothing. Waiting drives all operations
+// of the rank; in memory little else does (a tape calls the device's poll hook once a node), so overlap with computation is
+// a matter for networks and GPUs. [Group.Stats] counts what was asked for and what was moved.
 package dist

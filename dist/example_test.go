@@ -47,3 +47,25 @@ func ExampleMesh() {
 	// row of rank 0: 1, column of rank 0: 2
 	// <nil>
 }
+
+// A buffer that is reduced again and again lies in shared memory: between processes of a host, peers read it in place.
+func ExampleRank_Alloc() {
+	err := dist.Run(context.Background(), dist.Config{Ranks: 2}, func(ctx context.Context, r *dist.Rank) error {
+		x := r.Alloc(tensor.Float32, 2, 3)
+		defer r.World.Free(x)
+		for step := range 3 {
+			for i := range tensor.Data[float32](x) {
+				tensor.Data[float32](x)[i] = float32(step)
+			}
+			if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+				return err
+			}
+		}
+		r.Logf("%v", tensor.Data[float32](x))
+		return nil
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	// Output: [4 4 4 4 4 4]
+}

@@ -31,6 +31,7 @@ type processRank struct {
 	cmd  *exec.Cmd
 	in   io.Writer
 	done chan struct{}
+	job  *processJob
 
 	mu    sync.Mutex
 	lines []string
@@ -39,7 +40,7 @@ type processRank struct {
 }
 
 // engines are the ways in which processes move bytes, as the environment chooses them.
-var engines = map[string]string{"tcp": "RINGO_SHM=0"}
+var engines = map[string]string{"tcp": "RINGO_SHM=0", "shm": "RINGO_SHM=1"}
 
 // startJob starts n ranks with the same environment.
 func startJob(t *testing.T, n int, hosts []*netns.Host, port int, env ...string) *processJob {
@@ -81,7 +82,7 @@ func startJobWith(t *testing.T, n int, hosts []*netns.Host, port int, env func(r
 			c.ExtraFiles = files
 			c.Env = append(c.Env, "RINGO_LISTEN_FD=3")
 		}
-		j.ranks = append(j.ranks, startRank(t, c))
+		j.start(t, c)
 	}
 	return j
 }
@@ -101,14 +102,15 @@ func startTorchrun(t *testing.T, env []string) *processJob {
 		c := exec.CommandContext(ctx, os.Args[0])
 		c.Env = append(append(os.Environ(), env...), fmt.Sprint("RANK=", r), fmt.Sprint("LOCAL_RANK=", r), "WORLD_SIZE=2",
 			"RINGO_JOB_SECRET="+secret, "RINGO_TIMEOUT=10s")
-		j.ranks = append(j.ranks, startRank(t, c))
+		j.start(t, c)
 	}
 	return j
 }
 
-func startRank(t *testing.T, c *exec.Cmd) *processRank {
+// start starts the next rank.
+func (j *processJob) start(t *testing.T, c *exec.Cmd) {
 	t.Helper()
-	p := &processRank{cmd: c, done: make(chan struct{}), more: make(chan struct{})}
+	p := &processRank{cmd: c, job: j, done: make(chan struct{}), more: make(chan struct{})}
 	out, err := c.StdoutPipe()
 	require.NoError(t, err)
 	p.in, err = c.StdinPipe()
@@ -128,7 +130,16 @@ func startRank(t *testing.T, c *exec.Cmd) *processRank {
 		_ = c.Wait() // the text tells
 		close(p.done)
 	}()
-	return p
+	j.ranks = append(j.ranks, p)
+}
+
+// text is what all ranks have said.
+func (j *processJob) text() string {
+	var b strings.Builder
+	for r, p := range j.ranks {
+		fmt.Fprintf(&b, "rank %d:\n%s\n", r, p.text())
+	}
+	return b.String()
 }
 
 // await waits for a line that begins with prefix, and returns the rest of it, and when it came.
@@ -146,7 +157,7 @@ func (p *processRank) await(t *testing.T, prefix string) (string, time.Time) {
 		more := p.more
 		p.mu.Unlock()
 		if ended {
-			require.FailNow(t, "a rank did not say "+prefix, p.text())
+			require.FailNow(t, "a rank did not say "+prefix, p.job.text())
 		}
 		select {
 		case <-more:

@@ -121,11 +121,11 @@ var faults = []fault{
 }
 
 // TestEveryOperation hits every operation with every fault, on every engine for processes. Without RINGO_LONG it does one
-// column of one engine.
+// column.
 func TestEveryOperation(t *testing.T) {
 	for engine, env := range engines {
 		for _, f := range faults {
-			if !disttest.Long() && (f.name != "killed during" || engine != "tcp") {
+			if !disttest.Long() && f.name != "killed during" {
 				continue
 			}
 			t.Run(engine+" "+f.name, func(t *testing.T) {
@@ -175,9 +175,7 @@ func (f *fault) cell(t *testing.T, engine, env, op string, victim int) {
 		reliability.Took(t, f.row, engine, f.bound, at.Sub(struck))
 	}
 	if t.Failed() {
-		for rank, p := range j.ranks {
-			t.Logf("rank %d:\n%s", rank, p.text())
-		}
+		t.Log(j.text())
 	}
 	if f.says != "" {
 		_ = j.ranks[victim].cmd.Process.Kill() // it may be stopped, or cut off

@@ -127,16 +127,12 @@ func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffe
 
 // The same program runs as processes: what the launcher says beats Config.Ranks.
 func TestProcesses(t *testing.T) {
-	engine := "tcp"
-	if runtime.GOOS == "linux" {
-		engine = "shm"
-	}
-	for r, text := range processes(t, 3, "well") {
-		assert.Equal(t, fmt.Sprintf("%s %d of 3 float32[1] [6]\n", engine, r), text)
-	}
-	t.Setenv("RINGO_SHM", "0")
-	for r, text := range processes(t, 3, "well") {
-		assert.Equal(t, fmt.Sprintf("tcp %d of 3 float32[1] [6]\n", r), text)
+	for engine, env := range engines {
+		name, value, _ := strings.Cut(env, "=")
+		t.Setenv(name, value)
+		for r, text := range processes(t, 3, "well") {
+			assert.Equal(t, fmt.Sprintf("%s %d of 3 float32[1] [6]\n", engine, r), text)
+		}
 	}
 }
 

@@ -91,7 +91,7 @@ func TestTorchrunPortTaken(t *testing.T) {
 	agent, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", lo))
 	require.NoError(t, err)
 	defer agent.Close()
-	env := []string{"DIST_TEST_CHILD=well", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(lo), "LOCAL_WORLD_SIZE=2"}
+	env := []string{"DIST_TEST_CHILD=well", "MASTER_ADDR=127.0.0.1", "MASTER_PORT=" + strconv.Itoa(lo), "LOCAL_WORLD_SIZE=2", engines["tcp"]}
 	begin := time.Now()
 	j := startTorchrun(t, env)
 	for r := range 2 {
@@ -130,7 +130,7 @@ func freePair(t *testing.T) int {
 func TestAlgorithmOfOneRank(t *testing.T) {
 	begin := time.Now()
 	j := startJobWith(t, 2, nil, 0, func(rank int) []string {
-		env := []string{"DIST_TEST_CHILD=well", "RINGO_TIMEOUT=10s"}
+		env := []string{"DIST_TEST_CHILD=well", "RINGO_TIMEOUT=10s", engines["tcp"]}
 		if rank == 1 {
 			env = append(env, "RINGO_ALGO=allreduce:ring")
 		}

@@ -23,6 +23,7 @@ type benchCmd struct {
 	Backend string        `default:"local" placeholder:"LIST" help:"local (goroutines), shm or tcp (processes)."`
 	Algo    string        `placeholder:"LIST" help:"Algorithms to compare, or all; the committed choice if absent."`
 	Compute time.Duration `placeholder:"20us" help:"Computation between calls; its ideal time is subtracted."`
+	Staged  bool          `help:"Buffers that are copied through shared memory, as any tensor's; else they lie there, as buckets do."`
 	JSON    bool          `help:"Print an array of rows."`
 	Plot    string        `placeholder:"out.svg" help:"Draw bus bandwidth against bytes, with the bound."`
 	Fit     bool          `help:"Measure the algorithms' table on this machine and print it."`
@@ -93,7 +94,7 @@ func (c *benchCmd) Run() error {
 	case c.Faults:
 		return benchFaults(ops, ranks, backends, c.JSON)
 	}
-	spec := benchSpec{Ops: ops, Compute: c.Compute, Algo: c.Algo}
+	spec := benchSpec{Ops: ops, Compute: c.Compute, Algo: c.Algo, Staged: c.Staged}
 	if spec.Sizes, err = parseSizes(c.Sizes); err != nil {
 		return err
 	}

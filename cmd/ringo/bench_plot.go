@@ -60,7 +60,7 @@ func plotBench(file string, all [][]benchRow) error {
 		return usage("-plot %s: nothing to draw: a barrier has no bandwidth", file)
 	}
 	p.Y.Max *= math.Pow(p.Y.Max/p.Y.Min, 0.05*float64(drawn+len(bounds))) // room for the legend
-	p.X.Max *= 1.3                                                        // and for the last label
+	p.X.Max *= 2                                                          // and for the last label
 	return p.Save(9*vg.Inch, 6*vg.Inch, file)
 }
 

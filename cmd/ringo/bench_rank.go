@@ -25,6 +25,7 @@ type benchSpec struct {
 	Sizes   []int
 	Algo    string
 	Compute time.Duration
+	Staged  bool
 	Here    int             // ranks on a host
 	Backend string          // that was asked for; "" under a launcher
 	Bound   map[int]float64 // GB/s by size; empty: not known
@@ -181,13 +182,8 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 	}
 	n := r.World.Size()
 	b := &bencher{r: r, spec: spec, control: r.World.With(dist.Name("control"))}
-	b.x = tensor.New(r.Device, tensor.Float32, largest+2*n)
-	b.y = tensor.New(r.Device, tensor.Float32, largest+2*n)
+	b.x, b.y = buffer(r, spec, largest+2*n), buffer(r, spec, largest+2*n)
 	b.work.calibrate(spec.Compute)
-	if err := b.control.Barrier().Wait(); err != nil {
-		return err
-	}
-	backend := moved(r, b.control)
 	for _, name := range spec.Ops {
 		op := findBenchOp(name)
 		sizes := spec.Sizes
@@ -197,7 +193,7 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 		if name == "send" && n == 1 {
 			continue
 		}
-		for _, a := range algosOf(op, spec.Algo, backend) {
+		for _, a := range algosOf(op, spec.Algo, r.Engine()) {
 			var series []benchRow
 			for _, size := range sizes {
 				row, err := b.row(op, a, size)
@@ -214,6 +210,14 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 		}
 	}
 	return nil
+}
+
+// buffer returns memory that peers use in place where they can, as buckets and shards do, or ordinary memory.
+func buffer(r *dist.Rank, spec *benchSpec, count int) tensor.Tensor {
+	if spec.Staged {
+		return tensor.New(r.Device, tensor.Float32, count)
+	}
+	return r.Alloc(tensor.Float32, count)
 }
 
 // bencher measures on one rank.
@@ -255,7 +259,7 @@ func (b *bencher) row(op *benchOp, by string, size int) (benchRow, error) {
 		return benchRow{}, err
 	}
 	n := float64(c.n)
-	row := benchRow{Op: op.name, Bytes: c.bytes(), Ranks: c.n, Backend: moved(b.r, g), Algo: ranBy(g, op.name), Calls: blocks * calls,
+	row := benchRow{Op: op.name, Bytes: c.bytes(), Ranks: c.n, Backend: g.Engine(), Algo: ranBy(g, op.name), Calls: blocks * calls,
 		Compute: b.spec.Compute.Seconds() * 1e6, US: us[len(us)/2], MinUS: us[0], MaxUS: us[len(us)-1], Correct: wrong[0] == 0}
 	if row.US > 0 {
 		row.AlgBW = float64(row.Bytes) / row.US / 1e3
@@ -318,14 +322,6 @@ func (b *bencher) blocks(c *benchCase, blocks, calls int) ([]float64, error) {
 	}
 	slices.Sort(us)
 	return us, nil
-}
-
-// moved names the backend that moved a group's bytes: between processes, what came in frames was TCP.
-func moved(r *dist.Rank, g *dist.Group) string {
-	if r.Engine() == "tcp" && g.Stats().Headers == 0 {
-		return "shm"
-	}
-	return r.Engine()
 }
 
 // ranBy returns the algorithms that ran an operation.

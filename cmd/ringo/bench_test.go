@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -80,17 +79,14 @@ func TestBenchProcesses(t *testing.T) {
 // The table for people, the picture, and one rank of a job that another launcher started.
 func TestBenchTableAndPlot(t *testing.T) {
 	needsProcesses(t)
-	picture, backend := filepath.Join(t.TempDir(), "out.svg"), "tcp"
-	if runtime.GOOS == "linux" {
-		backend = "shm"
-	}
+	picture := filepath.Join(t.TempDir(), "out.svg")
 	stdout, stderr, code := run(t, "run", "-n", "2", os.Args[0], "bench", "-sizes", "1K-16K", "-plot", picture, "-ops", "allreduce,barrier")
 	require.Equal(t, 0, code, stdout+stderr)
-	assert.Contains(t, stdout, "[0] allreduce, 2 ranks, "+backend+"; theory T = ")
+	assert.Regexp(t, `\[0\] allreduce, 2 ranks, (shm|tcp); theory T = `, stdout)
 	assert.Equal(t, 3, strings.Count(stdout, "yes")-1)
 	svg, err := os.ReadFile(picture)
 	require.NoError(t, err)
-	for _, want := range []string{"<svg", "bus bandwidth", "allreduce, 2 ranks, " + backend, "16K"} {
+	for _, want := range []string{"<svg", "bus bandwidth", "allreduce, 2 ranks, ", "16K"} {
 		assert.Contains(t, string(svg), want)
 	}
 }

@@ -38,10 +38,12 @@ func collectivesPage(t *testing.T) string {
 	return string(text)
 }
 
-// drawn are the algorithms of a collective that have messages of their own: direct sends what linear sends, but for
-// all-reduce.
+// drawn are the algorithms of a collective that have messages of their own on one host: direct sends what linear sends,
+// but for all-reduce, and hierarchical sends what direct or a chain sends.
 func drawn(kind backend.Kind) []string {
-	return slices.DeleteFunc(algo.Names(kind), func(name string) bool { return name == "direct" && kind != backend.AllReduce })
+	return slices.DeleteFunc(algo.Names(kind), func(name string) bool {
+		return name == "direct" && kind != backend.AllReduce || name == "hierarchical"
+	})
 }
 
 // The page has a picture of every algorithm, and each is what ringo viz draws.
@@ -73,6 +75,9 @@ func TestDocsPictures(t *testing.T) {
 			picture := fmt.Sprintf("img/%v-%s-4.svg", kind, name)
 			assert.True(t, strings.Contains(page, picture), "the page does not show %s", picture)
 		}
+		if picture := fmt.Sprintf("img/%v-hierarchical-4-on-2.svg", kind); slices.Contains(algo.Names(kind), "hierarchical") {
+			assert.True(t, strings.Contains(page, picture), "the page does not show %s", picture)
+		}
 	}
 }
 
@@ -91,7 +96,7 @@ func region(t *testing.T, name, want string) {
 	assert.Equal(t, want, got, "run go test ./cmd/ringo -run Docs -update")
 }
 
-// onTCP runs fn on n ranks that are connected through 127.0.0.1.
+// onTCP runs fn on n ranks that are connected through 127.0.0.1 and share no memory.
 func onTCP(t *testing.T, n int, cfg dist.Config, fn func(ctx context.Context, r *dist.Rank) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -158,7 +163,6 @@ func measured(ctx context.Context, r *dist.Rank, kind backend.Kind, name string)
 
 // The table of counts is what Stats say on 4 ranks over TCP, each algorithm forced, and what the pictures show.
 func TestDocsCounts(t *testing.T) {
-	t.Setenv("RINGO_SHM", "0") // messages, not shared memory
 	var table strings.Builder
 	table.WriteString("| collective | algorithm | rank 0 | rank 1 | rank 2 | rank 3 | all ranks | messages | steps |\n|---|---|---|---|---|---|---|---|---|\n")
 	require.NoError(t, onTCP(t, 4, dist.Config{Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {

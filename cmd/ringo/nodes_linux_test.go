@@ -207,9 +207,10 @@ func TestElastic(t *testing.T) {
 	program, err := build("./testdata/restart", t.TempDir(), nil)
 	require.NoError(t, err)
 	dir := t.TempDir()
-	const flags = "-n 2 -timeout 2s -max-restarts 3 -node-wait 500ms"
+	const flags = "-n 2 -timeout 2s -max-restarts 3 -node-wait 4s"
 	start := func(host int) *agent { return c.start(host, "2:3", flags, program+" "+dir+" 0") }
-	agents := []*agent{start(0), start(1), start(2)}
+	two, one := start(2), start(1) // host 0 last: it waits only so long for all of them
+	agents := []*agent{start(0), one, two}
 	c.await(`(?s)generation 1, rank \d of 6.*generation 1, rank \d of 6`, agents...)
 	first := workers(agents...)
 	require.Len(t, first, 6)

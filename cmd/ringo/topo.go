@@ -129,7 +129,7 @@ func topoRank(r *dist.Rank, emit func(*topology) error) error {
 		hostOf[rank] = i
 	}
 	t.Meshes = placements(hostOf)
-	l := &linkMeter{g: r.World.With(dist.Name("links")), x: tensor.New(r.Device, tensor.Float32, linkBytes/4)}
+	l := &linkMeter{g: r.World.With(dist.Name("links")), x: r.Alloc(tensor.Float32, linkBytes/4)}
 	for from := range n {
 		for to := range n {
 			if from == to {
@@ -149,7 +149,7 @@ func topoRank(r *dist.Rank, emit func(*topology) error) error {
 	for from := range n { // who sent has measured
 		t.LatencyUS[from], t.Bandwidth[from] = all[from].LatencyUS[from], all[from].Bandwidth[from]
 	}
-	t.Backend = moved(r, l.g)
+	t.Backend = l.g.Engine()
 	return emit(t)
 }
 

@@ -351,7 +351,10 @@ func (c *canvas) manyOwners() bool {
 
 // label names a chunk and whose inputs are in it.
 func (c *canvas) label(h held) string {
-	letter := string(rune('a' + h.chunk))
+	letter := string(rune('a' + h.chunk%26))
+	if h.chunk >= 26 { // aa follows z
+		letter = string(rune('a'+h.chunk/26-1)) + letter
+	}
 	if !c.manyOwners() {
 		return letter
 	}

@@ -193,6 +193,7 @@ func TestVizLabels(t *testing.T) {
 	}
 	c.s.kind = backend.AllGather
 	assert.Equal(t, "c", c.label(held{2, 4}))
+	assert.Equal(t, "ac", c.label(held{28, 4}))
 	for n, want := range map[int]string{0: "0 B", 1000: "1000 B", 1024: "1 KiB", 1280: "1.25 KiB", 1 << 20: "1 MiB", 5 << 18: "1.25 MiB"} {
 		assert.Equal(t, want, bytesText(n))
 	}

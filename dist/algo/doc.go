@@ -3,7 +3,8 @@
 // [Direct] works on the memory of peers (backend.Window): goroutine ranks. [Messages] works over messages
 // (backend.Transport) and has several algorithms by name: linear, the plain one that the others are tested against;
 // direct, which has the same bits and no bottleneck; and ring, halving-doubling, double-tree, chain, binomial, pairwise,
-// bruck and dissemination, each for the operations that it suits. [Choose] says which one runs by default.
+// bruck and dissemination, each for the operations that it suits. [Choose] says which one runs by default, by a [Table] of measurements
+// that is compiled in.
 //
 // What combines elements in rank order shares one [Reducer], so that a sum has the same bits on goroutines and between
 // processes: 16-bit floats are added up in float32 and rounded once.

@@ -261,10 +261,9 @@ func TestChoice(t *testing.T) {
 		op   backend.Op
 		want string
 	}{
-		{backend.Op{Kind: backend.AllReduce, Count: 4096}, "linear"},
-		{backend.Op{Kind: backend.AllReduce, Count: 4097}, "direct"},
+		{backend.Op{Kind: backend.AllReduce, Count: 1 << 20}, "direct"},
 		{backend.Op{Kind: backend.AllReduce, Count: 7, Algo: "ring"}, "ring"},
-		{backend.Op{Kind: backend.ReduceScatter, Count: 1}, "direct"},
+		{backend.Op{Kind: backend.ReduceScatter, Count: 1}, "linear"},
 		{backend.Op{Kind: backend.Broadcast, Count: 1 << 20}, "linear"},
 		{backend.Op{Kind: backend.Send, Count: 1 << 20}, "linear"},
 	} {

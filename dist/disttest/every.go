@@ -29,11 +29,11 @@ func (s *suite) everyOperation(t *testing.T) {
 
 // late: a rank comes just before the timeout, three times. Nobody minds.
 func (s *suite) late(t *testing.T, op Operation, victim int) {
-	timeout := 1500 * time.Millisecond
+	timeout := time.Second
 	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
 		for range 3 {
 			if r.World.Rank() == victim {
-				<-time.After(timeout / 10)
+				<-time.After(timeout / 15)
 			}
 			if err := op.Run(r.World, victim, 100); err != nil {
 				return err
@@ -46,7 +46,7 @@ func (s *suite) late(t *testing.T, op Operation, victim int) {
 // stuck: a rank is alive and busy with something that is none of the group's business. The others name it after the
 // timeout; it gets the error at its next call.
 func (s *suite) stuck(t *testing.T, op Operation, victim int) {
-	timeout := 300 * time.Millisecond
+	timeout := 400 * time.Millisecond
 	var errs table[error]
 	var took table[time.Duration]
 	var over sync.WaitGroup

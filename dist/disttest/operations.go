@@ -164,7 +164,7 @@ func opAllToAllV(g *dist.Group, _, count int) error {
 
 // opSend: peer receives from all others, who must wait, since the message is too large to be on the way.
 func opSend(g *dist.Group, peer, count int) error {
-	count = max(count, 1<<20)
+	count = max(count, 300_000)
 	if g.Rank() != peer {
 		return g.Send(f32(g, count, mine(g)), peer, 3).Wait()
 	}

@@ -31,7 +31,7 @@ func newHello(c *Config) hello {
 // String names the node in errors.
 func (n *node) String() string { return fmt.Sprintf("node %d (host %s)", n.Node, n.Host) }
 
-// range of its world ranks, in words.
+// rankList names the ranks of the node.
 func (n *node) rankList() string {
 	if n.Ranks == 1 {
 		return fmt.Sprintf("rank %d", n.first)

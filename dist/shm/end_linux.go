@@ -45,7 +45,7 @@ type End struct {
 
 	failed atomic.Bool
 	calm   bool       // no peer touches this rank's memory any more
-	mu     sync.Mutex // for closed
+	mu     sync.Mutex // held while the blocks are looked at: they may be gone afterwards
 	closed bool
 }
 
@@ -81,7 +81,13 @@ func (e *End) view(i int) *block {
 }
 
 // Start hands op to the group: it is posted, and driven by Step.
-func (e *End) Start(op *backend.Op) { e.direct.Post(op) }
+func (e *End) Start(op *backend.Op) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.closed {
+		e.direct.Post(op)
+	}
+}
 
 // Post publishes op and puts its first pieces into slots.
 func (e *End) Post(op *backend.Op) {
@@ -113,6 +119,11 @@ func (e *End) ringAll() {
 // Step does a bounded amount of work and returns the number of the last operation that is done. After Fail it returns only
 // when no peer touches this rank's memory any more.
 func (e *End) Step() (done uint64, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return e.done, nil
+	}
 	if e.failed.Load() {
 		e.settle()
 		return e.done, nil
@@ -204,7 +215,21 @@ func (e *End) retire() {
 }
 
 // Suspects returns the ranks that operation seq waits for.
-func (e *End) Suspects(seq uint64) (absent, stalled []int) { return e.direct.Suspects(seq) }
+func (e *End) Suspects(seq uint64) (absent, stalled []int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return nil, nil
+	}
+	return e.direct.Suspects(seq)
+}
+
+// Reached reports whether peer has started operation seq.
+func (e *End) Reached(peer int, seq uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return !e.closed && e.Posted(peer) >= seq
+}
 
 // Posted returns the number of the last operation that peer has posted.
 func (e *End) Posted(peer int) uint64 {

@@ -58,7 +58,7 @@ func (*Host) Free(unsafe.Pointer) error { return errLinux }
 func (*Host) Close() {}
 
 // End stands for what is only there on Linux: Open returns none.
-type End struct{ backend.Window }
+type End struct{}
 
 // Start does nothing.
 func (*End) Start(*backend.Op) {}
@@ -74,6 +74,9 @@ func (*End) Failed() bool { return true }
 
 // Suspects returns none.
 func (*End) Suspects(uint64) (absent, stalled []int) { return nil, nil }
+
+// Reached reports false.
+func (*End) Reached(int, uint64) bool { return false }
 
 // Counters returns nil.
 func (*End) Counters() *backend.Counters { return nil }

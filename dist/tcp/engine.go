@@ -11,7 +11,6 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/shm"
-	spin "github.com/ringo-ml/ringo/internal/wait"
 )
 
 const (
@@ -36,8 +35,7 @@ type Engine struct {
 	stop     chan struct{}
 	event    chan struct{} // something may have got further
 	wg       sync.WaitGroup
-	patience spin.Policy // of lanes that wait for messages
-	sleepers sync.Pool   // of *sleeper
+	sleepers sync.Pool // of *sleeper
 	// absent is told first of a lost connection: during rendezvous it is no failure of a group. refused is told when
 	// rank 0 gives the job up.
 	absent  func(*link, error) bool

@@ -245,9 +245,21 @@ func (g *group) answered(rank int, h *header) {
 	g.mu.Unlock()
 }
 
-// Suspects asks all peers how far they are, and waits a moment for the answers. Absent ranks have not issued operation
-// seq. Stalled ones did not answer: their process is stopped or unreachable; or else the one that this rank waits for.
+// Suspects returns the ranks that operation seq waits for. Absent ones have not issued it. Stalled ones say nothing, or else
+// it is the one whose message this rank waits for.
 func (g *group) Suspects(seq uint64) (absent, stalled []int) {
+	absent, stalled = g.ask(seq)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(absent)+len(stalled) == 0 && g.done < seq {
+		stalled = append(stalled, int(g.waitsFor.Load()))
+	}
+	return absent, stalled
+}
+
+// ask asks all peers how far they are, and waits a moment for the answers. Absent ranks have not issued operation seq.
+// Silent ones did not answer: their process is stopped or unreachable.
+func (g *group) ask(seq uint64) (absent, silent []int) {
 	g.mu.Lock()
 	g.asked++
 	clear(g.answers)
@@ -281,13 +293,10 @@ func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 		case ok && last < seq:
 			absent = append(absent, i)
 		case !ok:
-			stalled = append(stalled, i)
+			silent = append(silent, i)
 		}
 	}
-	if len(absent)+len(stalled) == 0 && g.done < seq {
-		stalled = append(stalled, int(g.waitsFor.Load()))
-	}
-	return absent, stalled
+	return absent, silent
 }
 
 // awaitAnswers waits until so many peers have answered the last question, at most answerMax.

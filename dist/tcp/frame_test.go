@@ -137,7 +137,7 @@ func TestHostileFrames(t *testing.T) {
 		"unknown type":   {frame(header{typ: 99, gen: 1}), "unknown type 99"},
 		"rendezvous":     {frame(header{typ: frameTable, gen: 1}), "rendezvous is over"},
 		"not JSON":       {append(frame(header{typ: frameAbort, gen: 1, group: 1, length: 4}), "evil"...), "abort"},
-		"free credit":    {frame(header{typ: frameCredit, gen: 1, group: 1, total: 1}), "credit for 1 bytes"},
+		"free credit":    {frame(header{typ: frameCredit, gen: 1, group: 1, total: 1 << 20}), "credit for 1048576 bytes"},
 		"HTTP":           {[]byte("GET / HTTP/1.1\r\nHost: example.com\r\nUser-Agent: a port scanner, 64 bytes or more\r\n\r\n"), `"GET "`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -6,8 +6,6 @@ import (
 	"net"
 	"os"
 	"time"
-
-	spin "github.com/ringo-ml/ringo/internal/wait"
 )
 
 // Config says which rank of which job this process is.
@@ -120,15 +118,6 @@ func (c *Config) complete() error {
 
 // begin starts the engine's own goroutine. All links are up.
 func (e *Engine) begin() {
-	beside := 1
-	for _, l := range e.links {
-		if l != nil && l.peer.Machine == e.self.Machine {
-			beside++
-		}
-	}
-	if p := spin.For(2 * beside); p.Spin > 0 { // a lane and a reader each
-		e.patience = p
-	}
 	e.mu.Lock()
 	e.met = true
 	heard := e.heard

@@ -22,7 +22,7 @@ import (
 // acrossHosts are the parts of the conformance suite in which a rank judges by what it sees itself: the others compare what
 // several ranks saw, in the memory of one process.
 var acrossHosts = []string{"Reductions", "NaN", "HalfRoundsOnce", "Movement", "VForms", "InPlace", "Groups", "Mesh", "InFlight",
-	"PointToPoint", "Batch", "Objects", "Bytes", "RandomPrograms"}
+	"PointToPoint", "Batch", "Objects"}
 
 const hierarchically = "allreduce:hierarchical,reducescatter:hierarchical,reducescatterv:hierarchical,allgather:hierarchical," +
 	"allgatherv:hierarchical,broadcast:hierarchical"

@@ -37,8 +37,6 @@ type pipe struct {
 	failed       atomic.Pointer[error] // the first of them that could not be
 	met          atomic.Uint64         // last operation that the peer has sent something for
 
-	events atomic.Uint32 // wakes so far
-
 	mu     sync.Mutex
 	cond   sync.Cond // the lane waits here
 	err    error     // of the group
@@ -179,7 +177,7 @@ func (p *pipe) await() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for !p.want.done && p.err == nil && !p.left {
-		p.sleep()
+		p.cond.Wait()
 	}
 	r := p.want
 	p.want = request{}
@@ -190,24 +188,6 @@ func (p *pipe) await() error {
 		return p.err
 	}
 	return p.g.blame(p.link.peer, backend.ErrLeft)
-}
-
-// wake wakes the lane. p.mu is held.
-func (p *pipe) wake() {
-	p.events.Add(1)
-	p.cond.Broadcast()
-}
-
-// sleep waits for the next wake: a while awake, where a core is free for it. p.mu is held, but not meanwhile.
-func (p *pipe) sleep() {
-	seen := p.events.Load()
-	p.mu.Unlock()
-	for s := p.g.e.patience.Start(); p.events.Load() == seen && s.Again(); {
-	}
-	p.mu.Lock()
-	if p.events.Load() == seen {
-		p.cond.Wait()
-	}
 }
 
 // end wakes the lane with the group's error, or because the peer has left.
@@ -225,7 +205,7 @@ func (p *pipe) end(err error) {
 		}
 		p.queue, p.queued = nil, 0
 	}
-	p.wake()
+	p.cond.Broadcast()
 	p.mu.Unlock()
 }
 
@@ -245,7 +225,7 @@ func (p *pipe) receive(h *header, w *wire) error {
 	}
 	if bad {
 		p.mu.Lock()
-		p.wake()
+		p.cond.Broadcast()
 		p.mu.Unlock()
 	}
 	m := message{head: *h, buf: newBuffer(int(h.length))}
@@ -263,7 +243,7 @@ func (p *pipe) receive(h *header, w *wire) error {
 		m.buf.free()
 	case p.want.fits(h): // asked for while it was being read
 		p.take(&m)
-		p.wake()
+		p.cond.Broadcast()
 	default:
 		p.queue = append(p.queue, m)
 		p.queued += cost(int(h.length))
@@ -318,7 +298,7 @@ func (p *pipe) stream(h *header, w *wire) error {
 	p.mu.Lock()
 	p.took(h)
 	if p.want.done {
-		p.wake()
+		p.cond.Broadcast()
 	}
 	p.mu.Unlock()
 	return nil

@@ -80,7 +80,7 @@ func (p *pipe) reserve(n, window int) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for p.err == nil && !p.left && p.flight+n > window {
-		p.sleep()
+		p.cond.Wait()
 	}
 	switch {
 	case p.err != nil:
@@ -100,6 +100,6 @@ func (p *pipe) credited(n uint64) error {
 		return fmt.Errorf("credit for %d bytes, only %d are on the way", n, p.flight)
 	}
 	p.flight -= int(n)
-	p.wake()
+	p.cond.Broadcast()
 	return nil
 }

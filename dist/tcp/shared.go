@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -234,11 +235,22 @@ func (s *shared) deserted() {
 // Park sleeps until something happened in any group of this rank.
 func (s *shared) Park(ctx context.Context, _ uint64) error { return s.e.Park(ctx) }
 
-// Suspects returns the ranks that operation seq waits for.
-func (s *shared) Suspects(seq uint64) (absent, stalled []int) { return s.end.Suspects(seq) }
+// Suspects returns the ranks that operation seq waits for. One whose process does not answer is not just absent.
+func (s *shared) Suspects(seq uint64) (absent, stalled []int) {
+	missing, stalled := s.end.Suspects(seq)
+	_, silent := s.ask(seq)
+	for _, i := range missing {
+		if slices.Contains(silent, i) {
+			stalled = append(stalled, i)
+		} else {
+			absent = append(absent, i)
+		}
+	}
+	return absent, stalled
+}
 
 // HasPosted reports whether the peer of a point-to-point group has started its operation seq.
-func (s *shared) HasPosted(seq uint64) bool { return s.end.Posted(1-s.spec.Rank) >= seq }
+func (s *shared) HasPosted(seq uint64) bool { return s.end.Reached(1-s.spec.Rank, seq) }
 
 // Abort fails the group on all ranks. Progress then waits until no peer touches this rank's buffers.
 func (s *shared) Abort(cause error) error {

@@ -22,6 +22,11 @@ func TestSharedConformance(t *testing.T) { disttest.Run(t, startShared) }
 
 func TestSharedSameBitsAsGoroutines(t *testing.T) { disttest.SameBits(t, startShared) }
 
+func TestSharedSameBitsInRankOrder(t *testing.T) {
+	t.Setenv("RINGO_BITS", "rank")
+	disttest.SameBits(t, startShared)
+}
+
 func TestSharedFaults(t *testing.T) {
 	disttest.RunFaults(t, func(f disttest.Fault) disttest.Start {
 		return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {

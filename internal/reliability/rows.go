@@ -11,16 +11,17 @@ type Row struct {
 }
 
 const (
-	suite = "local tcp"
+	suite = "local tcp shm"
 	both  = "dist/local:TestConformance/"
 	over  = "dist/tcp:TestConformance/"
+	mem   = "dist/tcp:TestSharedConformance/"
 )
 
 // in names a test of the conformance suite, which runs on every engine.
 func in(tests ...string) []string {
 	var out []string
 	for _, t := range tests {
-		out = append(out, both+t, over+t)
+		out = append(out, both+t, over+t, mem+t)
 	}
 	return out
 }
@@ -40,11 +41,11 @@ var Rows = []Row{
 	{11, "root or peer out of range, Send to oneself", "the rank and the range", "at once", suite,
 		in("Errors/Arguments/NegativeRoot", "Errors/Arguments/RootTooLarge", "Errors/Arguments/SendToSelf", "Errors/Arguments/PeerTooLarge")},
 	{12, "AllGather whose input overlaps its output", "overlap", "at once", suite, in("Errors/Arguments/Overlap")},
-	{13, "any operation, a process is killed before or in it", "rank 2 (host h, pid p): op, seq; on all live ranks", "1 s", "tcp",
-		[]string{"dist:TestEveryOperation/tcp killed before", "dist:TestEveryOperation/tcp killed during", "dist/tcp:TestDeadPeer", "cmd/ringo:TestRankKilled"}},
-	{14, "any operation, a process is stopped, or its cable cut", "rank 2: no progress; op, seq; on all live ranks", "T + 0.2 s", "tcp",
-		[]string{"dist:TestEveryOperation/tcp stopped before", "dist:TestEveryOperation/tcp stopped during", "dist:TestEveryOperation/tcp cable cut", "dist/tcp:TestSilentPeer", "cmd/ringo:TestRankStopped"}},
-	{15, "a stopped process goes on after the others gave it up", "generation 1 is over; nobody's memory is touched", "1 s", "tcp", []string{"dist:TestStoppedRankGoesOn"}},
+	{13, "any operation, a process is killed before or in it", "rank 2 (host h, pid p): op, seq; on all live ranks", "1 s", "tcp shm",
+		[]string{"dist:TestEveryOperation/tcp killed before", "dist:TestEveryOperation/shm killed before", "dist:TestEveryOperation/tcp killed during", "dist:TestEveryOperation/shm killed during", "dist/tcp:TestDeadPeer", "cmd/ringo:TestRankKilled"}},
+	{14, "any operation, a process is stopped, or its cable cut", "rank 2: no progress; op, seq; on all live ranks", "T + 0.2 s", "tcp shm",
+		[]string{"dist:TestEveryOperation/tcp stopped before", "dist:TestEveryOperation/shm stopped before", "dist:TestEveryOperation/tcp stopped during", "dist:TestEveryOperation/shm stopped during", "dist:TestEveryOperation/tcp cable cut", "dist/tcp:TestSilentPeer", "cmd/ringo:TestRankStopped"}},
+	{15, "a stopped process goes on after the others gave it up", "generation 1 is over; nobody's memory is touched", "1 s", "tcp shm", []string{"dist:TestStoppedRankGoesOn"}},
 	{16, "a rank's function returns an error while others wait", "that error, on all ranks", "1 s", suite,
 		append(in("Errors/RankFails", "EveryOperation/allreduce/Returns"), "dist:TestProcessFails")},
 	{17, "a rank panics or calls runtime.Goexit", "rank 3 panicked, with its stack", "1 s", suite, append(in("Errors/RankPanics"), "dist:TestProcessFails")},
@@ -84,6 +85,6 @@ var Rows = []Row{
 		append(in("Rebuild"), "dist:TestRebuildProcesses", "dist:TestRebuildNoQuorum", "dist:TestRebuildCut", "internal/agree:TestOneDecision")},
 	{47, "any operation, a rank is alive but busy with something else", "rank 2 did not arrive; op, seq; on all ranks", "T + 0.2 s", suite, in("EveryOperation/allreduce/Stuck")},
 	{48, "any operation, a rank is late (less than T) or slow", "none: the right result", "", suite,
-		append(in("EveryOperation/allreduce/Late"), "dist:TestEveryOperation/tcp late", "dist:TestEveryOperation/tcp slow", "dist/tcp:TestSlowTransferIsNoFailure")},
+		append(in("EveryOperation/allreduce/Late"), "dist:TestEveryOperation/tcp late", "dist:TestEveryOperation/shm late", "dist:TestEveryOperation/tcp slow", "dist:TestEveryOperation/shm slow", "dist/tcp:TestSlowTransferIsNoFailure")},
 	{49, "two goroutines use one group at once", "two goroutines use group world at once", "1 s", suite, in("Errors/TwoGoroutinesOneGroup")},
 }
