@@ -200,7 +200,9 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 	case frameCredit:
 		return p.credited(h.total)
 	case frameEnd:
-		g.ends(p, h)
+		if e.noted(g, p, h) {
+			g.ends(p, h)
+		}
 	case frameQuery:
 		issued, _ := g.progress()
 		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, total: h.total}, nil)
@@ -229,6 +231,24 @@ func (e *Engine) ignore(w *wire, h *header) error {
 	}
 	_, err := w.payload(h)
 	return err
+}
+
+// noted writes down where a member ends, unless the group was closed here a moment ago.
+func (e *Engine) noted(g *group, p *pipe, h *header) bool {
+	e.mu.Lock()
+	open := e.groups[g.key] == g
+	if open {
+		g.mu.Lock()
+		if p.over == nil {
+			p.last, p.over = h.seq, backend.ErrClosed
+		}
+		g.mu.Unlock()
+	}
+	e.mu.Unlock()
+	if !open && e.closed(g.key) {
+		e.ended(g.key)
+	}
+	return open
 }
 
 func (e *Engine) closed(k key) bool {
