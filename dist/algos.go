@@ -105,12 +105,9 @@ func (l *lane) choose(op *backend.Op) *ran {
 	return &g.ran[i]
 }
 
-// overMessages reports whether an algorithm is forced that only exists over messages.
+// overMessages reports whether an algorithm is forced that only exists over messages, if at all.
 func (a algos) overMessages() bool {
-	for _, name := range a.names {
-		if name != "direct" && slices.Contains(algo.Names(), name) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(a.names[:], func(name string) bool {
+		return name != "" && name != "direct" && name != backend.RankOrder
+	})
 }
