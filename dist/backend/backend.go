@@ -135,7 +135,8 @@ type Counters struct {
 }
 
 // Transport sends and receives tagged bytes between the ranks of a group. Messages between two ranks with one tag arrive
-// in order. Both calls block; they return early, with the group's failure, when the group is aborted.
+// in order. All calls block; they return early, with the group's failure, when the group is aborted. One goroutine may send
+// while another receives; an error of one of them then ends the other's call.
 type Transport interface {
 	Rank() int
 	Size() int
@@ -143,6 +144,9 @@ type Transport interface {
 	Send(peer int, tag uint64, b []byte) error
 	// Recv fills b; a message of another length is an error.
 	Recv(peer int, tag uint64, b []byte) error
+	// Take is Recv of n bytes into memory of the transport, which saves a copy. They are valid until the next Take from
+	// peer, or the end of the operation.
+	Take(peer int, tag uint64, n int) ([]byte, error)
 	// SendRecv does both at once, so that two ranks may exchange large messages.
 	SendRecv(to int, out []byte, from int, in []byte, tag uint64) error
 }
