@@ -54,8 +54,8 @@ type Backend interface {
 
 // Allocator is implemented by an Engine that may have memory which peers read and write in place.
 type Allocator interface {
-	// Alloc returns n bytes of zeroed memory, which is gone with the engine.
-	Alloc(n int) (tensor.Ptr, error)
+	// Alloc returns n bytes of zeroed memory. It is there while the engine is, or owner is reachable.
+	Alloc(n int) (p, owner tensor.Ptr, err error)
 	// Free gives memory of Alloc back. No operation may use it any more.
 	Free(p tensor.Ptr) error
 }

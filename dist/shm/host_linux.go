@@ -290,14 +290,15 @@ func (h *Host) Wake() {
 	}
 }
 
-// Alloc returns n bytes of zeroed memory that peers read and write in place. It is gone with the Host.
-func (h *Host) Alloc(n int) (unsafe.Pointer, error) {
+// Alloc returns n bytes of zeroed memory that peers read and write in place. It is there while the Host is open, or owner is
+// reachable.
+func (h *Host) Alloc(n int) (p, owner unsafe.Pointer, err error) {
 	off, err := h.heap.alloc(n)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	h.heap.seg.populate(off, n)
-	return h.heap.seg.at(off), nil
+	return h.heap.seg.at(off), unsafe.Pointer(h.heap.seg), nil
 }
 
 // Free gives memory of Alloc back. No operation may use it any more.
@@ -315,7 +316,7 @@ func (h *Host) place(m backend.Mem) (int, bool) {
 	return off, ok && h.heap.shared(off, m.Bytes)
 }
 
-// Close gives all memory back. Peers go on with theirs.
+// Close gives all memory back, that of Alloc as soon as it is not reachable. Peers go on with theirs.
 func (h *Host) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -334,5 +335,5 @@ func (h *Host) Close() {
 		p.unmap()
 	}
 	h.ctl.unmap()
-	h.heap.seg.unmap()
+	h.heap.close()
 }

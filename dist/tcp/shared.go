@@ -106,12 +106,12 @@ func (e *Engine) agree(ctx context.Context, ok bool) bool {
 	return votes == 1
 }
 
-// Alloc returns n bytes of zeroed memory that the ranks of this host read and write in place. It is gone when the engine
-// is closed. Without shared memory it is an error.
-func (e *Engine) Alloc(n int) (tensor.Ptr, error) {
+// Alloc returns n bytes of zeroed memory that the ranks of this host read and write in place. It is there while the
+// engine is open, or owner is reachable. Without shared memory it is an error.
+func (e *Engine) Alloc(n int) (p, owner tensor.Ptr, err error) {
 	h := e.mem.Load()
 	if h == nil {
-		return nil, errors.New("tcp: no shared memory")
+		return nil, nil, errors.New("tcp: no shared memory")
 	}
 	return h.Alloc(n)
 }
