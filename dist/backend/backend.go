@@ -21,8 +21,8 @@ type Spec struct {
 	Gen    uint32 // generation, from 1: grows with Rebuild. Parent is of the same generation
 	Ranks  []int  // world ranks of the members, in group order
 	Rank   int    // this rank's index in Ranks
-	// Messages says that an algorithm is forced which needs a Transport: memory that the members share is of no use.
-	Messages bool
+	// Messages names a forced algorithm that needs a Transport: memory that the members share is of no use.
+	Messages string
 }
 
 // Engine moves bytes for one rank of a job.

@@ -132,8 +132,10 @@ func (p *peer) unmap() {
 	}
 }
 
-// find returns the peer's block of a group; nil: it has not opened it. looked remembers that.
-func (p *peer) find(k key, lay *layout, looked *atomic.Uint64) (*block, error) {
+// find returns the peer's block of e's group; nil: it has not opened it. looked remembers that. When it has only opened a
+// later generation, that is an error.
+func (p *peer) find(e *End, looked *atomic.Uint64) (*block, error) {
+	k, lay, later := e.key, &e.lay, uint64(0)
 	changes := p.hub.changes.Load()
 	if looked.Load() == changes+1 {
 		return nil, nil
@@ -142,7 +144,12 @@ func (p *peer) find(k key, lay *layout, looked *atomic.Uint64) (*block, error) {
 	for i := range top {
 		d := &p.hub.dir[i]
 		off := d.off.Load()
-		if off == 0 || d.id.Load() != k.id || d.gen.Load() != k.gen || d.off.Load() != off {
+		gen := d.gen.Load()
+		if off == 0 || d.id.Load() != k.id || gen < k.gen || d.off.Load() != off {
+			continue
+		}
+		if gen > k.gen {
+			later = gen - k.gen
 			continue
 		}
 		if off%pageBytes != 0 || off > uint64(len(p.ctl.b)-lay.size) {
@@ -153,6 +160,9 @@ func (p *peer) find(k key, lay *layout, looked *atomic.Uint64) (*block, error) {
 			return nil, p.ctl.errorf("group %s has %d members there, %d here", b.groupName(), b.members, lay.n)
 		}
 		return b, nil
+	}
+	if later > 0 {
+		return nil, fmt.Errorf("generation %d is over, this is generation %d", e.spec.Gen, uint64(e.spec.Gen)+later)
 	}
 	looked.Store(changes + 1)
 	return nil, nil
