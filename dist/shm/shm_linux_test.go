@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -139,7 +140,9 @@ func TestRefusesReferences(t *testing.T) {
 				ends[r].Start(sum(1, p, count))
 			}
 			c.garble(ends[1].mine.desc(1))
+			begin := time.Now()
 			errs := steps(t, ends, 1)
+			reliability.Took(t, 35, "shm", 50*time.Millisecond, time.Since(begin))
 			require.ErrorContains(t, errs[0], c.want)
 		})
 	}
