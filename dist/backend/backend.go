@@ -21,8 +21,8 @@ type Spec struct {
 	Gen    uint32 // generation, from 1: grows with Rebuild. Parent is of the same generation
 	Ranks  []int  // world ranks of the members, in group order
 	Rank   int    // this rank's index in Ranks
-	// Messages says that an algorithm is forced which needs a Transport: memory that the members share is of no use.
-	Messages bool
+	// Messages names a forced algorithm that needs a Transport: memory that the members share is of no use.
+	Messages string
 }
 
 // Engine moves bytes for one rank of a job.
@@ -54,8 +54,8 @@ type Backend interface {
 
 // Allocator is implemented by an Engine that may have memory which peers read and write in place.
 type Allocator interface {
-	// Alloc returns n bytes of zeroed memory, which is gone with the engine.
-	Alloc(n int) (tensor.Ptr, error)
+	// Alloc returns n bytes of zeroed memory. It is there while the engine is, or owner is reachable.
+	Alloc(n int) (p, owner tensor.Ptr, err error)
 	// Free gives memory of Alloc back. No operation may use it any more.
 	Free(p tensor.Ptr) error
 }

@@ -31,6 +31,7 @@ type pipe struct {
 	prints []print // operations that the peer has begun and this rank has not issued
 	over   error   // the peer issues no operation after last, and why
 	last   uint64
+	forced string // the algorithm for which the peer opens the group over messages, though there is shared memory
 
 	asked, given tally                 // the lane's
 	lent         *buffer               // the lane's, until it takes the next one or ends the operation
