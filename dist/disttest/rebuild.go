@@ -19,11 +19,22 @@ import (
 
 // rebuild makes new generations of failed groups.
 func (s *suite) rebuild(t *testing.T) {
-	t.Run("AllSurvive", s.rebuildAll)
-	t.Run("WithoutLateRank", s.rebuildWithoutLate)
-	t.Run("TooFew", s.rebuildTooFew)
-	t.Run("Cancelled", s.rebuildCancelled)
-	t.Run("SubGroup", s.rebuildSubGroup)
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"AllSurvive", s.rebuildAll},
+		{"WithoutLateRank", s.rebuildWithoutLate},
+		{"TooFew", s.rebuildTooFew},
+		{"Cancelled", s.rebuildCancelled},
+		{"SubGroup", s.rebuildSubGroup},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.test(t)
+		})
+	}
 }
 
 // broken makes the group fail on all ranks: they disagree about a count.
