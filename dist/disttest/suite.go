@@ -65,7 +65,7 @@ func sizes() []int {
 	if Long() {
 		return []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
 	}
-	return []int{1, 2, 3, 5}
+	return []int{1, 2, 3}
 }
 
 // ok runs fn on n ranks and fails the test on an error.
