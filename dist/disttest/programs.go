@@ -39,7 +39,7 @@ func Programs(t *testing.T, run func(p *Program) *Outcome) {
 				t.Parallel()
 				for seed := next.Add(1) - 1; seed < first+count; seed = next.Add(1) - 1 {
 					p := RandomProgram(seed)
-					o, err := inBubble(t, p, run)
+					o, err := Check(t, p, run)
 					if err != nil {
 						t.Errorf("RINGO_SEED=%d: %v\n%s; %s\n%v", seed, err, p, text(o), errs(o))
 						failed.Add(1)
@@ -74,8 +74,8 @@ func errs(o *Outcome) (s string) {
 	return s
 }
 
-// inBubble runs one program. A deadlock is an error.
-func inBubble(t *testing.T, p *Program, run func(p *Program) *Outcome) (o *Outcome, err error) {
+// Check runs one program in a bubble and judges it. A deadlock is an error.
+func Check(t *testing.T, p *Program, run func(p *Program) *Outcome) (o *Outcome, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)
