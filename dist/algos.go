@@ -105,9 +105,12 @@ func (l *lane) choose(op *backend.Op) *ran {
 	return &g.ran[i]
 }
 
-// overMessages reports whether an algorithm is forced that only exists over messages, if at all.
-func (a algos) overMessages() bool {
-	return slices.ContainsFunc(a.names[:], func(name string) bool {
-		return name != "" && name != "direct" && name != backend.RankOrder
-	})
+// overMessages returns the first algorithm that is forced and only exists over messages, if at all, such as "allreduce:ring".
+func (a algos) overMessages() string {
+	for k, name := range a.names {
+		if name != "" && name != "direct" && name != backend.RankOrder {
+			return backend.Kind(k).String() + ":" + name
+		}
+	}
+	return ""
 }
