@@ -84,16 +84,24 @@ func (w *wires) connect(low, high int) (net.Conn, net.Conn) {
 
 // asProcesses runs a program with a job of its own for each rank, as processes do: only the connections join them.
 func asProcesses(p *disttest.Program) *disttest.Outcome {
-	return asEngines(p, func(e *tcp.Engine, _ int) backend.Engine { return e })
+	return asEngines(p, unchanged)
 }
+
+func unchanged(e *tcp.Engine, _ int) backend.Engine { return e }
 
 func asEngines(p *disttest.Program, change func(e *tcp.Engine, rank int) backend.Engine) *disttest.Outcome {
 	w := randomWires(p)
-	o := &disttest.Outcome{Errs: make([]error, p.Ranks), Took: make([]time.Duration, p.Ranks), Wire: w.ends, Text: w.text}
 	engines, err := tcp.Connected(p.Ranks, p.Timeout, w.lines, w.connect)
 	if err != nil {
 		panic(err)
 	}
+	o := onEngines(p, engines, change)
+	o.Wire, o.Text = w.ends, w.text
+	return o
+}
+
+func onEngines(p *disttest.Program, engines []*tcp.Engine, change func(e *tcp.Engine, rank int) backend.Engine) *disttest.Outcome {
+	o := &disttest.Outcome{Errs: make([]error, p.Ranks), Took: make([]time.Duration, p.Ranks)}
 	began := time.Now()
 	var wg sync.WaitGroup
 	for r, e := range engines {
