@@ -122,14 +122,18 @@ func TestSharedForcedAlgorithm(t *testing.T) {
 
 // mappings counts the segments of shared memory that are mapped here.
 func mappings(t *testing.T) int {
+	runtime.GC()
 	text, err := os.ReadFile("/proc/self/maps")
-	require.NoError(t, err)
+	if err != nil {
+		t.Error(err) // require.Eventually runs this in a goroutine
+	}
 	return strings.Count(string(text), "memfd:ringo rank")
 }
 
 // Memory of Alloc stays as it is after Run has returned, while a tensor or a view refers to it, and goes then.
 func TestSharedAllocOutlivesRun(t *testing.T) {
 	const n, count = 2, 100_000
+	before := mappings(t) // of ranks that other tests have killed
 	for round := range 3 {
 		var kept [n]tensor.Tensor
 		require.NoError(t, startShared(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
@@ -140,10 +144,8 @@ func TestSharedAllocOutlivesRun(t *testing.T) {
 			kept[r.World.Rank()] = x.Range(1000, count)
 			return r.World.AllReduce(x, dist.Sum).Wait()
 		}))
-		for range 3 {
-			runtime.GC()
-		}
-		require.Equal(t, n, mappings(t), "only the heaps of this run, each mapped by its own rank")
+		require.Eventually(t, func() bool { return mappings(t) <= before+n }, 5*time.Second, time.Millisecond,
+			"more is mapped than the heap of each rank, by itself")
 		for _, x := range kept {
 			for i, v := range tensor.Data[float32](x) {
 				require.Equal(t, float32(n*(i%1000+round)), v)
@@ -152,5 +154,5 @@ func TestSharedAllocOutlivesRun(t *testing.T) {
 		}
 		runtime.KeepAlive(&kept)
 	}
-	require.Eventually(t, func() bool { runtime.GC(); return mappings(t) == 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return mappings(t) <= before }, 5*time.Second, time.Millisecond)
 }
