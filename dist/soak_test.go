@@ -5,6 +5,7 @@ package dist_test
 import (
 	"context"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,7 +16,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 )
 
-// soakLength is half of RINGO_SOAK, for each kind of rank; a moment where it is not set.
+// soakLength is a third of RINGO_SOAK, for each kind of rank; a moment where it is not set.
 func soakLength(t testing.TB) time.Duration {
 	s := os.Getenv("RINGO_SOAK")
 	if s == "" {
@@ -23,7 +24,7 @@ func soakLength(t testing.TB) time.Duration {
 	}
 	d, err := time.ParseDuration(s)
 	require.NoError(t, err, "RINGO_SOAK")
-	return d / 2
+	return d / 3
 }
 
 // Many rounds of everything, on goroutines: nothing leaks, nothing gets slower.
@@ -34,14 +35,20 @@ func TestSoakGoroutines(t *testing.T) {
 	}))
 }
 
-// The same on processes.
+// The same on processes, over connections and over shared memory.
 func TestSoakProcesses(t *testing.T) {
-	for rank, text := range processes(t, 3, "soak:"+soakLength(t).String()) {
-		assert.NotContains(t, text, "error:", "rank %d", rank)
-		if rank == 0 {
-			assert.Contains(t, text, "soak: ")
-			t.Log(text)
-		}
+	for engine, env := range engines {
+		t.Run(engine, func(t *testing.T) {
+			name, value, _ := strings.Cut(env, "=")
+			t.Setenv(name, value)
+			for rank, text := range processes(t, 3, "soak:"+soakLength(t).String()) {
+				assert.NotContains(t, text, "error:", "rank %d", rank)
+				if rank == 0 {
+					assert.Contains(t, text, "soak: ")
+					t.Log(text)
+				}
+			}
+		})
 	}
 }
 

@@ -133,13 +133,13 @@ func (s *suite) borrowedUntilDone(t *testing.T) {
 	})
 }
 
-// groupsComeAndGo makes and closes many groups with messages; goroutines and descriptors go back to where they began.
+// groupsComeAndGo makes and closes many groups with messages; goroutines, descriptors and mappings go back to where they began.
 func (s *suite) groupsComeAndGo(t *testing.T) {
 	groups := 100
 	if Long() {
 		groups = 1000
 	}
-	goroutines := runtime.NumGoroutine()
+	goroutines, before := runtime.NumGoroutine(), holdings()
 	s.ok(t, 3, func(r *dist.Rank) error {
 		for i := range groups {
 			g := r.World.With(dist.Name(fmt.Sprint("group ", i)))
@@ -168,6 +168,7 @@ func (s *suite) groupsComeAndGo(t *testing.T) {
 		<-time.After(time.Millisecond)
 	}
 	assert.LessOrEqual(t, runtime.NumGoroutine(), goroutines, "goroutines")
+	require.NoError(t, before.again())
 }
 
 // skew runs many ranks on few cores with random delays: no step may take 100 times the median.

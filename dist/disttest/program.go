@@ -22,7 +22,11 @@ type Program struct {
 	ways    int // of the split
 	depth   int // operations in flight
 	steps   []step
+	hurry   time.Duration // naps are shorter by this factor
 }
+
+// realTime makes a program short enough to run outside a bubble.
+func (p *Program) realTime() { p.Timeout, p.hurry = 5*time.Second, 100 }
 
 // Mishap is what goes wrong in a program, besides faults of the wire.
 type Mishap uint8
@@ -77,7 +81,7 @@ type step struct {
 // RandomProgram makes the program of a seed.
 func RandomProgram(seed uint64) *Program {
 	rng := rand.New(rand.NewPCG(seed, 77))
-	p := &Program{Seed: seed, Ranks: 2 + rng.IntN(4), Timeout: time.Minute, ways: 1 + rng.IntN(3), depth: 1 + rng.IntN(6)}
+	p := &Program{Seed: seed, Ranks: 2 + rng.IntN(4), Timeout: time.Minute, hurry: 1, ways: 1 + rng.IntN(3), depth: 1 + rng.IntN(6)}
 	p.mesh = [2]int{1, p.Ranks}
 	if p.Ranks == 4 {
 		p.mesh = [2]int{2, 2}
@@ -137,7 +141,7 @@ func (p *Program) Run(r *dist.Rank) error {
 	var flying []flight
 	for i := range p.steps {
 		s := &p.steps[i]
-		time.Sleep(s.nap[me]) //sleep: ranks arrive at random times, in virtual time
+		time.Sleep(s.nap[me] / p.hurry) //sleep: ranks arrive at random times, mostly in virtual time
 		if p.Mishap != Nothing && me == p.Who && i == p.At {
 			if over, err := p.mishap(r, groups); over {
 				return err
@@ -181,7 +185,7 @@ func (p *Program) groups(r *dist.Rank) ([numFamilies]*dist.Group, error) {
 func (p *Program) mishap(r *dist.Rank, groups [numFamilies]*dist.Group) (bool, error) {
 	switch p.Mishap {
 	case Sleeps:
-		time.Sleep(time.Hour) //sleep: longer than any timeout, in virtual time
+		time.Sleep(60 * p.Timeout / min(p.hurry, 30)) //sleep: longer than the timeout, mostly in virtual time
 	case Leaves:
 		return true, nil
 	case Fails:

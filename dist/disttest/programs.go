@@ -19,12 +19,28 @@ const stuck = time.Minute
 // RINGO_SEED=n runs program n alone and prints what happened: a failure says which. Goroutines run in an order that no seed
 // decides, so a rare failure may take several runs to come again.
 func Programs(t *testing.T, run func(p *Program) *Outcome) {
-	first, count := uint64(1), uint64(100)
+	eachProgram(t, 100, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
+}
+
+// ProgramsInRealTime runs a tenth as many programs, where a bubble cannot hold what they wait for. A rank sleeps only under
+// RINGO_LONG=1: others wait seconds for it.
+func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
+	eachProgram(t, 10, func(p *Program) (*Outcome, error) {
+		if p.realTime(); p.Mishap == Sleeps && !Long() {
+			p.Mishap = Nothing
+		}
+		o := run(p)
+		return o, p.Judge(o)
+	})
+}
+
+func eachProgram(t *testing.T, short uint64, check func(p *Program) (*Outcome, error)) {
+	first, count := uint64(1), short
 	if Long() {
-		count = 5000
+		count = 50 * short
 	}
 	if n, err := strconv.ParseUint(os.Getenv("RINGO_PROGRAMS"), 10, 64); err == nil {
-		count = n
+		count = n * short / 100
 	}
 	one := false
 	if n, err := strconv.ParseUint(os.Getenv("RINGO_SEED"), 10, 64); err == nil {
@@ -39,7 +55,7 @@ func Programs(t *testing.T, run func(p *Program) *Outcome) {
 				t.Parallel()
 				for seed := next.Add(1) - 1; seed < first+count; seed = next.Add(1) - 1 {
 					p := RandomProgram(seed)
-					o, err := inBubble(t, p, run)
+					o, err := check(p)
 					if err != nil {
 						t.Errorf("RINGO_SEED=%d: %v\n%s; %s\n%v", seed, err, p, text(o), errs(o))
 						failed.Add(1)
@@ -74,8 +90,8 @@ func errs(o *Outcome) (s string) {
 	return s
 }
 
-// inBubble runs one program. A deadlock is an error.
-func inBubble(t *testing.T, p *Program, run func(p *Program) *Outcome) (o *Outcome, err error) {
+// Check runs one program in a bubble and judges it. A deadlock is an error.
+func Check(t *testing.T, p *Program, run func(p *Program) *Outcome) (o *Outcome, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v", r)

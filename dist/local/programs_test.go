@@ -32,6 +32,11 @@ func onGoroutines(p *disttest.Program) *disttest.Outcome {
 	for r := range engines {
 		engines[r] = hub.Engine(r)
 	}
+	return onEngines(p, engines)
+}
+
+// onEngines runs a program.
+func onEngines(p *disttest.Program, engines []backend.Engine) *disttest.Outcome {
 	o := &disttest.Outcome{Errs: make([]error, p.Ranks), Took: make([]time.Duration, p.Ranks)}
 	began := time.Now()
 	_ = dist.RunEngines(context.Background(), dist.Config{Threads: 1, Log: io.Discard, Timeout: p.Timeout}, engines,

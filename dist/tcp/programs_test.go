@@ -10,7 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/tcp"
 	"github.com/ringo-ml/ringo/internal/faultnet"
@@ -81,17 +84,29 @@ func (w *wires) connect(low, high int) (net.Conn, net.Conn) {
 
 // asProcesses runs a program with a job of its own for each rank, as processes do: only the connections join them.
 func asProcesses(p *disttest.Program) *disttest.Outcome {
+	return asEngines(p, unchanged)
+}
+
+func unchanged(e *tcp.Engine, _ int) backend.Engine { return e }
+
+func asEngines(p *disttest.Program, change func(e *tcp.Engine, rank int) backend.Engine) *disttest.Outcome {
 	w := randomWires(p)
-	o := &disttest.Outcome{Errs: make([]error, p.Ranks), Took: make([]time.Duration, p.Ranks), Wire: w.ends, Text: w.text}
 	engines, err := tcp.Connected(p.Ranks, p.Timeout, w.lines, w.connect)
 	if err != nil {
 		panic(err)
 	}
+	o := onEngines(p, engines, change)
+	o.Wire, o.Text = w.ends, w.text
+	return o
+}
+
+func onEngines(p *disttest.Program, engines []*tcp.Engine, change func(e *tcp.Engine, rank int) backend.Engine) *disttest.Outcome {
+	o := &disttest.Outcome{Errs: make([]error, p.Ranks), Took: make([]time.Duration, p.Ranks)}
 	began := time.Now()
 	var wg sync.WaitGroup
 	for r, e := range engines {
 		wg.Go(func() {
-			o.Errs[r] = dist.RunEngine(context.Background(), dist.Config{Threads: 1, Log: io.Discard, Timeout: p.Timeout}, e, r, p.Ranks, p.Ranks,
+			o.Errs[r] = dist.RunEngine(context.Background(), dist.Config{Threads: 1, Log: io.Discard, Timeout: p.Timeout}, change(e, r), r, p.Ranks, p.Ranks,
 				func(_ context.Context, r *dist.Rank) error { return p.Run(r) })
 			o.Took[r] = time.Since(began)
 		})
@@ -101,3 +116,49 @@ func asProcesses(p *disttest.Program) *disttest.Outcome {
 }
 
 func TestRandomPrograms(t *testing.T) { disttest.Programs(t, asProcesses) }
+
+// muteEngine is a rank whose aborts reach nobody.
+type muteEngine struct{ *tcp.Engine }
+
+func (e muteEngine) Open(s backend.Spec) (backend.Backend, error) {
+	be, err := e.Engine.Open(s)
+	if err != nil {
+		return nil, err
+	}
+	return muteEnd{be.(end)}, nil
+}
+
+// end is all that an end of a group over connections can do.
+type end interface {
+	backend.Backend
+	backend.Closer
+	backend.Suspecter
+	backend.Peeker
+	backend.Algorithms
+}
+
+type muteEnd struct{ end }
+
+func (e muteEnd) Abort(error) error { return nil }
+
+// Random programs find a failure that only one rank sees.
+func TestProgramsFindMuteRank(t *testing.T) {
+	found := 0
+	for seed := range uint64(150) {
+		_, err := disttest.Check(t, disttest.RandomProgram(seed+1), func(p *disttest.Program) *disttest.Outcome {
+			return asEngines(p, func(e *tcp.Engine, rank int) backend.Engine {
+				if rank == 0 {
+					return muteEngine{e}
+				}
+				return e
+			})
+		})
+		if err != nil {
+			if found++; found == 1 {
+				require.ErrorContains(t, err, "fails without a cause")
+			}
+		}
+	}
+	require.Positive(t, found)
+	t.Logf("found by %d of 150 programs", found)
+}

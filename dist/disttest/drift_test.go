@@ -1,0 +1,103 @@
+package disttest
+
+import (
+	"math"
+	"math/rand/v2"
+	"os"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// made are the timings of a soak on a machine whose load changes: base and operations take load(t) times as long, operations
+// slow(t) times as long besides, t from 0 to 1, and each sample has noise, with some far out.
+func made(seed uint64, load, slow func(t float64) float64) *timings {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	noise := func() float64 {
+		x := math.Exp(0.5 * rng.NormFloat64())
+		if rng.IntN(20) == 0 {
+			x *= 30
+		}
+		return x
+	}
+	var l timings
+	for i := range 2000 {
+		t := float64(i) / 2000
+		l.base = append(l.base, 2e4*load(t)*noise())
+		l.small = append(l.small, 1e4*load(t)*slow(t)*noise())
+		l.large = append(l.large, 3e4*load(t)*noise())
+	}
+	return &l
+}
+
+func flat(float64) float64 { return 1 }
+
+// after is x from a time on.
+func after(at, x float64) func(float64) float64 {
+	return func(t float64) float64 {
+		if t < at {
+			return 1
+		}
+		return x
+	}
+}
+
+// A machine that gets busy is no drift, whenever it does, and however much more it hits operations for a while; operations
+// that get slower are.
+func TestDrift(t *testing.T) {
+	grows := func(t float64) float64 { return 1 + 2.5*t }
+	for _, c := range []struct {
+		name       string
+		load, slow func(float64) float64
+		drift      bool
+	}{
+		{"nothing", flat, flat, false},
+		{"load in the last half", after(0.5, 10), flat, false},
+		{"load grows", grows, flat, false},
+		{"a burst at the end", flat, after(0.85, 6), false},
+		{"load costs operations more", after(0.5, 10), after(0.5, 1.5), false},
+		{"operations get slower", flat, grows, true},
+		{"slower under load", after(0.3, 5), grows, true},
+		{"slower when the load ends", func(t float64) float64 { return 6 - 5*t }, grows, true},
+		{"slower from half time on", flat, after(0.5, 3), true},
+	} {
+		for seed := range uint64(30) {
+			l := made(seed, c.load, c.slow)
+			err := l.slower()
+			if !assert.Equal(t, c.drift, err != nil, "%s, seed %d: %v, %v", c.name, seed, l, err) {
+				break
+			}
+			if c.drift {
+				require.ErrorContains(t, err, "small all-reduces take", c.name)
+			}
+		}
+	}
+}
+
+// What is not given back is a leak.
+func TestHeld(t *testing.T) {
+	before := holdings()
+	require.NoError(t, before.compare(holdings()))
+	stop := make(chan struct{})
+	for range 20 {
+		go func() { <-stop }()
+	}
+	require.ErrorContains(t, before.compare(holdings()), "something leaks")
+	close(stop)
+	if before.files > 0 { // the system shows them
+		var open []*os.File
+		for range 10 {
+			f, err := os.Open(os.DevNull)
+			require.NoError(t, err)
+			open = append(open, f)
+		}
+		require.ErrorContains(t, before.compare(holdings()), "something leaks")
+		for _, f := range open {
+			require.NoError(t, f.Close())
+		}
+	}
+	for _, later := range []held{{heap: 100 << 20}, {mappings: 100}} {
+		assert.ErrorContains(t, held{}.compare(later), "something leaks")
+	}
+}

@@ -1,0 +1,136 @@
+package local_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/local"
+)
+
+// end is all that an end of a group on goroutines can do.
+type end interface {
+	backend.Backend
+	backend.Closer
+	backend.Suspecter
+	backend.Peeker
+	backend.Algorithms
+}
+
+// bug changes what an engine does.
+type bug struct {
+	drop     uint64                          // every so many blocks one is lost; 0: none
+	progress func(rank int, err error) error // what Progress says instead
+	stuck    bool                            // rank 1 does not wake up when a peer fails
+	early    bool                            // operations count as done when they are issued
+}
+
+// buggyEngine is a rank's engine with a bug.
+type buggyEngine struct {
+	*local.Engine
+	bug  *bug
+	rank int
+}
+
+func (e buggyEngine) Open(s backend.Spec) (backend.Backend, error) {
+	be, err := e.Engine.Open(s)
+	if err != nil {
+		return nil, err
+	}
+	return &buggyEnd{end: be.(end), bug: e.bug, rank: e.rank}, nil
+}
+
+type buggyEnd struct {
+	end
+	bug    *bug
+	rank   int
+	issued uint64
+}
+
+func (b *buggyEnd) Issue(op *backend.Op) error {
+	b.issued = op.Seq
+	return b.end.Issue(op)
+}
+
+func (b *buggyEnd) Progress() (uint64, error) {
+	done, err := b.end.Progress()
+	if err != nil && b.bug.progress != nil {
+		err = b.bug.progress(b.rank, err)
+	}
+	if b.bug.early && b.rank == 0 {
+		done = b.issued
+	}
+	return done, err
+}
+
+func (b *buggyEnd) Park(ctx context.Context, seq uint64) error {
+	if b.bug.stuck && b.rank == 1 {
+		<-make(chan struct{}) // for ever
+	}
+	return b.end.Park(ctx, seq)
+}
+
+// with makes a runner of programs on an engine with a bug.
+func (b *bug) with(p *disttest.Program) *disttest.Outcome {
+	hub := local.NewHub(p.Ranks)
+	var blocks atomic.Uint64
+	hub.SetFault(func(int, int, int) bool { return b.drop > 0 && blocks.Add(1)%b.drop == 0 })
+	engines := make([]backend.Engine, p.Ranks)
+	for r := range engines {
+		engines[r] = buggyEngine{hub.Engine(r).(*local.Engine), b, r}
+	}
+	return onEngines(p, engines)
+}
+
+// blames changes whom an error names.
+func blames(change func(e *backend.Error)) func(int, error) error {
+	return func(_ int, err error) error {
+		var e *backend.Error
+		if !errors.As(err, &e) {
+			return err
+		}
+		other := *e
+		change(&other)
+		return &other
+	}
+}
+
+// The random programs find bugs: each one here shows in some of them, and in none without it.
+func TestProgramsFindBugs(t *testing.T) {
+	const programs = 120
+	for _, c := range []struct {
+		name, says string
+		bug        bug
+	}{
+		{"none", "", bug{}},
+		{"a block is lost", "WRONG RESULT", bug{drop: 5}},
+		{"an operation is over too early", "WRONG RESULT", bug{early: true}},
+		{"the wrong rank is blamed", "fails without a cause", bug{progress: blames(func(e *backend.Error) { e.Rank = (e.Rank + 1) % 2 })}},
+		{"the cause is forgotten", "fails without a cause", bug{progress: blames(func(e *backend.Error) { e.Cause = errors.New("lost") })}},
+		{"ranks say different things", "another rank", bug{progress: func(rank int, err error) error {
+			return blames(func(e *backend.Error) { e.Cause = fmt.Errorf("seen by %d: %w", rank, e.Cause) })(rank, err)
+		}}},
+		{"a rank never wakes up", "deadlock", bug{stuck: true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			found := 0
+			for seed := range uint64(programs) {
+				if _, err := disttest.Check(t, disttest.RandomProgram(seed+1), c.bug.with); err != nil {
+					found++
+					if assert.NotEmpty(t, c.says, "RINGO_SEED=%d: %v", seed+1, err) && found == 1 {
+						require.ErrorContains(t, err, c.says)
+					}
+				}
+			}
+			assert.Equal(t, c.says == "", found == 0, "found by %d of %d programs", found, programs)
+			t.Logf("found by %d of %d programs", found, programs)
+		})
+	}
+}
