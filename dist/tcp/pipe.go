@@ -179,18 +179,18 @@ func (p *pipe) take(m *message) {
 	}
 	m.buf.free()
 	p.took(&m.head)
-	p.credit(cost(int(m.head.length)))
 }
 
-// took ends the request when the frame was the last one of its message.
+// took accounts for a frame that has left the pipe, and ends the request when it was the last one of its message.
 func (p *pipe) took(h *header) {
 	if p.want.fits(h) {
 		p.want.got += int(h.length)
 		p.want.done = p.want.got >= p.want.n
 	}
+	p.credit(cost(int(h.length)))
 }
 
-// credit reports bytes that the peer need not count any more, now and then: they were taken, or have their place.
+// credit reports taken bytes to the sender, now and then.
 func (p *pipe) credit(n int) {
 	if p.taken += n; p.taken >= creditStep {
 		p.link.post(&header{typ: frameCredit, gen: p.g.key.gen, group: p.g.key.id, total: uint64(p.taken)}, nil)
@@ -252,9 +252,6 @@ func (p *pipe) receive(h *header, w *wire) error {
 	direct := p.err == nil && p.want.fits(h) && p.want.admit(h) && !p.want.lend
 	bad := p.want.done && p.want.err != nil
 	err := p.room(h)
-	if direct { // its place is there: the sender need not wait until it is filled
-		p.credit(cost(int(h.length)))
-	}
 	p.mu.Unlock()
 	if err != nil && !direct {
 		return err
