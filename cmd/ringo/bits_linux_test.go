@@ -22,6 +22,7 @@ func bitsOf(text string) []string {
 
 // Under RINGO_BITS=rank, ranks on two hosts get the bits of goroutine ranks; with a ring they do not.
 func TestRankOrderAcrossHosts(t *testing.T) {
+	t.Parallel()
 	program, err := build("./testdata/bits", t.TempDir(), nil)
 	require.NoError(t, err)
 	c := newCluster(t, 2)
@@ -49,6 +50,7 @@ func TestRankOrderAcrossHosts(t *testing.T) {
 
 // An algorithm that is set on one rank only is an error that names both algorithms and ranks, everywhere.
 func TestAlgorithmOnOneRankOnly(t *testing.T) {
+	t.Parallel()
 	program, err := build("./testdata/allreduce", t.TempDir(), nil)
 	require.NoError(t, err)
 	stdout, stderr, code := run(t, "run", "-n", "2", "-timeout", "5s", "sh", "-c",

@@ -17,6 +17,7 @@ import (
 )
 
 func TestAllReduce(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	stdout, stderr, code := run(t, "run", "-n", "3", "-timeout", "20s", "./testdata/allreduce")
 	assert.Equal(t, 0, code, stdout+stderr)

@@ -163,6 +163,7 @@ func measured(ctx context.Context, r *dist.Rank, kind backend.Kind, name string)
 
 // The table of counts is what Stats say on 4 ranks over TCP, each algorithm forced, and what the pictures show.
 func TestDocsCounts(t *testing.T) {
+	t.Parallel()
 	var table strings.Builder
 	table.WriteString("| collective | algorithm | rank 0 | rank 1 | rank 2 | rank 3 | all ranks | messages | steps |\n|---|---|---|---|---|---|---|---|---|\n")
 	require.NoError(t, onTCP(t, 4, dist.Config{Threads: 1, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
@@ -274,6 +275,7 @@ func TestDocsMistakes(t *testing.T) {
 
 // Waiting for two groups in another order on each rank ends in an error; issuing both first, and waiting then, works.
 func TestDocsOrderAcrossGroups(t *testing.T) {
+	t.Parallel()
 	for _, first := range []bool{true, false} {
 		timeout := time.Second
 		if first {

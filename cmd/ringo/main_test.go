@@ -58,6 +58,7 @@ func needsProcesses(t *testing.T) {
 }
 
 func TestUsage(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ args, want string }{
 		{"", `expected one of "run", "viz", "bench", "topo", "version"`},
 		{"frob", "unexpected argument frob"},
@@ -111,6 +112,7 @@ func TestIsPackage(t *testing.T) {
 }
 
 func TestRunPackage(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	stdout, stderr, code := run(t, "run", "-n", "2", "-timeout", "3s", "--threads", "5", "./testdata/ranks", "-timeout", "x y")
 	assert.Equal(t, 0, code, stderr)
@@ -124,6 +126,7 @@ func TestRunPackage(t *testing.T) {
 }
 
 func TestRunErrors(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	for _, c := range []struct {
 		args []string

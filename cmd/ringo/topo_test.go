@@ -11,6 +11,7 @@ import (
 )
 
 func TestTopo(t *testing.T) {
+	t.Parallel()
 	for _, backend := range []string{"local", "tcp"} {
 		if backend == "tcp" {
 			needsProcesses(t)

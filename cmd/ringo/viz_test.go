@@ -36,6 +36,7 @@ func everyScene(t *testing.T, fn func(t *testing.T, s *scene)) {
 // The scene is what happened: all bytes are there, every message holds what its sender had, and at the end every rank has
 // what the collective promises.
 func TestScenes(t *testing.T) {
+	t.Parallel()
 	everyScene(t, func(t *testing.T, s *scene) {
 		sum, sent := 0, 0
 		for _, a := range s.arrows {
@@ -165,6 +166,7 @@ func boxes(t *testing.T, picture string) (frame box, labels []box) {
 
 // No label of any picture covers another one or leaves the picture.
 func TestLabelsDoNotOverlap(t *testing.T) {
+	t.Parallel()
 	everyScene(t, func(t *testing.T, s *scene) {
 		frame, labels := boxes(t, picture(s))
 		want := 0
@@ -230,6 +232,7 @@ func TestVizHosts(t *testing.T) {
 }
 
 func TestVizErrors(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, c := range []struct {
 		args string

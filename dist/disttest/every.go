@@ -56,18 +56,17 @@ func (s *suite) stuck(t *testing.T, op Operation, victim int) {
 	var took table[time.Duration]
 	var over sync.WaitGroup
 	over.Add(2)
-	require.NoError(t, s.start(t, 3, quiet(0), func(r *dist.Rank) error {
-		if err := op.Run(r.World, victim, 100); err != nil {
+	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
+		err := op.Run(r.World, victim, 100)
+		if err != nil {
 			return err
 		}
-		g := r.World.With(dist.Name("hasty"), dist.Timeout(timeout))
-		var err error
 		begin := time.Now()
 		if r.World.Rank() == victim {
 			over.Wait()
 		}
 		for err == nil { // who only sends notices at its next call
-			err = op.Run(g, victim, 100)
+			err = op.Run(r.World, victim, 100)
 		}
 		took.put(r.World.Rank(), time.Since(begin))
 		errs.put(r.World.Rank(), err)
@@ -78,7 +77,7 @@ func (s *suite) stuck(t *testing.T, op Operation, victim int) {
 	}))
 	for rank, err := range errs.rows {
 		assert.ErrorContains(t, err, fmt.Sprintf("rank %d did not arrive", victim), "rank %d", rank)
-		assert.Regexp(t, `: (`+says(op.Name)+`) seq \d+ of group hasty`, err.Error(), "rank %d", rank)
+		assert.Regexp(t, `: (`+says(op.Name)+`) seq \d+ of group world`, err.Error(), "rank %d", rank)
 		if rank != victim {
 			reliability.Took(t, 47, s.engine(t), timeout+200*time.Millisecond, took.rows[rank])
 		}

@@ -124,8 +124,8 @@ func TestSignalWhileWaiting(t *testing.T) {
 
 	zero := startNode(rdzv, 0, 3, 1, nil, "env")
 	joined := startNode(rdzv, 1, 3, 1, nil, "env")
-	twin := startNode(rdzv, 2, 3, 1, func(c *Config) { c.JoinTimeout = time.Millisecond }, "env")
-	assert.ErrorContains(t, <-twin.ended, "launch: node 2 cannot join within 1ms")
+	twin := startNode(rdzv, 2, 3, 1, func(c *Config) { c.JoinTimeout = time.Nanosecond }, "env")
+	assert.ErrorContains(t, <-twin.ended, "launch: node 2 cannot join within 1ns")
 	zero.signals <- syscall.SIGTERM
 	assert.Equal(t, "ended by signal terminated", requireExit(t, <-zero.ended, 143))
 	err := <-joined.ended // it was told, or came too late

@@ -182,6 +182,7 @@ func dial(ctx context.Context, c *Config, me hello) (w *wire, local string, err 
 	ctx, cancel := context.WithTimeout(ctx, c.JoinTimeout)
 	defer cancel()
 	wait := 10 * time.Millisecond
+	var before error
 	for {
 		w, local, err = dialOnce(ctx, c, conf, me)
 		if err == nil {
@@ -193,6 +194,10 @@ func dial(ctx context.Context, c *Config, me hello) (w *wire, local string, err 
 		if errors.Is(err, identity.ErrSecret) {
 			return nil, "", fmt.Errorf("launch: node %d and node 0 at %s: %w", me.Node, c.Rendezvous, err)
 		}
+		if ctx.Err() != nil && before != nil {
+			err = before // this try was cut short: it says less
+		}
+		before = err
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():

@@ -66,10 +66,13 @@ func delayed() func(int, int) (net.Conn, net.Conn) {
 // error. The others go on as if nothing were.
 func lossy(seed uint64) disttest.Start {
 	rng := rand.New(rand.NewPCG(seed, 80))
+	var mu sync.Mutex // cases run side by side
 	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+		mu.Lock()
 		plan := faultnet.Plan{Seed: rng.Uint64(), Fault: &faultnet.Fault{Kind: faultnet.Kind(rng.IntN(faultnet.NumKinds)), At: rng.IntN(120)}}
 		var conns, hit atomic.Int32
 		victim := rng.Int32N(int32(max(n*(n-1)/2, 1)))
+		mu.Unlock()
 		plan.Hit = func() { hit.Add(1) }
 		start := over(nil, func(int, int) (net.Conn, net.Conn) {
 			if conns.Add(1)-1 == victim {
