@@ -105,12 +105,12 @@ func (l *lane) choose(op *backend.Op) *ran {
 	return &g.ran[i]
 }
 
-// overMessages reports whether an algorithm is forced that only exists over messages.
-func (a algos) overMessages() bool {
-	for _, name := range a.names {
-		if name != "direct" && slices.Contains(algo.Names(), name) {
-			return true
+// overMessages returns the first algorithm that is forced and only exists over messages, if at all, such as "allreduce:ring".
+func (a algos) overMessages() string {
+	for k, name := range a.names {
+		if name != "" && name != "direct" && name != backend.RankOrder {
+			return backend.Kind(k).String() + ":" + name
 		}
 	}
-	return false
+	return ""
 }

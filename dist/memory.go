@@ -15,11 +15,13 @@ func (g *Group) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
 	for _, d := range dims {
 		n *= d
 	}
-	p, err := a.Alloc(n)
+	p, owner, err := a.Alloc(n)
 	if err != nil { // no shared memory, or too little: it is a matter of speed only
 		return tensor.New(g.c.dev, dtype, dims...)
 	}
-	return tensor.FromPtr(g.c.dev, p, dtype, dims...)
+	x := tensor.FromPtr(g.c.dev, p, dtype, dims...)
+	tensor.Keep(x, owner)
+	return x
 }
 
 // Free gives the memory of a tensor of Alloc back, after waiting for operations that still use it. Neither the tensor nor a

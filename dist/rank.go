@@ -69,7 +69,8 @@ func (r *Rank) Engine() string { return r.World.Engine() }
 
 // Alloc returns a tensor of zeros in memory that the peers of a shared-memory group read and write in place (NCCL's
 // ncclMemAlloc); other tensors are copied through a buffer there. Where there is no such memory it is an ordinary tensor.
-// It lives until Free, or as long as the rank: it must not be used after Run has returned.
+// It lives until Free, or as long as it or a view of it is reachable, also after Run has returned; a slice of tensor.Data alone
+// does not keep it then.
 func (r *Rank) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
 	return r.World.Alloc(dtype, dims...)
 }

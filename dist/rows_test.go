@@ -126,23 +126,30 @@ func freePair(t *testing.T) int {
 	return 0
 }
 
-// RINGO_ALGO on one rank only: both algorithms and both ranks are named.
+// RINGO_ALGO on one rank only: both algorithms and both ranks are named, also by an operation in which that rank only waits.
 func TestAlgorithmOfOneRank(t *testing.T) {
-	begin := time.Now()
-	j := startJobWith(t, 2, nil, 0, func(rank int) []string {
-		env := []string{"DIST_TEST_CHILD=well", "RINGO_TIMEOUT=10s", engines["tcp"]}
-		if rank == 1 {
-			env = append(env, "RINGO_ALGO=allreduce:ring")
-		}
-		return env
-	})
-	for r := range 2 {
-		end, _ := j.ranks[r].await(t, "error: ")
-		for _, want := range []string{"algorithm", "ring", "(rank 0)", "(rank 1)"} {
-			assert.Contains(t, end, want, "rank %d", r)
+	for engine, env := range engines {
+		for _, list := range []string{"allreduce:ring", "broadcast:chain"} {
+			t.Run(engine+" "+list, func(t *testing.T) {
+				kind, name, _ := strings.Cut(list, ":")
+				begin := time.Now()
+				j := startJobWith(t, 2, nil, 0, func(rank int) []string {
+					env := []string{"DIST_TEST_CHILD=matrix:" + kind + ",during,0,1000", "RINGO_TIMEOUT=10s", env}
+					if rank == 1 {
+						env = append(env, "RINGO_ALGO="+list)
+					}
+					return env
+				})
+				for r := range 2 {
+					end, _ := j.ranks[r].await(t, "ended: ")
+					for _, want := range []string{"algorithm", name, "(rank 0)", "(rank 1)"} {
+						assert.Contains(t, end, want, "rank %d", r)
+					}
+				}
+				reliability.Took(t, 24, engine, 500*time.Millisecond, time.Since(begin))
+			})
 		}
 	}
-	reliability.Took(t, 24, "tcp", 500*time.Millisecond, time.Since(begin))
 }
 
 // The last operations of a rank, printed when the job fails, say what it did and what it was in.

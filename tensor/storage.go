@@ -41,7 +41,7 @@ type storage struct {
 	lent  int32 // len(held)
 	dev   Device
 	held  []Pending // collectives that still read or write it
-	heap  Ptr       // keeps Go memory reachable
+	heap  Ptr       // is kept reachable: Go memory, or who gives the memory back
 	name  string    // of the parameter, for errors
 }
 

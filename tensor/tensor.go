@@ -178,6 +178,9 @@ func FromPtr(dev Device, p Ptr, dtype DType, dims ...int) Tensor {
 	return Tensor{h, 0}
 }
 
+// Keep makes x, and every view of it, keep owner reachable: Go memory, or an object whose cleanup gives x's memory back.
+func Keep(x Tensor, owner Ptr) { x.hdr().st.heap = owner }
+
 // Data returns x's elements as a slice over its own memory (of the whole span when x has a leading stride). The
 // memory must be the host's; the slice of a tape's tensor is valid as long as the tensor is.
 func Data[T Elem](x Tensor) []T {

@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/netns"
+	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
 // screen collects what a process prints.
@@ -194,7 +195,8 @@ func TestNodeFaults(t *testing.T) {
 				assert.Equal(t, f.codes[i], a.wait(t, f.bound+2*time.Second), "host %d\n%s", i, a.err.String())
 				assert.Regexp(t, f.want[i], a.err.String(), "host %d\n%s", i, a.stdout.String())
 			}
-			t.Logf("all is over after %v\n%s", time.Since(began), agents[2].err.String())
+			reliability.Took(t, 50, "launcher", f.bound, time.Since(began))
+			t.Log(agents[2].err.String())
 			requireGone(t, pids)
 		})
 	}

@@ -68,18 +68,56 @@ func (l *Linear) reduceScatter(op *backend.Op, dst, src []byte, at parts) error 
 	for p := range n {
 		longest = max(longest, at.bytes(p))
 	}
-	own := at.of(src, rank)
-	for k := range pieces(longest) {
-		mine := piece(own, k)
+	chunks := pieces(longest)
+	if chunks > 1 {
+		return l.reduceChunks(chunks, dst, src, at)
+	}
+	mine := at.of(src, rank)
+	l.srcs[rank] = mine
+	for s := 1; s < n; s++ {
+		to, from := (rank+s)%n, (rank-s+n)%n
+		l.srcs[from] = l.buffer(from, len(mine))
+		if err := l.t.SendRecv(to, at.of(src, to), from, l.srcs[from], 0); err != nil {
+			return err
+		}
+	}
+	l.red.Reduce(dst, l.srcs)
+	return nil
+}
+
+// reduceChunks is the part of reduceScatter that moves more than one chunk: a goroutine sends them as fast as the peers
+// take them, while this one reduces those that arrive. Nothing that is sent is overwritten: dst is at most the part of src
+// that stays here.
+func (l *Linear) reduceChunks(chunks int, dst, src []byte, at parts) error {
+	n, rank := l.t.Size(), l.t.Rank()
+	sent := make(chan error, 1)
+	go func() { sent <- l.sendChunks(chunks, src, at) }()
+	for k := range chunks {
+		mine := piece(at.of(src, rank), k)
 		l.srcs[rank] = mine
 		for s := 1; s < n; s++ {
-			to, from := (rank+s)%n, (rank-s+n)%n
-			l.srcs[from] = l.buffer(from, len(mine))
-			if err := l.t.SendRecv(to, piece(at.of(src, to), k), from, l.srcs[from], 0); err != nil {
+			from := (rank - s + n) % n
+			b, err := l.t.Take(from, 0, len(mine))
+			if err != nil {
+				<-sent
+				return err
+			}
+			l.srcs[from] = b
+		}
+		l.red.Reduce(piece(dst, k), l.srcs)
+	}
+	return <-sent
+}
+
+func (l *Linear) sendChunks(chunks int, src []byte, at parts) error {
+	n, rank := l.t.Size(), l.t.Rank()
+	for k := range chunks {
+		for s := 1; s < n; s++ {
+			to := (rank + s) % n
+			if err := l.t.Send(to, 0, piece(at.of(src, to), k)); err != nil {
 				return err
 			}
 		}
-		l.red.Reduce(piece(dst, k), l.srcs)
 	}
 	return nil
 }

@@ -21,8 +21,8 @@ type Spec struct {
 	Gen    uint32 // generation, from 1: grows with Rebuild. Parent is of the same generation
 	Ranks  []int  // world ranks of the members, in group order
 	Rank   int    // this rank's index in Ranks
-	// Messages says that an algorithm is forced which needs a Transport: memory that the members share is of no use.
-	Messages bool
+	// Messages names a forced algorithm that needs a Transport: memory that the members share is of no use.
+	Messages string
 }
 
 // Engine moves bytes for one rank of a job.
@@ -54,8 +54,8 @@ type Backend interface {
 
 // Allocator is implemented by an Engine that may have memory which peers read and write in place.
 type Allocator interface {
-	// Alloc returns n bytes of zeroed memory, which is gone with the engine.
-	Alloc(n int) (tensor.Ptr, error)
+	// Alloc returns n bytes of zeroed memory. It is there while the engine is, or owner is reachable.
+	Alloc(n int) (p, owner tensor.Ptr, err error)
 	// Free gives memory of Alloc back. No operation may use it any more.
 	Free(p tensor.Ptr) error
 }
@@ -135,7 +135,8 @@ type Counters struct {
 }
 
 // Transport sends and receives tagged bytes between the ranks of a group. Messages between two ranks with one tag arrive
-// in order. Both calls block; they return early, with the group's failure, when the group is aborted.
+// in order. All calls block; they return early, with the group's failure, when the group is aborted. One goroutine may send
+// while another receives; an error of one of them then ends the other's call.
 type Transport interface {
 	Rank() int
 	Size() int
@@ -143,6 +144,9 @@ type Transport interface {
 	Send(peer int, tag uint64, b []byte) error
 	// Recv fills b; a message of another length is an error.
 	Recv(peer int, tag uint64, b []byte) error
+	// Take is Recv of n bytes into memory of the transport, which saves a copy. They are valid until the next Take from
+	// peer, or the end of the operation.
+	Take(peer int, tag uint64, n int) ([]byte, error)
 	// SendRecv does both at once, so that two ranks may exchange large messages.
 	SendRecv(to int, out []byte, from int, in []byte, tag uint64) error
 }

@@ -1,8 +1,6 @@
 package disttest
 
 import (
-	"fmt"
-
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -17,7 +15,7 @@ var actions = []action{
 	{"allreduce", actAllReduce}, {"reduce", actReduce}, {"reducescatter", actReduceScatter}, {"broadcast", actBroadcast},
 	{"gather", actGather}, {"scatter", actScatter}, {"allgather", actAllGather}, {"alltoall", actAllToAll},
 	{"allgatherv", actAllGatherV}, {"alltoallv", actAllToAllV}, {"ring", actRing}, {"barrier", actBarrier},
-	{"monitoredbarrier", actMonitored},
+	{"monitoredbarrier", actMonitored}, {"reducescatterv", actReduceScatterV}, {"recvany", actRecvAny}, {"batch", actBatch},
 }
 
 // different is another operation than that of s.
@@ -69,6 +67,17 @@ func actReduceScatter(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() e
 	src, dst := filled(r, s.dtype, s.count*g.Size(), s.in(g)), tensor.New(r.Device, s.dtype, s.count)
 	w := g.ReduceScatter(dst, src, reds[s.red].op(g.Rank()))
 	return w, is(dst, func(i int) float64 { return s.out(g)(g.Rank()*s.count + i) })
+}
+
+func actReduceScatterV(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error) {
+	counts := make([]int, g.Size())
+	for i := range counts {
+		counts[i] = s.rows(i, 0)
+	}
+	first := totalOf(counts[:g.Rank()])
+	src, dst := filled(r, s.dtype, totalOf(counts), s.in(g)), tensor.New(r.Device, s.dtype, counts[g.Rank()])
+	w := g.ReduceScatterV(dst, src, counts, reds[s.red].op(g.Rank()))
+	return w, is(dst, func(i int) float64 { return s.out(g)(first + i) })
 }
 
 func actBroadcast(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error) {
@@ -151,25 +160,4 @@ func actAllToAllV(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error
 		from, at := place(i, recv)
 		return tag(from*7+me, at)
 	})
-}
-
-// actRing sends to the next rank and receives from the previous one, in a batch.
-func actRing(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error) {
-	n, me := g.Size(), g.Rank()
-	if n == 1 {
-		return dist.Work{}, fine
-	}
-	next, prev := (me+1)%n, (me+n-1)%n
-	out := filled(r, s.dtype, s.count, func(i int) float64 { return tag(me, i) })
-	in := tensor.New(r.Device, s.dtype, s.count)
-	w := g.Batch(func(b *dist.Batch) {
-		b.Send(out, next, s.root)
-		b.Recv(in, prev, s.root)
-	})
-	return w, func() error {
-		if err := is(in, func(i int) float64 { return tag(prev, i) })(); err != nil {
-			return fmt.Errorf("from rank %d of the group: %w", prev, err)
-		}
-		return nil
-	}
 }

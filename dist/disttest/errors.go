@@ -311,7 +311,7 @@ func (s *suite) algorithms(t *testing.T) {
 		return err
 	})
 	require.NotEmpty(t, known)
-	s.fails(t, 24, 2, 0, 500*time.Millisecond, []string{`algorithm "` + known + `" (rank 0) vs "`, `" by default (rank 1)`}, func(r *dist.Rank) error {
+	s.fails(t, 24, 2, 0, 500*time.Millisecond, []string{known + `" `, `(rank 0) vs "`, `(rank 1)`}, func(r *dist.Rank) error {
 		opts := []dist.Option{dist.Name("x")}
 		if r.World.Rank() == 0 {
 			opts = append(opts, dist.Algo("allreduce:"+known))

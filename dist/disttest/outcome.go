@@ -92,7 +92,7 @@ func (p *Program) explained(o *Outcome, rank int, err error) bool {
 		return e.Rank == p.Who && strings.Contains(e.Error(), p.boom().Error())
 	case Differs:
 		return e.Want != "" && strings.Contains(e.Error(), blamed) || p.departed(o, e) ||
-			actions[p.steps[p.At].what].name == "ring" && p.timedOut(o, e, guilty) // messages are not compared with collectives
+			actions[p.steps[p.At].what].messages() && p.timedOut(o, e, guilty)
 	}
 	return false
 }
@@ -106,6 +106,9 @@ var missing = regexp.MustCompile(`ranks? ([0-9,]+)(: no progress| did not arrive
 
 // timedOut reports whether e is a timeout that names ranks who are to blame, or who failed themselves.
 func (p *Program) timedOut(o *Outcome, e *dist.Error, guilty []int) bool {
+	if strings.Contains(e.Error(), "nothing arrived from any rank") { // nobody can say which one should have
+		return len(guilty) > 0
+	}
 	m := missing.FindStringSubmatch(e.Error())
 	if m == nil {
 		return false

@@ -1,6 +1,7 @@
 package disttest
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -211,7 +212,10 @@ func land(flying []flight) error {
 		if err := f.work.Wait(); err != nil {
 			return err
 		}
-		if err := f.check(); err != nil {
+		var failed *dist.Error
+		if err := f.check(); errors.As(err, &failed) {
+			return err
+		} else if err != nil {
 			return &wrong{fmt.Errorf("%s: %w", f.name, err)}
 		}
 	}

@@ -19,7 +19,7 @@ const stuck = time.Minute
 // RINGO_SEED=n runs program n alone and prints what happened: a failure says which. Goroutines run in an order that no seed
 // decides, so a rare failure may take several runs to come again.
 func Programs(t *testing.T, run func(p *Program) *Outcome) {
-	first, count := uint64(1), uint64(300)
+	first, count := uint64(1), uint64(100)
 	if Long() {
 		count = 5000
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"time"
 
@@ -39,6 +40,9 @@ type Door struct {
 
 // Listen makes the segments of this rank and the socket at which peers ask for them.
 func Listen(c Config) (*Door, error) {
+	if kept.Load() > 0 {
+		runtime.GC() // does not know how large the heap of an earlier job is, which may be waiting for it
+	}
 	h, files, err := newHost(c.Rank)
 	if err != nil {
 		return nil, err

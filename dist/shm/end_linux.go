@@ -65,7 +65,7 @@ func (e *End) view(i int) *block {
 	if b := e.views[i].Load(); b != nil {
 		return b
 	}
-	b, err := e.peer(i).find(e.key, &e.lay, &e.looked[i])
+	b, err := e.peer(i).find(e, &e.looked[i])
 	if err != nil {
 		e.blame(err)
 		return nil

@@ -2,8 +2,10 @@ package shm
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -21,7 +23,11 @@ type allocator struct {
 	free    []span // in order, never adjacent
 	used    map[int]int
 	retired []span
+	closed  bool
 }
+
+// kept counts the mappings that outlive their Host, for whoever still holds memory of Alloc.
+var kept atomic.Int32
 
 func newAllocator(seg *segment) *allocator {
 	return &allocator{seg: seg, free: []span{{0, len(seg.b)}}, used: map[int]int{}}
@@ -35,6 +41,9 @@ func (a *allocator) alloc(n int) (int, error) {
 	n = max(n+pageBytes-1, 1) &^ (pageBytes - 1)
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.closed {
+		return 0, a.seg.errorf("closed")
+	}
 	for i := range a.free {
 		s := &a.free[i]
 		if s.n < n {
@@ -77,6 +86,22 @@ func (a *allocator) release(off int) error {
 		a.free = slices.Delete(a.free, i, i+1)
 	}
 	return nil
+}
+
+// close unmaps the segment: when nothing of it is reachable any more, should there be spans that were not given back.
+func (a *allocator) close() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.closed = true
+	if len(a.used) == 0 {
+		a.seg.unmap()
+		return
+	}
+	kept.Add(1)
+	runtime.AddCleanup(a.seg, func(b []byte) {
+		_ = unix.Munmap(b) // as in unmap
+		kept.Add(-1)
+	}, a.seg.b)
 }
 
 // shared reports whether peers see bytes off to off+n as this rank does.

@@ -132,8 +132,10 @@ func (p *peer) unmap() {
 	}
 }
 
-// find returns the peer's block of a group; nil: it has not opened it. looked remembers that.
-func (p *peer) find(k key, lay *layout, looked *atomic.Uint64) (*block, error) {
+// find returns the peer's block of e's group; nil: it has not opened it. looked remembers that. When it has only opened a
+// later generation, that is an error.
+func (p *peer) find(e *End, looked *atomic.Uint64) (*block, error) {
+	k, lay, later := e.key, &e.lay, uint64(0)
 	changes := p.hub.changes.Load()
 	if looked.Load() == changes+1 {
 		return nil, nil
@@ -142,7 +144,12 @@ func (p *peer) find(k key, lay *layout, looked *atomic.Uint64) (*block, error) {
 	for i := range top {
 		d := &p.hub.dir[i]
 		off := d.off.Load()
-		if off == 0 || d.id.Load() != k.id || d.gen.Load() != k.gen || d.off.Load() != off {
+		gen := d.gen.Load()
+		if off == 0 || d.id.Load() != k.id || gen < k.gen || d.off.Load() != off {
+			continue
+		}
+		if gen > k.gen {
+			later = gen - k.gen
 			continue
 		}
 		if off%pageBytes != 0 || off > uint64(len(p.ctl.b)-lay.size) {
@@ -153,6 +160,9 @@ func (p *peer) find(k key, lay *layout, looked *atomic.Uint64) (*block, error) {
 			return nil, p.ctl.errorf("group %s has %d members there, %d here", b.groupName(), b.members, lay.n)
 		}
 		return b, nil
+	}
+	if later > 0 {
+		return nil, fmt.Errorf("generation %d is over, this is generation %d", e.spec.Gen, uint64(e.spec.Gen)+later)
 	}
 	looked.Store(changes + 1)
 	return nil, nil
@@ -290,14 +300,15 @@ func (h *Host) Wake() {
 	}
 }
 
-// Alloc returns n bytes of zeroed memory that peers read and write in place. It is gone with the Host.
-func (h *Host) Alloc(n int) (unsafe.Pointer, error) {
+// Alloc returns n bytes of zeroed memory that peers read and write in place. It is there while the Host is open, or owner is
+// reachable.
+func (h *Host) Alloc(n int) (p, owner unsafe.Pointer, err error) {
 	off, err := h.heap.alloc(n)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	h.heap.seg.populate(off, n)
-	return h.heap.seg.at(off), nil
+	return h.heap.seg.at(off), unsafe.Pointer(h.heap.seg), nil
 }
 
 // Free gives memory of Alloc back. No operation may use it any more.
@@ -315,7 +326,7 @@ func (h *Host) place(m backend.Mem) (int, bool) {
 	return off, ok && h.heap.shared(off, m.Bytes)
 }
 
-// Close gives all memory back. Peers go on with theirs.
+// Close gives all memory back, that of Alloc as soon as it is not reachable. Peers go on with theirs.
 func (h *Host) Close() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -334,5 +345,5 @@ func (h *Host) Close() {
 		p.unmap()
 	}
 	h.ctl.unmap()
-	h.heap.seg.unmap()
+	h.heap.close()
 }

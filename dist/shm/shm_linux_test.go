@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -134,12 +135,14 @@ func TestRefusesReferences(t *testing.T) {
 			hs := hosts(t, 2)
 			ends := open(t, hs, "world")
 			for r, h := range hs {
-				p, err := h.Alloc(4 * count)
+				p, _, err := h.Alloc(4 * count)
 				require.NoError(t, err)
 				ends[r].Start(sum(1, p, count))
 			}
 			c.garble(ends[1].mine.desc(1))
+			begin := time.Now()
 			errs := steps(t, ends, 1)
+			reliability.Took(t, 35, "shm", 50*time.Millisecond, time.Since(begin))
 			require.ErrorContains(t, errs[0], c.want)
 		})
 	}
@@ -190,7 +193,7 @@ func TestAbortTakesMemoryFromStoppedPeer(t *testing.T) {
 	hs := hosts(t, 2)
 	ends := open(t, hs, "world")
 	require.NoError(t, errors.Join(steps(t, start(ends, &backend.Op{Kind: backend.Barrier, Seq: 1}), 1)...))
-	p, err := hs[0].Alloc(64 << 10)
+	p, _, err := hs[0].Alloc(64 << 10)
 	require.NoError(t, err)
 	ends[0].Start(sum(2, p, 16<<10))
 	require.True(t, ends[1].Enter()) // and now it is stopped
@@ -207,7 +210,7 @@ func TestAbortTakesMemoryFromStoppedPeer(t *testing.T) {
 	require.Equal(t, byte(42), *(*byte)(p), "a peer writes after the abort")
 	require.False(t, ends[1].Enter(), "the peer goes on touching memory")
 	require.NoError(t, hs[0].Free(p))
-	again, err := hs[0].Alloc(64 << 10)
+	again, _, err := hs[0].Alloc(64 << 10)
 	require.NoError(t, err)
 	require.NotEqual(t, p, again, "memory that peers do not share is handed out")
 }
@@ -245,7 +248,7 @@ func TestHeap(t *testing.T) {
 	h := hosts(t, 1)[0]
 	var ps []unsafe.Pointer
 	for range 5 {
-		p, err := h.Alloc(3 * pageBytes)
+		p, _, err := h.Alloc(3 * pageBytes)
 		require.NoError(t, err)
 		b := unsafe.Slice((*byte)(p), 3*pageBytes)
 		for i := range b {
@@ -260,9 +263,9 @@ func TestHeap(t *testing.T) {
 	require.Equal(t, []span{{0, heapBytes}}, h.heap.free)
 	require.Error(t, h.Free(ps[0]), "twice")
 	require.Error(t, h.Free(unsafe.Pointer(&ps)))
-	_, err := h.Alloc(heapBytes + 1)
+	_, _, err := h.Alloc(heapBytes + 1)
 	require.ErrorContains(t, err, "segment 1 of rank 0")
-	p, err := h.Alloc(1)
+	p, _, err := h.Alloc(1)
 	require.NoError(t, err)
 	require.Zero(t, *(*byte)(p))
 }

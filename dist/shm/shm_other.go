@@ -49,7 +49,7 @@ func (*Host) Park(context.Context) error { return errLinux }
 func (*Host) Wake() {}
 
 // Alloc returns an error.
-func (*Host) Alloc(int) (unsafe.Pointer, error) { return nil, errLinux }
+func (*Host) Alloc(int) (p, owner unsafe.Pointer, err error) { return nil, nil, errLinux }
 
 // Free returns an error.
 func (*Host) Free(unsafe.Pointer) error { return errLinux }

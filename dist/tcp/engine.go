@@ -97,7 +97,8 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 	e.newest[s.ID] = max(e.newest[s.ID], k.gen)
 	g.opened = true
 	h := e.mem.Load()
-	if h != nil && (s.Messages || !h.Holds(s.Ranks)) {
+	forced := h != nil && h.Holds(s.Ranks) && s.Messages != ""
+	if h != nil && (forced || !h.Holds(s.Ranks)) {
 		h = nil
 	}
 	var inherited error
@@ -107,6 +108,9 @@ func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
 		}
 	}
 	g.open(s, h == nil)
+	if forced {
+		g.tellForced()
+	}
 	lost := e.lostAmong(s.Ranks)
 	e.mu.Unlock()
 	var be backend.Backend = g
@@ -180,7 +184,7 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 		l.parted()
 		return nil
 	}
-	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAbort || h.typ == frameEnd && h.seq > 0)
+	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAbort || h.typ == frameForced || h.typ == frameEnd && h.seq > 0)
 	if err != nil {
 		return err
 	}
@@ -210,15 +214,17 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, total: h.total}, nil)
 	case frameStatus:
 		g.answered(l.peer.Rank, h)
-	case frameMismatch, frameAbort:
+	case frameMismatch, frameAbort, frameForced:
 		b, err := w.payload(h)
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-		if h.typ == frameAbort {
+		case h.typ == frameAbort:
 			return e.aborted(g, b)
+		case h.typ == frameMismatch:
+			return g.mismatched(l, h.seq, b)
 		}
-		return g.mismatched(l, h.seq, b)
+		g.hearForced(p, string(b))
 	}
 	return nil
 }

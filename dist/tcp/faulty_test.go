@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -17,24 +18,25 @@ import (
 	"github.com/ringo-ml/ringo/internal/faultnet"
 )
 
-// Connected returns engines of n ranks that never met: each pair is connected by what wire returns. Where secret is given,
-// the connections are encrypted.
-func Connected(n int, timeout time.Duration, secret []byte, wire func(low, high int) (net.Conn, net.Conn)) ([]*Engine, error) {
+// Lines says how Connected connects two ranks.
+type Lines struct {
+	Secret  []byte // the connections are encrypted; nil: they are not
+	Streams int    // data connections each way, besides the one for control; they need a secret
+	Plain   bool   // what the data connections carry is not encrypted all the same
+}
+
+// Connected returns engines of n ranks that never met: each pair is connected by what wire returns, one connection after
+// the other.
+func Connected(n int, timeout time.Duration, lines Lines, wire func(low, high int) (net.Conn, net.Conn)) ([]*Engine, error) {
 	engines := make([]*Engine, n)
 	for r := range engines {
-		engines[r] = newEngine(Config{Rank: r, Size: n, Timeout: timeout}, who(r))
+		engines[r] = newEngine(Config{Rank: r, Size: n, Timeout: timeout, Plain: lines.Plain, streams: lines.Streams}, who(r))
 	}
 	for high := range n {
 		for low := range high {
-			a, b := wire(low, high)
-			if secret != nil {
-				var err error
-				if a, b, err = encrypted(a, b, secret); err != nil {
-					return nil, err
-				}
+			if err := lines.connect(engines[low], engines[high], wire); err != nil {
+				return nil, err
 			}
-			engines[low].links[high] = newLink(engines[low], who(high), a)
-			engines[high].links[low] = newLink(engines[high], who(low), b)
 		}
 	}
 	for _, e := range engines {
@@ -46,6 +48,45 @@ func Connected(n int, timeout time.Duration, secret []byte, wire func(low, high 
 		e.begin()
 	}
 	return engines, nil
+}
+
+func (lines *Lines) connect(a, b *Engine, wire func(low, high int) (net.Conn, net.Conn)) error {
+	low, high := a.cfg.Rank, b.cfg.Rank
+	to, from := wire(low, high)
+	if lines.Secret == nil {
+		a.links[high], b.links[low] = newLink(a, who(high), to), newLink(b, who(low), from)
+		return nil
+	}
+	tlsTo, tlsFrom, err := encrypted(to, from, lines.Secret)
+	if err != nil {
+		return err
+	}
+	there, back := newLink(a, who(high), tlsTo), newLink(b, who(low), tlsFrom)
+	a.links[high], b.links[low] = there, back
+	if lines.Streams == 0 {
+		return nil
+	}
+	there.expect()
+	back.expect()
+	for k := range 2 * lines.Streams {
+		to, from := wire(low, high)
+		tlsTo, tlsFrom, err := encrypted(newPacked(to), newPacked(from), lines.Secret)
+		if err == nil {
+			err = errors.Join(lines.attach(there, tlsTo, k%2 == 0, k/2), lines.attach(back, tlsFrom, k%2 == 1, k/2))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (lines *Lines) attach(l *link, c *tls.Conn, out bool, i int) error {
+	w, err := newDataWire(l, c, lines.Plain)
+	if err != nil {
+		return err
+	}
+	return l.attach(w, out, i)
 }
 
 func who(rank int) member {
@@ -66,6 +107,29 @@ func encrypted(a, b net.Conn, secret []byte) (*tls.Conn, *tls.Conn, error) {
 	return server, client, errors.Join(errs[:]...)
 }
 
+// started holds a fault back until all ranks but the writer have issued something: errors can then name an operation.
+type started struct{ sync.WaitGroup }
+
+// sums runs all-reduces on a rank until one fails.
+func (s *started) sums(be backend.Backend, writer bool, n uint64) error {
+	x := make([]float32, 9000)
+	for seq := range n {
+		op := sumOp(x)
+		op.Seq = seq + 1
+		err := be.Issue(&op)
+		if seq == 0 && !writer {
+			s.Done()
+		}
+		if err == nil {
+			err = wait(context.Background(), be, op.Seq)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Each thing that can happen to a frame of an unencrypted connection ends the operation with an error that names a peer, on
 // both ranks, within the time that a peer may be silent.
 func TestFrameFaults(t *testing.T) {
@@ -74,25 +138,16 @@ func TestFrameFaults(t *testing.T) {
 		for at := range 8 {
 			t.Run(fmt.Sprint(kind, " ", at), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
-					plan := faultnet.Plan{Seed: uint64(at), Fault: &faultnet.Fault{Kind: kind, At: at}}
-					engines, err := Connected(2, timeout, nil, func(int, int) (net.Conn, net.Conn) {
+					var all started
+					all.Add(1)
+					plan := faultnet.Plan{Seed: uint64(at), Fault: &faultnet.Fault{Kind: kind, At: at}, Hit: all.Wait}
+					engines, err := Connected(2, timeout, Lines{}, func(int, int) (net.Conn, net.Conn) {
 						return faultnet.Pair(plan, faultnet.Plan{})
 					})
 					require.NoError(t, err)
 					be := open(t, engines, "world")
 					began := time.Now()
-					errs := each(2, func(r int) error {
-						x := make([]float32, 9000)
-						for seq := range uint64(8) {
-							op := sumOp(x)
-							op.Seq = seq + 1
-							if err := do(be[r], &op); err != nil {
-								return err
-							}
-						}
-						return nil
-					})
-					for r, err := range errs {
+					for r, err := range each(2, func(r int) error { return all.sums(be[r], r == 0, 8) }) {
 						assert.ErrorContains(t, err, "allreduce seq ", "rank %d", r)
 						assert.ErrorContains(t, err, "rank ", "rank %d", r)
 					}
@@ -109,8 +164,10 @@ func TestFaultsBelowTLS(t *testing.T) {
 	for kind := range faultnet.Kind(faultnet.NumKinds) {
 		t.Run(kind.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				plan := faultnet.Plan{Seed: 1, Fault: &faultnet.Fault{Kind: kind, At: 6}} // behind the handshake
-				engines, err := Connected(3, 2*time.Second, testSecret, func(low, high int) (net.Conn, net.Conn) {
+				var all started
+				all.Add(2)
+				plan := faultnet.Plan{Seed: 1, Fault: &faultnet.Fault{Kind: kind, At: 6}, Hit: all.Wait} // behind the handshake
+				engines, err := Connected(3, 2*time.Second, Lines{Secret: testSecret}, func(low, high int) (net.Conn, net.Conn) {
 					if low+high == 1 {
 						return faultnet.Pair(plan, faultnet.Plan{})
 					}
@@ -118,18 +175,7 @@ func TestFaultsBelowTLS(t *testing.T) {
 				})
 				require.NoError(t, err)
 				be := open(t, engines, "world")
-				errs := each(3, func(r int) error {
-					x := make([]float32, 9000)
-					for seq := range uint64(20) {
-						op := sumOp(x)
-						op.Seq = seq + 1
-						if err := do(be[r], &op); err != nil {
-							return err
-						}
-					}
-					return nil
-				})
-				for r, err := range errs {
+				for r, err := range each(3, func(r int) error { return all.sums(be[r], r == 0, 20) }) {
 					assert.ErrorContains(t, err, "allreduce seq ", "rank %d", r)
 					var e *backend.Error
 					require.ErrorAs(t, err, &e)

@@ -46,6 +46,7 @@ const (
 	frameReject                    // the dialer is not accepted; why
 	frameTable                     // a part of the list of ranks
 	frameRebuild                   // survivors of a failed group agree on the next generation
+	frameForced                    // I open a group that could be in shared memory over messages; the payload is the algorithm
 	numFrameTypes
 )
 

@@ -30,6 +30,11 @@ func (g *group) run() {
 		if err == nil {
 			err = m.Run(op)
 		}
+		for _, p := range g.peers {
+			if p != nil {
+				p.giveBack()
+			}
+		}
 		g.finish(op, err)
 	}
 }
@@ -92,14 +97,31 @@ func (l *lane) Send(peer int, tag uint64, b []byte) error {
 		return l.g.awaitFailure(a)
 	}
 	l.g.waitsFor.Store(int32(peer))
-	return l.g.peers[peer].send(l.op.Kind, l.op.Seq, uint8(tag), l.print, b)
+	return l.fail(l.g.peers[peer].send(l.op.Kind, l.op.Seq, uint8(tag), l.print, b))
+}
+
+// fail fails the group at once: another goroutine may send, or wait for a message, in this operation.
+func (l *lane) fail(err error) error {
+	if err != nil {
+		l.g.fail(l.g.opError(l.op, err), true)
+	}
+	return err
 }
 
 // Recv fills b with the next message of peer with this tag.
 func (l *lane) Recv(peer int, tag uint64, b []byte) error {
 	p := l.g.peers[peer]
 	p.post(l.op.Seq, uint8(tag), l.print, b)
-	return l.await(peer, p, len(b))
+	_, err := l.await(peer, p, len(b))
+	return err
+}
+
+// Take receives the next message of peer with this tag, which has n bytes, without a copy where there can be none.
+func (l *lane) Take(peer int, tag uint64, n int) ([]byte, error) {
+	p := l.g.peers[peer]
+	p.lend(l.op.Seq, uint8(tag), l.print, n)
+	b, err := l.await(peer, p, n)
+	return b, l.fail(err)
 }
 
 // SendRecv sends and receives at once.
@@ -110,16 +132,22 @@ func (l *lane) SendRecv(to int, out []byte, from int, in []byte, tag uint64) err
 		p.cancel()
 		return err
 	}
-	return l.await(from, p, len(in))
+	_, err := l.await(from, p, len(in))
+	return err
 }
 
-func (l *lane) await(peer int, p *pipe, want int) error {
+func (l *lane) await(peer int, p *pipe, want int) ([]byte, error) {
 	l.g.waitsFor.Store(int32(peer))
-	err := p.await()
+	b, err := p.await()
 	var m *misfit
-	if !errors.As(err, &m) {
-		return err
+	if errors.As(err, &m) {
+		return nil, l.misfit(peer, p, want, m)
 	}
+	return b, err
+}
+
+// misfit is the error of a message of peer that is another than the one of want bytes.
+func (l *lane) misfit(peer int, p *pipe, want int, m *misfit) error {
 	g := l.g
 	if m.print {
 		g.mu.Lock()

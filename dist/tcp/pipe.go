@@ -31,8 +31,10 @@ type pipe struct {
 	prints []print // operations that the peer has begun and this rank has not issued
 	over   error   // the peer issues no operation after last, and why
 	last   uint64
+	forced string // the algorithm for which the peer opens the group over messages, though there is shared memory
 
 	asked, given tally                 // the lane's
+	lent         *buffer               // the lane's, until it takes the next one or ends the operation
 	beside       sync.WaitGroup        // frames that are written on other connections
 	failed       atomic.Pointer[error] // the first of them that could not be
 	met          atomic.Uint64         // last operation that the peer has sent something for
@@ -64,8 +66,10 @@ type request struct {
 	tag        uint8
 	nth        uint32
 	b          []byte
-	got        int
-	err        error // the message does not fit
+	n, got     int
+	lend       bool    // b is not the lane's: it may be the buffer in which the message came
+	buf        *buffer // that b lies in, where it is lent
+	err        error   // the message does not fit
 }
 
 // tally numbers the messages of an operation: those with one tag, in order.
@@ -113,7 +117,7 @@ func (r *request) admit(h *header) bool {
 	switch {
 	case r.print != h.print:
 		r.err = &misfit{print: true}
-	case h.total != uint64(len(r.b)):
+	case h.total != uint64(r.n):
 		r.err = &misfit{total: h.total}
 	}
 	r.done = r.err != nil
@@ -123,7 +127,28 @@ func (r *request) admit(h *header) bool {
 // post opens a request for the message (seq, tag) that fills b, and takes what has already arrived.
 func (p *pipe) post(seq uint64, tag uint8, print uint64, b []byte) {
 	p.mu.Lock()
-	p.want = request{open: true, seq: seq, tag: tag, nth: p.asked.next(seq, tag), print: print, b: b}
+	p.want = request{open: true, seq: seq, tag: tag, nth: p.asked.next(seq, tag), print: print, b: b, n: len(b)}
+	p.search()
+	p.mu.Unlock()
+}
+
+// lend opens a request for the message (seq, tag) of n bytes, wherever they are.
+func (p *pipe) lend(seq uint64, tag uint8, print uint64, n int) {
+	p.giveBack()
+	p.mu.Lock()
+	p.want = request{open: true, seq: seq, tag: tag, nth: p.asked.next(seq, tag), print: print, n: n, lend: true}
+	p.search()
+	p.mu.Unlock()
+}
+
+// giveBack ends the use of what was lent.
+func (p *pipe) giveBack() {
+	p.lent.free()
+	p.lent = nil
+}
+
+// search takes what has already arrived of the message that was asked for. p.mu is held.
+func (p *pipe) search() {
 	k := 0
 	for _, m := range p.queue {
 		if p.err == nil && p.want.fits(&m.head) {
@@ -136,13 +161,22 @@ func (p *pipe) post(seq uint64, tag uint8, print uint64, b []byte) {
 	}
 	clear(p.queue[k:])
 	p.queue = p.queue[:k]
-	p.mu.Unlock()
 }
 
 // take moves a buffered frame into the open request.
 func (p *pipe) take(m *message) {
-	if p.want.admit(&m.head) && m.buf != nil {
-		copy(p.want.b[m.head.at():], m.buf.b[:m.head.length])
+	r := &p.want
+	switch {
+	case !r.admit(&m.head) || m.buf == nil:
+	case r.lend && int(m.head.length) == r.n: // the whole message
+		r.buf, m.buf = m.buf, nil
+		r.b = r.buf.b[:r.n]
+	default:
+		if r.b == nil {
+			r.buf = newBuffer(r.n)
+			r.b = r.buf.b[:r.n]
+		}
+		copy(r.b[m.head.at():], m.buf.b[:m.head.length])
 	}
 	m.buf.free()
 	p.took(&m.head)
@@ -152,7 +186,7 @@ func (p *pipe) take(m *message) {
 func (p *pipe) took(h *header) {
 	if p.want.fits(h) {
 		p.want.got += int(h.length)
-		p.want.done = p.want.got >= len(p.want.b)
+		p.want.done = p.want.got >= p.want.n
 	}
 	p.credit(cost(int(h.length)))
 }
@@ -173,7 +207,7 @@ func (p *pipe) cancel() {
 }
 
 // await waits for the message of the open request. After it returned nothing writes to the request's buffer.
-func (p *pipe) await() error {
+func (p *pipe) await() ([]byte, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for !p.want.done && p.err == nil && !p.left {
@@ -181,13 +215,16 @@ func (p *pipe) await() error {
 	}
 	r := p.want
 	p.want = request{}
+	if r.buf != nil {
+		p.lent = r.buf
+	}
 	switch {
 	case r.done: // even if the group failed since
-		return r.err
+		return r.b, r.err
 	case p.err != nil:
-		return p.err
+		return nil, p.err
 	}
-	return p.g.blame(p.link.peer, backend.ErrLeft)
+	return nil, p.g.blame(p.link.peer, backend.ErrLeft)
 }
 
 // end wakes the lane with the group's error, or because the peer has left.
@@ -213,7 +250,7 @@ func (p *pipe) end(err error) {
 // one of its own. An error ends the connection.
 func (p *pipe) receive(h *header, w *wire) error {
 	p.mu.Lock()
-	direct := p.err == nil && p.want.fits(h) && p.want.admit(h)
+	direct := p.err == nil && p.want.fits(h) && p.want.admit(h) && !p.want.lend
 	bad := p.want.done && p.want.err != nil
 	err := p.room(h)
 	p.mu.Unlock()

@@ -18,14 +18,20 @@ import (
 
 // wires are the plans of a program's connections. Most delay; one may have a fault.
 type wires struct {
-	plans map[[2]int]faultnet.Plan // from, to
-	ends  []int
-	text  string
+	lines  tcp.Lines
+	plans  map[[2]int]faultnet.Plan // from, to
+	victim int                      // which connection of its two ranks has the fault
+	made   map[[2]int]int           // connections of two ranks
+	ends   []int
+	text   string
 }
+
+// handshake is how many writes of an end TLS may need before there is data.
+const handshake = 6
 
 func randomWires(p *disttest.Program) *wires {
 	rng := rand.New(rand.NewPCG(p.Seed, 78))
-	w := &wires{plans: map[[2]int]faultnet.Plan{}}
+	w := &wires{plans: map[[2]int]faultnet.Plan{}, made: map[[2]int]int{}}
 	delay, buffer := time.Duration(rng.IntN(4)*rng.IntN(10))*time.Millisecond, 0
 	if rng.IntN(2) == 0 {
 		buffer = 1 << (9 + rng.IntN(10))
@@ -45,18 +51,39 @@ func randomWires(p *disttest.Program) *wires {
 		w.plans[[2]int{from, to}] = plan
 		w.ends, w.text = []int{from, to}, fmt.Sprintf("from rank %d to %d: %v", from, to, plan)
 	}
+	w.encrypt(rng)
 	return w
 }
 
+// encrypt gives one program in six TLS, most of those data connections of their own, on which data may be plain.
+func (w *wires) encrypt(rng *rand.Rand) {
+	if rng.IntN(6) > 0 {
+		return
+	}
+	w.lines = tcp.Lines{Secret: make([]byte, tcp.SecretBytes), Streams: rng.IntN(3), Plain: rng.IntN(2) == 0}
+	w.victim = rng.IntN(1 + 2*w.lines.Streams)
+	for _, plan := range w.plans {
+		if plan.Fault != nil {
+			plan.Fault.At += handshake
+		}
+	}
+	w.text += fmt.Sprintf("; TLS, %d data connections each way, plain %v; the fault is on connection %d", w.lines.Streams, w.lines.Plain, w.victim)
+}
+
 func (w *wires) connect(low, high int) (net.Conn, net.Conn) {
-	return faultnet.Pair(w.plans[[2]int{low, high}], w.plans[[2]int{high, low}])
+	there, back := w.plans[[2]int{low, high}], w.plans[[2]int{high, low}]
+	if w.made[[2]int{low, high}] != w.victim {
+		there.Fault, back.Fault = nil, nil
+	}
+	w.made[[2]int{low, high}]++
+	return faultnet.Pair(there, back)
 }
 
 // asProcesses runs a program with a job of its own for each rank, as processes do: only the connections join them.
 func asProcesses(p *disttest.Program) *disttest.Outcome {
 	w := randomWires(p)
 	o := &disttest.Outcome{Errs: make([]error, p.Ranks), Took: make([]time.Duration, p.Ranks), Wire: w.ends, Text: w.text}
-	engines, err := tcp.Connected(p.Ranks, p.Timeout, nil, w.connect)
+	engines, err := tcp.Connected(p.Ranks, p.Timeout, w.lines, w.connect)
 	if err != nil {
 		panic(err)
 	}

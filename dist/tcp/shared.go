@@ -117,12 +117,12 @@ func (e *Engine) agree(ctx context.Context, here []*member, ok bool) bool {
 	return votes == 1
 }
 
-// Alloc returns n bytes of zeroed memory that the ranks of this host read and write in place. It is gone when the engine
-// is closed. Without shared memory it is an error.
-func (e *Engine) Alloc(n int) (tensor.Ptr, error) {
+// Alloc returns n bytes of zeroed memory that the ranks of this host read and write in place. It is there while the
+// engine is open, or owner is reachable. Without shared memory it is an error.
+func (e *Engine) Alloc(n int) (p, owner tensor.Ptr, err error) {
 	h := e.mem.Load()
 	if h == nil {
-		return nil, errors.New("tcp: no shared memory")
+		return nil, nil, errors.New("tcp: no shared memory")
 	}
 	return h.Alloc(n)
 }
@@ -156,7 +156,43 @@ func (e *Engine) openShared(g *group, spec backend.Spec, h *shm.Host) (*shared, 
 	if failed { // before it was opened here
 		end.Fail()
 	}
+	for _, p := range g.peers {
+		if p != nil {
+			g.checkForced(p)
+		}
+	}
 	return s, nil
+}
+
+// tellForced tells the members that this rank opens the group over messages, for an algorithm that is forced here. Those
+// for whom it is not would wait for each other.
+func (g *group) tellForced() {
+	for _, p := range g.peers {
+		if p != nil {
+			p.link.post(&header{typ: frameForced, gen: g.key.gen, group: g.key.id}, []byte(g.spec.Messages))
+		}
+	}
+}
+
+// hearForced handles a member's word that it opens the group over messages.
+func (g *group) hearForced(p *pipe, algorithm string) {
+	g.mu.Lock()
+	p.forced = algorithm[:min(len(algorithm), 64)]
+	g.mu.Unlock()
+	g.checkForced(p)
+}
+
+// checkForced fails the group when this rank has it in shared memory and the peer has not.
+func (g *group) checkForced(p *pipe) {
+	g.mu.Lock()
+	differ := g.mem != nil && p.forced != ""
+	err := &backend.Error{Rank: p.link.peer.Rank, Host: p.link.peer.where(), Group: g.spec.Name,
+		Want: fmt.Sprintf("algorithm %q over messages (rank %d)", p.forced, p.link.peer.Rank),
+		Got:  fmt.Sprintf("%q in shared memory (rank %d)", "direct", g.e.cfg.Rank), Cause: errors.New("force one on all ranks, or on none")}
+	g.mu.Unlock()
+	if differ {
+		g.fail(err, true)
+	}
 }
 
 // Name returns "shm".

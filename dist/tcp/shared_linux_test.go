@@ -2,7 +2,11 @@ package tcp_test
 
 import (
 	"fmt"
+	"os"
+	"runtime"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -114,4 +118,41 @@ func TestSharedForcedAlgorithm(t *testing.T) {
 		}
 		return r.World.Barrier().Wait()
 	}))
+}
+
+// mappings counts the segments of shared memory that are mapped here.
+func mappings(t *testing.T) int {
+	runtime.GC()
+	text, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Error(err) // require.Eventually runs this in a goroutine
+	}
+	return strings.Count(string(text), "memfd:ringo rank")
+}
+
+// Memory of Alloc stays as it is after Run has returned, while a tensor or a view refers to it, and goes then.
+func TestSharedAllocOutlivesRun(t *testing.T) {
+	const n, count = 2, 100_000
+	before := mappings(t) // of ranks that other tests have killed
+	for round := range 3 {
+		var kept [n]tensor.Tensor
+		require.NoError(t, startShared(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+			x := r.Alloc(tensor.Float32, count)
+			for i := range tensor.Data[float32](x) {
+				tensor.Data[float32](x)[i] = float32(i%1000 + round)
+			}
+			kept[r.World.Rank()] = x.Range(1000, count)
+			return r.World.AllReduce(x, dist.Sum).Wait()
+		}))
+		require.Eventually(t, func() bool { return mappings(t) <= before+n }, 5*time.Second, time.Millisecond,
+			"more is mapped than the heap of each rank, by itself")
+		for _, x := range kept {
+			for i, v := range tensor.Data[float32](x) {
+				require.Equal(t, float32(n*(i%1000+round)), v)
+			}
+			tensor.Data[float32](x)[0] = 1
+		}
+		runtime.KeepAlive(&kept)
+	}
+	require.Eventually(t, func() bool { return mappings(t) <= before }, 5*time.Second, time.Millisecond)
 }

@@ -26,7 +26,7 @@ const silence = 800 * time.Millisecond
 // over makes a Start whose ranks are connected by wire, with or without TLS.
 func over(secret []byte, wire func(low, high int) (net.Conn, net.Conn)) disttest.Start {
 	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
-		made, err := tcp.Connected(n, silence, secret, wire)
+		made, err := tcp.Connected(n, silence, tcp.Lines{Secret: secret}, wire)
 		require.NoError(t, err)
 		engines := make([]backend.Engine, n)
 		var ended sync.WaitGroup

@@ -93,12 +93,13 @@ func (n *Net) Drained() error {
 	return nil
 }
 
-// Rank is the backend.Transport of one rank. It belongs to one goroutine.
+// Rank is the backend.Transport of one rank.
 type Rank struct {
 	net   *Net
 	rank  int
-	step  int         // the latest of what it received
-	sent  []int       // the latest of what it sent to each rank
+	mu    sync.Mutex
+	step  int         // the latest of what it received; guarded by mu
+	sent  []int       // the latest of what it sent to each rank; guarded by mu
 	early [][]Message // by sender: arrived before they were asked for
 }
 
@@ -112,7 +113,9 @@ var errDown = errors.New("another rank failed")
 
 // put hands a message over. The sender waits for what it returns, if that is not nil.
 func (t *Rank) put(peer int, tag uint64, b []byte) (taken chan struct{}, err error) {
+	t.mu.Lock()
 	t.sent[peer] = max(t.step, t.sent[peer]) + 1
+	t.mu.Unlock()
 	m := Message{From: t.rank, To: peer, Tag: tag, Step: t.sent[peer], Bytes: b}
 	if t.net.observe != nil {
 		t.net.observe(&m)
@@ -179,7 +182,9 @@ func (t *Rank) Recv(peer int, tag uint64, b []byte) error {
 		return err
 	}
 	copy(b, m.Bytes)
+	t.mu.Lock()
 	t.step = max(t.step, m.Step)
+	t.mu.Unlock()
 	if m.taken != nil {
 		close(m.taken)
 	}
@@ -187,6 +192,16 @@ func (t *Rank) Recv(peer int, tag uint64, b []byte) error {
 		return fmt.Errorf("rank %d sends %d bytes, rank %d wants %d", peer, len(m.Bytes), t.rank, len(b))
 	}
 	return nil
+}
+
+// Take is that of backend.Transport.
+func (t *Rank) Take(peer int, tag uint64, n int) ([]byte, error) {
+	b := make([]byte, n)
+	err := t.Recv(peer, tag, b)
+	if err != nil {
+		t.net.fail(fmt.Errorf("rank %d: %w", t.rank, err)) // this rank may be sending too
+	}
+	return b, err
 }
 
 // SendRecv is that of backend.Transport.
