@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { BLOCKS = 9 };
+enum { BLOCKS = 5 };
 static const double BLOCK_TIME = 0.05; // seconds, at least 3 calls
 
 static int ascending(const void *a, const void *b) {

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as mp
 
-BLOCKS, BLOCK_TIME = 9, 0.05
+BLOCKS, BLOCK_TIME = 5, 0.05
 
 
 def block(x, calls):

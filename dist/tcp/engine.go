@@ -203,12 +203,10 @@ func (e *Engine) deliver(g *group, p *pipe, w *wire, h *header) error {
 	l := w.l
 	switch h.typ {
 	case frameData:
-		first := g.meet(p, h)
-		err := p.receive(h, w)
-		if first { // who receives from any rank looks for it
-			e.tell()
+		if g.meet(p, h) { // who receives from any rank looks for it
+			defer e.tell()
 		}
-		return err
+		return p.receive(h, w)
 	case frameCredit:
 		return p.credited(h.total)
 	case frameEnd:
