@@ -22,7 +22,6 @@ type comm struct {
 	engine backend.Engine
 	rank   int // in the world
 	policy wait.Policy
-	async  bool // the engine moves by itself
 	trace  *trace.Recorder
 	base   time.Time
 	world  *Group
@@ -32,6 +31,7 @@ type comm struct {
 	lanes   []*lane // all that are open
 	active  []*lane // those with operations in flight
 	busy    atomic.Int32
+	driven  int  // open lanes that do not move by themselves
 	leader  bool // a goroutine sleeps in the engine
 	waiters int  // lanes whose waiting is set
 	anyone  []*lane
@@ -113,7 +113,7 @@ func (c *comm) wait(ctx context.Context, l *lane, seq uint64) (err error) {
 		if moved { // perhaps the last part of a batch, which the next turn sees
 			continue
 		}
-		if spin.Again() {
+		if on, _ := l.current(); !on.async && spin.Again() {
 			c.mu.Unlock()
 			c.mu.Lock()
 			continue
@@ -141,18 +141,24 @@ func (c *comm) park(ctx context.Context, l *lane) error {
 		defer context.AfterFunc(&l.alarm, cancel)()
 		sleep = both
 	}
-	switch {
-	case c.async:
-		c.mu.Unlock()
-		err := on.be.Park(sleep, seq)
-		c.mu.Lock()
-		return err
-	case c.leader:
-		return c.follow(sleep, l)
+	if c.driven > 0 {
+		return c.parkAny(sleep, l)
+	}
+	c.mu.Unlock()
+	err := on.be.Park(sleep, seq)
+	c.mu.Lock()
+	return err
+}
+
+// parkAny sleeps until anything happened on this rank: an operation of another lane may have to be driven, because a peer
+// waits for it before it does what l waits for.
+func (c *comm) parkAny(ctx context.Context, l *lane) error {
+	if c.leader {
+		return c.follow(ctx, l)
 	}
 	c.leader = true
 	c.mu.Unlock()
-	err := on.be.Park(sleep, seq)
+	err := c.engine.(backend.Parker).Park(ctx)
 	c.mu.Lock()
 	c.leader = false
 	return err

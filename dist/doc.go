@@ -45,10 +45,11 @@
 //
 // # Speed
 //
-// Ranks on goroutines read and write each other's buffers in place (package dist/local). So do the processes of a job that
-// runs on one Linux host (package dist/shm), with tensors that [Rank.Alloc] made, as ddp does for its gradients; other
-// tensors are copied through shared memory. RINGO_SHM=0 switches that off. Ranks on several hosts use TCP with TLS (package
-// dist/tcp). [Group.Engine] says which it is. A steady operation in memory allocates nothing. Waiting drives all operations
-// of the rank; in memory little else does (a tape calls the device's poll hook once a node), so overlap with computation is
-// a matter for networks and GPUs. [Group.Stats] counts what was asked for and what was moved.
+// Ranks on goroutines read and write each other's buffers in place (package dist/local). So do processes in a group whose
+// members are all on one Linux host (package dist/shm), with tensors that [Rank.Alloc] made, as ddp does for its gradients;
+// other tensors are copied through shared memory. RINGO_SHM=0 switches that off. Groups over several hosts use TCP with TLS
+// (package dist/tcp): in a mesh "dp=2,tp=2" on two hosts of two ranks, dp does and tp does not. [Group.Engine] says which it
+// is. A steady operation in memory allocates nothing. Waiting drives all operations of the rank; in memory little else does
+// (a tape calls the device's poll hook once a node), so overlap with computation is a matter for networks and GPUs.
+// [Group.Stats] counts what was asked for and what was moved.
 package dist

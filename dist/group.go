@@ -117,6 +117,12 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 // newLane needs c.mu.
 func (c *comm) newLane(g *Group, be backend.Backend, ranks []int) *lane {
 	l := &lane{c: c, g: g, be: be, ranks: ranks, wake: make(chan struct{}, 1)}
+	if be != nil {
+		l.async = be.Caps().Async
+	}
+	if be != nil && !l.async {
+		c.driven++
+	}
 	c.lanes = append(c.lanes, l)
 	return l
 }
@@ -263,6 +269,9 @@ func (g *Group) end() error {
 		if l.g != g {
 			keep = append(keep, l)
 			continue
+		}
+		if l.be != nil && !l.async {
+			c.driven--
 		}
 		l.alarm.stop()
 		if l.err == nil { // the first cause stays

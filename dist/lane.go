@@ -16,6 +16,7 @@ type lane struct {
 	c      *comm
 	g      *Group
 	be     backend.Backend
+	async  bool  // moves by itself: to spin for it would take the core from the engine's goroutines
 	ranks  []int // world ranks of the members
 	ring   [backend.Depth]slot
 	issued uint64

@@ -99,13 +99,13 @@ func (g *Group) awaitAny() (int, error) {
 		if peer := g.arrived(); peer >= 0 {
 			return peer, nil
 		}
-		if spin.Again() {
+		if !g.lane.async && spin.Again() {
 			c.mu.Unlock()
 			c.mu.Lock()
 			continue
 		}
 		g.lane.alarm.set(g.lane.left())
-		if err := c.parkAny(g.lane); err != nil {
+		if err := c.parkAny(&g.lane.alarm, g.lane); err != nil {
 			g.fail(&Error{Rank: c.rank, Group: g.name, Op: "recv", Seq: 0,
 				Cause: fmt.Errorf("nothing arrived from any rank within %v", g.timeout)})
 		}
@@ -124,19 +124,6 @@ func (c *comm) forget(l *lane) {
 	if !c.leader {
 		c.promote()
 	}
-}
-
-// parkAny sleeps until anything happened on this rank.
-func (c *comm) parkAny(l *lane) error {
-	if c.leader {
-		return c.follow(&l.alarm, l)
-	}
-	c.leader = true
-	c.mu.Unlock()
-	err := c.engine.(backend.Parker).Park(&l.alarm)
-	c.mu.Lock()
-	c.leader = false
-	return err
 }
 
 // arrived returns a member whose next message is here and was not asked for, or -1. It begins behind the one that it

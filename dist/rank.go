@@ -119,9 +119,6 @@ func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.M
 	if err != nil {
 		return nil, err
 	}
-	if c.async = world.lane.be.Caps().Async; c.async {
-		c.policy = wait.Policy{} // spinning would take the core from the engine's goroutines
-	}
 	if x, ok := e.(interface{ Crowd() *wait.Crowd }); ok {
 		c.policy = wait.Among(x.Crowd(), cfg.Threads)
 	}

@@ -99,8 +99,8 @@ type Peeker interface {
 	HasPosted(seq uint64) bool
 }
 
-// Parker is implemented by an Engine with Caps.RecvAny: Park sleeps until any backend of this rank may have got further
-// since the last Park, or until ctx ends.
+// Parker is implemented by an Engine with Caps.RecvAny, or with a Backend that is not Async: Park sleeps until any backend
+// of this rank may have got further since the last Park, or until ctx ends.
 type Parker interface {
 	Park(ctx context.Context) error
 }
@@ -114,7 +114,7 @@ type Algorithms interface {
 type Caps struct {
 	Kinds, Reds, DTypes uint64 // bit sets over Kind, Red, tensor.DType
 	RecvAny             bool   // Recv from any rank
-	Async               bool   // makes progress without being driven
+	Async               bool   // the Backend makes progress without being driven; others of the engine may not
 	MaxCount            int    // elements in one operation; 0: no limit
 }
 

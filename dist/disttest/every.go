@@ -14,9 +14,14 @@ import (
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
-// everyOperation meets ranks that are late, slow, stuck in something else, or gone, in every operation.
+// everyOperation meets ranks that are late, slow, stuck in something else, or gone, in every operation; in the short form,
+// in one of each kind: with and without a result on every rank, uneven, without data, with one peer.
 func (s *suite) everyOperation(t *testing.T) {
+	t.Parallel()
 	for i, op := range Operations() {
+		if !Long() && !slices.Contains([]string{"allreduce", "broadcast", "alltoallv", "barrier", "send"}, op.Name) {
+			continue
+		}
 		victim := i % 3
 		t.Run(op.Name, func(t *testing.T) {
 			t.Parallel()
@@ -27,13 +32,13 @@ func (s *suite) everyOperation(t *testing.T) {
 	}
 }
 
-// late: a rank comes just before the timeout, three times. Nobody minds.
+// late: a rank comes late, three times, and before the timeout. Nobody minds.
 func (s *suite) late(t *testing.T, op Operation, victim int) {
-	timeout := time.Second
+	timeout := time.Second + slack
 	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
 		for range 3 {
 			if r.World.Rank() == victim {
-				<-time.After(timeout / 15)
+				<-time.After(time.Second / 15)
 			}
 			if err := op.Run(r.World, victim, 100); err != nil {
 				return err
@@ -46,22 +51,23 @@ func (s *suite) late(t *testing.T, op Operation, victim int) {
 // stuck: a rank is alive and busy with something that is none of the group's business. The others name it after the
 // timeout; it gets the error at its next call.
 func (s *suite) stuck(t *testing.T, op Operation, victim int) {
-	timeout := 400 * time.Millisecond
+	timeout := time.Second
 	var errs table[error]
 	var took table[time.Duration]
 	var over sync.WaitGroup
 	over.Add(2)
-	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
-		err := op.Run(r.World, victim, 100)
-		if err != nil {
+	require.NoError(t, s.start(t, 3, quiet(0), func(r *dist.Rank) error {
+		if err := op.Run(r.World, victim, 100); err != nil {
 			return err
 		}
+		g := r.World.With(dist.Name("hasty"), dist.Timeout(timeout))
+		var err error
 		begin := time.Now()
 		if r.World.Rank() == victim {
 			over.Wait()
 		}
 		for err == nil { // who only sends notices at its next call
-			err = op.Run(r.World, victim, 100)
+			err = op.Run(g, victim, 100)
 		}
 		took.put(r.World.Rank(), time.Since(begin))
 		errs.put(r.World.Rank(), err)
@@ -72,7 +78,7 @@ func (s *suite) stuck(t *testing.T, op Operation, victim int) {
 	}))
 	for rank, err := range errs.rows {
 		assert.ErrorContains(t, err, fmt.Sprintf("rank %d did not arrive", victim), "rank %d", rank)
-		assert.Regexp(t, `: (`+says(op.Name)+`) seq \d+ of group world`, err.Error(), "rank %d", rank)
+		assert.Regexp(t, `: (`+says(op.Name)+`) seq \d+ of group hasty`, err.Error(), "rank %d", rank)
 		if rank != victim {
 			reliability.Took(t, 47, s.engine(t), timeout+200*time.Millisecond, took.rows[rank])
 		}

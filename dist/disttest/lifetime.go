@@ -29,7 +29,7 @@ func (s *suite) lifetimes(t *testing.T) {
 
 // oldWork: a Work answers for ever; waiting twice and the zero Work are fine.
 func (s *suite) oldWork(t *testing.T) {
-	ops := 20_000
+	ops := 5_000
 	if Long() {
 		ops = 1_000_000
 	}
@@ -55,7 +55,7 @@ var seed = maphash.MakeSeed()
 // abortLeavesBuffersAlone: a rank aborts in the middle of a large all-reduce; when Wait has returned, no peer writes into
 // the buffers any more.
 func (s *suite) abortLeavesBuffersAlone(t *testing.T) {
-	seeds, mib := 60, 1
+	seeds, mib := 30, 1
 	if Long() {
 		seeds, mib = 1000, 64
 	}

@@ -19,13 +19,13 @@ const stuck = time.Minute
 // RINGO_SEED=n runs program n alone and prints what happened: a failure says which. Goroutines run in an order that no seed
 // decides, so a rare failure may take several runs to come again.
 func Programs(t *testing.T, run func(p *Program) *Outcome) {
-	eachProgram(t, 300, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
+	eachProgram(t, 100, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
 }
 
 // ProgramsInRealTime runs a tenth as many programs, where a bubble cannot hold what they wait for. A rank sleeps only under
 // RINGO_LONG=1: others wait seconds for it.
 func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
-	eachProgram(t, 30, func(p *Program) (*Outcome, error) {
+	eachProgram(t, 10, func(p *Program) (*Outcome, error) {
 		if p.realTime(); p.Mishap == Sleeps && !Long() {
 			p.Mishap = Nothing
 		}
@@ -37,10 +37,10 @@ func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 func eachProgram(t *testing.T, short uint64, check func(p *Program) (*Outcome, error)) {
 	first, count := uint64(1), short
 	if Long() {
-		count = 15 * short
+		count = 50 * short
 	}
 	if n, err := strconv.ParseUint(os.Getenv("RINGO_PROGRAMS"), 10, 64); err == nil {
-		count = n * short / 300
+		count = n * short / 100
 	}
 	one := false
 	if n, err := strconv.ParseUint(os.Getenv("RINGO_SEED"), 10, 64); err == nil {

@@ -19,12 +19,26 @@ import (
 
 // rebuild makes new generations of failed groups.
 func (s *suite) rebuild(t *testing.T) {
-	t.Run("AllSurvive", s.rebuildAll)
-	t.Run("WithoutLateRank", s.rebuildWithoutLate)
-	t.Run("TooFew", s.rebuildTooFew)
-	t.Run("Cancelled", s.rebuildCancelled)
-	t.Run("SubGroup", s.rebuildSubGroup)
+	t.Parallel()
+	for _, c := range []struct {
+		name string
+		test func(t *testing.T)
+	}{
+		{"AllSurvive", s.rebuildAll},
+		{"WithoutLateRank", s.rebuildWithoutLate},
+		{"TooFew", s.rebuildTooFew},
+		{"Cancelled", s.rebuildCancelled},
+		{"SubGroup", s.rebuildSubGroup},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.test(t)
+		})
+	}
 }
+
+// patience bounds the tests in which no wait runs out.
+const patience = 20 * time.Second
 
 // broken makes the group fail on all ranks: they disagree about a count.
 func broken(g *dist.Group) error {
@@ -33,6 +47,24 @@ func broken(g *dist.Group) error {
 		return errors.New("the mismatch was not seen")
 	}
 	return nil
+}
+
+// crossing lets ranks go on when all of them have come: a failure may overtake the end of a barrier.
+type crossing struct{ sync.WaitGroup }
+
+func newCrossing(n int) *crossing {
+	c := &crossing{}
+	c.Add(n)
+	return c
+}
+
+// cross is called by each rank with what it did before; who failed does not wait.
+func (c *crossing) cross(err error) error {
+	c.Done()
+	if err == nil {
+		c.Wait()
+	}
+	return err
 }
 
 // works uses a group, and groups made from it, with every kind of operation.
@@ -54,13 +86,17 @@ func works(g *dist.Group) error {
 
 // rebuildAll: a mismatch ends a group, not its ranks. Four generations follow each other; the dead ones stay dead.
 func (s *suite) rebuildAll(t *testing.T) {
-	s.ok(t, 3, func(r *dist.Rank) error {
+	var worked []*crossing
+	for range 5 {
+		worked = append(worked, newCrossing(3))
+	}
+	require.NoError(t, s.start(t, 3, quiet(patience), func(r *dist.Rank) error {
 		g := r.World
 		for gen := 1; gen < 5; gen++ {
 			if _, err := g.Rebuild(context.Background()); err == nil || !strings.Contains(err.Error(), "has not failed") {
 				return fmt.Errorf("a group that works was rebuilt: %w", err)
 			}
-			if err := works(g); err != nil {
+			if err := worked[gen].cross(works(g)); err != nil {
 				return err
 			}
 			forgotten := g.With(dist.Name("forgotten")).Barrier() //discard: it fails, and Rebuild forgives it
@@ -82,7 +118,7 @@ func (s *suite) rebuildAll(t *testing.T) {
 			g = next
 		}
 		return works(g)
-	})
+	}))
 }
 
 // rebuildWithoutLate: a rank that does not come in time is left out; when it comes, it hears so, and its old operations
@@ -185,7 +221,8 @@ func (s *suite) rebuildCancelled(t *testing.T) {
 
 // rebuildSubGroup: a part is rebuilt while the world works; then the world, whose parts get new generations too.
 func (s *suite) rebuildSubGroup(t *testing.T) {
-	s.ok(t, 4, func(r *dist.Rank) error {
+	worked := newCrossing(4)
+	require.NoError(t, s.start(t, 4, quiet(patience), func(r *dist.Rank) error {
 		part, err := r.World.Split(r.World.Rank()/2, 0)
 		if err == nil {
 			err = broken(part)
@@ -196,7 +233,10 @@ func (s *suite) rebuildSubGroup(t *testing.T) {
 		if part, err = part.Rebuild(context.Background()); err != nil {
 			return err
 		}
-		if err := errors.Join(works(part), works(r.World), broken(r.World)); err != nil {
+		if err := worked.cross(errors.Join(works(part), works(r.World))); err != nil {
+			return err
+		}
+		if err := broken(r.World); err != nil {
 			return err
 		}
 		g, err := r.World.Rebuild(context.Background())
@@ -205,7 +245,7 @@ func (s *suite) rebuildSubGroup(t *testing.T) {
 		}
 		again, err := g.Split(g.Rank()/2, 0)
 		return errors.Join(err, works(g), works(again))
-	})
+	}))
 }
 
 // training is what a training loop does with failures: it goes on from the state of the lowest rank that is left. Stop

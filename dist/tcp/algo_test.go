@@ -12,12 +12,17 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // The parts of the conformance suite that compare results, with every algorithm forced through the environment. Parts
 // that demand sums in rank order are for direct alone.
 func TestConformanceOfAlgorithms(t *testing.T) {
+	ranks := "3"
+	if disttest.Long() {
+		ranks = "[25]"
+	}
 	results := []string{"Reductions", "NaN", "Movement", "VForms", "InPlace", "RandomPrograms"}
 	for _, c := range []struct {
 		name, algo string
@@ -29,7 +34,8 @@ func TestConformanceOfAlgorithms(t *testing.T) {
 		{"tree", "allreduce:double-tree,alltoall:pairwise,alltoallv:pairwise", results},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^TestConformance$/^("+strings.Join(c.parts, "|")+")$/^([25]_ranks)?$")
+			t.Parallel()
+			cmd := exec.Command(os.Args[0], "-test.v", "-test.run=^TestConformance$/^("+strings.Join(c.parts, "|")+")$/^("+ranks+"_ranks)?$")
 			cmd.Env = append(os.Environ(), "RINGO_ALGO="+c.algo)
 			out, err := cmd.CombinedOutput()
 			require.NoError(t, err, "%s", out)

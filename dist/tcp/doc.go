@@ -18,7 +18,7 @@
 //	close.go    signs of life; Close
 //	fail.go     the first error of a group reaches all its ranks
 //	gone.go     a peer that is lost, or has said goodbye
-//	shared.go   a job on one host: its groups move data through shared memory (package shm), and only failures over connections
+//	shared.go   groups inside one host move data through shared memory (package shm), and only failures over connections
 //
 // An Engine is used through package dist; its operations run with the algorithms of dist/algo over messages (algo.Choose
 // says which).

@@ -197,9 +197,11 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 	}
 	switch h.typ {
 	case frameData:
-		g.meet(p, h)
+		first := g.meet(p, h)
 		err = p.receive(h, w)
-		e.tell()
+		if first { // who receives from any rank looks for it
+			e.tell()
+		}
 		return err
 	case frameCredit:
 		return p.credited(h.total)

@@ -4,3 +4,6 @@ import "github.com/ringo-ml/ringo/dist/shm"
 
 // SetSharedFault installs a fault in the memory that the ranks of the host share.
 func (e *Engine) SetSharedFault(f shm.Fault) { e.mem.Load().SetFault(f) }
+
+// SetMachine makes a rank say that it is on some host: only ranks that say the same share memory.
+func (c *Config) SetMachine(name string) { c.machine = name }

@@ -211,6 +211,7 @@ func TestHostileGarbage(t *testing.T) {
 	}
 	for seed := range seeds {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
 			rng := mrand.New(mrand.NewPCG(seed, 1))
 			_, be, c := hostile(t, 1)
 			began := time.Now()

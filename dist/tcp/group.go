@@ -175,9 +175,9 @@ func (g *group) comparePending(p *pipe, seq, fingerprint uint64) {
 
 // meet compares the first frame of each operation with this rank's own view of it. Nobody has to ask for the message:
 // two ranks that disagree may well wait for something else.
-func (g *group) meet(p *pipe, h *header) {
+func (g *group) meet(p *pipe, h *header) (first bool) {
 	if h.seq <= p.met.Load() || h.part > 0 { // later parts may overtake
-		return
+		return false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -189,6 +189,7 @@ func (g *group) meet(p *pipe, h *header) {
 	case g.issued-h.seq < history && g.ops[h.seq%history].print != h.print:
 		g.accuse(p, h.seq)
 	}
+	return true
 }
 
 // accuse sends this rank's view of operation seq to a peer whose fingerprint differs. The peer compares and aborts the

@@ -165,6 +165,7 @@ func TestRankWithWrongSecret(t *testing.T) {
 
 // An impostor that listens on rank 0's port gets nothing from a rank.
 func TestImpostorListener(t *testing.T) {
+	t.Parallel()
 	for name, conf := range strangers(t) {
 		if name == "no certificate" {
 			continue // a TLS server cannot be without

@@ -1,6 +1,7 @@
 package tcp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -34,10 +35,11 @@ type Config struct {
 	Plain bool
 	// Gen is the generation of the job: it grows each time that the ranks are started anew.
 	Gen uint32
-	// NoShared makes ranks of one host use sockets, not shared memory. One rank that sets it decides for all.
+	// NoShared makes ranks of one host use sockets, not shared memory. One rank that sets it decides for all of its host.
 	NoShared bool
 
-	streams int // data connections to each peer
+	streams int    // data connections to each peer
+	machine string // for tests: the name of the host that this rank is said to be on
 }
 
 // Join meets the other ranks and returns when this rank is connected to each of them.
@@ -54,7 +56,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := newEngine(c, member{Rank: c.Rank, Host: c.Host, Machine: machine(c.Host), PID: os.Getpid()})
+	e := newEngine(c, member{Rank: c.Rank, Host: c.Host, Machine: cmp.Or(c.machine, machine(c.Host)), PID: os.Getpid()})
 	if c.Size == 1 {
 		if c.Listener != nil {
 			c.Listener.Close()

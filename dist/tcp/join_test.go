@@ -77,6 +77,7 @@ func TestSizesDiffer(t *testing.T) {
 }
 
 func TestRankMissing(t *testing.T) {
+	t.Parallel()
 	cs := configs(t, 4)
 	for i := range cs {
 		cs[i].JoinTimeout = 300 * time.Millisecond
@@ -88,6 +89,7 @@ func TestRankMissing(t *testing.T) {
 }
 
 func TestRankZeroMissing(t *testing.T) {
+	t.Parallel()
 	cs := configs(t, 2)
 	cs[0].Listener.Close()
 	cs[1].JoinTimeout = 100 * time.Millisecond
@@ -96,6 +98,7 @@ func TestRankZeroMissing(t *testing.T) {
 }
 
 func TestOldGenerationMayNotJoin(t *testing.T) {
+	t.Parallel()
 	cs := configs(t, 2)
 	cs[0].Gen, cs[1].Gen = 2, 1
 	cs[0].JoinTimeout = 300 * time.Millisecond
@@ -164,6 +167,7 @@ func TestRankComesAgain(t *testing.T) {
 func TestRankDiesWhileOthersMeet(t *testing.T) {
 	for name, dies := range map[string]int{"the rank to be dialled": 1, "the rank that would dial": 3, "rank 0": 0} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			cs := configs(t, 4)
 			conf, err := tlsConfig(testSecret, "test")
 			require.NoError(t, err)

@@ -40,6 +40,7 @@ func take(lo, n int) []net.Listener {
 
 // Ranks listen within the range, beside ports that others have; when it is used up, the error names it.
 func TestPortRange(t *testing.T) {
+	t.Parallel()
 	lo := freePorts(t, 3)
 	busy, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", lo+1))
 	require.NoError(t, err)

@@ -30,26 +30,24 @@ func (e *Engine) listenShared() *shm.Door {
 	return d
 }
 
-// share sets up shared memory when all ranks of the job are on one host and offer theirs. All ranks use it, or none does.
+// share sets up shared memory with the other ranks of this host, if there are any and all of them offer theirs. All ranks
+// of a host use it, in every group that has no members elsewhere, or none does.
 func (e *Engine) share(ctx context.Context, d *shm.Door) {
-	doors := map[int]string{}
-	for r, l := range e.links {
-		switch {
-		case l == nil:
-		case l.peer.Machine != e.self.Machine:
-			return
-		default:
-			doors[r] = l.peer.Door
-		}
-	}
-	if !e.allOffer() || d == nil {
+	here := e.here()
+	if len(here) == 1 || !allOffer(here, e.cfg.Rank) {
 		return
+	}
+	doors := map[int]string{}
+	for _, m := range here {
+		if m.Rank != e.cfg.Rank {
+			doors[m.Rank] = m.Door
+		}
 	}
 	h, err := d.Meet(ctx, doors)
 	if err != nil {
-		slog.Warn("no shared memory: all ranks use sockets", "rank", e.cfg.Rank, "reason", err.Error())
+		slog.Warn(noShared, "rank", e.cfg.Rank, "reason", err.Error())
 	}
-	if !e.agree(ctx, err == nil) {
+	if !e.agree(ctx, here, err == nil) {
 		if h != nil {
 			h.Close()
 		}
@@ -58,32 +56,45 @@ func (e *Engine) share(ctx context.Context, d *shm.Door) {
 	e.mem.Store(h)
 }
 
-// allOffer reports whether every rank offers its memory. Rank 0 says so when only some do.
-func (e *Engine) allOffer() bool {
-	not, some := (*member)(nil), e.self.Door != ""
-	if !some {
-		not = &e.self
-	}
-	for _, l := range e.links {
+const noShared = "no shared memory: all ranks of this host use sockets"
+
+// here returns the ranks of this host, in order.
+func (e *Engine) here() (out []*member) {
+	for r, l := range e.links {
 		switch {
-		case l == nil:
-		case l.peer.Door == "":
-			not = &l.peer
-		default:
+		case r == e.cfg.Rank:
+			out = append(out, &e.self)
+		case l.peer.Machine == e.self.Machine:
+			out = append(out, &l.peer)
+		}
+	}
+	return out
+}
+
+// allOffer reports whether all ranks of a host offer their memory. The first of them says so when only some do.
+func allOffer(here []*member, self int) bool {
+	not, some := (*member)(nil), false
+	for _, m := range here {
+		if m.Door == "" {
+			not = m
+		} else {
 			some = true
 		}
 	}
-	if not != nil && some && e.cfg.Rank == 0 {
-		slog.Warn("no shared memory: all ranks use sockets", "rank", not.Rank, "reason", not.Unshared)
+	if not != nil && some && here[0].Rank == self {
+		slog.Warn(noShared, "rank", not.Rank, "reason", not.Unshared)
 	}
 	return not == nil
 }
 
-// agree reports whether ok is true on all ranks. A failure shows again in the first operation of the job.
-func (e *Engine) agree(ctx context.Context, ok bool) bool {
-	s := backend.Spec{ID: backend.HashString("shared memory"), Name: "shared memory", Rank: e.cfg.Rank}
-	for r := range e.cfg.Size {
-		s.Ranks = append(s.Ranks, r)
+// agree reports whether ok is true on all ranks of this host. A failure shows again in the first operation of the job.
+func (e *Engine) agree(ctx context.Context, here []*member, ok bool) bool {
+	s := backend.Spec{ID: backend.HashString("shared memory"), Name: "shared memory"}
+	for i, m := range here {
+		s.Ranks = append(s.Ranks, m.Rank)
+		if m.Rank == e.cfg.Rank {
+			s.Rank = i
+		}
 	}
 	g, err := e.Open(s)
 	if err != nil {
@@ -125,7 +136,7 @@ func (e *Engine) Free(p tensor.Ptr) error {
 	return h.Free(p)
 }
 
-// shared is a group whose members exchange data through memory. Failures travel as in any other group.
+// shared is a group whose members, all on one host, exchange data through memory. Failures travel as in any other group.
 type shared struct {
 	*group
 	end *shm.End

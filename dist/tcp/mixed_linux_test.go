@@ -1,0 +1,168 @@
+package tcp_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// startMixed runs fn on n ranks that take turns on two hosts: groups inside a host use shared memory, the others connections.
+func startMixed(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return onMachines(t, n, func(rank int) string { return fmt.Sprint(rank % 2) }, cfg, fn)
+}
+
+func onMachines(t *testing.T, n int, machine func(rank int) string, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return run(t, n, cfg, nil, func(c *tcp.Config) { c.SetMachine(machine(c.Rank)) }, fn)
+}
+
+// The short form has what the two kinds of groups could get wrong together.
+func TestMixedConformance(t *testing.T) {
+	parts := []string{"Movement", "Groups", "Mesh", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges"}
+	if disttest.Long() {
+		parts = nil
+	}
+	disttest.Run(t, startMixed, parts...)
+}
+
+func TestMixedSameBitsInRankOrder(t *testing.T) {
+	if !disttest.Long() {
+		t.Skip("RINGO_LONG=1 runs it")
+	}
+	t.Setenv("RINGO_BITS", "rank")
+	disttest.SameBits(t, startMixed)
+}
+
+// A group uses shared memory when all its members are on one host whose ranks all offer it.
+func TestWhichGroupsShare(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		machines      string // one letter a rank
+		not           int    // the rank that does not want to
+		world, tp, dp string
+		across        []string // engine of tp by rank, where it differs
+	}{
+		{"two hosts", "aabb", -1, "tcp", "shm", "tcp", nil},
+		{"ranks take turns", "abab", -1, "tcp", "tcp", "shm", nil},
+		{"one host does not want to", "aabb", 3, "tcp", "", "tcp", []string{"shm", "shm", "tcp", "tcp"}},
+		{"a rank alone", "aaab", -1, "tcp", "", "", []string{"shm", "shm", "tcp", "tcp"}},
+		{"one host", "aaaa", -1, "shm", "shm", "shm", nil},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			require.NoError(t, run(t, 4, dist.Config{Threads: 1}, nil, func(cfg *tcp.Config) {
+				cfg.SetMachine(c.machines[cfg.Rank : cfg.Rank+1])
+				cfg.NoShared = cfg.Rank == c.not
+			}, func(r *dist.Rank) error {
+				m, err := r.Mesh("dp=2,tp=2")
+				if err != nil {
+					return err
+				}
+				tp := c.tp
+				if c.across != nil {
+					tp = c.across[r.World.Rank()]
+				}
+				for _, g := range []struct{ got, want string }{{r.Engine(), c.world}, {m.Group("tp").Engine(), tp}, {m.Group("dp").Engine(), c.dp}} {
+					if g.want != "" && g.got != g.want {
+						return fmt.Errorf("rank %d: %+v", r.World.Rank(), g)
+					}
+				}
+				x := []float64{float64(r.World.Rank())}
+				if err := m.Group("tp").SumFloats(x); err != nil {
+					return err
+				}
+				if err := m.Group("dp").SumFloats(x); err != nil {
+					return err
+				}
+				if x[0] != 6 {
+					return fmt.Errorf("sum is %v", x)
+				}
+				return r.World.Barrier().Wait()
+			}))
+		})
+	}
+}
+
+// A rank that waits for another host moves what the ranks of its own host wait for: here rank 0 waits for rank 2, which
+// waits for rank 3, for rank 1, and so for rank 0.
+func TestWaitingDrivesBothKinds(t *testing.T) {
+	const rounds, count = 200, 10_000
+	begin := time.Now()
+	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		m, err := r.Mesh("dp=2,tp=2")
+		if err != nil {
+			return err
+		}
+		g, me := r.World, r.World.Rank()
+		x, y := tensor.New(r.Device, tensor.Float32, count), tensor.New(r.Device, tensor.Float32, count)
+		token := tensor.New(r.Device, tensor.Int32, 1)
+		in := func() dist.Work { return m.Group("tp").AllReduce(x, dist.Max) }
+		across := func() dist.Work { return m.Group("dp").AllReduce(y, dist.Max) }
+		for range rounds {
+			var works []dist.Work // in the order in which the rank waits
+			switch me {
+			case 0:
+				a := in()
+				works = []dist.Work{across(), a}
+			case 1: // comes late: rank 0 sleeps by then
+				if err := errors.Join(g.Recv(token, 3, 0).Wait(), in().Wait()); err != nil {
+					return err
+				}
+				works = []dist.Work{g.Send(token, 3, 0), across()}
+			case 2:
+				if err := in().Wait(); err != nil {
+					return err
+				}
+				works = []dist.Work{across()}
+			case 3:
+				if err := errors.Join(g.Send(token, 1, 0).Wait(), g.Recv(token, 1, 0).Wait()); err != nil {
+					return err
+				}
+				works = []dist.Work{in(), across()}
+			}
+			for _, w := range works {
+				if err := w.Wait(); err != nil {
+					return fmt.Errorf("rank %d: %w", me, err)
+				}
+			}
+		}
+		return g.Barrier().Wait()
+	}))
+	assert.Less(t, time.Since(begin), 5*time.Second, "%d rounds", rounds) // a rank that only looks now and then needs 50 ms for each
+}
+
+// Two goroutines of a rank wait, each for a group of another kind.
+func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
+	const rounds, count = 100, 30_000
+	begin := time.Now()
+	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		m, err := r.Mesh("dp=2,tp=2")
+		if err != nil {
+			return err
+		}
+		loop := func(g *dist.Group) error {
+			x := tensor.New(r.Device, tensor.Float32, count)
+			for range rounds {
+				if err := g.AllReduce(x, dist.Sum).Wait(); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		dp, tp, other := m.Group("dp"), m.Group("tp"), make(chan error, 1)
+		go func() { other <- loop(dp) }()
+		err = loop(tp)
+		if err := <-other; err != nil {
+			return err
+		}
+		return err
+	}))
+	assert.Less(t, time.Since(begin), 5*time.Second)
+}
