@@ -195,10 +195,16 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 	if p == nil {
 		return fmt.Errorf("broke the protocol: frame for group %016x, of which it is no member", h.group)
 	}
+	return e.deliver(g, p, w, h)
+}
+
+// deliver handles a frame for a group.
+func (e *Engine) deliver(g *group, p *pipe, w *wire, h *header) error {
+	l := w.l
 	switch h.typ {
 	case frameData:
 		first := g.meet(p, h)
-		err = p.receive(h, w)
+		err := p.receive(h, w)
 		if first { // who receives from any rank looks for it
 			e.tell()
 		}

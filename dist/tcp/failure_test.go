@@ -278,6 +278,27 @@ func TestDeparture(t *testing.T) {
 	assert.ErrorContains(t, err, "has left the job")
 }
 
+// It is one too for those whose operation has a goroutine that sends while the lane receives.
+func TestDepartureBeforeLargeReduction(t *testing.T) {
+	const n, count = 3, 4 << 20
+	engines := start(t, n, nil)
+	be, bufs := open(t, engines, "world"), inputs(n, count)
+	for r, err := range each(n, func(r int) error {
+		if r == 2 {
+			return engines[r].Close()
+		}
+		op := sumOp(bufs[r])
+		op.Seq = 1
+		return do(be[r], &op)
+	}) {
+		if r < 2 {
+			assert.ErrorContains(t, err, "has left the job", "rank %d", r)
+		} else {
+			assert.NoError(t, err)
+		}
+	}
+}
+
 // A frame of an older generation of a group does no harm, and its sender learns that it is over.
 func TestOldGeneration(t *testing.T) {
 	engines := start(t, 2, nil)

@@ -123,3 +123,30 @@ func TestFailure(t *testing.T) {
 	})
 	require.EqualError(t, err, "rank 1: rank 0 sends 5 bytes, rank 1 wants 4")
 }
+
+// A rank may send and take at the same time; an error of the one ends the other.
+func TestTakeWhileSending(t *testing.T) {
+	const size = 1 << 20
+	for _, wrong := range []int{0, 1} {
+		err := memnet.New(2, nil).Run(t.Context(), func(r *memnet.Rank) error {
+			sent := make(chan error, 1)
+			go func() {
+				out := bytes.Repeat([]byte{byte(r.Rank())}, size)
+				sent <- errors.Join(r.Send(1-r.Rank(), 0, out), r.Send(1-r.Rank(), 0, out))
+			}()
+			for range 2 {
+				b, err := r.Take(1-r.Rank(), 0, size-wrong)
+				if err != nil {
+					return errors.Join(err, <-sent)
+				}
+				assert.Equal(t, bytes.Repeat([]byte{byte(1 - r.Rank())}, size), b)
+			}
+			return <-sent
+		})
+		if wrong == 0 {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "sends 1048576 bytes, rank")
+		}
+	}
+}
