@@ -97,7 +97,9 @@ func (l *soakLog) sample(r *dist.Rank) error {
 	return nil
 }
 
-func (l *soakLog) report() string { return fmt.Sprintf("%v; %v", &l.timings, holdings()) }
+func (l *soakLog) report() string {
+	return fmt.Sprintf("%v; %v, after a fifth %v", &l.timings, holdings(), l.early)
+}
 
 // leaks returns an error when the process holds more than after a fifth of the time, and goes on to.
 func (l *soakLog) leaks() error {
