@@ -47,6 +47,13 @@ func (e buggyEngine) Open(s backend.Spec) (backend.Backend, error) {
 	return &buggyEnd{end: be.(end), bug: e.bug, rank: e.rank}, nil
 }
 
+func (e buggyEngine) Park(ctx context.Context) error {
+	if e.bug.stuck && e.rank == 1 {
+		<-make(chan struct{}) // for ever
+	}
+	return e.Engine.Park(ctx)
+}
+
 type buggyEnd struct {
 	end
 	bug    *bug
@@ -68,13 +75,6 @@ func (b *buggyEnd) Progress() (uint64, error) {
 		done = b.issued
 	}
 	return done, err
-}
-
-func (b *buggyEnd) Park(ctx context.Context, seq uint64) error {
-	if b.bug.stuck && b.rank == 1 {
-		<-make(chan struct{}) // for ever
-	}
-	return b.end.Park(ctx, seq)
 }
 
 // with makes a runner of programs on an engine with a bug.
