@@ -24,10 +24,11 @@ func onMachines(t *testing.T, n int, machine func(rank int) string, cfg dist.Con
 	return run(t, n, cfg, nil, func(c *tcp.Config) { c.SetMachine(machine(c.Rank)) }, fn)
 }
 
-// The short form has what the two kinds of groups could get wrong together.
+// Without RINGO_LONG=1, it has what the two kinds of groups could get wrong together.
 func TestMixedConformance(t *testing.T) {
 	parts := []string{"Movement", "Groups", "Mesh", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges"}
 	if disttest.Long() {
+		t.Setenv("RINGO_LONG", "0") // all of the suite, in its short form
 		parts = nil
 	}
 	disttest.Run(t, startMixed, parts...)
