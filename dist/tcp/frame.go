@@ -43,7 +43,7 @@ const (
 	frameFarewell                  // I have read your goodbye, hence all that you sent
 	frameHello                     // who dials
 	frameWelcome                   // the dialer is accepted; who accepts
-	frameReject                    // the dialer is not accepted; why
+	frameReject                    // the dialer is not accepted, or I give the job up while the ranks meet; why, and total is the rank to blame
 	frameTable                     // a part of the list of ranks
 	frameRebuild                   // survivors of a failed group agree on the next generation
 	frameForced                    // I open a group that could be in shared memory over messages; the payload is the algorithm

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -16,12 +17,19 @@ func (e *Engine) lost(l *link, cause error) {
 			l.shut()
 			return
 		}
+		culprit := l
+		if g := l.gaveUp.Load(); g != nil {
+			cause = g
+			if 0 <= g.rank && g.rank < len(e.links) && e.links[g.rank] != nil {
+				culprit = e.links[g.rank]
+			}
+		}
 		cause = &lostError{cause}
 		e.mu.Lock()
 		closing := e.closing
 		l.why = cause
 		if !closing && e.gone == nil {
-			e.gone = l
+			e.gone, culprit.why = culprit, cause
 		}
 		first := e.gone
 		e.mu.Unlock()
@@ -77,18 +85,49 @@ func (e *Engine) warn(err error) {
 	}
 }
 
-// rejected handles rank 0's word that the job will not start; to a rank that has met everyone it says nothing new.
+// rejected handles a peer's word that it gives the job up. Rank 0's ends the rendezvous; to a rank that has met everyone it
+// says nothing new. Another's matters when its connection ends.
 func (e *Engine) rejected(w *wire, h *header) error {
 	b, err := w.payload(h)
-	if err != nil || w.l.peer.Rank != 0 {
+	if err != nil {
 		return err
 	}
 	var why string
 	if err := json.Unmarshal(b, &why); err != nil {
 		return fmt.Errorf("broke the protocol: reject: %w", err)
 	}
-	e.refused(rejected(why))
+	if w.l.peer.Rank == 0 {
+		e.refused(rejected(why))
+	} else {
+		w.l.gaveUp.Store(&lostMember{int(h.total), rejected(why)})
+	}
 	return nil
+}
+
+// lostMember is the loss of a rank while the ranks meet.
+type lostMember struct {
+	rank int
+	error
+}
+
+func (e *lostMember) Unwrap() error { return e.error }
+
+// abandon ends a rendezvous that failed: it tells the peers why, and closes the connections.
+func (e *Engine) abandon(links []*link, err error) {
+	blamed := e.cfg.Rank
+	if lost := (*lostMember)(nil); errors.As(err, &lost) {
+		blamed = lost.rank
+	}
+	e.mu.Lock()
+	e.closing = true
+	e.mu.Unlock()
+	for _, l := range links {
+		if e.cfg.Rank != 0 { // rank 0 has said it
+			l.post(&header{typ: frameReject, gen: e.cfg.Gen, total: uint64(blamed)}, reason(err))
+		}
+		l.shut()
+	}
+	e.wg.Wait()
 }
 
 // lostAmong returns the first connection that was lost to one of some ranks. e.mu is held.

@@ -84,7 +84,7 @@ func Join(ctx context.Context, c Config) (*Engine, error) {
 		err = m.attend(ctx)
 	}
 	if err != nil {
-		e.abandon(m.joined())
+		e.abandon(m.joined(), err)
 		return nil, err
 	}
 	e.begin()
@@ -130,15 +130,4 @@ func (e *Engine) begin() {
 	}
 	e.wg.Add(1)
 	go e.watch()
-}
-
-// abandon closes the links that a failed Join has opened.
-func (e *Engine) abandon(links []*link) {
-	e.mu.Lock()
-	e.closing = true
-	e.mu.Unlock()
-	for _, l := range links {
-		l.shut()
-	}
-	e.wg.Wait()
 }

@@ -56,7 +56,8 @@ type link struct {
 	left    atomic.Bool   // there is none
 	bye     chan struct{} // closed when the peer has read this rank's goodbyes, or is lost
 	byeOnce sync.Once
-	cause   atomic.Pointer[error] // why the connection was given up here
+	cause   atomic.Pointer[error]      // why the connection was given up here
+	gaveUp  atomic.Pointer[lostMember] // the peer's last word, when its rendezvous failed
 	lostNow sync.Once
 	why     error       // it was lost; guarded by Engine.mu
 	down    atomic.Bool // no longer usable
@@ -104,7 +105,9 @@ func (l *link) start() {
 	go l.postLoop()
 }
 
-// attach adds a data connection.
+var errClosing = errors.New("tcp: the link is closing")
+
+// attach adds a data connection. It returns errClosing when the link was found lost meanwhile.
 func (l *link) attach(w *wire, out bool, i int) error {
 	l.cmu.Lock()
 	defer l.cmu.Unlock()
@@ -114,7 +117,7 @@ func (l *link) attach(w *wire, out bool, i int) error {
 	}
 	switch {
 	case l.closing:
-		return errors.New("tcp: the link is closed")
+		return errClosing
 	case *at != nil:
 		return fmt.Errorf("tcp: %v made a data connection twice", l.peer)
 	}

@@ -125,17 +125,15 @@ func (m *meeting) attend(ctx context.Context) error {
 		c.NetConn().Close()
 		return err
 	}
-	if err := m.dialData(ctx, m.add(zero, c), m.e.cfg.Addr); err != nil {
-		return m.because(err)
-	}
-	for r := 1; r < m.e.cfg.Rank; r++ {
-		c, _, err := dial(ctx, m.conf, table[r].Addr, table[r].String(), m.hello(true))
+	err = m.dialData(ctx, m.add(zero, c), m.e.cfg.Addr)
+	for r := 1; r < m.e.cfg.Rank && err == nil; r++ {
+		c, _, err = dial(ctx, m.conf, table[r].Addr, table[r].String(), m.hello(true))
 		if err == nil {
 			err = m.dialData(ctx, m.add(table[r], c), table[r].Addr)
 		}
-		if err != nil {
-			return m.because(err)
-		}
+	}
+	if err != nil && !errors.Is(err, errClosing) { // else its reader has found the reason, and ends the meeting
+		return m.because(err)
 	}
 	return m.gather(ctx, (*link).complete)
 }
@@ -204,6 +202,9 @@ func (m *meeting) leave(l *link, cause error) bool {
 	}
 	m.e.links[r] = nil
 	lost := lostWhileMeeting(l, cause)
+	if g := l.gaveUp.Load(); g != nil {
+		lost = g
+	}
 	switch {
 	case m.e.cfg.Rank == 0 && !m.all:
 		m.signal()
@@ -216,7 +217,7 @@ func (m *meeting) leave(l *link, cause error) bool {
 }
 
 func lostWhileMeeting(l *link, cause error) error {
-	return fmt.Errorf("tcp: %v was lost while the ranks met: %w", l.peer, cause)
+	return &lostMember{l.peer.Rank, fmt.Errorf("tcp: %v was lost while the ranks met: %w", l.peer, cause)}
 }
 
 // add makes a link of a connection that is through with its greetings.
