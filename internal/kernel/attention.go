@@ -27,7 +27,7 @@ type Attention[T Float] struct {
 // cache.
 const (
 	attnRows = 64
-	attnCols = 256 // a multiple of attnRows
+	attnCols = 256 // a multiple of attnRows and of vectorStep
 )
 
 // AttentionWork is the memory of one thread that computes attention.
@@ -93,13 +93,14 @@ func (w *AttentionWork[T]) forward(a *Attention[T]) {
 		n := min(attnCols, keys-j)
 		w.scores(a, j, n)
 		for r := range w.n {
-			s, seen := row(w.s, r, attnCols)[:n], a.seen(w.i+r, j, n)
-			if factor := w.exponentials(r, s[:seen], j == 0); j > 0 && factor != 1 {
+			s, seen := row(w.s, r, attnCols), a.seen(w.i+r, j, n)
+			padded := padUnseen(s, seen)
+			if factor := w.exponentials(r, s[:padded], j == 0); j > 0 && factor != 1 {
 				o := out[r*ld:][:a.HeadDim]
 				scaled(o, o, T(factor))
 			}
-			clear(s[seen:])
 			w.drop(a, s[:seen], r, j)
+			clear(s[seen:])
 		}
 		beta := T(1)
 		if j == 0 {
@@ -121,6 +122,14 @@ func (w *AttentionWork[T]) scores(a *Attention[T], j, n int) {
 	ld := 3 * a.Heads * a.HeadDim
 	w.product(Gemm[T]{TransB: true, M: w.n, N: n, K: a.HeadDim, Alpha: a.Scale, A: a.matrix(a.QKV, 0, w.head, w.i), LDA: ld,
 		B: a.matrix(a.QKV, 1, w.head, j), LDB: ld, C: w.s, LDC: attnCols})
+}
+
+// padUnseen lets exp give 0 for a few scores behind the first seen ones of a row, so that whole vectors are computed, and
+// returns their number.
+func padUnseen[T Float](s []T, seen int) int {
+	n := (seen + vectorStep - 1) &^ (vectorStep - 1)
+	Fill(s[seen:n], T(math.Inf(-1)))
+	return n
 }
 
 func (w *AttentionWork[T]) product(g Gemm[T]) {
@@ -189,14 +198,14 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 		C: w.d, LDC: attnCols})
 	lse := a.LSE[w.head*a.Steps+w.i:]
 	for r := range w.n {
-		s, d, seen := row(w.s, r, attnCols)[:n], row(w.d, r, attnCols)[:n], a.seen(w.i+r, j, n)
-		clear(s[seen:])
+		s, d, seen := row(w.s, r, attnCols), row(w.d, r, attnCols), a.seen(w.i+r, j, n)
+		padded := padUnseen(s, seen)
+		expScaled(s[:padded], s[:padded], float64(lse[r]), 0, 1)
+		w.drop(a, d[:seen], r, j)
+		softmaxGradRow(d[:padded], d[:padded], s[:padded], T(dot(g[r*ld:][:a.HeadDim], out[r*ld:][:a.HeadDim])))
+		w.drop(a, s[:seen], r, j)
+		clear(s[seen:]) // NaN must not reach keys that the query does not see
 		clear(d[seen:])
-		s, d = s[:seen], d[:seen]
-		expScaled(s, s, float64(lse[r]), 0, 1)
-		w.drop(a, d, r, j)
-		softmaxGradRow(d, d, s, T(dot(g[r*ld:][:a.HeadDim], out[r*ld:][:a.HeadDim])))
-		w.drop(a, s, r, j)
 	}
 	grad := func(part, step int) []T { return a.matrix(a.GradQKV, part, w.head, step) }
 	in := func(part, step int) []T { return a.matrix(a.QKV, part, w.head, step) }
