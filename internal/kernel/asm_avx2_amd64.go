@@ -453,3 +453,48 @@ func normGradF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, 
 //
 //go:noescape
 func dropoutAVX2(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
+
+// probeFMAF32AVX2 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
+//
+//go:noescape
+func probeFMAF32AVX2(x *float32, n int)
+
+// probeFMAF64AVX2 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
+//
+//go:noescape
+func probeFMAF64AVX2(x *float64, n int)
+
+// probeReadAVX2 reads x. n is a positive multiple of 16.
+//
+//go:noescape
+func probeReadAVX2(x *float32, n int)
+
+// probeWriteAVX2 writes zeros. n is a positive multiple of 16.
+//
+//go:noescape
+func probeWriteAVX2(dst *float32, n int)
+
+// probeCopyAVX2 copies x. n is a positive multiple of 16.
+//
+//go:noescape
+func probeCopyAVX2(dst *float32, x *float32, n int)
+
+// probeCopyNTAVX2 copies x past the caches. dst begins at a multiple of 64 bytes. n is a positive multiple of 16.
+//
+//go:noescape
+func probeCopyNTAVX2(dst *float32, x *float32, n int)
+
+// probeTriadAVX2 computes dst = x + y. n is a positive multiple of 16.
+//
+//go:noescape
+func probeTriadAVX2(dst *float32, x *float32, y *float32, n int)
+
+// probeTriadNTAVX2 computes dst = x + y and writes it past the caches. dst begins at a multiple of 64 bytes. n is a positive multiple of 16.
+//
+//go:noescape
+func probeTriadNTAVX2(dst *float32, x *float32, y *float32, n int)
+
+// probeUpdateAVX2 reads x and writes it back. n is a positive multiple of 16.
+//
+//go:noescape
+func probeUpdateAVX2(x *float32, n int)

@@ -673,3 +673,48 @@ func normGradF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64
 //
 //go:noescape
 func dropoutAVX512(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
+
+// probeFMAF32AVX512 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
+//
+//go:noescape
+func probeFMAF32AVX512(x *float32, n int)
+
+// probeFMAF64AVX512 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
+//
+//go:noescape
+func probeFMAF64AVX512(x *float64, n int)
+
+// probeReadAVX512 reads x. n is a positive multiple of 16.
+//
+//go:noescape
+func probeReadAVX512(x *float32, n int)
+
+// probeWriteAVX512 writes zeros. n is a positive multiple of 16.
+//
+//go:noescape
+func probeWriteAVX512(dst *float32, n int)
+
+// probeCopyAVX512 copies x. n is a positive multiple of 16.
+//
+//go:noescape
+func probeCopyAVX512(dst *float32, x *float32, n int)
+
+// probeCopyNTAVX512 copies x past the caches. dst begins at a multiple of 64 bytes. n is a positive multiple of 16.
+//
+//go:noescape
+func probeCopyNTAVX512(dst *float32, x *float32, n int)
+
+// probeTriadAVX512 computes dst = x + y. n is a positive multiple of 16.
+//
+//go:noescape
+func probeTriadAVX512(dst *float32, x *float32, y *float32, n int)
+
+// probeTriadNTAVX512 computes dst = x + y and writes it past the caches. dst begins at a multiple of 64 bytes. n is a positive multiple of 16.
+//
+//go:noescape
+func probeTriadNTAVX512(dst *float32, x *float32, y *float32, n int)
+
+// probeUpdateAVX512 reads x and writes it back. n is a positive multiple of 16.
+//
+//go:noescape
+func probeUpdateAVX512(x *float32, n int)

@@ -937,3 +937,149 @@ func vecDropout(dst []float32, x []float32, scale float32, limit uint32, key uin
 		dropoutAVX2((*float32)(dstAt), (*float32)(xAt), n, float32(scale), uint32(limit), uint64(key), uint64(block))
 	}
 }
+
+// vecProbeFMA does 24 vector multiply-adds for each 16 elements of x, without touching them. It returns how many elements it did: the first ones.
+func vecProbeFMA[T Number](x []T) int {
+	end := vectorLenOf[T](len(x), 8)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			probeFMAF32AVX512((*float32)(xAt), n)
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			probeFMAF64AVX512((*float64)(xAt), n)
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			probeFMAF32AVX2((*float32)(xAt), n)
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			probeFMAF64AVX2((*float64)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeRead reads x. It returns how many elements it did: the first ones.
+func vecProbeRead(x []float32) int {
+	end := vectorLen(len(x))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeReadAVX512((*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeReadAVX2((*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeWrite writes zeros. It returns how many elements it did: the first ones.
+func vecProbeWrite(dst []float32) int {
+	end := vectorLen(len(dst))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeWriteAVX512((*float32)(dstAt), n)
+		case active.vectors == vecAVX2:
+			probeWriteAVX2((*float32)(dstAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeCopy copies x. It returns how many elements it did: the first ones.
+func vecProbeCopy(dst []float32, x []float32) int {
+	end := vectorLen(len(dst))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeCopyAVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeCopyAVX2((*float32)(dstAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeCopyNT copies x past the caches. dst begins at a multiple of 64 bytes. It returns how many elements it did: the first ones.
+func vecProbeCopyNT(dst []float32, x []float32) int {
+	end := vectorLen(len(dst))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeCopyNTAVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeCopyNTAVX2((*float32)(dstAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeTriad computes dst = x + y. It returns how many elements it did: the first ones.
+func vecProbeTriad(dst []float32, x []float32, y []float32) int {
+	end := vectorLen(len(dst))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeTriadAVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(yAt), n)
+		case active.vectors == vecAVX2:
+			probeTriadAVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(yAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeTriadNT computes dst = x + y and writes it past the caches. dst begins at a multiple of 64 bytes. It returns how many elements it did: the first ones.
+func vecProbeTriadNT(dst []float32, x []float32, y []float32) int {
+	end := vectorLen(len(dst))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeTriadNTAVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(yAt), n)
+		case active.vectors == vecAVX2:
+			probeTriadNTAVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(yAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeUpdate reads x and writes it back. It returns how many elements it did: the first ones.
+func vecProbeUpdate(x []float32) int {
+	end := vectorLen(len(x))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeUpdateAVX512((*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeUpdateAVX2((*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}

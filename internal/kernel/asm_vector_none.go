@@ -109,3 +109,19 @@ func vecNormSums[T Number](grad []T, x []T, su *[8]float64, suh *[8]float64, m T
 func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T) int { return 0 }
 
 func vecDropout(dst []float32, x []float32, scale float32, limit uint32, key uint64, block uint64) {}
+
+func vecProbeFMA[T Number](x []T) int { return 0 }
+
+func vecProbeRead(x []float32) int { return 0 }
+
+func vecProbeWrite(dst []float32) int { return 0 }
+
+func vecProbeCopy(dst []float32, x []float32) int { return 0 }
+
+func vecProbeCopyNT(dst []float32, x []float32) int { return 0 }
+
+func vecProbeTriad(dst []float32, x []float32, y []float32) int { return 0 }
+
+func vecProbeTriadNT(dst []float32, x []float32, y []float32) int { return 0 }
+
+func vecProbeUpdate(x []float32) int { return 0 }

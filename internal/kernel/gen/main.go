@@ -124,7 +124,7 @@ func (g *gen) file() {
 // vectorKernels are all kernels besides those of GEMM.
 func vectorKernels() []*spec {
 	var all []*spec
-	for _, set := range [][]*spec{streams(), optimizers(), conversions(), exponentials(), losses(), reductions(), dropout()} {
+	for _, set := range [][]*spec{streams(), optimizers(), conversions(), exponentials(), losses(), reductions(), dropout(), probes()} {
 		all = append(all, set...)
 	}
 	return all
