@@ -2486,6 +2486,162 @@ loop:
 	VZEROUPPER
 	RET
 
+// func centerWF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+// Requires: AVX
+TEXT ·centerWF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS m+32(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+36(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       (BX)(AX*4), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS m+32(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+36(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       32(BX)(AX*4), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func centerWF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+// Requires: AVX
+TEXT ·centerWF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       (BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       32(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       64(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       96(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+// Requires: AVX
+TEXT ·centerWBF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS m+40(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+44(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       (BX)(AX*4), Y0, Y0
+	VADDPS       (R8)(AX*4), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS m+40(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+44(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       32(BX)(AX*4), Y0, Y0
+	VADDPS       32(R8)(AX*4), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func centerWBF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+// Requires: AVX
+TEXT ·centerWBF64AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       (BX)(AX*8), Y0, Y0
+	VADDPD       (R8)(AX*8), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       32(BX)(AX*8), Y0, Y0
+	VADDPD       32(R8)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       64(BX)(AX*8), Y0, Y0
+	VADDPD       64(R8)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       96(BX)(AX*8), Y0, Y0
+	VADDPD       96(R8)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
 // func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
 // Requires: AVX
 TEXT ·softmaxGradF32AVX2(SB), NOSPLIT, $0-36
@@ -6360,7 +6516,7 @@ DATA c64_4008000000000000<>+16(SB)/8, $0x4008000000000000
 DATA c64_4008000000000000<>+24(SB)/8, $0x4008000000000000
 GLOBL c64_4008000000000000<>(SB), RODATA|NOPTR, $32
 
-// func expSumF32AVX2(x *float32, n int, acc *[8]float64, m float64)
+// func expSumF32AVX2(x *float32, n int, acc *[16]float64, m float64)
 // Requires: AVX, AVX2
 TEXT ·expSumF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ    x+0(FP), DI
@@ -6369,153 +6525,157 @@ TEXT ·expSumF32AVX2(SB), NOSPLIT, $0-32
 	XORQ    AX, AX
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 loop:
-	VCVTPS2PD    (DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
+	VCVTPS2PD    (DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y4, Y5
+	VADDPD       c64_4338000000000000<>+0(SB), Y5, Y5
+	VSUBPD       c64_4338000000000000<>+0(SB), Y5, Y6
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y6, Y6
+	VSUBPD       Y6, Y4, Y6
+	VMULPD       Y6, Y6, Y7
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y7, Y8
+	VADDPD       c64_3f81111111111111<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y8, Y8
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y7, Y9
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y9
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y7
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y6, Y7
+	VADDPD       Y7, Y8, Y7
+	VMULPD       Y7, Y6, Y6
+	VPADDQ       c64_3ff<>+0(SB), Y5, Y5
+	VPSLLQ       $0x34, Y5, Y5
 	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VADDPD       Y6, Y5, Y5
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y4, Y6
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y7
+	VBLENDVPD    Y6, Y7, Y5, Y5
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y4, Y4
+	VANDPD       Y5, Y4, Y4
+	VADDPD       Y4, Y0, Y0
+	VCVTPS2PD    16(DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y4, Y5
+	VADDPD       c64_4338000000000000<>+0(SB), Y5, Y5
+	VSUBPD       c64_4338000000000000<>+0(SB), Y5, Y6
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y6, Y6
+	VSUBPD       Y6, Y4, Y6
+	VMULPD       Y6, Y6, Y7
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y7, Y8
+	VADDPD       c64_3f81111111111111<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y8, Y8
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y7, Y9
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y9
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y7
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y6, Y7
+	VADDPD       Y7, Y8, Y7
+	VMULPD       Y7, Y6, Y6
+	VPADDQ       c64_3ff<>+0(SB), Y5, Y5
+	VPSLLQ       $0x34, Y5, Y5
 	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
+	VADDPD       Y6, Y5, Y5
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y4, Y6
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y7
+	VBLENDVPD    Y6, Y7, Y5, Y5
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y4, Y4
+	VANDPD       Y5, Y4, Y4
+	VADDPD       Y4, Y1, Y1
+	VCVTPS2PD    32(DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y4, Y5
+	VADDPD       c64_4338000000000000<>+0(SB), Y5, Y5
+	VSUBPD       c64_4338000000000000<>+0(SB), Y5, Y6
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y6, Y6
+	VSUBPD       Y6, Y4, Y6
+	VMULPD       Y6, Y6, Y7
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y7, Y8
+	VADDPD       c64_3f81111111111111<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y8, Y8
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y7, Y9
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y9
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y7
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y6, Y7
+	VADDPD       Y7, Y8, Y7
+	VMULPD       Y7, Y6, Y6
+	VPADDQ       c64_3ff<>+0(SB), Y5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y6, Y5, Y6
+	VADDPD       Y6, Y5, Y5
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y4, Y6
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y7
+	VBLENDVPD    Y6, Y7, Y5, Y5
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y4, Y4
+	VANDPD       Y5, Y4, Y4
+	VADDPD       Y4, Y2, Y2
+	VCVTPS2PD    48(DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y4, Y5
+	VADDPD       c64_4338000000000000<>+0(SB), Y5, Y5
+	VSUBPD       c64_4338000000000000<>+0(SB), Y5, Y6
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y6, Y6
+	VSUBPD       Y6, Y4, Y6
+	VMULPD       Y6, Y6, Y7
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y7, Y8
+	VADDPD       c64_3f81111111111111<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y8, Y8
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y7, Y9
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y9
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y7
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y6, Y7
+	VADDPD       Y7, Y8, Y7
+	VMULPD       Y7, Y6, Y6
+	VPADDQ       c64_3ff<>+0(SB), Y5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y6, Y5, Y6
+	VADDPD       Y6, Y5, Y5
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y4, Y6
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y7
+	VBLENDVPD    Y6, Y7, Y5, Y5
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y4, Y4
+	VANDPD       Y5, Y4, Y4
 	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPS2PD    16(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VCVTPS2PD    32(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPS2PD    48(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (SI)
 	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[8]float64, m float64)
+// func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[16]float64, m float64)
 // Requires: AVX, AVX2
 TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ    dst+0(FP), DI
@@ -6525,157 +6685,161 @@ TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-40
 	XORQ    AX, AX
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
 
 loop:
-	VCVTPS2PD    (SI)(AX*4), Y2
-	VBROADCASTSD m+32(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
+	VCVTPS2PD    (SI)(AX*4), Y4
+	VBROADCASTSD m+32(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y4, Y5
+	VADDPD       c64_4338000000000000<>+0(SB), Y5, Y5
+	VSUBPD       c64_4338000000000000<>+0(SB), Y5, Y6
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y6, Y6
+	VSUBPD       Y6, Y4, Y6
+	VMULPD       Y6, Y6, Y7
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y7, Y8
+	VADDPD       c64_3f81111111111111<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y8, Y8
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y7, Y9
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y9
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y7
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y6, Y7
+	VADDPD       Y7, Y8, Y7
+	VMULPD       Y7, Y6, Y6
+	VPADDQ       c64_3ff<>+0(SB), Y5, Y5
+	VPSLLQ       $0x34, Y5, Y5
 	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
+	VADDPD       Y6, Y5, Y5
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y4, Y6
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y7
+	VBLENDVPD    Y6, Y7, Y5, Y5
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y4, Y4
+	VANDPD       Y5, Y4, Y4
+	VADDPD       Y4, Y0, Y0
+	VCVTPD2PSY   Y4, X4
+	VMOVUPS      X4, (DI)(AX*4)
+	VCVTPS2PD    16(SI)(AX*4), Y4
+	VBROADCASTSD m+32(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y4, Y5
+	VADDPD       c64_4338000000000000<>+0(SB), Y5, Y5
+	VSUBPD       c64_4338000000000000<>+0(SB), Y5, Y6
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y6, Y6
+	VSUBPD       Y6, Y4, Y6
+	VMULPD       Y6, Y6, Y7
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y7, Y8
+	VADDPD       c64_3f81111111111111<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y8, Y8
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y7, Y9
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y9
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y7
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y6, Y7
+	VADDPD       Y7, Y8, Y7
+	VMULPD       Y7, Y6, Y6
+	VPADDQ       c64_3ff<>+0(SB), Y5, Y5
+	VPSLLQ       $0x34, Y5, Y5
 	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
+	VADDPD       Y6, Y5, Y5
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y4, Y6
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y7
+	VBLENDVPD    Y6, Y7, Y5, Y5
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y4, Y4
+	VANDPD       Y5, Y4, Y4
+	VADDPD       Y4, Y1, Y1
+	VCVTPD2PSY   Y4, X4
+	VMOVUPS      X4, 16(DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Y4
+	VBROADCASTSD m+32(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y4, Y5
+	VADDPD       c64_4338000000000000<>+0(SB), Y5, Y5
+	VSUBPD       c64_4338000000000000<>+0(SB), Y5, Y6
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y6, Y6
+	VSUBPD       Y6, Y4, Y6
+	VMULPD       Y6, Y6, Y7
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y7, Y8
+	VADDPD       c64_3f81111111111111<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y8, Y8
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y7, Y9
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y9
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y7
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y6, Y7
+	VADDPD       Y7, Y8, Y7
+	VMULPD       Y7, Y6, Y6
+	VPADDQ       c64_3ff<>+0(SB), Y5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y6, Y5, Y6
+	VADDPD       Y6, Y5, Y5
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y4, Y6
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y7
+	VBLENDVPD    Y6, Y7, Y5, Y5
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y4, Y4
+	VANDPD       Y5, Y4, Y4
+	VADDPD       Y4, Y2, Y2
+	VCVTPD2PSY   Y4, X4
+	VMOVUPS      X4, 32(DI)(AX*4)
+	VCVTPS2PD    48(SI)(AX*4), Y4
+	VBROADCASTSD m+32(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y4, Y5
+	VADDPD       c64_4338000000000000<>+0(SB), Y5, Y5
+	VSUBPD       c64_4338000000000000<>+0(SB), Y5, Y6
+	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y6, Y6
+	VSUBPD       Y6, Y4, Y6
+	VMULPD       Y6, Y6, Y7
+	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y7, Y8
+	VADDPD       c64_3f81111111111111<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3fc5555555555555<>+0(SB), Y8, Y8
+	VMULPD       Y8, Y7, Y8
+	VADDPD       c64_3ff0000000000000<>+0(SB), Y8, Y8
+	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y7, Y9
+	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y9
+	VADDPD       c64_3fa5555555555555<>+0(SB), Y9, Y9
+	VMULPD       Y9, Y7, Y7
+	VADDPD       c64_3fe0000000000000<>+0(SB), Y7, Y7
+	VMULPD       Y7, Y6, Y7
+	VADDPD       Y7, Y8, Y7
+	VMULPD       Y7, Y6, Y6
+	VPADDQ       c64_3ff<>+0(SB), Y5, Y5
+	VPSLLQ       $0x34, Y5, Y5
+	VMULPD       Y6, Y5, Y6
+	VADDPD       Y6, Y5, Y5
+	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y4, Y6
+	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y7
+	VBLENDVPD    Y6, Y7, Y5, Y5
+	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y4, Y4
+	VANDPD       Y5, Y4, Y4
 	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPD2PSY   Y2, X2
-	VMOVUPS      X2, (DI)(AX*4)
-	VCVTPS2PD    16(SI)(AX*4), Y2
-	VBROADCASTSD m+32(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VCVTPD2PSY   Y2, X2
-	VMOVUPS      X2, 16(DI)(AX*4)
-	VCVTPS2PD    32(SI)(AX*4), Y2
-	VBROADCASTSD m+32(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPD2PSY   Y2, X2
-	VMOVUPS      X2, 32(DI)(AX*4)
-	VCVTPS2PD    48(SI)(AX*4), Y2
-	VBROADCASTSD m+32(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VCVTPD2PSY   Y2, X2
-	VMOVUPS      X2, 48(DI)(AX*4)
+	VCVTPD2PSY   Y4, X4
+	VMOVUPS      X4, 48(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (BX)
 	VMOVUPS      Y1, 32(BX)
+	VMOVUPS      Y2, 64(BX)
+	VMOVUPS      Y3, 96(BX)
 	VZEROUPPER
 	RET
 
@@ -7134,28 +7298,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumEightF32AVX2(x *float32, n int, acc *[8]float32)
+// func sumF32AVX2(x *float32, n int, acc *[16]float32)
 // Requires: AVX
-TEXT ·sumEightF32AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Y0
-
-loop:
-	VADDPS  (DI)(AX*4), Y0, Y0
-	VADDPS  32(DI)(AX*4), Y0, Y0
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VZEROUPPER
-	RET
-
-// func sumEightF64AVX2(x *float64, n int, acc *[8]float64)
-// Requires: AVX
-TEXT ·sumEightF64AVX2(SB), NOSPLIT, $0-24
+TEXT ·sumF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
 	MOVQ    n+8(FP), CX
@@ -7164,14 +7309,10 @@ TEXT ·sumEightF64AVX2(SB), NOSPLIT, $0-24
 	VMOVUPS 32(SI), Y1
 
 loop:
-	VMOVUPS (DI)(AX*8), Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 32(DI)(AX*8), Y2
-	VADDPD  Y2, Y1, Y1
-	VMOVUPS 64(DI)(AX*8), Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 96(DI)(AX*8), Y2
-	VADDPD  Y2, Y1, Y1
+	VMOVUPS (DI)(AX*4), Y2
+	VADDPS  Y2, Y0, Y0
+	VMOVUPS 32(DI)(AX*4), Y2
+	VADDPS  Y2, Y1, Y1
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
@@ -7180,7 +7321,38 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumWideF32AVX2(x *float32, n int, acc *[8]float64)
+// func sumF64AVX2(x *float64, n int, acc *[16]float64)
+// Requires: AVX
+TEXT ·sumF64AVX2(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+loop:
+	VMOVUPS (DI)(AX*8), Y4
+	VADDPD  Y4, Y0, Y0
+	VMOVUPS 32(DI)(AX*8), Y4
+	VADDPD  Y4, Y1, Y1
+	VMOVUPS 64(DI)(AX*8), Y4
+	VADDPD  Y4, Y2, Y2
+	VMOVUPS 96(DI)(AX*8), Y4
+	VADDPD  Y4, Y3, Y3
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func sumWideF32AVX2(x *float32, n int, acc *[16]float64)
 // Requires: AVX
 TEXT ·sumWideF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
@@ -7189,25 +7361,29 @@ TEXT ·sumWideF32AVX2(SB), NOSPLIT, $0-24
 	XORQ    AX, AX
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 loop:
-	VCVTPS2PD (DI)(AX*4), Y2
-	VADDPD    Y2, Y0, Y0
-	VCVTPS2PD 16(DI)(AX*4), Y2
-	VADDPD    Y2, Y1, Y1
-	VCVTPS2PD 32(DI)(AX*4), Y2
-	VADDPD    Y2, Y0, Y0
-	VCVTPS2PD 48(DI)(AX*4), Y2
-	VADDPD    Y2, Y1, Y1
+	VCVTPS2PD (DI)(AX*4), Y4
+	VADDPD    Y4, Y0, Y0
+	VCVTPS2PD 16(DI)(AX*4), Y4
+	VADDPD    Y4, Y1, Y1
+	VCVTPS2PD 32(DI)(AX*4), Y4
+	VADDPD    Y4, Y2, Y2
+	VCVTPS2PD 48(DI)(AX*4), Y4
+	VADDPD    Y4, Y3, Y3
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
 	VMOVUPS   Y0, (SI)
 	VMOVUPS   Y1, 32(SI)
+	VMOVUPS   Y2, 64(SI)
+	VMOVUPS   Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func sumWideF64AVX2(x *float64, n int, acc *[8]float64)
+// func sumWideF64AVX2(x *float64, n int, acc *[16]float64)
 // Requires: AVX
 TEXT ·sumWideF64AVX2(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
@@ -7216,25 +7392,29 @@ TEXT ·sumWideF64AVX2(SB), NOSPLIT, $0-24
 	XORQ    AX, AX
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 loop:
-	VMOVUPS (DI)(AX*8), Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 32(DI)(AX*8), Y2
-	VADDPD  Y2, Y1, Y1
-	VMOVUPS 64(DI)(AX*8), Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 96(DI)(AX*8), Y2
-	VADDPD  Y2, Y1, Y1
+	VMOVUPS (DI)(AX*8), Y4
+	VADDPD  Y4, Y0, Y0
+	VMOVUPS 32(DI)(AX*8), Y4
+	VADDPD  Y4, Y1, Y1
+	VMOVUPS 64(DI)(AX*8), Y4
+	VADDPD  Y4, Y2, Y2
+	VMOVUPS 96(DI)(AX*8), Y4
+	VADDPD  Y4, Y3, Y3
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func squaresF32AVX2(x *float32, n int, acc *[8]float64, m float64)
+// func squaresF32AVX2(x *float32, n int, acc *[16]float64, m float64)
 // Requires: AVX
 TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ    x+0(FP), DI
@@ -7243,37 +7423,41 @@ TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-32
 	XORQ    AX, AX
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 loop:
-	VCVTPS2PD    (DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPS2PD    16(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VCVTPS2PD    32(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPS2PD    48(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y1, Y1
+	VCVTPS2PD    (DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y0, Y0
+	VCVTPS2PD    16(DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y1, Y1
+	VCVTPS2PD    32(DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y2, Y2
+	VCVTPS2PD    48(DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y3, Y3
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (SI)
 	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func squaresF64AVX2(x *float64, n int, acc *[8]float64, m float64)
+// func squaresF64AVX2(x *float64, n int, acc *[16]float64, m float64)
 // Requires: AVX
 TEXT ·squaresF64AVX2(SB), NOSPLIT, $0-32
 	MOVQ    x+0(FP), DI
@@ -7282,37 +7466,41 @@ TEXT ·squaresF64AVX2(SB), NOSPLIT, $0-32
 	XORQ    AX, AX
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 loop:
-	VMOVUPS      (DI)(AX*8), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VMOVUPS      32(DI)(AX*8), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VMOVUPS      64(DI)(AX*8), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VMOVUPS      96(DI)(AX*8), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y1, Y1
+	VMOVUPS      (DI)(AX*8), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y1, Y1
+	VMOVUPS      64(DI)(AX*8), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y2, Y2
+	VMOVUPS      96(DI)(AX*8), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y3, Y3
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (SI)
 	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func dotF32AVX2(a *float32, b *float32, n int, acc *[8]float64)
+// func dotF32AVX2(a *float32, b *float32, n int, acc *[16]float64)
 // Requires: AVX
 TEXT ·dotF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ    a+0(FP), DI
@@ -7322,33 +7510,37 @@ TEXT ·dotF32AVX2(SB), NOSPLIT, $0-32
 	XORQ    AX, AX
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
 
 loop:
-	VCVTPS2PD (DI)(AX*4), Y2
-	VCVTPS2PD (SI)(AX*4), Y3
-	VMULPD    Y3, Y2, Y2
-	VADDPD    Y2, Y0, Y0
-	VCVTPS2PD 16(DI)(AX*4), Y2
-	VCVTPS2PD 16(SI)(AX*4), Y3
-	VMULPD    Y3, Y2, Y2
-	VADDPD    Y2, Y1, Y1
-	VCVTPS2PD 32(DI)(AX*4), Y2
-	VCVTPS2PD 32(SI)(AX*4), Y3
-	VMULPD    Y3, Y2, Y2
-	VADDPD    Y2, Y0, Y0
-	VCVTPS2PD 48(DI)(AX*4), Y2
-	VCVTPS2PD 48(SI)(AX*4), Y3
-	VMULPD    Y3, Y2, Y2
-	VADDPD    Y2, Y1, Y1
+	VCVTPS2PD (DI)(AX*4), Y4
+	VCVTPS2PD (SI)(AX*4), Y5
+	VMULPD    Y5, Y4, Y4
+	VADDPD    Y4, Y0, Y0
+	VCVTPS2PD 16(DI)(AX*4), Y4
+	VCVTPS2PD 16(SI)(AX*4), Y5
+	VMULPD    Y5, Y4, Y4
+	VADDPD    Y4, Y1, Y1
+	VCVTPS2PD 32(DI)(AX*4), Y4
+	VCVTPS2PD 32(SI)(AX*4), Y5
+	VMULPD    Y5, Y4, Y4
+	VADDPD    Y4, Y2, Y2
+	VCVTPS2PD 48(DI)(AX*4), Y4
+	VCVTPS2PD 48(SI)(AX*4), Y5
+	VMULPD    Y5, Y4, Y4
+	VADDPD    Y4, Y3, Y3
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
 	VMOVUPS   Y0, (BX)
 	VMOVUPS   Y1, 32(BX)
+	VMOVUPS   Y2, 64(BX)
+	VMOVUPS   Y3, 96(BX)
 	VZEROUPPER
 	RET
 
-// func dotF64AVX2(a *float64, b *float64, n int, acc *[8]float64)
+// func dotF64AVX2(a *float64, b *float64, n int, acc *[16]float64)
 // Requires: AVX
 TEXT ·dotF64AVX2(SB), NOSPLIT, $0-32
 	MOVQ    a+0(FP), DI
@@ -7358,29 +7550,33 @@ TEXT ·dotF64AVX2(SB), NOSPLIT, $0-32
 	XORQ    AX, AX
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
 
 loop:
-	VMOVUPS (DI)(AX*8), Y2
-	VMOVUPS (SI)(AX*8), Y3
-	VMULPD  Y3, Y2, Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 32(DI)(AX*8), Y2
-	VMOVUPS 32(SI)(AX*8), Y3
-	VMULPD  Y3, Y2, Y2
-	VADDPD  Y2, Y1, Y1
-	VMOVUPS 64(DI)(AX*8), Y2
-	VMOVUPS 64(SI)(AX*8), Y3
-	VMULPD  Y3, Y2, Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 96(DI)(AX*8), Y2
-	VMOVUPS 96(SI)(AX*8), Y3
-	VMULPD  Y3, Y2, Y2
-	VADDPD  Y2, Y1, Y1
+	VMOVUPS (DI)(AX*8), Y4
+	VMOVUPS (SI)(AX*8), Y5
+	VMULPD  Y5, Y4, Y4
+	VADDPD  Y4, Y0, Y0
+	VMOVUPS 32(DI)(AX*8), Y4
+	VMOVUPS 32(SI)(AX*8), Y5
+	VMULPD  Y5, Y4, Y4
+	VADDPD  Y4, Y1, Y1
+	VMOVUPS 64(DI)(AX*8), Y4
+	VMOVUPS 64(SI)(AX*8), Y5
+	VMULPD  Y5, Y4, Y4
+	VADDPD  Y4, Y2, Y2
+	VMOVUPS 96(DI)(AX*8), Y4
+	VMOVUPS 96(SI)(AX*8), Y5
+	VMULPD  Y5, Y4, Y4
+	VADDPD  Y4, Y3, Y3
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y1, 32(BX)
+	VMOVUPS Y2, 64(BX)
+	VMOVUPS Y3, 96(BX)
 	VZEROUPPER
 	RET
 
@@ -7610,7 +7806,7 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsWF32AVX2(grad *float32, x *float32, w *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// func normSumsWF32AVX2(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 // Requires: AVX
 TEXT ·normSumsWF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ    grad+0(FP), DI
@@ -7622,59 +7818,67 @@ TEXT ·normSumsWF32AVX2(SB), NOSPLIT, $0-56
 	XORQ    AX, AX
 	VMOVUPS (R8), Y0
 	VMOVUPS 32(R8), Y1
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
+	VMOVUPS 64(R8), Y2
+	VMOVUPS 96(R8), Y3
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
+	VMOVUPS 64(R9), Y6
+	VMOVUPS 96(R9), Y7
 
 loop:
-	VMOVUPS      (DI)(AX*4), Y4
-	VMULPS       (BX)(AX*4), Y4, Y4
-	VMOVUPS      (SI)(AX*4), Y5
-	VBROADCASTSS m+48(FP), Y6
-	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS s+52(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VCVTPS2PD    X4, Y6
-	VEXTRACTF128 $0x01, Y4, X4
-	VCVTPS2PD    X4, Y4
-	VCVTPS2PD    X5, Y7
-	VEXTRACTF128 $0x01, Y5, X5
-	VCVTPS2PD    X5, Y5
-	VADDPD       Y6, Y0, Y0
-	VMULPD       Y7, Y6, Y6
-	VADDPD       Y6, Y2, Y2
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
-	VMOVUPS      32(DI)(AX*4), Y4
-	VMULPS       32(BX)(AX*4), Y4, Y4
-	VMOVUPS      32(SI)(AX*4), Y5
-	VBROADCASTSS m+48(FP), Y6
-	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS s+52(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VCVTPS2PD    X4, Y6
-	VEXTRACTF128 $0x01, Y4, X4
-	VCVTPS2PD    X4, Y4
-	VCVTPS2PD    X5, Y7
-	VEXTRACTF128 $0x01, Y5, X5
-	VCVTPS2PD    X5, Y5
-	VADDPD       Y6, Y0, Y0
-	VMULPD       Y7, Y6, Y6
-	VADDPD       Y6, Y2, Y2
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
+	VMOVUPS      (DI)(AX*4), Y8
+	VMULPS       (BX)(AX*4), Y8, Y8
+	VMOVUPS      (SI)(AX*4), Y9
+	VBROADCASTSS m+48(FP), Y10
+	VSUBPS       Y10, Y9, Y9
+	VBROADCASTSS s+52(FP), Y10
+	VMULPS       Y10, Y9, Y9
+	VCVTPS2PD    X8, Y10
+	VEXTRACTF128 $0x01, Y8, X8
+	VCVTPS2PD    X8, Y8
+	VCVTPS2PD    X9, Y11
+	VEXTRACTF128 $0x01, Y9, X9
+	VCVTPS2PD    X9, Y9
+	VADDPD       Y10, Y0, Y0
+	VMULPD       Y11, Y10, Y10
+	VADDPD       Y10, Y4, Y4
+	VADDPD       Y8, Y1, Y1
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y5, Y5
+	VMOVUPS      32(DI)(AX*4), Y8
+	VMULPS       32(BX)(AX*4), Y8, Y8
+	VMOVUPS      32(SI)(AX*4), Y9
+	VBROADCASTSS m+48(FP), Y10
+	VSUBPS       Y10, Y9, Y9
+	VBROADCASTSS s+52(FP), Y10
+	VMULPS       Y10, Y9, Y9
+	VCVTPS2PD    X8, Y10
+	VEXTRACTF128 $0x01, Y8, X8
+	VCVTPS2PD    X8, Y8
+	VCVTPS2PD    X9, Y11
+	VEXTRACTF128 $0x01, Y9, X9
+	VCVTPS2PD    X9, Y9
+	VADDPD       Y10, Y2, Y2
+	VMULPD       Y11, Y10, Y10
+	VADDPD       Y10, Y6, Y6
+	VADDPD       Y8, Y3, Y3
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y7, Y7
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      Y1, 32(R8)
-	VMOVUPS      Y2, (R9)
-	VMOVUPS      Y3, 32(R9)
+	VMOVUPS      Y2, 64(R8)
+	VMOVUPS      Y3, 96(R8)
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      Y5, 32(R9)
+	VMOVUPS      Y6, 64(R9)
+	VMOVUPS      Y7, 96(R9)
 	VZEROUPPER
 	RET
 
-// func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 // Requires: AVX
 TEXT ·normSumsWF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ    grad+0(FP), DI
@@ -7686,57 +7890,65 @@ TEXT ·normSumsWF64AVX2(SB), NOSPLIT, $0-64
 	XORQ    AX, AX
 	VMOVUPS (R8), Y0
 	VMOVUPS 32(R8), Y1
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
+	VMOVUPS 64(R8), Y2
+	VMOVUPS 96(R8), Y3
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
+	VMOVUPS 64(R9), Y6
+	VMOVUPS 96(R9), Y7
 
 loop:
-	VMOVUPS      (DI)(AX*8), Y4
-	VMULPD       (BX)(AX*8), Y4, Y4
-	VMOVUPS      (SI)(AX*8), Y5
-	VBROADCASTSD m+48(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+56(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y0, Y0
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y2, Y2
-	VMOVUPS      32(DI)(AX*8), Y4
-	VMULPD       32(BX)(AX*8), Y4, Y4
-	VMOVUPS      32(SI)(AX*8), Y5
-	VBROADCASTSD m+48(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+56(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
-	VMOVUPS      64(DI)(AX*8), Y4
-	VMULPD       64(BX)(AX*8), Y4, Y4
-	VMOVUPS      64(SI)(AX*8), Y5
-	VBROADCASTSD m+48(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+56(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y0, Y0
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y2, Y2
-	VMOVUPS      96(DI)(AX*8), Y4
-	VMULPD       96(BX)(AX*8), Y4, Y4
-	VMOVUPS      96(SI)(AX*8), Y5
-	VBROADCASTSD m+48(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+56(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
+	VMOVUPS      (DI)(AX*8), Y8
+	VMULPD       (BX)(AX*8), Y8, Y8
+	VMOVUPS      (SI)(AX*8), Y9
+	VBROADCASTSD m+48(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+56(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y0, Y0
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y4, Y4
+	VMOVUPS      32(DI)(AX*8), Y8
+	VMULPD       32(BX)(AX*8), Y8, Y8
+	VMOVUPS      32(SI)(AX*8), Y9
+	VBROADCASTSD m+48(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+56(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y1, Y1
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y5, Y5
+	VMOVUPS      64(DI)(AX*8), Y8
+	VMULPD       64(BX)(AX*8), Y8, Y8
+	VMOVUPS      64(SI)(AX*8), Y9
+	VBROADCASTSD m+48(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+56(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y2, Y2
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y6, Y6
+	VMOVUPS      96(DI)(AX*8), Y8
+	VMULPD       96(BX)(AX*8), Y8, Y8
+	VMOVUPS      96(SI)(AX*8), Y9
+	VBROADCASTSD m+48(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+56(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y3, Y3
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y7, Y7
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      Y1, 32(R8)
-	VMOVUPS      Y2, (R9)
-	VMOVUPS      Y3, 32(R9)
+	VMOVUPS      Y2, 64(R8)
+	VMOVUPS      Y3, 96(R8)
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      Y5, 32(R9)
+	VMOVUPS      Y6, 64(R9)
+	VMOVUPS      Y7, 96(R9)
 	VZEROUPPER
 	RET
 
@@ -7864,7 +8076,7 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsF32AVX2(grad *float32, x *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// func normSumsF32AVX2(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 // Requires: AVX
 TEXT ·normSumsF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ    grad+0(FP), DI
@@ -7875,57 +8087,65 @@ TEXT ·normSumsF32AVX2(SB), NOSPLIT, $0-48
 	XORQ    AX, AX
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
-	VMOVUPS (R8), Y2
-	VMOVUPS 32(R8), Y3
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
+	VMOVUPS (R8), Y4
+	VMOVUPS 32(R8), Y5
+	VMOVUPS 64(R8), Y6
+	VMOVUPS 96(R8), Y7
 
 loop:
-	VMOVUPS      (DI)(AX*4), Y4
-	VMOVUPS      (SI)(AX*4), Y5
-	VBROADCASTSS m+40(FP), Y6
-	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS s+44(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VCVTPS2PD    X4, Y6
-	VEXTRACTF128 $0x01, Y4, X4
-	VCVTPS2PD    X4, Y4
-	VCVTPS2PD    X5, Y7
-	VEXTRACTF128 $0x01, Y5, X5
-	VCVTPS2PD    X5, Y5
-	VADDPD       Y6, Y0, Y0
-	VMULPD       Y7, Y6, Y6
-	VADDPD       Y6, Y2, Y2
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
-	VMOVUPS      32(DI)(AX*4), Y4
-	VMOVUPS      32(SI)(AX*4), Y5
-	VBROADCASTSS m+40(FP), Y6
-	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS s+44(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VCVTPS2PD    X4, Y6
-	VEXTRACTF128 $0x01, Y4, X4
-	VCVTPS2PD    X4, Y4
-	VCVTPS2PD    X5, Y7
-	VEXTRACTF128 $0x01, Y5, X5
-	VCVTPS2PD    X5, Y5
-	VADDPD       Y6, Y0, Y0
-	VMULPD       Y7, Y6, Y6
-	VADDPD       Y6, Y2, Y2
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
+	VMOVUPS      (DI)(AX*4), Y8
+	VMOVUPS      (SI)(AX*4), Y9
+	VBROADCASTSS m+40(FP), Y10
+	VSUBPS       Y10, Y9, Y9
+	VBROADCASTSS s+44(FP), Y10
+	VMULPS       Y10, Y9, Y9
+	VCVTPS2PD    X8, Y10
+	VEXTRACTF128 $0x01, Y8, X8
+	VCVTPS2PD    X8, Y8
+	VCVTPS2PD    X9, Y11
+	VEXTRACTF128 $0x01, Y9, X9
+	VCVTPS2PD    X9, Y9
+	VADDPD       Y10, Y0, Y0
+	VMULPD       Y11, Y10, Y10
+	VADDPD       Y10, Y4, Y4
+	VADDPD       Y8, Y1, Y1
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y5, Y5
+	VMOVUPS      32(DI)(AX*4), Y8
+	VMOVUPS      32(SI)(AX*4), Y9
+	VBROADCASTSS m+40(FP), Y10
+	VSUBPS       Y10, Y9, Y9
+	VBROADCASTSS s+44(FP), Y10
+	VMULPS       Y10, Y9, Y9
+	VCVTPS2PD    X8, Y10
+	VEXTRACTF128 $0x01, Y8, X8
+	VCVTPS2PD    X8, Y8
+	VCVTPS2PD    X9, Y11
+	VEXTRACTF128 $0x01, Y9, X9
+	VCVTPS2PD    X9, Y9
+	VADDPD       Y10, Y2, Y2
+	VMULPD       Y11, Y10, Y10
+	VADDPD       Y10, Y6, Y6
+	VADDPD       Y8, Y3, Y3
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y7, Y7
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (BX)
 	VMOVUPS      Y1, 32(BX)
-	VMOVUPS      Y2, (R8)
-	VMOVUPS      Y3, 32(R8)
+	VMOVUPS      Y2, 64(BX)
+	VMOVUPS      Y3, 96(BX)
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      Y5, 32(R8)
+	VMOVUPS      Y6, 64(R8)
+	VMOVUPS      Y7, 96(R8)
 	VZEROUPPER
 	RET
 
-// func normSumsF64AVX2(grad *float64, x *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// func normSumsF64AVX2(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 // Requires: AVX
 TEXT ·normSumsF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ    grad+0(FP), DI
@@ -7936,53 +8156,61 @@ TEXT ·normSumsF64AVX2(SB), NOSPLIT, $0-56
 	XORQ    AX, AX
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
-	VMOVUPS (R8), Y2
-	VMOVUPS 32(R8), Y3
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
+	VMOVUPS (R8), Y4
+	VMOVUPS 32(R8), Y5
+	VMOVUPS 64(R8), Y6
+	VMOVUPS 96(R8), Y7
 
 loop:
-	VMOVUPS      (DI)(AX*8), Y4
-	VMOVUPS      (SI)(AX*8), Y5
-	VBROADCASTSD m+40(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+48(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y0, Y0
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y2, Y2
-	VMOVUPS      32(DI)(AX*8), Y4
-	VMOVUPS      32(SI)(AX*8), Y5
-	VBROADCASTSD m+40(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+48(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
-	VMOVUPS      64(DI)(AX*8), Y4
-	VMOVUPS      64(SI)(AX*8), Y5
-	VBROADCASTSD m+40(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+48(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y0, Y0
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y2, Y2
-	VMOVUPS      96(DI)(AX*8), Y4
-	VMOVUPS      96(SI)(AX*8), Y5
-	VBROADCASTSD m+40(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+48(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
+	VMOVUPS      (DI)(AX*8), Y8
+	VMOVUPS      (SI)(AX*8), Y9
+	VBROADCASTSD m+40(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+48(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y0, Y0
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y4, Y4
+	VMOVUPS      32(DI)(AX*8), Y8
+	VMOVUPS      32(SI)(AX*8), Y9
+	VBROADCASTSD m+40(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+48(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y1, Y1
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y5, Y5
+	VMOVUPS      64(DI)(AX*8), Y8
+	VMOVUPS      64(SI)(AX*8), Y9
+	VBROADCASTSD m+40(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+48(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y2, Y2
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y6, Y6
+	VMOVUPS      96(DI)(AX*8), Y8
+	VMOVUPS      96(SI)(AX*8), Y9
+	VBROADCASTSD m+40(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+48(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y3, Y3
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y7, Y7
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (BX)
 	VMOVUPS      Y1, 32(BX)
-	VMOVUPS      Y2, (R8)
-	VMOVUPS      Y3, 32(R8)
+	VMOVUPS      Y2, 64(BX)
+	VMOVUPS      Y3, 96(BX)
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      Y5, 32(R8)
+	VMOVUPS      Y6, 64(R8)
+	VMOVUPS      Y7, 96(R8)
 	VZEROUPPER
 	RET
 

@@ -384,6 +384,26 @@ func centerF32AVX512(dst *float32, x *float32, n int, m float32, s float32)
 //go:noescape
 func centerF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
 
+// centerWF32AVX512 computes dst = (x-m) * s * w. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+
+// centerWF64AVX512 computes dst = (x-m) * s * w. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+
+// centerWBF32AVX512 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+
+// centerWBF64AVX512 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+
 // softmaxGradF32AVX512 computes dst = y * (g-s). n is a positive multiple of 16.
 //
 //go:noescape
@@ -532,12 +552,12 @@ func geluTanhGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
 // expSumF32AVX512 adds exp(x-m) to acc. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+func expSumF32AVX512(x *float32, n int, acc *[16]float64, m float64)
 
 // expSumStoreF32AVX512 computes dst = exp(x-m) and adds it to acc. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[8]float64, m float64)
+func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[16]float64, m float64)
 
 // logSoftmaxF32AVX512 computes dst = x - lse. n is a positive multiple of 16.
 //
@@ -569,45 +589,45 @@ func maximumF32AVX512(x *float32, n int, acc *[16]float32)
 //go:noescape
 func maximumF64AVX512(x *float64, n int, acc *[16]float64)
 
-// sumEightF32AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumF32AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumEightF32AVX512(x *float32, n int, acc *[8]float32)
+func sumF32AVX512(x *float32, n int, acc *[16]float32)
 
-// sumEightF64AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumF64AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumEightF64AVX512(x *float64, n int, acc *[8]float64)
+func sumF64AVX512(x *float64, n int, acc *[16]float64)
 
-// sumWideF32AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumWideF32AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumWideF32AVX512(x *float32, n int, acc *[8]float64)
+func sumWideF32AVX512(x *float32, n int, acc *[16]float64)
 
-// sumWideF64AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumWideF64AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumWideF64AVX512(x *float64, n int, acc *[8]float64)
+func sumWideF64AVX512(x *float64, n int, acc *[16]float64)
 
-// squaresF32AVX512 adds (x-m)**2 to the eight interleaved sums acc. n is a positive multiple of 16.
+// squaresF32AVX512 adds (x-m)**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func squaresF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+func squaresF32AVX512(x *float32, n int, acc *[16]float64, m float64)
 
-// squaresF64AVX512 adds (x-m)**2 to the eight interleaved sums acc. n is a positive multiple of 16.
+// squaresF64AVX512 adds (x-m)**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func squaresF64AVX512(x *float64, n int, acc *[8]float64, m float64)
+func squaresF64AVX512(x *float64, n int, acc *[16]float64, m float64)
 
-// dotF32AVX512 adds a*b to the eight interleaved sums acc. n is a positive multiple of 16.
+// dotF32AVX512 adds a*b to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func dotF32AVX512(a *float32, b *float32, n int, acc *[8]float64)
+func dotF32AVX512(a *float32, b *float32, n int, acc *[16]float64)
 
-// dotF64AVX512 adds a*b to the eight interleaved sums acc. n is a positive multiple of 16.
+// dotF64AVX512 adds a*b to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func dotF64AVX512(a *float64, b *float64, n int, acc *[8]float64)
+func dotF64AVX512(a *float64, b *float64, n int, acc *[16]float64)
 
 // weightBiasGradF32AVX512 adds g*(x-m)*s to w and g to b. n is a positive multiple of 16.
 //
@@ -629,15 +649,15 @@ func weightGradF32AVX512(w *float64, grad *float32, x *float32, n int, m float32
 //go:noescape
 func weightGradF64AVX512(w *float64, grad *float64, x *float64, n int, m float64, s float64)
 
-// normSumsWF32AVX512 adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsWF32AVX512 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 
-// normSumsWF64AVX512 adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsWF64AVX512 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 
 // normGradWF32AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. n is a positive multiple of 16.
 //
@@ -649,15 +669,15 @@ func normGradWF32AVX512(dst *float32, grad *float32, x *float32, w *float32, n i
 //go:noescape
 func normGradWF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
 
-// normSumsF32AVX512 adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsF32AVX512 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsF32AVX512(grad *float32, x *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+func normSumsF32AVX512(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 
-// normSumsF64AVX512 adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsF64AVX512 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsF64AVX512(grad *float64, x *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+func normSumsF64AVX512(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 
 // normGradF32AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g. n is a positive multiple of 16.
 //

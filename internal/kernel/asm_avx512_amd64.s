@@ -13852,6 +13852,105 @@ loop:
 	VZEROUPPER
 	RET
 
+// func centerWF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·centerWF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST m+32(FP), Z0, Z0
+	VMULPS.BCST s+36(FP), Z0, Z0
+	VMULPS      (BX)(AX*4), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func centerWF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·centerWF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST m+32(FP), Z0, Z0
+	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD      (BX)(AX*8), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST m+32(FP), Z0, Z0
+	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD      64(BX)(AX*8), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·centerWBF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST m+40(FP), Z0, Z0
+	VMULPS.BCST s+44(FP), Z0, Z0
+	VMULPS      (BX)(AX*4), Z0, Z0
+	VADDPS      (R8)(AX*4), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func centerWBF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·centerWBF64AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST m+40(FP), Z0, Z0
+	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD      (BX)(AX*8), Z0, Z0
+	VADDPD      (R8)(AX*8), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST m+40(FP), Z0, Z0
+	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD      64(BX)(AX*8), Z0, Z0
+	VADDPD      64(R8)(AX*8), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
 // func softmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
 // Requires: AVX, AVX512F
 TEXT ·softmaxGradF32AVX512(SB), NOSPLIT, $0-36
@@ -15837,7 +15936,7 @@ loop:
 DATA c64_4008000000000000<>+0(SB)/8, $0x4008000000000000
 GLOBL c64_4008000000000000<>(SB), RODATA|NOPTR, $8
 
-// func expSumF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+// func expSumF32AVX512(x *float32, n int, acc *[16]float64, m float64)
 // Requires: AVX, AVX512F
 TEXT ·expSumF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ    x+0(FP), DI
@@ -15845,82 +15944,84 @@ TEXT ·expSumF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
 
 loop:
-	VCVTPS2PD    (DI)(AX*4), Z1
-	VSUBPD.BCST  m+24(FP), Z1, Z1
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
-	VSUBPD       Z5, Z1, Z5
-	VMULPD       Z5, Z5, Z6
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VCVTPS2PD    (DI)(AX*4), Z2
+	VSUBPD.BCST  m+24(FP), Z2, Z2
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z2, Z5
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z5
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z6
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z6, Z6
+	VSUBPD       Z6, Z2, Z6
+	VMULPD       Z6, Z6, Z7
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z9
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z7
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z7, Z7
 	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z8
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z6
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VADDPD       Z7, Z8, Z7
+	VMULPD       Z7, Z6, Z6
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z5, Z5
+	VPSLLQ       $0x34, Z5, Z5
 	VMULPD       Z6, Z5, Z6
-	VADDPD       Z6, Z7, Z6
-	VMULPD       Z6, Z5, Z5
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
-	VPSLLQ       $0x34, Z4, Z4
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z4, Z4
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
-	VBLENDMPD    Z5, Z4, K1, Z2
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
-	VMOVAPD.Z    Z2, K1, Z1
-	VADDPD       Z1, Z0, Z0
-	VCVTPS2PD    32(DI)(AX*4), Z1
-	VSUBPD.BCST  m+24(FP), Z1, Z1
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
-	VSUBPD       Z5, Z1, Z5
-	VMULPD       Z5, Z5, Z6
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VADDPD       Z6, Z5, Z5
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z2, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z6
+	VBLENDMPD    Z6, Z5, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z2, K1
+	VMOVAPD.Z    Z3, K1, Z2
+	VADDPD       Z2, Z0, Z0
+	VCVTPS2PD    32(DI)(AX*4), Z2
+	VSUBPD.BCST  m+24(FP), Z2, Z2
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z2, Z5
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z5
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z6
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z6, Z6
+	VSUBPD       Z6, Z2, Z6
+	VMULPD       Z6, Z6, Z7
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z9
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z7
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z7, Z7
 	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z8
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z6
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VADDPD       Z7, Z8, Z7
+	VMULPD       Z7, Z6, Z6
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z5, Z5
+	VPSLLQ       $0x34, Z5, Z5
 	VMULPD       Z6, Z5, Z6
-	VADDPD       Z6, Z7, Z6
-	VMULPD       Z6, Z5, Z5
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
-	VPSLLQ       $0x34, Z4, Z4
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z4, Z4
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
-	VBLENDMPD    Z5, Z4, K1, Z3
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
-	VMOVAPD.Z    Z3, K1, Z1
-	VADDPD       Z1, Z0, Z0
+	VADDPD       Z6, Z5, Z5
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z2, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z6
+	VBLENDMPD    Z6, Z5, K1, Z4
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z2, K1
+	VMOVAPD.Z    Z4, K1, Z2
+	VADDPD       Z2, Z1, Z1
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Z0, (SI)
+	VMOVUPS      Z1, 64(SI)
 	VZEROUPPER
 	RET
 
-// func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[8]float64, m float64)
+// func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[16]float64, m float64)
 // Requires: AVX, AVX512F
 TEXT ·expSumStoreF32AVX512(SB), NOSPLIT, $0-40
 	MOVQ    dst+0(FP), DI
@@ -15929,82 +16030,84 @@ TEXT ·expSumStoreF32AVX512(SB), NOSPLIT, $0-40
 	MOVQ    n+16(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
 
 loop:
-	VCVTPS2PD    (SI)(AX*4), Z1
-	VSUBPD.BCST  m+32(FP), Z1, Z1
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
-	VSUBPD       Z5, Z1, Z5
-	VMULPD       Z5, Z5, Z6
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VCVTPS2PD    (SI)(AX*4), Z2
+	VSUBPD.BCST  m+32(FP), Z2, Z2
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z2, Z5
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z5
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z6
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z6, Z6
+	VSUBPD       Z6, Z2, Z6
+	VMULPD       Z6, Z6, Z7
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z9
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z7
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z7, Z7
 	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z8
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z6
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VADDPD       Z7, Z8, Z7
+	VMULPD       Z7, Z6, Z6
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z5, Z5
+	VPSLLQ       $0x34, Z5, Z5
 	VMULPD       Z6, Z5, Z6
-	VADDPD       Z6, Z7, Z6
-	VMULPD       Z6, Z5, Z5
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
-	VPSLLQ       $0x34, Z4, Z4
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z4, Z4
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
-	VBLENDMPD    Z5, Z4, K1, Z2
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
-	VMOVAPD.Z    Z2, K1, Z1
-	VADDPD       Z1, Z0, Z0
-	VCVTPD2PS    Z1, Y1
-	VMOVUPS      Y1, (DI)(AX*4)
-	VCVTPS2PD    32(SI)(AX*4), Z1
-	VSUBPD.BCST  m+32(FP), Z1, Z1
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
-	VSUBPD       Z5, Z1, Z5
-	VMULPD       Z5, Z5, Z6
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
+	VADDPD       Z6, Z5, Z5
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z2, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z6
+	VBLENDMPD    Z6, Z5, K1, Z3
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z2, K1
+	VMOVAPD.Z    Z3, K1, Z2
+	VADDPD       Z2, Z0, Z0
+	VCVTPD2PS    Z2, Y2
+	VMOVUPS      Y2, (DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Z2
+	VSUBPD.BCST  m+32(FP), Z2, Z2
+	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z2, Z5
+	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z5
+	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z5, Z6
+	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z6, Z6
+	VSUBPD       Z6, Z2, Z6
+	VMULPD       Z6, Z6, Z7
+	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z7, Z8
+	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z8, Z8
+	VMULPD       Z8, Z7, Z8
+	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z8, Z8
+	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z7, Z9
+	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z9
+	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z9, Z9
+	VMULPD       Z9, Z7, Z7
+	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z7, Z7
 	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z8
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z6
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
+	VADDPD       Z7, Z8, Z7
+	VMULPD       Z7, Z6, Z6
+	VPADDQ.BCST  c64_3ff<>+0(SB), Z5, Z5
+	VPSLLQ       $0x34, Z5, Z5
 	VMULPD       Z6, Z5, Z6
-	VADDPD       Z6, Z7, Z6
-	VMULPD       Z6, Z5, Z5
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
-	VPSLLQ       $0x34, Z4, Z4
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z4, Z4
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
-	VBLENDMPD    Z5, Z4, K1, Z3
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
-	VMOVAPD.Z    Z3, K1, Z1
-	VADDPD       Z1, Z0, Z0
-	VCVTPD2PS    Z1, Y1
-	VMOVUPS      Y1, 32(DI)(AX*4)
+	VADDPD       Z6, Z5, Z5
+	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z2, K1
+	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z6
+	VBLENDMPD    Z6, Z5, K1, Z4
+	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z2, K1
+	VMOVAPD.Z    Z4, K1, Z2
+	VADDPD       Z2, Z1, Z1
+	VCVTPD2PS    Z2, Y2
+	VMOVUPS      Y2, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Z0, (BX)
+	VMOVUPS      Z1, 64(BX)
 	VZEROUPPER
 	RET
 
@@ -16269,28 +16372,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumEightF32AVX512(x *float32, n int, acc *[8]float32)
-// Requires: AVX
-TEXT ·sumEightF32AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Y0
-
-loop:
-	VADDPS  (DI)(AX*4), Y0, Y0
-	VADDPS  32(DI)(AX*4), Y0, Y0
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VZEROUPPER
-	RET
-
-// func sumEightF64AVX512(x *float64, n int, acc *[8]float64)
+// func sumF32AVX512(x *float32, n int, acc *[16]float32)
 // Requires: AVX, AVX512F
-TEXT ·sumEightF64AVX512(SB), NOSPLIT, $0-24
+TEXT ·sumF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
 	MOVQ    n+8(FP), CX
@@ -16298,10 +16382,8 @@ TEXT ·sumEightF64AVX512(SB), NOSPLIT, $0-24
 	VMOVUPS (SI), Z0
 
 loop:
-	VMOVUPS (DI)(AX*8), Z1
-	VADDPD  Z1, Z0, Z0
-	VMOVUPS 64(DI)(AX*8), Z1
-	VADDPD  Z1, Z0, Z0
+	VMOVUPS (DI)(AX*4), Z1
+	VADDPS  Z1, Z0, Z0
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
@@ -16309,7 +16391,30 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumWideF32AVX512(x *float32, n int, acc *[8]float64)
+// func sumF64AVX512(x *float64, n int, acc *[16]float64)
+// Requires: AVX, AVX512F
+TEXT ·sumF64AVX512(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
+
+loop:
+	VMOVUPS (DI)(AX*8), Z2
+	VADDPD  Z2, Z0, Z0
+	VMOVUPS 64(DI)(AX*8), Z2
+	VADDPD  Z2, Z1, Z1
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Z0, (SI)
+	VMOVUPS Z1, 64(SI)
+	VZEROUPPER
+	RET
+
+// func sumWideF32AVX512(x *float32, n int, acc *[16]float64)
 // Requires: AVX, AVX512F
 TEXT ·sumWideF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
@@ -16317,20 +16422,22 @@ TEXT ·sumWideF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
 
 loop:
-	VCVTPS2PD (DI)(AX*4), Z1
-	VADDPD    Z1, Z0, Z0
-	VCVTPS2PD 32(DI)(AX*4), Z1
-	VADDPD    Z1, Z0, Z0
+	VCVTPS2PD (DI)(AX*4), Z2
+	VADDPD    Z2, Z0, Z0
+	VCVTPS2PD 32(DI)(AX*4), Z2
+	VADDPD    Z2, Z1, Z1
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
 	VMOVUPS   Z0, (SI)
+	VMOVUPS   Z1, 64(SI)
 	VZEROUPPER
 	RET
 
-// func sumWideF64AVX512(x *float64, n int, acc *[8]float64)
+// func sumWideF64AVX512(x *float64, n int, acc *[16]float64)
 // Requires: AVX, AVX512F
 TEXT ·sumWideF64AVX512(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
@@ -16338,20 +16445,22 @@ TEXT ·sumWideF64AVX512(SB), NOSPLIT, $0-24
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
 
 loop:
-	VMOVUPS (DI)(AX*8), Z1
-	VADDPD  Z1, Z0, Z0
-	VMOVUPS 64(DI)(AX*8), Z1
-	VADDPD  Z1, Z0, Z0
+	VMOVUPS (DI)(AX*8), Z2
+	VADDPD  Z2, Z0, Z0
+	VMOVUPS 64(DI)(AX*8), Z2
+	VADDPD  Z2, Z1, Z1
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
 	VMOVUPS Z0, (SI)
+	VMOVUPS Z1, 64(SI)
 	VZEROUPPER
 	RET
 
-// func squaresF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+// func squaresF32AVX512(x *float32, n int, acc *[16]float64, m float64)
 // Requires: AVX, AVX512F
 TEXT ·squaresF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ    x+0(FP), DI
@@ -16359,24 +16468,26 @@ TEXT ·squaresF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
 
 loop:
-	VCVTPS2PD   (DI)(AX*4), Z1
-	VSUBPD.BCST m+24(FP), Z1, Z1
-	VMULPD      Z1, Z1, Z1
-	VADDPD      Z1, Z0, Z0
-	VCVTPS2PD   32(DI)(AX*4), Z1
-	VSUBPD.BCST m+24(FP), Z1, Z1
-	VMULPD      Z1, Z1, Z1
-	VADDPD      Z1, Z0, Z0
+	VCVTPS2PD   (DI)(AX*4), Z2
+	VSUBPD.BCST m+24(FP), Z2, Z2
+	VMULPD      Z2, Z2, Z2
+	VADDPD      Z2, Z0, Z0
+	VCVTPS2PD   32(DI)(AX*4), Z2
+	VSUBPD.BCST m+24(FP), Z2, Z2
+	VMULPD      Z2, Z2, Z2
+	VADDPD      Z2, Z1, Z1
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
 	VMOVUPS     Z0, (SI)
+	VMOVUPS     Z1, 64(SI)
 	VZEROUPPER
 	RET
 
-// func squaresF64AVX512(x *float64, n int, acc *[8]float64, m float64)
+// func squaresF64AVX512(x *float64, n int, acc *[16]float64, m float64)
 // Requires: AVX, AVX512F
 TEXT ·squaresF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ    x+0(FP), DI
@@ -16384,24 +16495,26 @@ TEXT ·squaresF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
 
 loop:
-	VMOVUPS     (DI)(AX*8), Z1
-	VSUBPD.BCST m+24(FP), Z1, Z1
-	VMULPD      Z1, Z1, Z1
-	VADDPD      Z1, Z0, Z0
-	VMOVUPS     64(DI)(AX*8), Z1
-	VSUBPD.BCST m+24(FP), Z1, Z1
-	VMULPD      Z1, Z1, Z1
-	VADDPD      Z1, Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z2
+	VSUBPD.BCST m+24(FP), Z2, Z2
+	VMULPD      Z2, Z2, Z2
+	VADDPD      Z2, Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z2
+	VSUBPD.BCST m+24(FP), Z2, Z2
+	VMULPD      Z2, Z2, Z2
+	VADDPD      Z2, Z1, Z1
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
 	VMOVUPS     Z0, (SI)
+	VMOVUPS     Z1, 64(SI)
 	VZEROUPPER
 	RET
 
-// func dotF32AVX512(a *float32, b *float32, n int, acc *[8]float64)
+// func dotF32AVX512(a *float32, b *float32, n int, acc *[16]float64)
 // Requires: AVX, AVX512F
 TEXT ·dotF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ    a+0(FP), DI
@@ -16410,24 +16523,26 @@ TEXT ·dotF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+16(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
 
 loop:
-	VCVTPS2PD (DI)(AX*4), Z1
-	VCVTPS2PD (SI)(AX*4), Z2
-	VMULPD    Z2, Z1, Z1
-	VADDPD    Z1, Z0, Z0
-	VCVTPS2PD 32(DI)(AX*4), Z1
-	VCVTPS2PD 32(SI)(AX*4), Z2
-	VMULPD    Z2, Z1, Z1
-	VADDPD    Z1, Z0, Z0
+	VCVTPS2PD (DI)(AX*4), Z2
+	VCVTPS2PD (SI)(AX*4), Z3
+	VMULPD    Z3, Z2, Z2
+	VADDPD    Z2, Z0, Z0
+	VCVTPS2PD 32(DI)(AX*4), Z2
+	VCVTPS2PD 32(SI)(AX*4), Z3
+	VMULPD    Z3, Z2, Z2
+	VADDPD    Z2, Z1, Z1
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
 	VMOVUPS   Z0, (BX)
+	VMOVUPS   Z1, 64(BX)
 	VZEROUPPER
 	RET
 
-// func dotF64AVX512(a *float64, b *float64, n int, acc *[8]float64)
+// func dotF64AVX512(a *float64, b *float64, n int, acc *[16]float64)
 // Requires: AVX, AVX512F
 TEXT ·dotF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ    a+0(FP), DI
@@ -16436,20 +16551,22 @@ TEXT ·dotF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+16(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
 
 loop:
-	VMOVUPS (DI)(AX*8), Z1
-	VMOVUPS (SI)(AX*8), Z2
-	VMULPD  Z2, Z1, Z1
-	VADDPD  Z1, Z0, Z0
-	VMOVUPS 64(DI)(AX*8), Z1
-	VMOVUPS 64(SI)(AX*8), Z2
-	VMULPD  Z2, Z1, Z1
-	VADDPD  Z1, Z0, Z0
+	VMOVUPS (DI)(AX*8), Z2
+	VMOVUPS (SI)(AX*8), Z3
+	VMULPD  Z3, Z2, Z2
+	VADDPD  Z2, Z0, Z0
+	VMOVUPS 64(DI)(AX*8), Z2
+	VMOVUPS 64(SI)(AX*8), Z3
+	VMULPD  Z3, Z2, Z2
+	VADDPD  Z2, Z1, Z1
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
 	VMOVUPS Z0, (BX)
+	VMOVUPS Z1, 64(BX)
 	VZEROUPPER
 	RET
 
@@ -16587,7 +16704,7 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 // Requires: AVX, AVX512F
 TEXT ·normSumsWF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ    grad+0(FP), DI
@@ -16598,35 +16715,39 @@ TEXT ·normSumsWF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ    n+24(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (R8), Z0
-	VMOVUPS (R9), Z1
+	VMOVUPS 64(R8), Z1
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
 
 loop:
-	VMOVUPS       (DI)(AX*4), Z2
-	VMULPS        (BX)(AX*4), Z2, Z2
-	VMOVUPS       (SI)(AX*4), Z3
-	VSUBPS.BCST   m+48(FP), Z3, Z3
-	VMULPS.BCST   s+52(FP), Z3, Z3
-	VCVTPS2PD     Y2, Z4
-	VEXTRACTF64X4 $0x01, Z2, Y2
-	VCVTPS2PD     Y2, Z2
-	VCVTPS2PD     Y3, Z5
-	VEXTRACTF64X4 $0x01, Z3, Y3
-	VCVTPS2PD     Y3, Z3
-	VADDPD        Z4, Z0, Z0
-	VMULPD        Z5, Z4, Z4
+	VMOVUPS       (DI)(AX*4), Z4
+	VMULPS        (BX)(AX*4), Z4, Z4
+	VMOVUPS       (SI)(AX*4), Z5
+	VSUBPS.BCST   m+48(FP), Z5, Z5
+	VMULPS.BCST   s+52(FP), Z5, Z5
+	VCVTPS2PD     Y4, Z6
+	VEXTRACTF64X4 $0x01, Z4, Y4
+	VCVTPS2PD     Y4, Z4
+	VCVTPS2PD     Y5, Z7
+	VEXTRACTF64X4 $0x01, Z5, Y5
+	VCVTPS2PD     Y5, Z5
+	VADDPD        Z6, Z0, Z0
+	VMULPD        Z7, Z6, Z6
+	VADDPD        Z6, Z2, Z2
 	VADDPD        Z4, Z1, Z1
-	VADDPD        Z2, Z0, Z0
-	VMULPD        Z3, Z2, Z2
-	VADDPD        Z2, Z1, Z1
+	VMULPD        Z5, Z4, Z4
+	VADDPD        Z4, Z3, Z3
 	ADDQ          $0x10, AX
 	CMPQ          AX, CX
 	JLT           loop
 	VMOVUPS       Z0, (R8)
-	VMOVUPS       Z1, (R9)
+	VMOVUPS       Z1, 64(R8)
+	VMOVUPS       Z2, (R9)
+	VMOVUPS       Z3, 64(R9)
 	VZEROUPPER
 	RET
 
-// func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 // Requires: AVX, AVX512F
 TEXT ·normSumsWF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ    grad+0(FP), DI
@@ -16637,30 +16758,34 @@ TEXT ·normSumsWF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ    n+24(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (R8), Z0
-	VMOVUPS (R9), Z1
+	VMOVUPS 64(R8), Z1
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
 
 loop:
-	VMOVUPS     (DI)(AX*8), Z2
-	VMULPD      (BX)(AX*8), Z2, Z2
-	VMOVUPS     (SI)(AX*8), Z3
-	VSUBPD.BCST m+48(FP), Z3, Z3
-	VMULPD.BCST s+56(FP), Z3, Z3
-	VADDPD      Z2, Z0, Z0
-	VMULPD      Z3, Z2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPS     64(DI)(AX*8), Z2
-	VMULPD      64(BX)(AX*8), Z2, Z2
-	VMOVUPS     64(SI)(AX*8), Z3
-	VSUBPD.BCST m+48(FP), Z3, Z3
-	VMULPD.BCST s+56(FP), Z3, Z3
-	VADDPD      Z2, Z0, Z0
-	VMULPD      Z3, Z2, Z2
-	VADDPD      Z2, Z1, Z1
+	VMOVUPS     (DI)(AX*8), Z4
+	VMULPD      (BX)(AX*8), Z4, Z4
+	VMOVUPS     (SI)(AX*8), Z5
+	VSUBPD.BCST m+48(FP), Z5, Z5
+	VMULPD.BCST s+56(FP), Z5, Z5
+	VADDPD      Z4, Z0, Z0
+	VMULPD      Z5, Z4, Z4
+	VADDPD      Z4, Z2, Z2
+	VMOVUPS     64(DI)(AX*8), Z4
+	VMULPD      64(BX)(AX*8), Z4, Z4
+	VMOVUPS     64(SI)(AX*8), Z5
+	VSUBPD.BCST m+48(FP), Z5, Z5
+	VMULPD.BCST s+56(FP), Z5, Z5
+	VADDPD      Z4, Z1, Z1
+	VMULPD      Z5, Z4, Z4
+	VADDPD      Z4, Z3, Z3
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
 	VMOVUPS     Z0, (R8)
-	VMOVUPS     Z1, (R9)
+	VMOVUPS     Z1, 64(R8)
+	VMOVUPS     Z2, (R9)
+	VMOVUPS     Z3, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -16728,7 +16853,7 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsF32AVX512(grad *float32, x *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// func normSumsF32AVX512(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 // Requires: AVX, AVX512F
 TEXT ·normSumsF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ    grad+0(FP), DI
@@ -16738,34 +16863,38 @@ TEXT ·normSumsF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ    n+16(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (BX), Z0
-	VMOVUPS (R8), Z1
+	VMOVUPS 64(BX), Z1
+	VMOVUPS (R8), Z2
+	VMOVUPS 64(R8), Z3
 
 loop:
-	VMOVUPS       (DI)(AX*4), Z2
-	VMOVUPS       (SI)(AX*4), Z3
-	VSUBPS.BCST   m+40(FP), Z3, Z3
-	VMULPS.BCST   s+44(FP), Z3, Z3
-	VCVTPS2PD     Y2, Z4
-	VEXTRACTF64X4 $0x01, Z2, Y2
-	VCVTPS2PD     Y2, Z2
-	VCVTPS2PD     Y3, Z5
-	VEXTRACTF64X4 $0x01, Z3, Y3
-	VCVTPS2PD     Y3, Z3
-	VADDPD        Z4, Z0, Z0
-	VMULPD        Z5, Z4, Z4
+	VMOVUPS       (DI)(AX*4), Z4
+	VMOVUPS       (SI)(AX*4), Z5
+	VSUBPS.BCST   m+40(FP), Z5, Z5
+	VMULPS.BCST   s+44(FP), Z5, Z5
+	VCVTPS2PD     Y4, Z6
+	VEXTRACTF64X4 $0x01, Z4, Y4
+	VCVTPS2PD     Y4, Z4
+	VCVTPS2PD     Y5, Z7
+	VEXTRACTF64X4 $0x01, Z5, Y5
+	VCVTPS2PD     Y5, Z5
+	VADDPD        Z6, Z0, Z0
+	VMULPD        Z7, Z6, Z6
+	VADDPD        Z6, Z2, Z2
 	VADDPD        Z4, Z1, Z1
-	VADDPD        Z2, Z0, Z0
-	VMULPD        Z3, Z2, Z2
-	VADDPD        Z2, Z1, Z1
+	VMULPD        Z5, Z4, Z4
+	VADDPD        Z4, Z3, Z3
 	ADDQ          $0x10, AX
 	CMPQ          AX, CX
 	JLT           loop
 	VMOVUPS       Z0, (BX)
-	VMOVUPS       Z1, (R8)
+	VMOVUPS       Z1, 64(BX)
+	VMOVUPS       Z2, (R8)
+	VMOVUPS       Z3, 64(R8)
 	VZEROUPPER
 	RET
 
-// func normSumsF64AVX512(grad *float64, x *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// func normSumsF64AVX512(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 // Requires: AVX, AVX512F
 TEXT ·normSumsF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ    grad+0(FP), DI
@@ -16775,28 +16904,32 @@ TEXT ·normSumsF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ    n+16(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (BX), Z0
-	VMOVUPS (R8), Z1
+	VMOVUPS 64(BX), Z1
+	VMOVUPS (R8), Z2
+	VMOVUPS 64(R8), Z3
 
 loop:
-	VMOVUPS     (DI)(AX*8), Z2
-	VMOVUPS     (SI)(AX*8), Z3
-	VSUBPD.BCST m+40(FP), Z3, Z3
-	VMULPD.BCST s+48(FP), Z3, Z3
-	VADDPD      Z2, Z0, Z0
-	VMULPD      Z3, Z2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPS     64(DI)(AX*8), Z2
-	VMOVUPS     64(SI)(AX*8), Z3
-	VSUBPD.BCST m+40(FP), Z3, Z3
-	VMULPD.BCST s+48(FP), Z3, Z3
-	VADDPD      Z2, Z0, Z0
-	VMULPD      Z3, Z2, Z2
-	VADDPD      Z2, Z1, Z1
+	VMOVUPS     (DI)(AX*8), Z4
+	VMOVUPS     (SI)(AX*8), Z5
+	VSUBPD.BCST m+40(FP), Z5, Z5
+	VMULPD.BCST s+48(FP), Z5, Z5
+	VADDPD      Z4, Z0, Z0
+	VMULPD      Z5, Z4, Z4
+	VADDPD      Z4, Z2, Z2
+	VMOVUPS     64(DI)(AX*8), Z4
+	VMOVUPS     64(SI)(AX*8), Z5
+	VSUBPD.BCST m+40(FP), Z5, Z5
+	VMULPD.BCST s+48(FP), Z5, Z5
+	VADDPD      Z4, Z1, Z1
+	VMULPD      Z5, Z4, Z4
+	VADDPD      Z4, Z3, Z3
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
 	VMOVUPS     Z0, (BX)
-	VMOVUPS     Z1, (R8)
+	VMOVUPS     Z1, 64(BX)
+	VMOVUPS     Z2, (R8)
+	VMOVUPS     Z3, 64(R8)
 	VZEROUPPER
 	RET
 

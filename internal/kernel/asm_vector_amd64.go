@@ -164,6 +164,53 @@ func vecCenter[T Number](dst []T, x []T, m T, s T) int {
 	return end
 }
 
+// vecCenterW computes dst = (x-m) * s * w. It returns how many elements it did: the first ones.
+func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T) int {
+	end := vectorLenOf[T](len(dst), 8)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		wAt := unsafe.Pointer(&w[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			centerWF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			centerWF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			centerWF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			centerWF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecCenterWB computes dst = (x-m) * s * w + b. It returns how many elements it did: the first ones.
+func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T) int {
+	end := vectorLenOf[T](len(dst), 8)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		wAt := unsafe.Pointer(&w[done : done+n][0])
+		bAt := unsafe.Pointer(&b[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			centerWBF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			centerWBF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			centerWBF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			centerWBF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
+		}
+		done += n
+	}
+	return end
+}
+
 // vecSoftmaxGrad computes dst = y * (g-s). It returns how many elements it did: the first ones.
 func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int {
 	end := vectorLenOf[T](len(dst), 8)
@@ -587,16 +634,16 @@ func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int {
 }
 
 // vecExpSum adds exp(x-m) to acc. It returns how many elements it did: the first ones.
-func vecExpSum[T Number](x []T, acc *[8]float64, m float64) int {
+func vecExpSum[T Number](x []T, acc *[16]float64, m float64) int {
 	end := vectorLenOf[T](len(x), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			expSumF32AVX512((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		case active.vectors == vecAVX2:
-			expSumF32AVX2((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		}
 		done += n
 	}
@@ -604,7 +651,7 @@ func vecExpSum[T Number](x []T, acc *[8]float64, m float64) int {
 }
 
 // vecExpSumStore computes dst = exp(x-m) and adds it to acc. It returns how many elements it did: the first ones.
-func vecExpSumStore[T Number](dst []T, x []T, acc *[8]float64, m float64) int {
+func vecExpSumStore[T Number](dst []T, x []T, acc *[16]float64, m float64) int {
 	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -612,9 +659,9 @@ func vecExpSumStore[T Number](dst []T, x []T, acc *[8]float64, m float64) int {
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			expSumStoreF32AVX512((*float32)(dstAt), (*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumStoreF32AVX512((*float32)(dstAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		case active.vectors == vecAVX2:
-			expSumStoreF32AVX2((*float32)(dstAt), (*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumStoreF32AVX2((*float32)(dstAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		}
 		done += n
 	}
@@ -701,71 +748,71 @@ func vecMaximum[T Number](x []T, acc *[16]T) int {
 	return end
 }
 
-// vecSumEight adds x to the eight interleaved sums acc. It returns how many elements it did: the first ones.
-func vecSumEight[T Number](x []T, acc *[8]T) int {
+// vecSum adds x to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
+func vecSum[T Number](x []T, acc *[16]T) int {
 	end := vectorLenOf[T](len(x), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			sumEightF32AVX512((*float32)(xAt), n, (*[8]float32)(unsafe.Pointer(acc)))
+			sumF32AVX512((*float32)(xAt), n, (*[16]float32)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			sumEightF64AVX512((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			sumEightF32AVX2((*float32)(xAt), n, (*[8]float32)(unsafe.Pointer(acc)))
+			sumF32AVX2((*float32)(xAt), n, (*[16]float32)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			sumEightF64AVX2((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		}
 		done += n
 	}
 	return end
 }
 
-// vecSumWide adds x to the eight interleaved sums acc. It returns how many elements it did: the first ones.
-func vecSumWide[T Number](x []T, acc *[8]float64) int {
+// vecSumWide adds x to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
+func vecSumWide[T Number](x []T, acc *[16]float64) int {
 	end := vectorLenOf[T](len(x), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			sumWideF32AVX512((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumWideF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			sumWideF64AVX512((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumWideF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			sumWideF32AVX2((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumWideF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			sumWideF64AVX2((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumWideF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		}
 		done += n
 	}
 	return end
 }
 
-// vecSquares adds (x-m)**2 to the eight interleaved sums acc. It returns how many elements it did: the first ones.
-func vecSquares[T Number](x []T, acc *[8]float64, m float64) int {
+// vecSquares adds (x-m)**2 to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
+func vecSquares[T Number](x []T, acc *[16]float64, m float64) int {
 	end := vectorLenOf[T](len(x), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			squaresF32AVX512((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			squaresF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			squaresF64AVX512((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			squaresF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			squaresF32AVX2((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			squaresF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			squaresF64AVX2((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			squaresF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		}
 		done += n
 	}
 	return end
 }
 
-// vecDot adds a*b to the eight interleaved sums acc. It returns how many elements it did: the first ones.
-func vecDot[T Number](a []T, b []T, acc *[8]float64) int {
+// vecDot adds a*b to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
+func vecDot[T Number](a []T, b []T, acc *[16]float64) int {
 	end := vectorLenOf[T](len(a), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -773,13 +820,13 @@ func vecDot[T Number](a []T, b []T, acc *[8]float64) int {
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			dotF32AVX512((*float32)(aAt), (*float32)(bAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			dotF32AVX512((*float32)(aAt), (*float32)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			dotF64AVX512((*float64)(aAt), (*float64)(bAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			dotF64AVX512((*float64)(aAt), (*float64)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			dotF32AVX2((*float32)(aAt), (*float32)(bAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			dotF32AVX2((*float32)(aAt), (*float32)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			dotF64AVX2((*float64)(aAt), (*float64)(bAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			dotF64AVX2((*float64)(aAt), (*float64)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		}
 		done += n
 	}
@@ -833,8 +880,8 @@ func vecWeightGrad[T Number](w []float64, grad []T, x []T, m T, s T) int {
 	return end
 }
 
-// vecNormSumsW adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. It returns how many elements it did: the first ones.
-func vecNormSumsW[T Number](grad []T, x []T, w []T, su *[8]float64, suh *[8]float64, m T, s T) int {
+// vecNormSumsW adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. It returns how many elements it did: the first ones.
+func vecNormSumsW[T Number](grad []T, x []T, w []T, su *[16]float64, suh *[16]float64, m T, s T) int {
 	end := vectorLenOf[T](len(grad), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -843,13 +890,13 @@ func vecNormSumsW[T Number](grad []T, x []T, w []T, su *[8]float64, suh *[8]floa
 		wAt := unsafe.Pointer(&w[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsWF32AVX512((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
+			normSumsWF32AVX512((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsWF64AVX512((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
+			normSumsWF64AVX512((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsWF32AVX2((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
+			normSumsWF32AVX2((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsWF64AVX2((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
+			normSumsWF64AVX2((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
 		}
 		done += n
 	}
@@ -880,8 +927,8 @@ func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T)
 	return end
 }
 
-// vecNormSums adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. It returns how many elements it did: the first ones.
-func vecNormSums[T Number](grad []T, x []T, su *[8]float64, suh *[8]float64, m T, s T) int {
+// vecNormSums adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. It returns how many elements it did: the first ones.
+func vecNormSums[T Number](grad []T, x []T, su *[16]float64, suh *[16]float64, m T, s T) int {
 	end := vectorLenOf[T](len(grad), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -889,13 +936,13 @@ func vecNormSums[T Number](grad []T, x []T, su *[8]float64, suh *[8]float64, m T
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsF32AVX512((*float32)(gradAt), (*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
+			normSumsF32AVX512((*float32)(gradAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsF64AVX512((*float64)(gradAt), (*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
+			normSumsF64AVX512((*float64)(gradAt), (*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsF32AVX2((*float32)(gradAt), (*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
+			normSumsF32AVX2((*float32)(gradAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsF64AVX2((*float64)(gradAt), (*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
+			normSumsF64AVX2((*float64)(gradAt), (*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
 		}
 		done += n
 	}

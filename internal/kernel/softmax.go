@@ -3,7 +3,7 @@ package kernel
 import "math"
 
 // The kernels in this file treat x as rows of cols elements and compute rows lo..hi. Row sums are accumulated in float64,
-// in eight interleaved accumulators.
+// in 16 interleaved accumulators.
 
 // row returns row r of x.
 func row[T any](x []T, r, cols int) []T { return x[r*cols : r*cols+cols : r*cols+cols] }
@@ -40,9 +40,9 @@ func logSumExp[T Float](x []T) float64 {
 		}
 		return m
 	}
-	var s [8]float64
+	var s [16]float64
 	for i, v := range x[vecExpSum(x, &s, m):] {
-		s[i&7] += exp[T](float64(v) - m)
+		s[i&15] += exp[T](float64(v) - m)
 	}
 	return m + math.Log(total(&s))
 }
@@ -60,14 +60,14 @@ func softmaxRow[T Float](dst, x []T) {
 
 // expSum computes dst = exp(x-m) and returns its sum.
 func expSum[T Float](dst, x []T, m float64) float64 {
-	var s [8]float64
+	var s [16]float64
 	k := vecExpSumStore(dst, x, &s, m)
 	dst = dst[k:]
 	x = x[k:][:len(dst)]
 	for i := range dst {
 		e := exp[T](float64(x[i]) - m)
 		dst[i] = T(e)
-		s[i&7] += e
+		s[i&15] += e
 	}
 	return total(&s)
 }

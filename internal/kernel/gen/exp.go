@@ -147,13 +147,13 @@ func (f fp) geluTanhSlope(x value) value {
 	return f.add(s, f.keep(f.compare(greater, c, f.c(0)), d))
 }
 
-// losses are the exponentials of whole rows. acc are eight interleaved sums.
+// losses are the exponentials of whole rows. acc are 16 interleaved sums.
 func losses() []*spec {
 	return []*spec{
-		{name: "expSum", params: parse("x []T, acc *[8]float64, m float64"), sizes: singleOnly,
+		{name: "expSum", params: parse("x []T, acc *[16]float64, m float64"), sizes: singleOnly,
 			doc:  "adds exp(x-m) to acc.",
 			body: expSum(false)},
-		{name: "expSumStore", params: parse("dst, x []T, acc *[8]float64, m float64"), sizes: singleOnly,
+		{name: "expSumStore", params: parse("dst, x []T, acc *[16]float64, m float64"), sizes: singleOnly,
 			doc:  "computes dst = exp(x-m) and adds it to acc.",
 			body: expSum(true)},
 		{name: "logSoftmax", params: parse("dst, x []T, lse float64"), sizes: bothSizes, doc: "computes dst = x - lse.",
@@ -194,14 +194,14 @@ func expSum(store bool) func(g *gen) {
 	}
 }
 
-// sums are the registers of eight interleaved float64 accumulators.
+// sums are the registers of 16 interleaved float64 accumulators.
 type sums struct {
 	name string
 	regs []value
 }
 
 // sums loads the accumulators that argument name points to.
-func (g *gen) sums(name string) sums { return g.accumulators(name, 8*8) }
+func (g *gen) sums(name string) sums { return g.accumulators(name, 16*8) }
 
 // accumulators loads n bytes from argument name.
 func (g *gen) accumulators(name string, n int) sums {
