@@ -4,6 +4,9 @@
 
 package kernel
 
+// controlRegister returns MXCSR: how the processor rounds and treats denormal numbers, and the exceptions so far.
+func controlRegister() uint32
+
 // gemm6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C.
 //
 //go:noescape

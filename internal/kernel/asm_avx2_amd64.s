@@ -4,6 +4,12 @@
 
 #include "textflag.h"
 
+// func controlRegister() uint32
+// Requires: SSE
+TEXT ·controlRegister(SB), NOSPLIT, $0-4
+	STMXCSR ret+0(FP)
+	RET
+
 // func gemm6x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
 // Requires: AVX, FMA3, MMX+
 TEXT ·gemm6x16F32AVX2(SB), NOSPLIT, $0-53

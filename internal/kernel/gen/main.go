@@ -100,6 +100,9 @@ func label(name string) operand.LabelRef { return operand.LabelRef(name) }
 
 func (g *gen) file() {
 	g.ConstraintExpr("!noasm")
+	if g.name == "AVX2" { // once: every machine with assembly has it
+		g.controlRegister()
+	}
 	for _, g.size = range []int{4, 8} {
 		for _, w := range g.widths {
 			for h := g.height; h > 0; h-- {

@@ -1,6 +1,9 @@
 package main
 
-import "github.com/mmcloughlin/avo/reg"
+import (
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/reg"
+)
 
 // probeFMAs is the number of vector multiply-adds in one turn of the loop of
 // probeFMA. A multiple of its independent chains: latency must not count.
@@ -50,4 +53,18 @@ func probes() []*spec {
 		{name: "probeUpdate", params: parse("x []float32"), doc: "reads x and writes it back.",
 			body: words(func(g *gen, i int) { g.fp(4).store(g.fp(4).load("x", i), "x", i) })},
 	}
+}
+
+// controlRegister makes the function that tests look at MXCSR with.
+func (g *gen) controlRegister() {
+	g.Function("controlRegister")
+	g.Attributes(attr.NOSPLIT)
+	g.Doc("controlRegister returns MXCSR: how the processor rounds and treats denormal numbers, and the exceptions so far.")
+	g.SignatureExpr("func() uint32")
+	to, err := g.ReturnIndex(0).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	g.STMXCSR(to.Addr)
+	g.RET()
 }
