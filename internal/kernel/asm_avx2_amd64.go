@@ -102,50 +102,100 @@ func transposeF64AVX2(dst *float64, ds int, src *float64, ss int, w int, blocks 
 //go:noescape
 func addF32AVX2(dst *float32, a *float32, b *float32, n int)
 
+// addPastF32AVX2 computes dst = a + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func addPastF32AVX2(dst *float32, a *float32, b *float32, n int)
+
 // addF64AVX2 computes dst = a + b. n is a positive multiple of 16.
 //
 //go:noescape
 func addF64AVX2(dst *float64, a *float64, b *float64, n int)
+
+// addPastF64AVX2 computes dst = a + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func addPastF64AVX2(dst *float64, a *float64, b *float64, n int)
 
 // subF32AVX2 computes dst = a - b. n is a positive multiple of 16.
 //
 //go:noescape
 func subF32AVX2(dst *float32, a *float32, b *float32, n int)
 
+// subPastF32AVX2 computes dst = a - b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func subPastF32AVX2(dst *float32, a *float32, b *float32, n int)
+
 // subF64AVX2 computes dst = a - b. n is a positive multiple of 16.
 //
 //go:noescape
 func subF64AVX2(dst *float64, a *float64, b *float64, n int)
+
+// subPastF64AVX2 computes dst = a - b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func subPastF64AVX2(dst *float64, a *float64, b *float64, n int)
 
 // mulF32AVX2 computes dst = a * b. n is a positive multiple of 16.
 //
 //go:noescape
 func mulF32AVX2(dst *float32, a *float32, b *float32, n int)
 
+// mulPastF32AVX2 computes dst = a * b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func mulPastF32AVX2(dst *float32, a *float32, b *float32, n int)
+
 // mulF64AVX2 computes dst = a * b. n is a positive multiple of 16.
 //
 //go:noescape
 func mulF64AVX2(dst *float64, a *float64, b *float64, n int)
+
+// mulPastF64AVX2 computes dst = a * b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func mulPastF64AVX2(dst *float64, a *float64, b *float64, n int)
 
 // gateF32AVX2 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
 //
 //go:noescape
 func gateF32AVX2(dst *float32, a *float32, b *float32, n int)
 
+// gatePastF32AVX2 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gatePastF32AVX2(dst *float32, a *float32, b *float32, n int)
+
 // gateF64AVX2 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
 //
 //go:noescape
 func gateF64AVX2(dst *float64, a *float64, b *float64, n int)
+
+// gatePastF64AVX2 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gatePastF64AVX2(dst *float64, a *float64, b *float64, n int)
 
 // affineF32AVX2 computes dst = a*x + b. n is a positive multiple of 16.
 //
 //go:noescape
 func affineF32AVX2(dst *float32, x *float32, n int, a float32, b float32)
 
+// affinePastF32AVX2 computes dst = a*x + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func affinePastF32AVX2(dst *float32, x *float32, n int, a float32, b float32)
+
 // affineF64AVX2 computes dst = a*x + b. n is a positive multiple of 16.
 //
 //go:noescape
 func affineF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
+
+// affinePastF64AVX2 computes dst = a*x + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func affinePastF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
 
 // axpyF32AVX2 computes dst += a*x. n is a positive multiple of 16.
 //
@@ -272,20 +322,40 @@ func adamHighF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, s
 //go:noescape
 func widenBF16AVX2(dst *float32, src *uint16, n int)
 
+// widenBF16PastAVX2 converts src to float32. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func widenBF16PastAVX2(dst *float32, src *uint16, n int)
+
 // widenF16AVX2 converts src to float32. n is a positive multiple of 16.
 //
 //go:noescape
 func widenF16AVX2(dst *float32, src *uint16, n int)
+
+// widenF16PastAVX2 converts src to float32. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func widenF16PastAVX2(dst *float32, src *uint16, n int)
 
 // roundF16AVX2 rounds src to the nearest, ties to even. n is a positive multiple of 16.
 //
 //go:noescape
 func roundF16AVX2(dst *uint16, src *float32, n int)
 
+// roundF16PastAVX2 rounds src to the nearest, ties to even. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func roundF16PastAVX2(dst *uint16, src *float32, n int)
+
 // roundBF16AVX2 rounds src to the nearest, ties to even. n is a positive multiple of 16.
 //
 //go:noescape
 func roundBF16AVX2(dst *uint16, src *float32, n int)
+
+// roundBF16PastAVX2 rounds src to the nearest, ties to even. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func roundBF16PastAVX2(dst *uint16, src *float32, n int)
 
 // expF32AVX2 computes dst = exp(x). n is a positive multiple of 16.
 //

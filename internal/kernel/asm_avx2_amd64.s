@@ -2094,6 +2094,29 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addPastF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·addPastF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Y0
+	VADDPS   (BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*4)
+	VMOVUPS  32(SI)(AX*4), Y0
+	VADDPS   32(BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func addF64AVX2(dst *float64, a *float64, b *float64, n int)
 // Requires: AVX
 TEXT ·addF64AVX2(SB), NOSPLIT, $0-32
@@ -2122,6 +2145,35 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addPastF64AVX2(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, MMX+
+TEXT ·addPastF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Y0
+	VADDPD   (BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*8)
+	VMOVUPS  32(SI)(AX*8), Y0
+	VADDPD   32(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Y0
+	VADDPD   64(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 64(DI)(AX*8)
+	VMOVUPS  96(SI)(AX*8), Y0
+	VADDPD   96(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 96(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func subF32AVX2(dst *float32, a *float32, b *float32, n int)
 // Requires: AVX
 TEXT ·subF32AVX2(SB), NOSPLIT, $0-32
@@ -2141,6 +2193,29 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func subPastF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·subPastF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Y0
+	VSUBPS   (BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*4)
+	VMOVUPS  32(SI)(AX*4), Y0
+	VSUBPS   32(BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -2172,6 +2247,35 @@ loop:
 	VZEROUPPER
 	RET
 
+// func subPastF64AVX2(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, MMX+
+TEXT ·subPastF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Y0
+	VSUBPD   (BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*8)
+	VMOVUPS  32(SI)(AX*8), Y0
+	VSUBPD   32(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Y0
+	VSUBPD   64(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 64(DI)(AX*8)
+	VMOVUPS  96(SI)(AX*8), Y0
+	VSUBPD   96(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 96(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func mulF32AVX2(dst *float32, a *float32, b *float32, n int)
 // Requires: AVX
 TEXT ·mulF32AVX2(SB), NOSPLIT, $0-32
@@ -2191,6 +2295,29 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulPastF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·mulPastF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Y0
+	VMULPS   (BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*4)
+	VMOVUPS  32(SI)(AX*4), Y0
+	VMULPS   32(BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -2219,6 +2346,35 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulPastF64AVX2(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, MMX+
+TEXT ·mulPastF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Y0
+	VMULPD   (BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*8)
+	VMOVUPS  32(SI)(AX*8), Y0
+	VMULPD   32(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Y0
+	VMULPD   64(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 64(DI)(AX*8)
+	VMOVUPS  96(SI)(AX*8), Y0
+	VMULPD   96(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 96(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -2257,6 +2413,33 @@ DATA c32_0<>+20(SB)/4, $0x00000000
 DATA c32_0<>+24(SB)/4, $0x00000000
 DATA c32_0<>+28(SB)/4, $0x00000000
 GLOBL c32_0<>(SB), RODATA|NOPTR, $32
+
+// func gatePastF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·gatePastF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Y0
+	VMOVUPS  (BX)(AX*4), Y1
+	VCMPPS   $0x16, c32_0<>+0(SB), Y1, Y1
+	VANDPS   Y0, Y1, Y0
+	VMOVNTPS Y0, (DI)(AX*4)
+	VMOVUPS  32(SI)(AX*4), Y0
+	VMOVUPS  32(BX)(AX*4), Y1
+	VCMPPS   $0x16, c32_0<>+0(SB), Y1, Y1
+	VANDPS   Y0, Y1, Y0
+	VMOVNTPS Y0, 32(DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
 
 // func gateF64AVX2(dst *float64, a *float64, b *float64, n int)
 // Requires: AVX
@@ -2300,6 +2483,43 @@ DATA c64_0<>+16(SB)/8, $0x0000000000000000
 DATA c64_0<>+24(SB)/8, $0x0000000000000000
 GLOBL c64_0<>(SB), RODATA|NOPTR, $32
 
+// func gatePastF64AVX2(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, MMX+
+TEXT ·gatePastF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Y0
+	VMOVUPS  (BX)(AX*8), Y1
+	VCMPPD   $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD   Y0, Y1, Y0
+	VMOVNTPS Y0, (DI)(AX*8)
+	VMOVUPS  32(SI)(AX*8), Y0
+	VMOVUPS  32(BX)(AX*8), Y1
+	VCMPPD   $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD   Y0, Y1, Y0
+	VMOVNTPS Y0, 32(DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Y0
+	VMOVUPS  64(BX)(AX*8), Y1
+	VCMPPD   $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD   Y0, Y1, Y0
+	VMOVNTPS Y0, 64(DI)(AX*8)
+	VMOVUPS  96(SI)(AX*8), Y0
+	VMOVUPS  96(BX)(AX*8), Y1
+	VCMPPD   $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD   Y0, Y1, Y0
+	VMOVNTPS Y0, 96(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func affineF32AVX2(dst *float32, x *float32, n int, a float32, b float32)
 // Requires: AVX
 TEXT ·affineF32AVX2(SB), NOSPLIT, $0-32
@@ -2324,6 +2544,34 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	VZEROUPPER
+	RET
+
+// func affinePastF32AVX2(dst *float32, x *float32, n int, a float32, b float32)
+// Requires: AVX, MMX+
+TEXT ·affinePastF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS a+24(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS b+28(FP), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS a+24(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS b+28(FP), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -2363,6 +2611,46 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	VZEROUPPER
+	RET
+
+// func affinePastF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
+// Requires: AVX, MMX+
+TEXT ·affinePastF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4281,6 +4569,28 @@ loop:
 	VZEROUPPER
 	RET
 
+// func widenBF16PastAVX2(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·widenBF16PastAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD (SI)(AX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, (DI)(AX*4)
+	VPMOVZXWD 16(SI)(AX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 32(DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func widenF16AVX2(dst *float32, src *uint16, n int)
 // Requires: AVX, F16C
 TEXT ·widenF16AVX2(SB), NOSPLIT, $0-24
@@ -4297,6 +4607,26 @@ loop:
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
+	VZEROUPPER
+	RET
+
+// func widenF16PastAVX2(dst *float32, src *uint16, n int)
+// Requires: AVX, F16C, MMX+
+TEXT ·widenF16PastAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPH2PS (SI)(AX*2), Y0
+	VMOVNTPS  Y0, (DI)(AX*4)
+	VCVTPH2PS 16(SI)(AX*2), Y0
+	VMOVNTPS  Y0, 32(DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4318,6 +4648,28 @@ loop:
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
+	VZEROUPPER
+	RET
+
+// func roundF16PastAVX2(dst *uint16, src *float32, n int)
+// Requires: AVX, F16C, MMX+
+TEXT ·roundF16PastAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS   (SI)(AX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVNTPS  X0, (DI)(AX*2)
+	VMOVUPS   32(SI)(AX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVNTPS  X0, 16(DI)(AX*2)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4389,6 +4741,46 @@ DATA c32_40<>+20(SB)/4, $0x00000040
 DATA c32_40<>+24(SB)/4, $0x00000040
 DATA c32_40<>+28(SB)/4, $0x00000040
 GLOBL c32_40<>(SB), RODATA|NOPTR, $32
+
+// func roundBF16PastAVX2(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·roundBF16PastAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVNTPS     X1, (DI)(AX*2)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVNTPS     X1, 16(DI)(AX*2)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	SFENCE
+	VZEROUPPER
+	RET
 
 // func expF32AVX2(dst *float32, x *float32, n int)
 // Requires: AVX, AVX2

@@ -319,50 +319,100 @@ func transposeF64AVX512(dst *float64, ds int, src *float64, ss int, w int, block
 //go:noescape
 func addF32AVX512(dst *float32, a *float32, b *float32, n int)
 
+// addPastF32AVX512 computes dst = a + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func addPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+
 // addF64AVX512 computes dst = a + b. n is a positive multiple of 16.
 //
 //go:noescape
 func addF64AVX512(dst *float64, a *float64, b *float64, n int)
+
+// addPastF64AVX512 computes dst = a + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func addPastF64AVX512(dst *float64, a *float64, b *float64, n int)
 
 // subF32AVX512 computes dst = a - b. n is a positive multiple of 16.
 //
 //go:noescape
 func subF32AVX512(dst *float32, a *float32, b *float32, n int)
 
+// subPastF32AVX512 computes dst = a - b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func subPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+
 // subF64AVX512 computes dst = a - b. n is a positive multiple of 16.
 //
 //go:noescape
 func subF64AVX512(dst *float64, a *float64, b *float64, n int)
+
+// subPastF64AVX512 computes dst = a - b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func subPastF64AVX512(dst *float64, a *float64, b *float64, n int)
 
 // mulF32AVX512 computes dst = a * b. n is a positive multiple of 16.
 //
 //go:noescape
 func mulF32AVX512(dst *float32, a *float32, b *float32, n int)
 
+// mulPastF32AVX512 computes dst = a * b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func mulPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+
 // mulF64AVX512 computes dst = a * b. n is a positive multiple of 16.
 //
 //go:noescape
 func mulF64AVX512(dst *float64, a *float64, b *float64, n int)
+
+// mulPastF64AVX512 computes dst = a * b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func mulPastF64AVX512(dst *float64, a *float64, b *float64, n int)
 
 // gateF32AVX512 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
 //
 //go:noescape
 func gateF32AVX512(dst *float32, a *float32, b *float32, n int)
 
+// gatePastF32AVX512 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gatePastF32AVX512(dst *float32, a *float32, b *float32, n int)
+
 // gateF64AVX512 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
 //
 //go:noescape
 func gateF64AVX512(dst *float64, a *float64, b *float64, n int)
+
+// gatePastF64AVX512 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gatePastF64AVX512(dst *float64, a *float64, b *float64, n int)
 
 // affineF32AVX512 computes dst = a*x + b. n is a positive multiple of 16.
 //
 //go:noescape
 func affineF32AVX512(dst *float32, x *float32, n int, a float32, b float32)
 
+// affinePastF32AVX512 computes dst = a*x + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func affinePastF32AVX512(dst *float32, x *float32, n int, a float32, b float32)
+
 // affineF64AVX512 computes dst = a*x + b. n is a positive multiple of 16.
 //
 //go:noescape
 func affineF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
+
+// affinePastF64AVX512 computes dst = a*x + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func affinePastF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
 
 // axpyF32AVX512 computes dst += a*x. n is a positive multiple of 16.
 //
@@ -489,20 +539,40 @@ func adamHighF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int,
 //go:noescape
 func widenBF16AVX512(dst *float32, src *uint16, n int)
 
+// widenBF16PastAVX512 converts src to float32. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func widenBF16PastAVX512(dst *float32, src *uint16, n int)
+
 // widenF16AVX512 converts src to float32. n is a positive multiple of 16.
 //
 //go:noescape
 func widenF16AVX512(dst *float32, src *uint16, n int)
+
+// widenF16PastAVX512 converts src to float32. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func widenF16PastAVX512(dst *float32, src *uint16, n int)
 
 // roundF16AVX512 rounds src to the nearest, ties to even. n is a positive multiple of 16.
 //
 //go:noescape
 func roundF16AVX512(dst *uint16, src *float32, n int)
 
+// roundF16PastAVX512 rounds src to the nearest, ties to even. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func roundF16PastAVX512(dst *uint16, src *float32, n int)
+
 // roundBF16AVX512 rounds src to the nearest, ties to even. n is a positive multiple of 16.
 //
 //go:noescape
 func roundBF16AVX512(dst *uint16, src *float32, n int)
+
+// roundBF16PastAVX512 rounds src to the nearest, ties to even. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func roundBF16PastAVX512(dst *uint16, src *float32, n int)
 
 // expF32AVX512 computes dst = exp(x). n is a positive multiple of 16.
 //

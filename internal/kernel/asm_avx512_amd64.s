@@ -13569,6 +13569,26 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·addPastF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Z0
+	VADDPS   (BX)(AX*4), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func addF64AVX512(dst *float64, a *float64, b *float64, n int)
 // Requires: AVX, AVX512F
 TEXT ·addF64AVX512(SB), NOSPLIT, $0-32
@@ -13591,6 +13611,29 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addPastF64AVX512(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·addPastF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Z0
+	VADDPD   (BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Z0
+	VADDPD   64(BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, 64(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func subF32AVX512(dst *float32, a *float32, b *float32, n int)
 // Requires: AVX, AVX512F
 TEXT ·subF32AVX512(SB), NOSPLIT, $0-32
@@ -13607,6 +13650,26 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func subPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·subPastF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Z0
+	VSUBPS   (BX)(AX*4), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -13632,6 +13695,29 @@ loop:
 	VZEROUPPER
 	RET
 
+// func subPastF64AVX512(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·subPastF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Z0
+	VSUBPD   (BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Z0
+	VSUBPD   64(BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, 64(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func mulF32AVX512(dst *float32, a *float32, b *float32, n int)
 // Requires: AVX, AVX512F
 TEXT ·mulF32AVX512(SB), NOSPLIT, $0-32
@@ -13648,6 +13734,26 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·mulPastF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Z0
+	VMULPS   (BX)(AX*4), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -13670,6 +13776,29 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulPastF64AVX512(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·mulPastF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Z0
+	VMULPD   (BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Z0
+	VMULPD   64(BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, 64(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -13696,6 +13825,28 @@ loop:
 
 DATA c32_0<>+0(SB)/4, $0x00000000
 GLOBL c32_0<>(SB), RODATA|NOPTR, $4
+
+// func gatePastF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatePastF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VMOVUPS     (BX)(AX*4), Z1
+	VCMPPS.BCST $0x16, c32_0<>+0(SB), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
+	VZEROUPPER
+	RET
 
 // func gateF64AVX512(dst *float64, a *float64, b *float64, n int)
 // Requires: AVX, AVX512F
@@ -13726,6 +13877,33 @@ loop:
 DATA c64_0<>+0(SB)/8, $0x0000000000000000
 GLOBL c64_0<>(SB), RODATA|NOPTR, $8
 
+// func gatePastF64AVX512(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatePastF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VCMPPD.BCST $0x16, c64_0<>+0(SB), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VCMPPD.BCST $0x16, c64_0<>+0(SB), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func affineF32AVX512(dst *float32, x *float32, n int, a float32, b float32)
 // Requires: AVX, AVX512F
 TEXT ·affineF32AVX512(SB), NOSPLIT, $0-32
@@ -13742,6 +13920,26 @@ loop:
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	VZEROUPPER
+	RET
+
+// func affinePastF32AVX512(dst *float32, x *float32, n int, a float32, b float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·affinePastF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VMULPS.BCST a+24(FP), Z0, Z0
+	VADDPS.BCST b+28(FP), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -13765,6 +13963,30 @@ loop:
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	VZEROUPPER
+	RET
+
+// func affinePastF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·affinePastF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VMULPD.BCST a+24(FP), Z0, Z0
+	VADDPD.BCST b+32(FP), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VMULPD.BCST a+24(FP), Z0, Z0
+	VADDPD.BCST b+32(FP), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -14731,6 +14953,25 @@ loop:
 	VZEROUPPER
 	RET
 
+// func widenBF16PastAVX512(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·widenBF16PastAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD (SI)(AX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVNTPS  Z0, (DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func widenF16AVX512(dst *float32, src *uint16, n int)
 // Requires: AVX, AVX512F
 TEXT ·widenF16AVX512(SB), NOSPLIT, $0-24
@@ -14745,6 +14986,24 @@ loop:
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
+	VZEROUPPER
+	RET
+
+// func widenF16PastAVX512(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·widenF16PastAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPH2PS (SI)(AX*2), Z0
+	VMOVNTPS  Z0, (DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -14763,6 +15022,25 @@ loop:
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
+	VZEROUPPER
+	RET
+
+// func roundF16PastAVX512(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·roundF16PastAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS   (SI)(AX*4), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVNTPS  Y0, (DI)(AX*2)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -14800,6 +15078,33 @@ GLOBL c32_1<>(SB), RODATA|NOPTR, $4
 
 DATA c32_40<>+0(SB)/4, $0x00000040
 GLOBL c32_40<>(SB), RODATA|NOPTR, $4
+
+// func roundBF16PastAVX512(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·roundBF16PastAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VPSRLD      $0x10, Z0, Z1
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z2
+	VPANDD.BCST c32_1<>+0(SB), Z1, Z3
+	VPADDD      Z3, Z2, Z2
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z1, Z0
+	VPSRLD      $0x10, Z2, Z1
+	VBLENDMPS   Z0, Z1, K1, Z4
+	VPMOVDW     Z4, Y0
+	VMOVNTPS    Y0, (DI)(AX*2)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
+	VZEROUPPER
+	RET
 
 // func expF32AVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F

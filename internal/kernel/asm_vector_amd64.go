@@ -9,12 +9,21 @@ import "unsafe"
 // vecAdd computes dst = a + b. It returns how many elements it did: the first ones.
 func vecAdd[T Number](dst []T, a []T, b []T) int {
 	end := vectorLenOf[T](len(dst), 8)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(a)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(b))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		aAt := unsafe.Pointer(&a[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			addPastF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			addPastF64AVX512((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			addPastF32AVX2((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			addPastF64AVX2((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			addF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -32,12 +41,21 @@ func vecAdd[T Number](dst []T, a []T, b []T) int {
 // vecSub computes dst = a - b. It returns how many elements it did: the first ones.
 func vecSub[T Number](dst []T, a []T, b []T) int {
 	end := vectorLenOf[T](len(dst), 8)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(a)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(b))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		aAt := unsafe.Pointer(&a[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			subPastF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			subPastF64AVX512((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			subPastF32AVX2((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			subPastF64AVX2((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			subF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -55,12 +73,21 @@ func vecSub[T Number](dst []T, a []T, b []T) int {
 // vecMul computes dst = a * b. It returns how many elements it did: the first ones.
 func vecMul[T Number](dst []T, a []T, b []T) int {
 	end := vectorLenOf[T](len(dst), 8)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(a)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(b))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		aAt := unsafe.Pointer(&a[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			mulPastF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			mulPastF64AVX512((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			mulPastF32AVX2((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			mulPastF64AVX2((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			mulF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -78,12 +105,21 @@ func vecMul[T Number](dst []T, a []T, b []T) int {
 // vecGate computes dst = a, or 0 where b <= 0. It returns how many elements it did: the first ones.
 func vecGate[T Number](dst []T, a []T, b []T) int {
 	end := vectorLenOf[T](len(dst), 8)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(a)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(b))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		aAt := unsafe.Pointer(&a[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			gatePastF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			gatePastF64AVX512((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			gatePastF32AVX2((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			gatePastF64AVX2((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			gateF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -101,11 +137,20 @@ func vecGate[T Number](dst []T, a []T, b []T) int {
 // vecAffine computes dst = a*x + b. It returns how many elements it did: the first ones.
 func vecAffine[T Number](dst []T, x []T, a T, b T) int {
 	end := vectorLenOf[T](len(dst), 8)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			affinePastF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(a), float32(b))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			affinePastF64AVX512((*float64)(dstAt), (*float64)(xAt), n, float64(a), float64(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			affinePastF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(a), float32(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			affinePastF64AVX2((*float64)(dstAt), (*float64)(xAt), n, float64(a), float64(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			affineF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(a), float32(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -399,11 +444,16 @@ func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T,
 // vecWidenBF16 converts src to float32. It returns how many elements it did: the first ones.
 func vecWidenBF16(dst []float32, src []BF16) int {
 	end := vectorLen(len(dst))
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(src))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		srcAt := unsafe.Pointer(&src[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			widenBF16PastAVX512((*float32)(dstAt), (*uint16)(srcAt), n)
+		case far && active.vectors == vecAVX2:
+			widenBF16PastAVX2((*float32)(dstAt), (*uint16)(srcAt), n)
 		case active.vectors == vecAVX512:
 			widenBF16AVX512((*float32)(dstAt), (*uint16)(srcAt), n)
 		case active.vectors == vecAVX2:
@@ -417,11 +467,16 @@ func vecWidenBF16(dst []float32, src []BF16) int {
 // vecWidenF16 converts src to float32. It returns how many elements it did: the first ones.
 func vecWidenF16(dst []float32, src []F16) int {
 	end := vectorLen(len(dst))
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(src))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		srcAt := unsafe.Pointer(&src[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			widenF16PastAVX512((*float32)(dstAt), (*uint16)(srcAt), n)
+		case far && active.vectors == vecAVX2:
+			widenF16PastAVX2((*float32)(dstAt), (*uint16)(srcAt), n)
 		case active.vectors == vecAVX512:
 			widenF16AVX512((*float32)(dstAt), (*uint16)(srcAt), n)
 		case active.vectors == vecAVX2:
@@ -435,11 +490,16 @@ func vecWidenF16(dst []float32, src []F16) int {
 // vecRoundF16 rounds src to the nearest, ties to even. It returns how many elements it did: the first ones.
 func vecRoundF16(dst []F16, src []float32) int {
 	end := vectorLen(len(dst))
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(src))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		srcAt := unsafe.Pointer(&src[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			roundF16PastAVX512((*uint16)(dstAt), (*float32)(srcAt), n)
+		case far && active.vectors == vecAVX2:
+			roundF16PastAVX2((*uint16)(dstAt), (*float32)(srcAt), n)
 		case active.vectors == vecAVX512:
 			roundF16AVX512((*uint16)(dstAt), (*float32)(srcAt), n)
 		case active.vectors == vecAVX2:
@@ -453,11 +513,16 @@ func vecRoundF16(dst []F16, src []float32) int {
 // vecRoundBF16 rounds src to the nearest, ties to even. It returns how many elements it did: the first ones.
 func vecRoundBF16(dst []BF16, src []float32) int {
 	end := vectorLen(len(dst))
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(src))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		srcAt := unsafe.Pointer(&src[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			roundBF16PastAVX512((*uint16)(dstAt), (*float32)(srcAt), n)
+		case far && active.vectors == vecAVX2:
+			roundBF16PastAVX2((*uint16)(dstAt), (*float32)(srcAt), n)
 		case active.vectors == vecAVX512:
 			roundBF16AVX512((*uint16)(dstAt), (*float32)(srcAt), n)
 		case active.vectors == vecAVX2:

@@ -70,7 +70,7 @@ func BenchmarkPeak(b *testing.B) {
 	if active.vectors == vecNone {
 		b.Skip("the probes are in assembly")
 	}
-	const fmas = 24 // vectors, for each 16 elements
+	const fmas = 24                                                                    // vectors, for each 16 elements
 	flops := map[vectorSet]float64{vecAVX512: 2 * fmas, vecAVX2: fmas}[active.vectors] // of float32 an element
 	for _, threads := range []int{1, 2} {
 		os := memoryOperands(threads)

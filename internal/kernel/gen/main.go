@@ -53,6 +53,8 @@ type gen struct {
 	size      int // bytes of one element: 4 or 8
 	pointers  map[string]pointer
 	constants map[constant]scalar
+	// pastCaches makes stores to dst go past the caches.
+	pastCaches bool
 }
 
 // constant names a number in the read-only data: its bits and its size.
@@ -120,6 +122,9 @@ func (g *gen) file() {
 		}
 		for _, g.size = range sizes {
 			g.vector(s)
+			if s.stream {
+				g.vector(s.past())
+			}
 		}
 	}
 }

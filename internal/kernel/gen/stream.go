@@ -4,17 +4,17 @@ package main
 // do the operations of the Go reference, in its order, each one rounded.
 func streams() []*spec {
 	return []*spec{
-		{name: "add", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a + b.",
+		{name: "add", params: parse("dst, a, b []T"), sizes: bothSizes, stream: true, doc: "computes dst = a + b.",
 			body: pairwise(fp.add)},
-		{name: "sub", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a - b.",
+		{name: "sub", params: parse("dst, a, b []T"), sizes: bothSizes, stream: true, doc: "computes dst = a - b.",
 			body: pairwise(fp.sub)},
-		{name: "mul", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a * b.",
+		{name: "mul", params: parse("dst, a, b []T"), sizes: bothSizes, stream: true, doc: "computes dst = a * b.",
 			body: pairwise(fp.mul)},
-		{name: "gate", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a, or 0 where b <= 0.",
+		{name: "gate", params: parse("dst, a, b []T"), sizes: bothSizes, stream: true, doc: "computes dst = a, or 0 where b <= 0.",
 			body: pairwise(func(f fp, a, b value) value {
 				return f.keep(f.compare(notAtMost, f.reg(b), f.c(0)), a)
 			})},
-		{name: "affine", params: parse("dst, x []T, a, b T"), sizes: bothSizes, doc: "computes dst = a*x + b.",
+		{name: "affine", params: parse("dst, x []T, a, b T"), sizes: bothSizes, stream: true, doc: "computes dst = a*x + b.",
 			body: elementwise("dst", func(f fp, i int) value {
 				return f.add(f.mul(f.load("x", i), f.arg("a")), f.arg("b"))
 			})},
