@@ -405,12 +405,12 @@ func geluTanhGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
 // expSumF32AVX2 adds exp(x-m) to acc. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumF32AVX2(x *float32, n int, acc *[16]float64, m float64)
+func expSumF32AVX2(x *float32, n int, acc *[16]float64, m float32)
 
 // expSumStoreF32AVX2 computes dst = exp(x-m) and adds it to acc. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[16]float64, m float64)
+func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[16]float64, m float32)
 
 // logSoftmaxF32AVX2 computes dst = x - lse. n is a positive multiple of 16.
 //
@@ -425,12 +425,12 @@ func logSoftmaxF64AVX2(dst *float64, x *float64, n int, lse float64)
 // softmaxLossGradF32AVX2 computes dst = scale * (exp(x-lse) - off). n is a positive multiple of 16.
 //
 //go:noescape
-func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float64, off float64, scale float64)
+func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
 
 // logSoftmaxGradF32AVX2 computes dst = g - exp(y)*s. n is a positive multiple of 16.
 //
 //go:noescape
-func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float64)
+func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
 
 // maximumF32AVX2 raises each of the 16 interleaved maxima acc to x where x is larger. n is a positive multiple of 16.
 //

@@ -699,16 +699,16 @@ func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int {
 }
 
 // vecExpSum adds exp(x-m) to acc. It returns how many elements it did: the first ones.
-func vecExpSum[T Number](x []T, acc *[16]float64, m float64) int {
+func vecExpSum[T Number](x []T, acc *[16]float64, m T) int {
 	end := vectorLenOf[T](len(x), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			expSumF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
 		case active.vectors == vecAVX2:
-			expSumF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
 		}
 		done += n
 	}
@@ -716,7 +716,7 @@ func vecExpSum[T Number](x []T, acc *[16]float64, m float64) int {
 }
 
 // vecExpSumStore computes dst = exp(x-m) and adds it to acc. It returns how many elements it did: the first ones.
-func vecExpSumStore[T Number](dst []T, x []T, acc *[16]float64, m float64) int {
+func vecExpSumStore[T Number](dst []T, x []T, acc *[16]float64, m T) int {
 	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -724,9 +724,9 @@ func vecExpSumStore[T Number](dst []T, x []T, acc *[16]float64, m float64) int {
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			expSumStoreF32AVX512((*float32)(dstAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumStoreF32AVX512((*float32)(dstAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
 		case active.vectors == vecAVX2:
-			expSumStoreF32AVX2((*float32)(dstAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumStoreF32AVX2((*float32)(dstAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
 		}
 		done += n
 	}
@@ -756,7 +756,7 @@ func vecLogSoftmax[T Number](dst []T, x []T, lse float64) int {
 }
 
 // vecSoftmaxLossGrad computes dst = scale * (exp(x-lse) - off). It returns how many elements it did: the first ones.
-func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse float64, off float64, scale float64) int {
+func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T) int {
 	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -764,9 +764,9 @@ func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse float64, off float64, scal
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			softmaxLossGradF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float64(lse), float64(off), float64(scale))
+			softmaxLossGradF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
 		case active.vectors == vecAVX2:
-			softmaxLossGradF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float64(lse), float64(off), float64(scale))
+			softmaxLossGradF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
 		}
 		done += n
 	}
@@ -774,7 +774,7 @@ func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse float64, off float64, scal
 }
 
 // vecLogSoftmaxGrad computes dst = g - exp(y)*s. It returns how many elements it did: the first ones.
-func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s float64) int {
+func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int {
 	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -783,9 +783,9 @@ func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s float64) int {
 		yAt := unsafe.Pointer(&y[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			logSoftmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float64(s))
+			logSoftmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
 		case active.vectors == vecAVX2:
-			logSoftmaxGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float64(s))
+			logSoftmaxGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
 		}
 		done += n
 	}

@@ -76,17 +76,15 @@ func vecGeluTanh[T Number](dst []T, x []T) int { return 0 }
 
 func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
 
-func vecExpSum[T Number](x []T, acc *[16]float64, m float64) int { return 0 }
+func vecExpSum[T Number](x []T, acc *[16]float64, m T) int { return 0 }
 
-func vecExpSumStore[T Number](dst []T, x []T, acc *[16]float64, m float64) int { return 0 }
+func vecExpSumStore[T Number](dst []T, x []T, acc *[16]float64, m T) int { return 0 }
 
 func vecLogSoftmax[T Number](dst []T, x []T, lse float64) int { return 0 }
 
-func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse float64, off float64, scale float64) int {
-	return 0
-}
+func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T) int { return 0 }
 
-func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s float64) int { return 0 }
+func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int { return 0 }
 
 func vecMaximum[T Number](x []T, acc *[16]T) int { return 0 }
 

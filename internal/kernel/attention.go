@@ -151,7 +151,7 @@ func (w *AttentionWork[T]) exponentials(r int, s []T, first bool) float64 {
 		return 1
 	}
 	factor := exp[T](old - top)
-	w.top[r], w.sum[r] = top, float64(sum*factor)+expSum(s, s, top)
+	w.top[r], w.sum[r] = top, float64(sum*factor)+expSum(s, s, T(top))
 	return factor
 }
 
@@ -200,7 +200,7 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 	for r := range w.n {
 		s, d, seen := row(w.s, r, attnCols), row(w.d, r, attnCols), a.seen(w.i+r, j, n)
 		padded := padUnseen(s, seen)
-		expScaled(s[:padded], s[:padded], float64(lse[r]), 0, 1)
+		expScaled(s[:padded], s[:padded], lse[r], 0, 1)
 		w.drop(a, d[:seen], r, j)
 		softmaxGradRow(d[:padded], d[:padded], s[:padded], T(dot(g[r*ld:][:a.HeadDim], out[r*ld:][:a.HeadDim])))
 		w.drop(a, s[:seen], r, j)

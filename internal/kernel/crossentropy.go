@@ -54,7 +54,7 @@ func CrossEntropyGrad[T Float](dst, x, lse []T, label []int64, g []T, cols, lo, 
 		}
 		l := float64(lse[r])
 		at := exp[T](float64(x[y])-l) - off - (1 - smoothing) // before d, which may be x
-		expScaled(d, x, l, off, up)
+		expScaled(d, x, lse[r], T(off), T(up))
 		d[y] = T(up * at)
 	}
 }

@@ -41,8 +41,8 @@ func logSumExp[T Float](x []T) float64 {
 		return m
 	}
 	var s [16]float64
-	for i, v := range x[vecExpSum(x, &s, m):] {
-		s[i&15] += exp[T](float64(v) - m)
+	for i, v := range x[vecExpSum(x, &s, T(m)):] {
+		s[i&15] += float64(expNear(v - T(m)))
 	}
 	return m + math.Log(total(&s))
 }
@@ -55,27 +55,27 @@ func Softmax[T Float](dst, x []T, cols, lo, hi int) {
 }
 
 func softmaxRow[T Float](dst, x []T) {
-	scaled(dst, dst, T(1/expSum(dst, x, largest(x))))
+	scaled(dst, dst, T(1/expSum(dst, x, T(largest(x)))))
 }
 
 // expSum computes dst = exp(x-m) and returns its sum.
-func expSum[T Float](dst, x []T, m float64) float64 {
+func expSum[T Float](dst, x []T, m T) float64 {
 	var s [16]float64
 	k := vecExpSumStore(dst, x, &s, m)
 	dst = dst[k:]
 	x = x[k:][:len(dst)]
 	for i := range dst {
-		e := exp[T](float64(x[i]) - m)
-		dst[i] = T(e)
-		s[i&15] += e
+		e := expNear(x[i] - m)
+		dst[i] = e
+		s[i&15] += float64(e)
 	}
 	return total(&s)
 }
 
 // expScaled computes dst = scale*(exp(x-lse) - off).
-func expScaled[T Float](dst, x []T, lse, off, scale float64) {
+func expScaled[T Float](dst, x []T, lse, off, scale T) {
 	for i := vecSoftmaxLossGrad(dst, x, lse, off, scale); i < len(dst); i++ {
-		dst[i] = T(scale * (exp[T](float64(x[i])-lse) - off))
+		dst[i] = scale * (expNear(x[i]-lse) - off)
 	}
 }
 
@@ -120,9 +120,9 @@ func LogSoftmax[T Float](dst, x []T, cols, lo, hi int) {
 func LogSoftmaxGrad[T Float](dst, g, y []T, cols, lo, hi int) {
 	for r := lo; r < hi; r++ {
 		d, g, y := row(dst, r, cols), row(g, r, cols), row(y, r, cols)
-		s := rowSum(g)
+		s := T(rowSum(g))
 		for i := vecLogSoftmaxGrad(d, g, y, s); i < len(d); i++ {
-			d[i] = T(float64(g[i]) - float64(exp[T](float64(y[i]))*s))
+			d[i] = g[i] - T(expNear(y[i])*s)
 		}
 	}
 }
@@ -137,6 +137,6 @@ func LogSumExp[T Float](dst, x []T, cols, lo, hi int) {
 // LogSumExpGrad computes dst = g[r]*exp(x - lse[r]) in each row r, where lse is the output of [LogSumExp].
 func LogSumExpGrad[T Float](dst, g, x, lse []T, cols, lo, hi int) {
 	for r := lo; r < hi; r++ {
-		expScaled(row(dst, r, cols), row(x, r, cols), float64(lse[r]), 0, float64(g[r]))
+		expScaled(row(dst, r, cols), row(x, r, cols), lse[r], 0, g[r])
 	}
 }
