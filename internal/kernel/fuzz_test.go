@@ -18,7 +18,7 @@ func poolOf[T Float](data []byte, n int) []T {
 	size := int(unsafe.Sizeof(*new(T)))
 	var x []T
 	for ; len(data) >= size; data = data[size:] {
-		v := T(0)
+		var v T
 		if size == 4 {
 			v = T(math.Float32frombits(binary.LittleEndian.Uint32(data)))
 		} else {
