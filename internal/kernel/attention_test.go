@@ -100,7 +100,7 @@ func (c *attentionCase[T]) probabilities(qkv []float64, at func(part, i, d int) 
 func TestAttention(t *testing.T) { bothFloats(t, testAttention[float32], testAttention[float64]) }
 
 func testAttention[T Float](t *testing.T) {
-	for _, s := range [][4]int{{1, 1, 1, 1}, {2, 2, 3, 2}, {1, 17, 2, 16}, {2, 63, 1, 5}, {1, 64, 1, 8}, {1, 65, 2, 7}, {1, 257, 2, 3}, {2, 330, 1, 20}} {
+	for _, s := range [][4]int{{1, 1, 1, 1}, {2, 2, 3, 2}, {1, 17, 2, 16}, {2, 63, 1, 5}, {1, 64, 1, 8}, {1, 65, 2, 7}, {1, 257, 1, 3}, {1, 330, 1, 17}} {
 		for _, causal := range []bool{true, false} {
 			for _, drop := range []float64{0, 0.3} {
 				newCase := func() *attentionCase[T] { return newAttentionCase[T](s[0], s[1], s[2], s[3], causal, drop) }
