@@ -3162,6 +3162,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VBROADCASTSS mu+48(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS in+52(FP), Y2
@@ -3189,6 +3193,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VBROADCASTSS mu+48(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS in+52(FP), Y2
@@ -3232,6 +3240,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -3259,6 +3271,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -3286,6 +3302,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -3313,6 +3333,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -3356,6 +3380,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VBROADCASTSS mu+48(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS in+52(FP), Y2
@@ -3386,6 +3414,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VBROADCASTSS mu+48(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS in+52(FP), Y2
@@ -3432,6 +3464,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -3462,6 +3498,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -3492,6 +3532,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -3522,6 +3566,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -3903,6 +3951,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y2
 	VBROADCASTSS weight+52(FP), Y3
 	VMULPS       Y3, Y2, Y2
@@ -3917,6 +3969,10 @@ loop:
 	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
 	VMOVUPS      (R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+76(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
 	VBROADCASTSS b2+56(FP), Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS in2+60(FP), Y3
@@ -3953,6 +4009,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y2
 	VBROADCASTSS weight+52(FP), Y3
 	VMULPS       Y3, Y2, Y2
@@ -3967,6 +4027,10 @@ loop:
 	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
 	VMOVUPS      32(R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+76(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
 	VBROADCASTSS b2+56(FP), Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS in2+60(FP), Y3
@@ -4020,6 +4084,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y2
 	VBROADCASTSD weight+64(FP), Y3
 	VMULPD       Y3, Y2, Y2
@@ -4034,6 +4102,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      (R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -4070,6 +4142,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y2
 	VBROADCASTSD weight+64(FP), Y3
 	VMULPD       Y3, Y2, Y2
@@ -4084,6 +4160,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      32(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -4120,6 +4200,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y2
 	VBROADCASTSD weight+64(FP), Y3
 	VMULPD       Y3, Y2, Y2
@@ -4134,6 +4218,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      64(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -4170,6 +4258,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y2
 	VBROADCASTSD weight+64(FP), Y3
 	VMULPD       Y3, Y2, Y2
@@ -4184,6 +4276,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      96(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -4237,6 +4333,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS weight+52(FP), Y2
 	VMULPS       Y2, Y1, Y1
@@ -4251,6 +4351,10 @@ loop:
 	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
 	VMOVUPS      (R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+76(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
 	VBROADCASTSS b2+56(FP), Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS in2+60(FP), Y3
@@ -4287,6 +4391,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS weight+52(FP), Y2
 	VMULPS       Y2, Y1, Y1
@@ -4301,6 +4409,10 @@ loop:
 	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
 	VMOVUPS      32(R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+76(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
 	VBROADCASTSS b2+56(FP), Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS in2+60(FP), Y3
@@ -4354,6 +4466,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y1
 	VBROADCASTSD weight+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
@@ -4368,6 +4484,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      (R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -4404,6 +4524,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y1
 	VBROADCASTSD weight+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
@@ -4418,6 +4542,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      32(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -4454,6 +4582,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y1
 	VBROADCASTSD weight+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
@@ -4468,6 +4600,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      64(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -4504,6 +4640,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y1
 	VBROADCASTSD weight+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
@@ -4518,6 +4658,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      96(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3

@@ -14308,6 +14308,9 @@ loop:
 	VMULPS.BCST wd+36(FP), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+44(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
 	VMULPS.BCST mu+48(FP), Z1, Z1
 	VMULPS.BCST in+52(FP), Z0, Z0
 	VADDPS      Z0, Z1, Z0
@@ -14344,6 +14347,9 @@ loop:
 	VMULPD.BCST wd+40(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+56(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VMULPD.BCST mu+64(FP), Z1, Z1
 	VMULPD.BCST in+72(FP), Z0, Z0
 	VADDPD      Z0, Z1, Z0
@@ -14364,6 +14370,9 @@ loop:
 	VMULPD.BCST wd+40(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+56(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VMULPD.BCST mu+64(FP), Z1, Z1
 	VMULPD.BCST in+72(FP), Z0, Z0
 	VADDPD      Z0, Z1, Z0
@@ -14400,6 +14409,9 @@ loop:
 	VMULPS.BCST wd+36(FP), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+44(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
 	VMULPS.BCST mu+48(FP), Z1, Z1
 	VMULPS.BCST in+52(FP), Z0, Z2
 	VADDPS      Z2, Z1, Z1
@@ -14438,6 +14450,9 @@ loop:
 	VMULPD.BCST wd+40(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+56(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VMULPD.BCST mu+64(FP), Z1, Z1
 	VMULPD.BCST in+72(FP), Z0, Z2
 	VADDPD      Z2, Z1, Z1
@@ -14460,6 +14475,9 @@ loop:
 	VMULPD.BCST wd+40(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+56(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VMULPD.BCST mu+64(FP), Z1, Z1
 	VMULPD.BCST in+72(FP), Z0, Z2
 	VADDPD      Z2, Z1, Z1
@@ -14665,6 +14683,9 @@ loop:
 	VMULPS.BCST wd+80(FP), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+68(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
 	VSUBPS      Z1, Z0, Z2
 	VMULPS.BCST weight+52(FP), Z2, Z2
 	VADDPS      Z2, Z1, Z1
@@ -14676,6 +14697,9 @@ loop:
 	VCMPPS.BCST $0x15, least+72(FP), Z2, K1
 	VMOVAPS.Z   Z0, K1, Z0
 	VMOVUPS     (R8)(AX*4), Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, normal+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
 	VMULPS.BCST b2+56(FP), Z2, Z2
 	VMULPS.BCST in2+60(FP), Z0, Z3
 	VMULPS      Z0, Z3, Z0
@@ -14719,6 +14743,9 @@ loop:
 	VMULPD.BCST wd+120(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VSUBPD      Z1, Z0, Z2
 	VMULPD.BCST weight+64(FP), Z2, Z2
 	VADDPD      Z2, Z1, Z1
@@ -14730,6 +14757,9 @@ loop:
 	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
 	VMOVAPD.Z   Z0, K1, Z0
 	VMOVUPS     (R8)(AX*8), Z2
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
+	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
+	VMOVAPD.Z   Z2, K1, Z2
 	VMULPD.BCST b2+72(FP), Z2, Z2
 	VMULPD.BCST in2+80(FP), Z0, Z3
 	VMULPD      Z0, Z3, Z0
@@ -14756,6 +14786,9 @@ loop:
 	VMULPD.BCST wd+120(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VSUBPD      Z1, Z0, Z2
 	VMULPD.BCST weight+64(FP), Z2, Z2
 	VADDPD      Z2, Z1, Z1
@@ -14767,6 +14800,9 @@ loop:
 	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
 	VMOVAPD.Z   Z0, K1, Z0
 	VMOVUPS     64(R8)(AX*8), Z2
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
+	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
+	VMOVAPD.Z   Z2, K1, Z2
 	VMULPD.BCST b2+72(FP), Z2, Z2
 	VMULPD.BCST in2+80(FP), Z0, Z3
 	VMULPD      Z0, Z3, Z0
@@ -14810,6 +14846,9 @@ loop:
 	VMULPS.BCST wd+80(FP), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+68(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
 	VSUBPS      Z1, Z0, Z1
 	VMULPS.BCST weight+52(FP), Z1, Z1
 	VSUBPS      Z1, Z0, Z1
@@ -14821,6 +14860,9 @@ loop:
 	VCMPPS.BCST $0x15, least+72(FP), Z2, K1
 	VMOVAPS.Z   Z0, K1, Z0
 	VMOVUPS     (R8)(AX*4), Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, normal+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
 	VMULPS.BCST b2+56(FP), Z2, Z2
 	VMULPS.BCST in2+60(FP), Z0, Z3
 	VMULPS      Z0, Z3, Z0
@@ -14864,6 +14906,9 @@ loop:
 	VMULPD.BCST wd+120(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VSUBPD      Z1, Z0, Z1
 	VMULPD.BCST weight+64(FP), Z1, Z1
 	VSUBPD      Z1, Z0, Z1
@@ -14875,6 +14920,9 @@ loop:
 	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
 	VMOVAPD.Z   Z0, K1, Z0
 	VMOVUPS     (R8)(AX*8), Z2
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
+	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
+	VMOVAPD.Z   Z2, K1, Z2
 	VMULPD.BCST b2+72(FP), Z2, Z2
 	VMULPD.BCST in2+80(FP), Z0, Z3
 	VMULPD      Z0, Z3, Z0
@@ -14901,6 +14949,9 @@ loop:
 	VMULPD.BCST wd+120(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VSUBPD      Z1, Z0, Z1
 	VMULPD.BCST weight+64(FP), Z1, Z1
 	VSUBPD      Z1, Z0, Z1
@@ -14912,6 +14963,9 @@ loop:
 	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
 	VMOVAPD.Z   Z0, K1, Z0
 	VMOVUPS     64(R8)(AX*8), Z2
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
+	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
+	VMOVAPD.Z   Z2, K1, Z2
 	VMULPD.BCST b2+72(FP), Z2, Z2
 	VMULPD.BCST in2+80(FP), Z0, Z3
 	VMULPD      Z0, Z3, Z0

@@ -93,7 +93,7 @@ func momentum(first, nesterov bool) *spec {
 		d := f.gradient(i)
 		m := d
 		if !first {
-			m = f.add(f.mul(f.load("mom", i), f.arg("mu")), f.mul(d, f.arg("in")))
+			m = f.add(f.mul(f.flush(f.load("mom", i), f.arg("tiny")), f.arg("mu")), f.mul(d, f.arg("in")))
 		}
 		m = f.flush(m, f.arg("tiny"))
 		f.store(m, "mom", i)
@@ -116,7 +116,7 @@ func adam(name string, low bool) *spec {
 	}
 	s.body = elementwise("p", func(f fp, i int) value {
 		d := f.gradient(i)
-		m := f.load("m", i)
+		m := f.flush(f.load("m", i), f.arg("tiny"))
 		diff := f.mul(f.sub(d, m), f.arg("weight"))
 		if low {
 			m = f.add(m, diff)
@@ -126,7 +126,7 @@ func adam(name string, low bool) *spec {
 		m = f.flush(m, f.arg("tiny"))
 		f.store(m, "m", i)
 		d = f.flush(d, f.arg("least"))
-		v := f.add(f.mul(f.load("v", i), f.arg("b2")), f.mul(f.mul(d, f.arg("in2")), d))
+		v := f.add(f.mul(f.flush(f.load("v", i), f.arg("normal")), f.arg("b2")), f.mul(f.mul(d, f.arg("in2")), d))
 		v = f.flush(v, f.arg("normal"))
 		f.store(v, "v", i)
 		denom := f.add(f.div(f.sqrt(v), f.arg("root")), f.arg("eps"))
