@@ -97,6 +97,7 @@ func avx512() *isa {
 	s.gemm32.copyRows[0], s.gemm32.copyRows[1] = copyRows1F32AVX512, copyRows2F32AVX512
 	s.gemm64.copyRows[0], s.gemm64.copyRows[1] = copyRows1F64AVX512, copyRows2F64AVX512
 	s.gemm32.transpose, s.gemm64.transpose = transposeF32AVX512, transposeF64AVX512
+	s.gemm32.peak, s.gemm64.peak = peakF32AVX512, peakF64AVX512
 	return s
 }
 
@@ -120,5 +121,6 @@ func avx2() *isa {
 	s.gemm32.copyRows[0], s.gemm32.copyRows[1] = copyRows1F32AVX2, copyRows2F32AVX2
 	s.gemm64.copyRows[0], s.gemm64.copyRows[1] = copyRows1F64AVX2, copyRows2F64AVX2
 	s.gemm32.transpose, s.gemm64.transpose = transposeF32AVX2, transposeF64AVX2
+	s.gemm32.peak, s.gemm64.peak = peakF32AVX2, peakF64AVX2
 	return s
 }

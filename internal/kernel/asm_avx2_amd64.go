@@ -49,6 +49,11 @@ func copyRows2F32AVX2(dst *float32, ds int, src *float32, ss int, n int)
 //go:noescape
 func transposeF32AVX2(dst *float32, ds int, src *float32, ss int, w int, blocks int)
 
+// peakF32AVX2 does n > 0 turns of 12 multiply-adds of 8 elements.
+//
+//go:noescape
+func peakF32AVX2(n int)
+
 // gemm6x8F64AVX2 computes the tile C[0:6, 0:8] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C.
 //
 //go:noescape
@@ -93,6 +98,11 @@ func copyRows2F64AVX2(dst *float64, ds int, src *float64, ss int, n int)
 //
 //go:noescape
 func transposeF64AVX2(dst *float64, ds int, src *float64, ss int, w int, blocks int)
+
+// peakF64AVX2 does n > 0 turns of 12 multiply-adds of 4 elements.
+//
+//go:noescape
+func peakF64AVX2(n int)
 
 // addF32AVX2 computes dst = a + b. n is a positive multiple of 16.
 //

@@ -159,6 +159,11 @@ func copyRows2F32AVX512(dst *float32, ds int, src *float32, ss int, n int)
 //go:noescape
 func transposeF32AVX512(dst *float32, ds int, src *float32, ss int, w int, blocks int)
 
+// peakF32AVX512 does n > 0 turns of 12 multiply-adds of 16 elements.
+//
+//go:noescape
+func peakF32AVX512(n int)
+
 // gemm14x16F64AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus C with add. A is packed [k][14]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
 //
 //go:noescape
@@ -313,6 +318,11 @@ func copyRows2F64AVX512(dst *float64, ds int, src *float64, ss int, n int)
 //
 //go:noescape
 func transposeF64AVX512(dst *float64, ds int, src *float64, ss int, w int, blocks int)
+
+// peakF64AVX512 does n > 0 turns of 12 multiply-adds of 8 elements.
+//
+//go:noescape
+func peakF64AVX512(n int)
 
 // addF32AVX512 computes dst = a + b. n is a positive multiple of 16.
 //

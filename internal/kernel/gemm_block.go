@@ -31,6 +31,7 @@ type engine[T Float] struct {
 	// Vector kernels for packing (nil: plain Go), with strides in bytes.
 	copyRows  [2]func(dst *T, ds int, src *T, ss, n int) // of 1 or 2 vectors
 	transpose func(dst *T, ds int, src *T, ss, w, blocks int)
+	peak      func(n int) // turns of peakChains multiply-adds (nil: no assembly)
 }
 
 // slack is room for vector stores that reach past the end of packed A and for

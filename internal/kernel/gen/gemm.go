@@ -11,6 +11,9 @@ import (
 // unroll is the number of k steps in one turn of a micro-kernel's loop.
 const unroll = 4
 
+// peakChains independent multiply-adds fill the pipelines of every CPU.
+const peakChains = 12
+
 var maskRegs = []reg.Register{reg.K1, reg.K2}
 
 // microKernel emits the kernel for a tile of h rows and w vectors. Registers:
@@ -38,6 +41,23 @@ func (g *gen) microKernel(h, w int) {
 	}
 	g.productLoop(h, w)
 	g.storeTile(h, w)
+}
+
+// peak emits a loop of multiply-adds on registers alone: enough chains to hide
+// the latency of each.
+func (g *gen) peak(chains int) {
+	g.begin("peak", "n int", fmt.Sprintf("does n > 0 turns of %d multiply-adds of %d elements.", chains, g.lanes()))
+	g.arg("n", reg.RCX)
+	for i := range chains + 2 {
+		g.zero(g.vec(i))
+	}
+	g.Label("loop")
+	for i := range chains {
+		g.addProduct(g.vec(0), g.vec(1), g.vec(2+i))
+	}
+	g.DECQ(reg.RCX)
+	g.JNZ(label("loop"))
+	g.end()
 }
 
 func (g *gen) masked() bool { return g.bytes == 64 }

@@ -109,6 +109,7 @@ func (g *gen) file() {
 		g.copyRows(1)
 		g.copyRows(2)
 		g.transpose()
+		g.peak(peakChains)
 	}
 	for _, s := range vectorKernels() {
 		sizes := s.sizes
