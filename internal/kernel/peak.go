@@ -17,7 +17,8 @@ func PeakFlops[T Float](d time.Duration) float64 {
 
 func (e *engine[T]) peakFlops(d time.Duration) float64 {
 	const turns = 1 << 12
-	a, b, c := make([]T, e.rows*e.lanes), make([]T, e.cols*e.lanes), make([]T, e.rows*e.cols)
+	c := make([]T, e.rows*e.cols)
+	a, b := operand[T]{at: &make([]T, e.rows*e.lanes)[0], stride: e.rows}, operand[T]{at: &make([]T, e.cols*e.lanes)[0], stride: e.cols}
 	best, begin := 0.0, time.Now()
 	for time.Since(begin) < d {
 		start, flops := time.Now(), 0
@@ -26,7 +27,7 @@ func (e *engine[T]) peakFlops(d time.Duration) float64 {
 			flops = 2 * peakChains * e.lanes * turns
 		} else {
 			for range turns {
-				e.tile(e.rows, e.cols, e.lanes, a, b, e.cols, c, e.cols, 1, false)
+				e.tile(e.rows, e.cols, e.lanes, a, b, c, e.cols, operand[T]{}, 1)
 			}
 			flops = 2 * e.rows * e.cols * e.lanes * turns
 		}

@@ -103,8 +103,11 @@ func (g *gen) file() {
 	for _, g.size = range []int{4, 8} {
 		for _, w := range g.widths {
 			for h := g.height; h > 0; h-- {
-				g.microKernel(h, w)
+				g.microKernel(h, w, false)
 			}
+		}
+		for h := g.height; h > 0; h-- {
+			g.microKernel(h, g.widths[0], true)
 		}
 		g.copyRows(1)
 		g.copyRows(2)
