@@ -12,7 +12,7 @@ type (
 
 // avx512Engine makes an engine of kernels that are 2 vectors wide, for columns
 // and for rows of A, and 1 (narrow), indexed by height-1.
-func avx512Engine[T Float](wide, rows, narrow []maskedKernel[T]) *engine[T] {
+func avx512Engine[T Float](wide, wideRows, narrow, narrowRows []maskedKernel[T]) *engine[T] {
 	size := int(unsafe.Sizeof(*new(T)))
 	lanes := 64 / size
 	return &engine[T]{
@@ -21,10 +21,13 @@ func avx512Engine[T Float](wide, rows, narrow []maskedKernel[T]) *engine[T] {
 		direct: true, narrow: true, crop: true,
 		tile: func(h, n, k int, a operand[T], b operand[T], c []T, cs int, from operand[T], alpha T) {
 			kernels := wide
-			if a.byRows {
-				kernels = rows
-			} else if n <= lanes {
+			switch {
+			case n <= lanes && a.byRows:
+				kernels = narrowRows
+			case n <= lanes:
 				kernels = narrow
+			case a.byRows:
+				kernels = wideRows
 			}
 			kernels[h-1](k, a.at, a.stride*size, b.at, b.stride*size, &c[0], cs*size, from.at, from.stride*size, alpha, 1<<n-1)
 		},
@@ -69,6 +72,12 @@ func gemmAVX512() (f32 *engine[float32], f64 *engine[float64]) {
 			gemm9x16F32AVX512, gemm10x16F32AVX512, gemm11x16F32AVX512, gemm12x16F32AVX512,
 			gemm13x16F32AVX512, gemm14x16F32AVX512,
 		},
+		[]maskedKernel[float32]{
+			gemmRows1x16F32AVX512, gemmRows2x16F32AVX512, gemmRows3x16F32AVX512, gemmRows4x16F32AVX512,
+			gemmRows5x16F32AVX512, gemmRows6x16F32AVX512, gemmRows7x16F32AVX512, gemmRows8x16F32AVX512,
+			gemmRows9x16F32AVX512, gemmRows10x16F32AVX512, gemmRows11x16F32AVX512, gemmRows12x16F32AVX512,
+			gemmRows13x16F32AVX512, gemmRows14x16F32AVX512,
+		},
 	)
 	f64 = avx512Engine(
 		[]maskedKernel[float64]{
@@ -88,6 +97,12 @@ func gemmAVX512() (f32 *engine[float32], f64 *engine[float64]) {
 			gemm5x8F64AVX512, gemm6x8F64AVX512, gemm7x8F64AVX512, gemm8x8F64AVX512,
 			gemm9x8F64AVX512, gemm10x8F64AVX512, gemm11x8F64AVX512, gemm12x8F64AVX512,
 			gemm13x8F64AVX512, gemm14x8F64AVX512,
+		},
+		[]maskedKernel[float64]{
+			gemmRows1x8F64AVX512, gemmRows2x8F64AVX512, gemmRows3x8F64AVX512, gemmRows4x8F64AVX512,
+			gemmRows5x8F64AVX512, gemmRows6x8F64AVX512, gemmRows7x8F64AVX512, gemmRows8x8F64AVX512,
+			gemmRows9x8F64AVX512, gemmRows10x8F64AVX512, gemmRows11x8F64AVX512, gemmRows12x8F64AVX512,
+			gemmRows13x8F64AVX512, gemmRows14x8F64AVX512,
 		},
 	)
 	f32.copyRows[0], f32.copyRows[1] = copyRows1F32AVX512, copyRows2F32AVX512

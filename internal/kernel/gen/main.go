@@ -104,10 +104,8 @@ func (g *gen) file() {
 		for _, w := range g.widths {
 			for h := g.height; h > 0; h-- {
 				g.microKernel(h, w, false)
+				g.microKernel(h, w, true)
 			}
-		}
-		for h := g.height; h > 0; h-- {
-			g.microKernel(h, g.widths[0], true)
 		}
 		g.copyRows(1)
 		g.copyRows(2)
