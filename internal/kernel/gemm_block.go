@@ -90,6 +90,9 @@ func (e *engine[T]) block(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 		g.scaleC(i0, i1, j0, j1)
 	}
 	if empty {
+		if g.Act != NoActivation {
+			g.finish(i0, i1, j0, j1)
+		}
 		return
 	}
 	p := gemmPass[T]{engine: e, g: *g, i0: i0, i1: i1}
@@ -103,10 +106,15 @@ func (e *engine[T]) block(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 	}
 }
 
-// scaleC multiplies a block of C by Beta, without reading it when that is 0.
+// scaleC multiplies a block of C by Beta, without reading it when that is 0, or
+// copies From to it.
 func (g *Gemm[T]) scaleC(i0, i1, j0, j1 int) {
 	for i := i0; i < i1; i++ {
 		row := g.C[i*g.LDC+j0 : i*g.LDC+j1]
+		if g.From != nil {
+			copy(row, g.From[i*g.LDFrom+j0:i*g.LDFrom+j1])
+			continue
+		}
 		if g.Beta == 0 {
 			clear(row)
 			continue
@@ -133,9 +141,11 @@ func (p *gemmPass[T]) columns(j0, j1 int) {
 	m := p.i1 - p.i0
 	blocks := (m + p.mc - 1) / p.mc
 	flatA, flatB := p.flatA(j1-j0), p.flatB()
+	last := p.g.Act != NoActivation && p.k0+p.k == p.g.K
 	for i := range blocks {
 		lo, hi := p.i0+m*i/blocks, p.i0+m*(i+1)/blocks
 		h := p.panelHeight(hi - lo)
+		done := j0 // columns that are finished
 		if !flatA {
 			p.packA(lo, hi, h)
 		}
@@ -160,6 +170,10 @@ func (p *gemmPass[T]) columns(j0, j1 int) {
 			for r := lo; r < hi; r += h {
 				p.tileOf(r, min(h, hi-r), j, n, p.panelA(r, lo, min(h, hi-r), flatA), b)
 			}
+			if next := j + n; last && ((next-j0)%(finishColumns*p.cols) == 0 || next == j1) {
+				p.g.finish(lo, hi, done, next)
+				done = next
+			}
 		}
 	}
 }
@@ -170,7 +184,10 @@ func (p *gemmPass[T]) tileOf(i, h, j, n int, a, b operand[T]) {
 	g := &p.g
 	c := g.C[i*g.LDC+j:]
 	var from operand[T]
-	if p.k0 > 0 || g.Beta != 0 {
+	switch {
+	case p.k0 == 0 && g.From != nil:
+		from = operand[T]{at: &g.From[i*g.LDFrom+j], stride: g.LDFrom}
+	case p.k0 > 0 || g.Beta != 0:
 		from = operand[T]{at: &c[0], stride: g.LDC}
 	}
 	if p.crop || n == p.cols {
@@ -178,8 +195,9 @@ func (p *gemmPass[T]) tileOf(i, h, j, n int, a, b operand[T]) {
 		return
 	}
 	if from.at != nil {
+		rows := unsafe.Slice(from.at, (h-1)*from.stride+n)
 		for r := range h {
-			copy(p.edge[r*p.cols:r*p.cols+n], c[r*g.LDC:r*g.LDC+n])
+			copy(p.edge[r*p.cols:r*p.cols+n], rows[r*from.stride:])
 		}
 		from = operand[T]{at: &p.edge[0], stride: p.cols}
 	}
