@@ -25,7 +25,6 @@ func refMatMul[T kernel.Float]() Kernel {
 		var l gemmLane[T]
 		for b := range a.Dim[0] {
 			l.set(a, b)
-			l.addBias(0, l.g.M, 0, l.g.N)
 			kernel.RefGemm(&l.g)
 		}
 	}

@@ -64,6 +64,8 @@ const (
 
 	OpMatMul
 	OpLinear
+	OpLinearAct
+	OpActGrad
 	OpColSum
 
 	OpSum
@@ -166,9 +168,11 @@ var rules = map[Op]OpSpec{
 	OpGELUTanhGrad: {Name: "gelu_tanh_grad", Const: true},
 	OpSiLUGrad:     {Name: "silu_grad", Const: true},
 
-	OpMatMul: {Name: "matmul", Saves: 3, VJP: matmulVJP},
-	OpLinear: {Name: "linear", Saves: 3, VJP: linearVJP},
-	OpColSum: {Name: "colsum", Const: true},
+	OpMatMul:    {Name: "matmul", Saves: 3, VJP: matmulVJP},
+	OpLinear:    {Name: "linear", Saves: 3, VJP: linearVJP},
+	OpLinearAct: {Name: "linear_act", Saves: 3 | SaveOut, VJP: linearActVJP},
+	OpActGrad:   {Name: "act_grad", Const: true},
+	OpColSum:    {Name: "colsum", Const: true},
 
 	OpSum:            {Name: "sum", VJP: sumVJP},
 	OpMax:            {Name: "max", VJP: selectVJP},

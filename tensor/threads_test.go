@@ -95,6 +95,7 @@ func randomProgram(dev Device, d DType, seed uint64) []float64 {
 		func() Tensor { return pick().Add(pick()) },
 		func() Tensor { return pick().Mul(t.Use(v)) },
 		func() Tensor { return Linear(pick(), t.Use(w), t.Use(v)) },
+		func() Tensor { return LinearAct(pick(), t.Use(w), t.Use(v), Activation(1+r.IntN(4))) },
 		func() Tensor { return MatMul(t.Use(w), pick(), true, true).Transpose(0, 1) },
 		func() Tensor { return pick().GELU() },
 		func() Tensor { return pick().Softmax().Scale(10) },
