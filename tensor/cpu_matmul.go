@@ -36,10 +36,7 @@ func matmulKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel
 	}
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)
-		all := lanes(c)
-		for len(*all) < c.pool.n {
-			*all = append(*all, gemmLane[T]{ws: make([]T, kernel.WorkspaceLen[T]())})
-		}
+		growLanes(c, lanes(c))
 		batch, m, n, k := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
 		if batch >= c.pool.n && batch > 1 {
 			c.pool.run(c, a, batch, (4*c.pool.grain-1)/max(m*n*k, 1)+1, 1, whole)
@@ -49,6 +46,13 @@ func matmulKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel
 		for a.I[4] = 0; a.I[4] < batch; a.I[4]++ {
 			c.pool.run(c, a, a.I[2]*a.I[3], 1, 1, blocks)
 		}
+	}
+}
+
+// growLanes makes sure that every thread has a lane.
+func growLanes[T kernel.Float](c *cpuQueue, all *[]gemmLane[T]) {
+	for len(*all) < c.pool.n {
+		*all = append(*all, gemmLane[T]{ws: make([]T, kernel.WorkspaceLen[T]())})
 	}
 }
 
