@@ -97,6 +97,7 @@ func avx512() *isa {
 	s.gemm32.copyRows[0], s.gemm32.copyRows[1] = copyRows1F32AVX512, copyRows2F32AVX512
 	s.gemm64.copyRows[0], s.gemm64.copyRows[1] = copyRows1F64AVX512, copyRows2F64AVX512
 	s.gemm32.transpose, s.gemm64.transpose = transposeF32AVX512, transposeF64AVX512
+	s.bf16 = dotEngines()
 	return s
 }
 

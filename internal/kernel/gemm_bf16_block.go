@@ -1,0 +1,216 @@
+package kernel
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// engineBF16 multiplies bfloat16 matrices with the micro-kernels of another
+// engine, whose elements (words) are pairs of bfloat16 numbers that follow each
+// other in K, or single ones converted to float32. Packing makes the words.
+type engineBF16 struct {
+	*engine[float32]
+	pair int // elements of K in a word
+	// packRows packs k rows of w elements of src, and packColumns their
+	// transpose (w rows of k elements). ws is room for cols*kc words.
+	packRows, packColumns func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32)
+	// round rounds the sum of n columns of a tile and the bias. It may read
+	// cols elements of a row of src and of bias.
+	round func(dst []BF16, ds int, src []float32, ss, h, n int, bias []float32)
+}
+
+// widened makes the engine that converts to float32 while packing.
+func widened(e *engine[float32]) *engineBF16 {
+	return &engineBF16{
+		engine: e, pair: 1, round: roundTile,
+		packRows: func(dst []float32, ds int, src []BF16, ss, w, k int, _ []float32) {
+			for i := range k {
+				BF16ToF32(dst[i*ds:i*ds+w], src[i*ss:i*ss+w])
+			}
+		},
+		packColumns: func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32) {
+			for i := range w {
+				BF16ToF32(ws[i*k:(i+1)*k], src[i*ss:i*ss+k])
+			}
+			e.packTransposed(dst, ds, ws, k, w, k)
+		},
+	}
+}
+
+// sumColumns is the number of columns whose sums are kept in float32 until the
+// last block of K, when the result is bfloat16.
+const sumColumns = 1024
+
+func (e *engineBF16) workspace() int {
+	return (e.mc+2*e.cols)*e.kc + e.mc*sumColumns + e.rows*e.cols + e.cols + 2*slack
+}
+
+// passBF16 is the state of one block call.
+type passBF16 struct {
+	*engineBF16
+	g      GemmBF16 // a copy: a pointer would move the caller's to the heap
+	i0, i1 int      // rows of the block
+	k0, k  int      // first element and number of elements of the block of K
+	words  int
+	add    bool // to the sums of earlier blocks, or to Beta times the result
+	last   bool // block of K
+	// The workspace: packed A and B, room for packing, sums, a tile, the bias of a tile.
+	a, b, pack, sums, tile, bias []float32
+}
+
+func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
+	g.check()
+	if i0 < 0 || i1 > g.M || j0 < 0 || j1 > g.N {
+		panic(fmt.Sprintf("kernel: gemm: rows [%d, %d) and columns [%d, %d) of %d x %d", i0, i1, j0, j1, g.M, g.N))
+	}
+	if len(ws) < e.workspace() {
+		panic(fmt.Sprintf("kernel: gemm: workspace of %d elements, want %d", len(ws), e.workspace()))
+	}
+	if i0 >= i1 || j0 >= j1 {
+		return
+	}
+	if g.K == 0 || g.Alpha == 0 {
+		for i := i0; i < i1; i++ {
+			for j := j0; j < j1; j++ {
+				g.put(i, j, g.scaled(i, j))
+			}
+		}
+		return
+	}
+	if g.H == nil && g.Beta != 0 && g.Beta != 1 {
+		f := Gemm[float32]{Beta: g.Beta, C: g.C, LDC: g.LDC}
+		f.scaleC(i0, i1, j0, j1)
+	}
+	p := passBF16{engineBF16: e, g: *g}
+	p.cut(ws)
+	rows := (i1 - i0 + e.mc - 1) / e.mc
+	for r := range rows {
+		p.i0, p.i1 = i0+(i1-i0)*r/rows, i0+(i1-i0)*(r+1)/rows
+		for j := j0; j < j1; j += sumColumns {
+			p.columns(j, min(j+sumColumns, j1))
+		}
+	}
+}
+
+// scaled is Beta times an element of the result, which is not read if Beta is 0.
+func (g *GemmBF16) scaled(i, j int) float32 {
+	if g.Beta == 0 {
+		return 0
+	}
+	return g.Beta * g.get(i, j)
+}
+
+// cut cuts the workspace. Packed B starts on a cache line.
+func (p *passBF16) cut(ws []float32) {
+	take := func(n int) []float32 {
+		x := ws[:n:n]
+		ws = ws[n:]
+		return x
+	}
+	ws = aligned(ws)
+	p.b, p.pack = take(p.cols*p.kc), take(p.cols*p.kc)
+	p.sums, p.tile, p.bias = take(p.mc*sumColumns), take(p.rows*p.cols), take(p.cols)
+	clear(p.bias)
+	p.a = ws
+}
+
+// aligned drops what is before the first cache line.
+func aligned(ws []float32) []float32 {
+	const line = 64
+	return ws[-uintptr(unsafe.Pointer(&ws[0]))%line/4:]
+}
+
+// columns computes columns [j0, j1), at most sumColumns, of the current rows.
+func (p *passBF16) columns(j0, j1 int) {
+	g := &p.g
+	kc := p.pair * p.kBlock((g.K+p.pair-1)/p.pair)
+	h := p.panelHeight(p.i1 - p.i0)
+	for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
+		p.k = min(kc, g.K-p.k0)
+		p.words = (p.k + p.pair - 1) / p.pair
+		p.add, p.last = p.k0 > 0 || g.Beta != 0, p.k0+p.k == g.K
+		p.packA(h)
+		for j := j0; j < j1; j += p.cols {
+			n := min(p.cols, j1-j)
+			bs := p.packB(j, n)
+			for i := p.i0; i < p.i1; i += h {
+				p.tileOf(i, min(h, p.i1-i), j, n, j-j0, bs)
+			}
+		}
+	}
+}
+
+// packA packs the current rows of op(A) as panels of height h.
+func (p *passBF16) packA(h int) {
+	g := &p.g
+	for i := p.i0; i < p.i1; i += h {
+		w, dst := min(h, p.i1-i), p.a[(i-p.i0)*p.words:]
+		if g.TransA {
+			p.packRows(dst, w, g.A[p.k0*g.LDA+i:], g.LDA, w, p.k, p.pack)
+		} else {
+			p.packColumns(dst, w, g.A[i*g.LDA+p.k0:], g.LDA, w, p.k, p.pack)
+		}
+	}
+}
+
+// packB packs columns [j, j+n) of op(B) and returns the words of a row.
+func (p *passBF16) packB(j, n int) (bs int) {
+	g := &p.g
+	bs = p.cols
+	if p.narrow && n <= p.lanes {
+		bs = p.lanes
+	}
+	if g.TransB {
+		p.packColumns(p.b, bs, g.B[j*g.LDB+p.k0:], g.LDB, n, p.k, p.pack)
+	} else {
+		p.packRows(p.b, bs, g.B[p.k0*g.LDB+j:], g.LDB, n, p.k, p.pack)
+	}
+	return bs
+}
+
+// tileOf computes one tile, whose sums are at column at of those that are kept.
+func (p *passBF16) tileOf(i, h, j, n, at, bs int) {
+	g := &p.g
+	a := p.a[(i-p.i0)*p.words:]
+	if g.H == nil && (p.crop || n == p.cols) {
+		p.engine.tile(h, n, p.words, a, p.b, bs, g.C[i*g.LDC+j:], g.LDC, g.Alpha, p.add)
+		return
+	}
+	sums, ss := p.tile, p.cols
+	if g.H == nil {
+		p.load(i, h, j, n)
+		p.engine.tile(h, n, p.words, a, p.b, bs, sums, ss, g.Alpha, p.add)
+		for r := range h {
+			copy(g.C[(i+r)*g.LDC+j:(i+r)*g.LDC+j+n], sums[r*ss:])
+		}
+		return
+	}
+	if !p.last || p.k0 > 0 {
+		sums, ss = p.sums[(i-p.i0)*sumColumns+at:], sumColumns
+	}
+	if p.k0 == 0 && p.add {
+		for r := range h {
+			for c := range n {
+				sums[r*ss+c] = g.Beta * g.H[(i+r)*g.LDC+j+c].Float32()
+			}
+		}
+	}
+	p.engine.tile(h, n, p.words, a, p.b, bs, sums, ss, g.Alpha, p.add)
+	if p.last {
+		if g.Bias != nil {
+			BF16ToF32(p.bias[:n], g.Bias[j:j+n])
+		}
+		p.round(g.H[i*g.LDC+j:], g.LDC, sums, ss, h, n, p.bias)
+	}
+}
+
+// load copies a tile of C to the workspace, where it is added to.
+func (p *passBF16) load(i, h, j, n int) {
+	if !p.add {
+		return
+	}
+	g := &p.g
+	for r := range h {
+		copy(p.tile[r*p.cols:r*p.cols+n], g.C[(i+r)*g.LDC+j:])
+	}
+}
