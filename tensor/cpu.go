@@ -24,6 +24,8 @@ type cpuQueue struct {
 	// packed panels of GEMM, per thread
 	lanes32 []gemmLane[float32]
 	lanes64 []gemmLane[float64]
+	// the same of bfloat16
+	lanesBF16 []bf16Lane
 }
 
 // Sync returns nil: kernels of the CPU are done when their launch returns.

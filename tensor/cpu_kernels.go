@@ -112,7 +112,7 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 	OpGELUTanhGrad: floats(map2(kernel.GELUTanhGrad[float32]), map2(kernel.GELUTanhGrad[float64])),
 	OpSiLUGrad:     floats(map2(kernel.SiLUGrad[float32]), map2(kernel.SiLUGrad[float64])),
 
-	OpMatMul: floats(matmulKernel(workspace32), matmulKernel(workspace64)),
+	OpMatMul: {Float32: matmulKernel(workspace32), Float64: matmulKernel(workspace64), BFloat16: matmulBF16},
 	OpColSum: floats(colSumKernel[float32](), colSumKernel[float64]()),
 	OpSum: numbers(sumKernel(kernel.ReduceSum[float32]), sumKernel(kernel.ReduceSum[float64]),
 		sumKernel(kernel.ReduceSum[int32]), sumKernel(kernel.ReduceSum[int64]), sumKernel(kernel.ReduceSum[uint8])),
