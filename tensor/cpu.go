@@ -18,9 +18,10 @@ type CPU struct {
 }
 
 type cpuQueue struct {
-	pool *pool
-	half scratch // widened 16-bit operands
-	wide Args
+	pool   *pool
+	half   scratch   // widened 16-bit operands
+	chunks []float32 // parts of them, per thread
+	wide   Args
 	// packed panels of GEMM, per thread
 	lanes32 []gemmLane[float32]
 	lanes64 []gemmLane[float64]
