@@ -163,3 +163,8 @@ func transposePairsAVX512BF16(dst *float32, ds int, src *uint16, ss int, w int, 
 //
 //go:noescape
 func roundTileAVX512BF16(dst *uint16, ds int, src *float32, ss int, h int, bias *float32, mask uint64)
+
+// scaleTileAVX512BF16 computes C = alpha*tile, plus C with add, for h > 0 rows of 32 elements. Columns outside mask are neither read nor written in C. cs is the bytes between rows of C.
+//
+//go:noescape
+func scaleTileAVX512BF16(c *float32, cs int, tile *float32, h int, alpha float32, add bool, mask uint64)

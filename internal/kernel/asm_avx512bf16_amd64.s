@@ -94,290 +94,402 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z30
 	LONG         $0x487e9262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48769262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 4(SI), Z31
 	LONG         $0x487e9262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48769262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 8(SI), Z30
 	LONG         $0x487e9262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48769262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 12(SI), Z31
 	LONG         $0x487e1262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48761262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 16(SI), Z30
 	LONG         $0x487e1262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48761262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 20(SI), Z31
 	LONG         $0x487e1262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48761262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 24(SI), Z30
 	LONG         $0x487e1262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48761262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 28(SI), Z31
 	LONG         $0x487e8262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48768262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 32(SI), Z30
 	LONG         $0x487e8262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48768262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 36(SI), Z31
 	LONG         $0x487e8262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48768262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 40(SI), Z30
 	LONG         $0x487e8262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48768262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 44(SI), Z31
 	LONG         $0x487e0262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48760262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 48(SI), Z30
 	LONG         $0x487e0262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48760262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 52(SI), Z31
 	LONG         $0x487e0262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48760262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 56(SI), Z30
 	LONG         $0x487e9262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48769262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 60(SI), Z31
 	LONG         $0x487e9262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48769262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 64(SI), Z30
 	LONG         $0x487e9262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48769262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 68(SI), Z31
 	LONG         $0x487e1262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48761262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 72(SI), Z30
 	LONG         $0x487e1262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48761262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 76(SI), Z31
 	LONG         $0x487e1262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48761262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 80(SI), Z30
 	LONG         $0x487e1262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48761262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 84(SI), Z31
 	LONG         $0x487e8262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48768262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 88(SI), Z30
 	LONG         $0x487e8262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48768262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 92(SI), Z31
 	LONG         $0x487e8262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48768262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 96(SI), Z30
 	LONG         $0x487e8262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48768262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 100(SI), Z31
 	LONG         $0x487e0262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48760262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 104(SI), Z30
 	LONG         $0x487e0262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48760262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 108(SI), Z31
 	LONG         $0x487e0262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48760262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 112(SI), Z30
 	LONG         $0x487e9262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48769262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 116(SI), Z31
 	LONG         $0x487e9262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48769262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 120(SI), Z30
 	LONG         $0x487e9262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48769262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 124(SI), Z31
 	LONG         $0x487e1262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48761262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 128(SI), Z30
 	LONG         $0x487e1262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48761262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 132(SI), Z31
 	LONG         $0x487e1262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48761262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 136(SI), Z30
 	LONG         $0x487e1262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48761262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 140(SI), Z31
 	LONG         $0x487e8262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48768262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 144(SI), Z30
 	LONG         $0x487e8262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48768262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 148(SI), Z31
 	LONG         $0x487e8262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48768262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 152(SI), Z30
 	LONG         $0x487e8262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48768262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 156(SI), Z31
 	LONG         $0x487e0262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48760262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 160(SI), Z30
 	LONG         $0x487e0262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48760262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 164(SI), Z31
 	LONG         $0x487e0262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48760262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 168(SI), Z30
 	LONG         $0x487e9262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48769262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 172(SI), Z31
 	LONG         $0x487e9262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48769262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 176(SI), Z30
 	LONG         $0x487e9262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48769262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 180(SI), Z31
 	LONG         $0x487e1262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48761262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 184(SI), Z30
 	LONG         $0x487e1262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48761262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 188(SI), Z31
 	LONG         $0x487e1262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48761262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 192(SI), Z30
 	LONG         $0x487e1262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48761262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 196(SI), Z31
 	LONG         $0x487e8262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48768262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 200(SI), Z30
 	LONG         $0x487e8262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48768262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 204(SI), Z31
 	LONG         $0x487e8262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48768262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 208(SI), Z30
 	LONG         $0x487e8262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48768262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 212(SI), Z31
 	LONG         $0x487e0262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48760262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 216(SI), Z30
 	LONG         $0x487e0262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48760262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 220(SI), Z31
 	LONG         $0x487e0262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48760262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	ADDQ         $+224, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -392,74 +504,102 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z30
 	LONG         $0x487e9262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48769262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 4(SI), Z31
 	LONG         $0x487e9262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48769262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 8(SI), Z30
 	LONG         $0x487e9262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48769262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 12(SI), Z31
 	LONG         $0x487e1262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48761262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 16(SI), Z30
 	LONG         $0x487e1262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48761262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 20(SI), Z31
 	LONG         $0x487e1262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48761262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 24(SI), Z30
 	LONG         $0x487e1262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48761262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 28(SI), Z31
 	LONG         $0x487e8262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48768262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 32(SI), Z30
 	LONG         $0x487e8262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48768262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 36(SI), Z31
 	LONG         $0x487e8262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48768262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 40(SI), Z30
 	LONG         $0x487e8262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48768262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 44(SI), Z31
 	LONG         $0x487e0262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48760262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 48(SI), Z30
 	LONG         $0x487e0262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48760262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 52(SI), Z31
 	LONG         $0x487e0262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48760262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	ADDQ         $+56, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -704,270 +844,374 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z28
 	LONG         $0x487e9262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48769262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 4(SI), Z29
 	LONG         $0x487e9262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48769262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 8(SI), Z28
 	LONG         $0x487e9262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48769262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 12(SI), Z29
 	LONG         $0x487e1262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48761262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 16(SI), Z28
 	LONG         $0x487e1262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48761262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 20(SI), Z29
 	LONG         $0x487e1262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48761262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 24(SI), Z28
 	LONG         $0x487e1262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48761262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 28(SI), Z29
 	LONG         $0x487e8262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48768262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 32(SI), Z28
 	LONG         $0x487e8262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48768262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 36(SI), Z29
 	LONG         $0x487e8262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48768262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 40(SI), Z28
 	LONG         $0x487e8262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48768262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 44(SI), Z29
 	LONG         $0x487e0262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48760262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 48(SI), Z28
 	LONG         $0x487e0262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48760262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 52(SI), Z28
 	LONG         $0x487e9262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48769262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 56(SI), Z29
 	LONG         $0x487e9262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48769262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 60(SI), Z28
 	LONG         $0x487e9262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48769262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 64(SI), Z29
 	LONG         $0x487e1262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48761262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 68(SI), Z28
 	LONG         $0x487e1262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48761262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 72(SI), Z29
 	LONG         $0x487e1262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48761262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 76(SI), Z28
 	LONG         $0x487e1262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48761262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 80(SI), Z29
 	LONG         $0x487e8262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48768262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 84(SI), Z28
 	LONG         $0x487e8262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48768262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 88(SI), Z29
 	LONG         $0x487e8262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48768262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 92(SI), Z28
 	LONG         $0x487e8262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48768262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 96(SI), Z29
 	LONG         $0x487e0262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48760262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 100(SI), Z28
 	LONG         $0x487e0262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48760262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 104(SI), Z28
 	LONG         $0x487e9262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48769262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 108(SI), Z29
 	LONG         $0x487e9262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48769262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 112(SI), Z28
 	LONG         $0x487e9262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48769262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 116(SI), Z29
 	LONG         $0x487e1262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48761262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 120(SI), Z28
 	LONG         $0x487e1262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48761262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 124(SI), Z29
 	LONG         $0x487e1262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48761262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 128(SI), Z28
 	LONG         $0x487e1262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48761262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 132(SI), Z29
 	LONG         $0x487e8262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48768262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 136(SI), Z28
 	LONG         $0x487e8262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48768262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 140(SI), Z29
 	LONG         $0x487e8262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48768262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 144(SI), Z28
 	LONG         $0x487e8262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48768262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 148(SI), Z29
 	LONG         $0x487e0262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48760262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 152(SI), Z28
 	LONG         $0x487e0262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48760262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 156(SI), Z28
 	LONG         $0x487e9262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48769262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 160(SI), Z29
 	LONG         $0x487e9262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48769262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 164(SI), Z28
 	LONG         $0x487e9262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48769262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 168(SI), Z29
 	LONG         $0x487e1262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48761262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 172(SI), Z28
 	LONG         $0x487e1262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48761262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 176(SI), Z29
 	LONG         $0x487e1262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48761262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 180(SI), Z28
 	LONG         $0x487e1262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48761262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 184(SI), Z29
 	LONG         $0x487e8262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48768262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 188(SI), Z28
 	LONG         $0x487e8262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48768262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 192(SI), Z29
 	LONG         $0x487e8262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48768262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 196(SI), Z28
 	LONG         $0x487e8262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48768262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 200(SI), Z29
 	LONG         $0x487e0262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48760262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 204(SI), Z28
 	LONG         $0x487e0262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48760262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+208, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -982,69 +1226,95 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z28
 	LONG         $0x487e9262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48769262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 4(SI), Z29
 	LONG         $0x487e9262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48769262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 8(SI), Z28
 	LONG         $0x487e9262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48769262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 12(SI), Z29
 	LONG         $0x487e1262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48761262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 16(SI), Z28
 	LONG         $0x487e1262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48761262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 20(SI), Z29
 	LONG         $0x487e1262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48761262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 24(SI), Z28
 	LONG         $0x487e1262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48761262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 28(SI), Z29
 	LONG         $0x487e8262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48768262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 32(SI), Z28
 	LONG         $0x487e8262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48768262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 36(SI), Z29
 	LONG         $0x487e8262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48768262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 40(SI), Z28
 	LONG         $0x487e8262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48768262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 44(SI), Z29
 	LONG         $0x487e0262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48760262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 48(SI), Z28
 	LONG         $0x487e0262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48760262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+52, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -1274,250 +1544,346 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z26
 	LONG         $0x487e9262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48769262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 4(SI), Z27
 	LONG         $0x487e9262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48769262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 8(SI), Z26
 	LONG         $0x487e9262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48769262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 12(SI), Z27
 	LONG         $0x487e1262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48761262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 16(SI), Z26
 	LONG         $0x487e1262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48761262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 20(SI), Z27
 	LONG         $0x487e1262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48761262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 24(SI), Z26
 	LONG         $0x487e1262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48761262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 28(SI), Z27
 	LONG         $0x487e8262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48768262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 32(SI), Z26
 	LONG         $0x487e8262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48768262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 36(SI), Z27
 	LONG         $0x487e8262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48768262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 40(SI), Z26
 	LONG         $0x487e8262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48768262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 44(SI), Z27
 	LONG         $0x487e0262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48760262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 48(SI), Z26
 	LONG         $0x487e9262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48769262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 52(SI), Z27
 	LONG         $0x487e9262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48769262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 56(SI), Z26
 	LONG         $0x487e9262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48769262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 60(SI), Z27
 	LONG         $0x487e1262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48761262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 64(SI), Z26
 	LONG         $0x487e1262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48761262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 68(SI), Z27
 	LONG         $0x487e1262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48761262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 72(SI), Z26
 	LONG         $0x487e1262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48761262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 76(SI), Z27
 	LONG         $0x487e8262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48768262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 80(SI), Z26
 	LONG         $0x487e8262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48768262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 84(SI), Z27
 	LONG         $0x487e8262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48768262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 88(SI), Z26
 	LONG         $0x487e8262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48768262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 92(SI), Z27
 	LONG         $0x487e0262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48760262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 96(SI), Z26
 	LONG         $0x487e9262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48769262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 100(SI), Z27
 	LONG         $0x487e9262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48769262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 104(SI), Z26
 	LONG         $0x487e9262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48769262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 108(SI), Z27
 	LONG         $0x487e1262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48761262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 112(SI), Z26
 	LONG         $0x487e1262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48761262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 116(SI), Z27
 	LONG         $0x487e1262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48761262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 120(SI), Z26
 	LONG         $0x487e1262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48761262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 124(SI), Z27
 	LONG         $0x487e8262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48768262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 128(SI), Z26
 	LONG         $0x487e8262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48768262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 132(SI), Z27
 	LONG         $0x487e8262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48768262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 136(SI), Z26
 	LONG         $0x487e8262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48768262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 140(SI), Z27
 	LONG         $0x487e0262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48760262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 144(SI), Z26
 	LONG         $0x487e9262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48769262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 148(SI), Z27
 	LONG         $0x487e9262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48769262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 152(SI), Z26
 	LONG         $0x487e9262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48769262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 156(SI), Z27
 	LONG         $0x487e1262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48761262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 160(SI), Z26
 	LONG         $0x487e1262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48761262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 164(SI), Z27
 	LONG         $0x487e1262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48761262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 168(SI), Z26
 	LONG         $0x487e1262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48761262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 172(SI), Z27
 	LONG         $0x487e8262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48768262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 176(SI), Z26
 	LONG         $0x487e8262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48768262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 180(SI), Z27
 	LONG         $0x487e8262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48768262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 184(SI), Z26
 	LONG         $0x487e8262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48768262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 188(SI), Z27
 	LONG         $0x487e0262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48760262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	ADDQ         $+192, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -1532,64 +1898,88 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z26
 	LONG         $0x487e9262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48769262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 4(SI), Z27
 	LONG         $0x487e9262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48769262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 8(SI), Z26
 	LONG         $0x487e9262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48769262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 12(SI), Z27
 	LONG         $0x487e1262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48761262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 16(SI), Z26
 	LONG         $0x487e1262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48761262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 20(SI), Z27
 	LONG         $0x487e1262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48761262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 24(SI), Z26
 	LONG         $0x487e1262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48761262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 28(SI), Z27
 	LONG         $0x487e8262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48768262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 32(SI), Z26
 	LONG         $0x487e8262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48768262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 36(SI), Z27
 	LONG         $0x487e8262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48768262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 40(SI), Z26
 	LONG         $0x487e8262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48768262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 44(SI), Z27
 	LONG         $0x487e0262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48760262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	ADDQ         $+48, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -1804,230 +2194,318 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z24
 	LONG         $0x487e9262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48769262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 4(SI), Z25
 	LONG         $0x487e9262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48769262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 8(SI), Z24
 	LONG         $0x487e9262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48769262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 12(SI), Z25
 	LONG         $0x487e1262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48761262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 16(SI), Z24
 	LONG         $0x487e1262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48761262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 20(SI), Z25
 	LONG         $0x487e1262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48761262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 24(SI), Z24
 	LONG         $0x487e1262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48761262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 28(SI), Z25
 	LONG         $0x487e8262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48768262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 32(SI), Z24
 	LONG         $0x487e8262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48768262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 36(SI), Z25
 	LONG         $0x487e8262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48768262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 40(SI), Z24
 	LONG         $0x487e8262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48768262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 44(SI), Z24
 	LONG         $0x487e9262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48769262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 48(SI), Z25
 	LONG         $0x487e9262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48769262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 52(SI), Z24
 	LONG         $0x487e9262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48769262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 56(SI), Z25
 	LONG         $0x487e1262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48761262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 60(SI), Z24
 	LONG         $0x487e1262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48761262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 64(SI), Z25
 	LONG         $0x487e1262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48761262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 68(SI), Z24
 	LONG         $0x487e1262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48761262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 72(SI), Z25
 	LONG         $0x487e8262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48768262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 76(SI), Z24
 	LONG         $0x487e8262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48768262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 80(SI), Z25
 	LONG         $0x487e8262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48768262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 84(SI), Z24
 	LONG         $0x487e8262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48768262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 88(SI), Z24
 	LONG         $0x487e9262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48769262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 92(SI), Z25
 	LONG         $0x487e9262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48769262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 96(SI), Z24
 	LONG         $0x487e9262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48769262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 100(SI), Z25
 	LONG         $0x487e1262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48761262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 104(SI), Z24
 	LONG         $0x487e1262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48761262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 108(SI), Z25
 	LONG         $0x487e1262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48761262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 112(SI), Z24
 	LONG         $0x487e1262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48761262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 116(SI), Z25
 	LONG         $0x487e8262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48768262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 120(SI), Z24
 	LONG         $0x487e8262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48768262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 124(SI), Z25
 	LONG         $0x487e8262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48768262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 128(SI), Z24
 	LONG         $0x487e8262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48768262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 132(SI), Z24
 	LONG         $0x487e9262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48769262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 136(SI), Z25
 	LONG         $0x487e9262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48769262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 140(SI), Z24
 	LONG         $0x487e9262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48769262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 144(SI), Z25
 	LONG         $0x487e1262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48761262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 148(SI), Z24
 	LONG         $0x487e1262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48761262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 152(SI), Z25
 	LONG         $0x487e1262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48761262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 156(SI), Z24
 	LONG         $0x487e1262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48761262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 160(SI), Z25
 	LONG         $0x487e8262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48768262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 164(SI), Z24
 	LONG         $0x487e8262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48768262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 168(SI), Z25
 	LONG         $0x487e8262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48768262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 172(SI), Z24
 	LONG         $0x487e8262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48768262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	ADDQ         $+176, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -2042,59 +2520,81 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z24
 	LONG         $0x487e9262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48769262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 4(SI), Z25
 	LONG         $0x487e9262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48769262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 8(SI), Z24
 	LONG         $0x487e9262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48769262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 12(SI), Z25
 	LONG         $0x487e1262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48761262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 16(SI), Z24
 	LONG         $0x487e1262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48761262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 20(SI), Z25
 	LONG         $0x487e1262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48761262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 24(SI), Z24
 	LONG         $0x487e1262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48761262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 28(SI), Z25
 	LONG         $0x487e8262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48768262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 32(SI), Z24
 	LONG         $0x487e8262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48768262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 36(SI), Z25
 	LONG         $0x487e8262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48768262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 40(SI), Z24
 	LONG         $0x487e8262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48768262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	ADDQ         $+44, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -2294,210 +2794,290 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z22
 	LONG         $0x487eb262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876b262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 4(SI), Z23
 	LONG         $0x487eb262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876b262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 8(SI), Z22
 	LONG         $0x487eb262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x4876b262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 12(SI), Z23
 	LONG         $0x487e3262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48763262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 16(SI), Z22
 	LONG         $0x487e3262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48763262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 20(SI), Z23
 	LONG         $0x487e3262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48763262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 24(SI), Z22
 	LONG         $0x487e3262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48763262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 28(SI), Z23
 	LONG         $0x487ea262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x4876a262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 32(SI), Z22
 	LONG         $0x487ea262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876a262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 36(SI), Z23
 	LONG         $0x487ea262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876a262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 40(SI), Z22
 	LONG         $0x487eb262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876b262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 44(SI), Z23
 	LONG         $0x487eb262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876b262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 48(SI), Z22
 	LONG         $0x487eb262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x4876b262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 52(SI), Z23
 	LONG         $0x487e3262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48763262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 56(SI), Z22
 	LONG         $0x487e3262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48763262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 60(SI), Z23
 	LONG         $0x487e3262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48763262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 64(SI), Z22
 	LONG         $0x487e3262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48763262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 68(SI), Z23
 	LONG         $0x487ea262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x4876a262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 72(SI), Z22
 	LONG         $0x487ea262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876a262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 76(SI), Z23
 	LONG         $0x487ea262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876a262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 80(SI), Z22
 	LONG         $0x487eb262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876b262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 84(SI), Z23
 	LONG         $0x487eb262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876b262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 88(SI), Z22
 	LONG         $0x487eb262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x4876b262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 92(SI), Z23
 	LONG         $0x487e3262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48763262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 96(SI), Z22
 	LONG         $0x487e3262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48763262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 100(SI), Z23
 	LONG         $0x487e3262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48763262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 104(SI), Z22
 	LONG         $0x487e3262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48763262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 108(SI), Z23
 	LONG         $0x487ea262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x4876a262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 112(SI), Z22
 	LONG         $0x487ea262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876a262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 116(SI), Z23
 	LONG         $0x487ea262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876a262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 120(SI), Z22
 	LONG         $0x487eb262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876b262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 124(SI), Z23
 	LONG         $0x487eb262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876b262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 128(SI), Z22
 	LONG         $0x487eb262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x4876b262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 132(SI), Z23
 	LONG         $0x487e3262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48763262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 136(SI), Z22
 	LONG         $0x487e3262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48763262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 140(SI), Z23
 	LONG         $0x487e3262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48763262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 144(SI), Z22
 	LONG         $0x487e3262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48763262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 148(SI), Z23
 	LONG         $0x487ea262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x4876a262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 152(SI), Z22
 	LONG         $0x487ea262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876a262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 156(SI), Z23
 	LONG         $0x487ea262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876a262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	ADDQ         $+160, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -2512,54 +3092,74 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z22
 	LONG         $0x487eb262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876b262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 4(SI), Z23
 	LONG         $0x487eb262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876b262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 8(SI), Z22
 	LONG         $0x487eb262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x4876b262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 12(SI), Z23
 	LONG         $0x487e3262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48763262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 16(SI), Z22
 	LONG         $0x487e3262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48763262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 20(SI), Z23
 	LONG         $0x487e3262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48763262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 24(SI), Z22
 	LONG         $0x487e3262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x48763262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 28(SI), Z23
 	LONG         $0x487ea262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x4876a262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 32(SI), Z22
 	LONG         $0x487ea262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876a262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 36(SI), Z23
 	LONG         $0x487ea262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876a262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	ADDQ         $+40, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -2744,190 +3344,262 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z20
 	LONG         $0x487eb262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876b262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 4(SI), Z21
 	LONG         $0x487eb262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x4876b262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 8(SI), Z20
 	LONG         $0x487eb262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x4876b262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 12(SI), Z21
 	LONG         $0x487e3262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48763262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 16(SI), Z20
 	LONG         $0x487e3262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48763262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 20(SI), Z21
 	LONG         $0x487e3262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48763262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 24(SI), Z20
 	LONG         $0x487e3262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48763262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 28(SI), Z21
 	LONG         $0x487ea262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x4876a262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 32(SI), Z20
 	LONG         $0x487ea262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876a262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 36(SI), Z20
 	LONG         $0x487eb262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876b262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 40(SI), Z21
 	LONG         $0x487eb262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x4876b262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 44(SI), Z20
 	LONG         $0x487eb262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x4876b262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 48(SI), Z21
 	LONG         $0x487e3262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48763262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 52(SI), Z20
 	LONG         $0x487e3262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48763262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 56(SI), Z21
 	LONG         $0x487e3262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48763262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 60(SI), Z20
 	LONG         $0x487e3262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48763262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 64(SI), Z21
 	LONG         $0x487ea262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x4876a262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 68(SI), Z20
 	LONG         $0x487ea262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876a262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 72(SI), Z20
 	LONG         $0x487eb262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876b262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 76(SI), Z21
 	LONG         $0x487eb262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x4876b262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 80(SI), Z20
 	LONG         $0x487eb262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x4876b262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 84(SI), Z21
 	LONG         $0x487e3262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48763262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 88(SI), Z20
 	LONG         $0x487e3262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48763262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 92(SI), Z21
 	LONG         $0x487e3262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48763262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 96(SI), Z20
 	LONG         $0x487e3262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48763262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 100(SI), Z21
 	LONG         $0x487ea262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x4876a262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 104(SI), Z20
 	LONG         $0x487ea262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876a262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 108(SI), Z20
 	LONG         $0x487eb262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876b262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 112(SI), Z21
 	LONG         $0x487eb262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x4876b262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 116(SI), Z20
 	LONG         $0x487eb262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x4876b262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 120(SI), Z21
 	LONG         $0x487e3262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48763262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 124(SI), Z20
 	LONG         $0x487e3262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48763262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 128(SI), Z21
 	LONG         $0x487e3262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48763262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 132(SI), Z20
 	LONG         $0x487e3262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48763262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 136(SI), Z21
 	LONG         $0x487ea262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x4876a262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 140(SI), Z20
 	LONG         $0x487ea262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876a262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+144, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -2942,49 +3614,67 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z20
 	LONG         $0x487eb262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876b262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 4(SI), Z21
 	LONG         $0x487eb262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x4876b262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 8(SI), Z20
 	LONG         $0x487eb262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x4876b262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 12(SI), Z21
 	LONG         $0x487e3262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48763262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 16(SI), Z20
 	LONG         $0x487e3262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48763262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 20(SI), Z21
 	LONG         $0x487e3262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x48763262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 24(SI), Z20
 	LONG         $0x487e3262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x48763262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 28(SI), Z21
 	LONG         $0x487ea262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x4876a262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 32(SI), Z20
 	LONG         $0x487ea262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876a262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+36, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -3154,170 +3844,234 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z18
 	LONG         $0x487eb262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x4876b262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 4(SI), Z19
 	LONG         $0x487eb262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x4876b262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 8(SI), Z18
 	LONG         $0x487eb262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x4876b262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 12(SI), Z19
 	LONG         $0x487e3262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48763262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 16(SI), Z18
 	LONG         $0x487e3262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48763262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 20(SI), Z19
 	LONG         $0x487e3262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48763262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 24(SI), Z18
 	LONG         $0x487e3262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48763262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 28(SI), Z19
 	LONG         $0x487ea262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x4876a262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 32(SI), Z18
 	LONG         $0x487eb262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x4876b262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 36(SI), Z19
 	LONG         $0x487eb262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x4876b262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 40(SI), Z18
 	LONG         $0x487eb262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x4876b262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 44(SI), Z19
 	LONG         $0x487e3262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48763262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 48(SI), Z18
 	LONG         $0x487e3262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48763262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 52(SI), Z19
 	LONG         $0x487e3262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48763262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 56(SI), Z18
 	LONG         $0x487e3262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48763262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 60(SI), Z19
 	LONG         $0x487ea262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x4876a262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 64(SI), Z18
 	LONG         $0x487eb262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x4876b262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 68(SI), Z19
 	LONG         $0x487eb262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x4876b262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 72(SI), Z18
 	LONG         $0x487eb262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x4876b262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 76(SI), Z19
 	LONG         $0x487e3262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48763262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 80(SI), Z18
 	LONG         $0x487e3262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48763262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 84(SI), Z19
 	LONG         $0x487e3262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48763262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 88(SI), Z18
 	LONG         $0x487e3262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48763262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 92(SI), Z19
 	LONG         $0x487ea262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x4876a262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 96(SI), Z18
 	LONG         $0x487eb262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x4876b262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 100(SI), Z19
 	LONG         $0x487eb262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x4876b262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 104(SI), Z18
 	LONG         $0x487eb262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x4876b262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 108(SI), Z19
 	LONG         $0x487e3262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48763262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 112(SI), Z18
 	LONG         $0x487e3262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48763262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 116(SI), Z19
 	LONG         $0x487e3262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48763262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 120(SI), Z18
 	LONG         $0x487e3262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48763262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 124(SI), Z19
 	LONG         $0x487ea262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x4876a262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	ADDQ         $+128, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -3332,44 +4086,60 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z18
 	LONG         $0x487eb262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x4876b262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 4(SI), Z19
 	LONG         $0x487eb262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x4876b262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 8(SI), Z18
 	LONG         $0x487eb262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x4876b262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 12(SI), Z19
 	LONG         $0x487e3262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48763262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 16(SI), Z18
 	LONG         $0x487e3262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x48763262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 20(SI), Z19
 	LONG         $0x487e3262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x48763262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 24(SI), Z18
 	LONG         $0x487e3262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x48763262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 28(SI), Z19
 	LONG         $0x487ea262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x4876a262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	ADDQ         $+32, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -3524,150 +4294,206 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x4876b262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 4(SI), Z17
 	LONG         $0x487eb262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x4876b262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 8(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x4876b262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 12(SI), Z17
 	LONG         $0x487e3262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48763262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 16(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48763262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 20(SI), Z17
 	LONG         $0x487e3262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48763262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 24(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48763262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 28(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x4876b262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 32(SI), Z17
 	LONG         $0x487eb262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x4876b262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 36(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x4876b262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 40(SI), Z17
 	LONG         $0x487e3262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48763262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 44(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48763262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 48(SI), Z17
 	LONG         $0x487e3262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48763262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 52(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48763262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 56(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x4876b262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 60(SI), Z17
 	LONG         $0x487eb262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x4876b262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 64(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x4876b262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 68(SI), Z17
 	LONG         $0x487e3262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48763262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 72(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48763262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 76(SI), Z17
 	LONG         $0x487e3262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48763262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 80(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48763262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 84(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x4876b262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 88(SI), Z17
 	LONG         $0x487eb262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x4876b262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 92(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x4876b262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 96(SI), Z17
 	LONG         $0x487e3262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48763262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 100(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48763262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 104(SI), Z17
 	LONG         $0x487e3262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48763262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 108(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48763262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	ADDQ         $+112, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -3682,39 +4508,53 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x4876b262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 4(SI), Z17
 	LONG         $0x487eb262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x4876b262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 8(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x4876b262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VBROADCASTSS 12(SI), Z17
 	LONG         $0x487e3262
-	WORD         $0x0000c152
+	BYTE         $0x52
+	BYTE         $0xc1
 	LONG         $0x48763262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 16(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x48763262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 20(SI), Z17
 	LONG         $0x487e3262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x48763262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 24(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x48763262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	ADDQ         $+28, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -3854,130 +4694,178 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876d262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 4(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876d262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 8(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x4876d262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 12(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48765262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 16(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48765262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 20(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48765262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 24(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876d262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 28(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876d262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 32(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x4876d262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 36(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48765262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 40(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48765262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 44(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48765262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 48(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876d262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 52(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876d262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 56(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x4876d262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 60(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48765262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 64(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48765262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 68(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48765262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 72(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876d262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 76(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876d262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 80(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x4876d262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 84(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48765262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 88(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48765262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 92(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48765262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	ADDQ         $+96, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -3992,34 +4880,46 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876d262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 4(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876d262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 8(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	LONG         $0x4876d262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 12(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	LONG         $0x48765262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 16(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x48765262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 20(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x48765262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	ADDQ         $+24, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -4144,110 +5044,150 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876d262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 4(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x4876d262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 8(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x4876d262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 12(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48765262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 16(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48765262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 20(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876d262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 24(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x4876d262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 28(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x4876d262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 32(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48765262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 36(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48765262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 40(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876d262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 44(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x4876d262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 48(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x4876d262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 52(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48765262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 56(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48765262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 60(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876d262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 64(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x4876d262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 68(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x4876d262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 72(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48765262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 76(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48765262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+80, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -4262,29 +5202,39 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876d262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 4(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	LONG         $0x4876d262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 8(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	LONG         $0x4876d262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 12(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	LONG         $0x48765262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 16(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x48765262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+20, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -4394,90 +5344,122 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x4876d262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 4(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x4876d262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 8(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x4876d262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 12(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48765262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 16(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x4876d262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 20(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x4876d262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 24(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x4876d262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 28(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48765262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 32(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x4876d262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 36(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x4876d262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 40(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x4876d262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 44(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48765262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 48(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x4876d262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 52(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x4876d262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 56(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x4876d262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 60(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48765262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	ADDQ         $+64, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -4492,24 +5474,32 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	LONG         $0x4876d262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 4(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	LONG         $0x4876d262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 8(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	LONG         $0x4876d262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 12(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	LONG         $0x48765262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	ADDQ         $+16, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -4604,70 +5594,94 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x4876d262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 4(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x4876d262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 8(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x4876d262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 12(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x4876d262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 16(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x4876d262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 20(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x4876d262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 24(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x4876d262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 28(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x4876d262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 32(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x4876d262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 36(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x4876d262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 40(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x4876d262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 44(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x4876d262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	ADDQ         $+48, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -4682,19 +5696,25 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	LONG         $0x4876d262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 4(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	LONG         $0x4876d262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 8(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	LONG         $0x4876d262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	ADDQ         $+12, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -4774,50 +5794,66 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876f262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 4(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876f262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 8(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876f262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 12(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876f262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 16(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876f262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 20(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876f262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 24(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876f262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 28(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876f262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	ADDQ         $+32, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -4832,14 +5868,18 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	LONG         $0x4876f262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 4(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	LONG         $0x4876f262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	ADDQ         $+8, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -4904,30 +5944,38 @@ loop:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876f262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*1), Z0
 	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS 4(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876f262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*2), Z0
 	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS 8(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876f262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R9*1), Z0
 	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS 12(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876f262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+16, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -4942,9 +5990,11 @@ single:
 	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	LONG         $0x4876f262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+4, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -5080,175 +6130,231 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 4(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 8(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 12(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 16(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 20(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	VBROADCASTSS 24(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000ff52
+	BYTE         $0x52
+	BYTE         $0xff
 	VBROADCASTSS 28(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000c052
+	BYTE         $0x52
+	BYTE         $0xc0
 	VBROADCASTSS 32(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 36(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 40(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 44(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 48(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 52(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 56(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 60(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 64(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 68(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 72(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 76(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	VBROADCASTSS 80(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000ff52
+	BYTE         $0x52
+	BYTE         $0xff
 	VBROADCASTSS 84(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000c052
+	BYTE         $0x52
+	BYTE         $0xc0
 	VBROADCASTSS 88(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 92(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 96(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 100(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 104(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 108(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 112(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 116(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 120(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 124(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 128(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 132(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	VBROADCASTSS 136(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000ff52
+	BYTE         $0x52
+	BYTE         $0xff
 	VBROADCASTSS 140(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000c052
+	BYTE         $0x52
+	BYTE         $0xc0
 	VBROADCASTSS 144(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 148(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 152(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 156(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 160(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 164(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 168(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 172(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 176(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 180(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 184(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 188(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	VBROADCASTSS 192(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000ff52
+	BYTE         $0x52
+	BYTE         $0xff
 	VBROADCASTSS 196(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000c052
+	BYTE         $0x52
+	BYTE         $0xc0
 	VBROADCASTSS 200(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 204(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 208(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 212(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 216(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 220(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	ADDQ         $+224, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -5262,46 +6368,60 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 4(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 8(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 12(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 16(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 20(SI), Z16
 	LONG         $0x487eb262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	VBROADCASTSS 24(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000ff52
+	BYTE         $0x52
+	BYTE         $0xff
 	VBROADCASTSS 28(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000c052
+	BYTE         $0x52
+	BYTE         $0xc0
 	VBROADCASTSS 32(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 36(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 40(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 44(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 48(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 52(SI), Z16
 	LONG         $0x487e3262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	ADDQ         $+56, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -5461,163 +6581,215 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 4(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 8(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 12(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 16(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	VBROADCASTSS 20(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000f752
+	BYTE         $0x52
+	BYTE         $0xf7
 	VBROADCASTSS 24(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 28(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	VBROADCASTSS 32(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 36(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 40(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 44(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 48(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 52(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 56(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 60(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 64(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 68(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	VBROADCASTSS 72(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000f752
+	BYTE         $0x52
+	BYTE         $0xf7
 	VBROADCASTSS 76(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 80(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	VBROADCASTSS 84(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 88(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 92(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 96(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 100(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 104(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 108(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 112(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 116(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 120(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	VBROADCASTSS 124(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000f752
+	BYTE         $0x52
+	BYTE         $0xf7
 	VBROADCASTSS 128(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 132(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	VBROADCASTSS 136(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 140(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 144(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 148(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 152(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 156(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 160(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 164(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 168(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 172(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	VBROADCASTSS 176(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000f752
+	BYTE         $0x52
+	BYTE         $0xf7
 	VBROADCASTSS 180(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 184(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	VBROADCASTSS 188(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 192(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 196(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 200(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 204(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	ADDQ         $+208, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -5631,43 +6803,56 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 4(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 8(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 12(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 16(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	VBROADCASTSS 20(SI), Z15
 	LONG         $0x487ed262
-	WORD         $0x0000f752
+	BYTE         $0x52
+	BYTE         $0xf7
 	VBROADCASTSS 24(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000fe52
+	BYTE         $0x52
+	BYTE         $0xfe
 	VBROADCASTSS 28(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000c752
+	BYTE         $0x52
+	BYTE         $0xc7
 	VBROADCASTSS 32(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 36(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 40(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 44(SI), Z15
 	LONG         $0x487e5262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 48(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	ADDQ         $+52, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -5818,151 +7003,199 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 4(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 8(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 12(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	VBROADCASTSS 16(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 20(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	VBROADCASTSS 24(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000fd52
+	BYTE         $0x52
+	BYTE         $0xfd
 	VBROADCASTSS 28(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000c652
+	BYTE         $0x52
+	BYTE         $0xc6
 	VBROADCASTSS 32(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 36(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 40(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 44(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 48(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 52(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 56(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 60(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	VBROADCASTSS 64(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 68(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	VBROADCASTSS 72(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000fd52
+	BYTE         $0x52
+	BYTE         $0xfd
 	VBROADCASTSS 76(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000c652
+	BYTE         $0x52
+	BYTE         $0xc6
 	VBROADCASTSS 80(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 84(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 88(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 92(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 96(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 100(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 104(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 108(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	VBROADCASTSS 112(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 116(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	VBROADCASTSS 120(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000fd52
+	BYTE         $0x52
+	BYTE         $0xfd
 	VBROADCASTSS 124(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000c652
+	BYTE         $0x52
+	BYTE         $0xc6
 	VBROADCASTSS 128(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 132(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 136(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 140(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 144(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 148(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 152(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 156(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	VBROADCASTSS 160(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 164(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	VBROADCASTSS 168(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000fd52
+	BYTE         $0x52
+	BYTE         $0xfd
 	VBROADCASTSS 172(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000c652
+	BYTE         $0x52
+	BYTE         $0xc6
 	VBROADCASTSS 176(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 180(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 184(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 188(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	ADDQ         $+192, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -5976,40 +7209,52 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 4(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 8(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 12(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	VBROADCASTSS 16(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000ed52
+	BYTE         $0x52
+	BYTE         $0xed
 	VBROADCASTSS 20(SI), Z14
 	LONG         $0x487ed262
-	WORD         $0x0000f652
+	BYTE         $0x52
+	BYTE         $0xf6
 	VBROADCASTSS 24(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000fd52
+	BYTE         $0x52
+	BYTE         $0xfd
 	VBROADCASTSS 28(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000c652
+	BYTE         $0x52
+	BYTE         $0xc6
 	VBROADCASTSS 32(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 36(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 40(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 44(SI), Z14
 	LONG         $0x487e5262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	ADDQ         $+48, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -6151,139 +7396,183 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 4(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 8(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 12(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	VBROADCASTSS 16(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000ec52
+	BYTE         $0x52
+	BYTE         $0xec
 	VBROADCASTSS 20(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000f552
+	BYTE         $0x52
+	BYTE         $0xf5
 	VBROADCASTSS 24(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 28(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	VBROADCASTSS 32(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 36(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 40(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 44(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 48(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 52(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 56(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	VBROADCASTSS 60(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000ec52
+	BYTE         $0x52
+	BYTE         $0xec
 	VBROADCASTSS 64(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000f552
+	BYTE         $0x52
+	BYTE         $0xf5
 	VBROADCASTSS 68(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 72(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	VBROADCASTSS 76(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 80(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 84(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 88(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 92(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 96(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 100(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	VBROADCASTSS 104(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000ec52
+	BYTE         $0x52
+	BYTE         $0xec
 	VBROADCASTSS 108(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000f552
+	BYTE         $0x52
+	BYTE         $0xf5
 	VBROADCASTSS 112(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 116(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	VBROADCASTSS 120(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 124(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 128(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 132(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 136(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 140(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 144(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	VBROADCASTSS 148(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000ec52
+	BYTE         $0x52
+	BYTE         $0xec
 	VBROADCASTSS 152(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000f552
+	BYTE         $0x52
+	BYTE         $0xf5
 	VBROADCASTSS 156(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 160(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	VBROADCASTSS 164(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 168(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 172(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+176, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -6297,37 +7586,48 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 4(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 8(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VBROADCASTSS 12(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000e552
+	BYTE         $0x52
+	BYTE         $0xe5
 	VBROADCASTSS 16(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000ec52
+	BYTE         $0x52
+	BYTE         $0xec
 	VBROADCASTSS 20(SI), Z13
 	LONG         $0x487ed262
-	WORD         $0x0000f552
+	BYTE         $0x52
+	BYTE         $0xf5
 	VBROADCASTSS 24(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000fc52
+	BYTE         $0x52
+	BYTE         $0xfc
 	VBROADCASTSS 28(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000c552
+	BYTE         $0x52
+	BYTE         $0xc5
 	VBROADCASTSS 32(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 36(SI), Z13
 	LONG         $0x487e5262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 40(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+44, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -6460,127 +7760,167 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 4(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	VBROADCASTSS 8(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000db52
+	BYTE         $0x52
+	BYTE         $0xdb
 	VBROADCASTSS 12(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000e452
+	BYTE         $0x52
+	BYTE         $0xe4
 	VBROADCASTSS 16(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 20(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	VBROADCASTSS 24(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000fb52
+	BYTE         $0x52
+	BYTE         $0xfb
 	VBROADCASTSS 28(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000c452
+	BYTE         $0x52
+	BYTE         $0xc4
 	VBROADCASTSS 32(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 36(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 40(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 44(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	VBROADCASTSS 48(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000db52
+	BYTE         $0x52
+	BYTE         $0xdb
 	VBROADCASTSS 52(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000e452
+	BYTE         $0x52
+	BYTE         $0xe4
 	VBROADCASTSS 56(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 60(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	VBROADCASTSS 64(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000fb52
+	BYTE         $0x52
+	BYTE         $0xfb
 	VBROADCASTSS 68(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000c452
+	BYTE         $0x52
+	BYTE         $0xc4
 	VBROADCASTSS 72(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 76(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 80(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 84(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	VBROADCASTSS 88(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000db52
+	BYTE         $0x52
+	BYTE         $0xdb
 	VBROADCASTSS 92(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000e452
+	BYTE         $0x52
+	BYTE         $0xe4
 	VBROADCASTSS 96(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 100(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	VBROADCASTSS 104(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000fb52
+	BYTE         $0x52
+	BYTE         $0xfb
 	VBROADCASTSS 108(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000c452
+	BYTE         $0x52
+	BYTE         $0xc4
 	VBROADCASTSS 112(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 116(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 120(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 124(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	VBROADCASTSS 128(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000db52
+	BYTE         $0x52
+	BYTE         $0xdb
 	VBROADCASTSS 132(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000e452
+	BYTE         $0x52
+	BYTE         $0xe4
 	VBROADCASTSS 136(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 140(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	VBROADCASTSS 144(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000fb52
+	BYTE         $0x52
+	BYTE         $0xfb
 	VBROADCASTSS 148(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000c452
+	BYTE         $0x52
+	BYTE         $0xc4
 	VBROADCASTSS 152(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 156(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	ADDQ         $+160, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -6594,34 +7934,44 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 4(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	VBROADCASTSS 8(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000db52
+	BYTE         $0x52
+	BYTE         $0xdb
 	VBROADCASTSS 12(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000e452
+	BYTE         $0x52
+	BYTE         $0xe4
 	VBROADCASTSS 16(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000eb52
+	BYTE         $0x52
+	BYTE         $0xeb
 	VBROADCASTSS 20(SI), Z12
 	LONG         $0x487ed262
-	WORD         $0x0000f452
+	BYTE         $0x52
+	BYTE         $0xf4
 	VBROADCASTSS 24(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000fb52
+	BYTE         $0x52
+	BYTE         $0xfb
 	VBROADCASTSS 28(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000c452
+	BYTE         $0x52
+	BYTE         $0xc4
 	VBROADCASTSS 32(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 36(SI), Z12
 	LONG         $0x487e5262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	ADDQ         $+40, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -6745,115 +8095,151 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	VBROADCASTSS 4(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000d352
+	BYTE         $0x52
+	BYTE         $0xd3
 	VBROADCASTSS 8(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 12(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	VBROADCASTSS 16(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000ea52
+	BYTE         $0x52
+	BYTE         $0xea
 	VBROADCASTSS 20(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000f352
+	BYTE         $0x52
+	BYTE         $0xf3
 	VBROADCASTSS 24(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 28(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	VBROADCASTSS 32(SI), Z10
 	LONG         $0x487e5262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 36(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	VBROADCASTSS 40(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000d352
+	BYTE         $0x52
+	BYTE         $0xd3
 	VBROADCASTSS 44(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 48(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	VBROADCASTSS 52(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000ea52
+	BYTE         $0x52
+	BYTE         $0xea
 	VBROADCASTSS 56(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000f352
+	BYTE         $0x52
+	BYTE         $0xf3
 	VBROADCASTSS 60(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 64(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	VBROADCASTSS 68(SI), Z10
 	LONG         $0x487e5262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 72(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	VBROADCASTSS 76(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000d352
+	BYTE         $0x52
+	BYTE         $0xd3
 	VBROADCASTSS 80(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 84(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	VBROADCASTSS 88(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000ea52
+	BYTE         $0x52
+	BYTE         $0xea
 	VBROADCASTSS 92(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000f352
+	BYTE         $0x52
+	BYTE         $0xf3
 	VBROADCASTSS 96(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 100(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	VBROADCASTSS 104(SI), Z10
 	LONG         $0x487e5262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 108(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	VBROADCASTSS 112(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000d352
+	BYTE         $0x52
+	BYTE         $0xd3
 	VBROADCASTSS 116(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 120(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	VBROADCASTSS 124(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000ea52
+	BYTE         $0x52
+	BYTE         $0xea
 	VBROADCASTSS 128(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000f352
+	BYTE         $0x52
+	BYTE         $0xf3
 	VBROADCASTSS 132(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 136(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	VBROADCASTSS 140(SI), Z10
 	LONG         $0x487e5262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	ADDQ         $+144, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -6867,31 +8253,40 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	VBROADCASTSS 4(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000d352
+	BYTE         $0x52
+	BYTE         $0xd3
 	VBROADCASTSS 8(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000da52
+	BYTE         $0x52
+	BYTE         $0xda
 	VBROADCASTSS 12(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000e352
+	BYTE         $0x52
+	BYTE         $0xe3
 	VBROADCASTSS 16(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000ea52
+	BYTE         $0x52
+	BYTE         $0xea
 	VBROADCASTSS 20(SI), Z11
 	LONG         $0x487ed262
-	WORD         $0x0000f352
+	BYTE         $0x52
+	BYTE         $0xf3
 	VBROADCASTSS 24(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000fa52
+	BYTE         $0x52
+	BYTE         $0xfa
 	VBROADCASTSS 28(SI), Z11
 	LONG         $0x487e5262
-	WORD         $0x0000c352
+	BYTE         $0x52
+	BYTE         $0xc3
 	VBROADCASTSS 32(SI), Z10
 	LONG         $0x487e5262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	ADDQ         $+36, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -7006,103 +8401,135 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 4(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	VBROADCASTSS 8(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000d952
+	BYTE         $0x52
+	BYTE         $0xd9
 	VBROADCASTSS 12(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000e252
+	BYTE         $0x52
+	BYTE         $0xe2
 	VBROADCASTSS 16(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 20(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	VBROADCASTSS 24(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000f952
+	BYTE         $0x52
+	BYTE         $0xf9
 	VBROADCASTSS 28(SI), Z10
 	LONG         $0x487e5262
-	WORD         $0x0000c252
+	BYTE         $0x52
+	BYTE         $0xc2
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 32(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 36(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	VBROADCASTSS 40(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000d952
+	BYTE         $0x52
+	BYTE         $0xd9
 	VBROADCASTSS 44(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000e252
+	BYTE         $0x52
+	BYTE         $0xe2
 	VBROADCASTSS 48(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 52(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	VBROADCASTSS 56(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000f952
+	BYTE         $0x52
+	BYTE         $0xf9
 	VBROADCASTSS 60(SI), Z10
 	LONG         $0x487e5262
-	WORD         $0x0000c252
+	BYTE         $0x52
+	BYTE         $0xc2
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 64(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 68(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	VBROADCASTSS 72(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000d952
+	BYTE         $0x52
+	BYTE         $0xd9
 	VBROADCASTSS 76(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000e252
+	BYTE         $0x52
+	BYTE         $0xe2
 	VBROADCASTSS 80(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 84(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	VBROADCASTSS 88(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000f952
+	BYTE         $0x52
+	BYTE         $0xf9
 	VBROADCASTSS 92(SI), Z10
 	LONG         $0x487e5262
-	WORD         $0x0000c252
+	BYTE         $0x52
+	BYTE         $0xc2
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 96(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 100(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	VBROADCASTSS 104(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000d952
+	BYTE         $0x52
+	BYTE         $0xd9
 	VBROADCASTSS 108(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000e252
+	BYTE         $0x52
+	BYTE         $0xe2
 	VBROADCASTSS 112(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 116(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	VBROADCASTSS 120(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000f952
+	BYTE         $0x52
+	BYTE         $0xf9
 	VBROADCASTSS 124(SI), Z10
 	LONG         $0x487e5262
-	WORD         $0x0000c252
+	BYTE         $0x52
+	BYTE         $0xc2
 	ADDQ         $+128, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -7116,28 +8543,36 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000c952
+	BYTE         $0x52
+	BYTE         $0xc9
 	VBROADCASTSS 4(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000d252
+	BYTE         $0x52
+	BYTE         $0xd2
 	VBROADCASTSS 8(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000d952
+	BYTE         $0x52
+	BYTE         $0xd9
 	VBROADCASTSS 12(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000e252
+	BYTE         $0x52
+	BYTE         $0xe2
 	VBROADCASTSS 16(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e952
+	BYTE         $0x52
+	BYTE         $0xe9
 	VBROADCASTSS 20(SI), Z10
 	LONG         $0x487ed262
-	WORD         $0x0000f252
+	BYTE         $0x52
+	BYTE         $0xf2
 	VBROADCASTSS 24(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000f952
+	BYTE         $0x52
+	BYTE         $0xf9
 	VBROADCASTSS 28(SI), Z10
 	LONG         $0x487e5262
-	WORD         $0x0000c252
+	BYTE         $0x52
+	BYTE         $0xc2
 	ADDQ         $+32, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -7243,91 +8678,119 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000c852
+	BYTE         $0x52
+	BYTE         $0xc8
 	VBROADCASTSS 4(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000d152
+	BYTE         $0x52
+	BYTE         $0xd1
 	VBROADCASTSS 8(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 12(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	VBROADCASTSS 16(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000e852
+	BYTE         $0x52
+	BYTE         $0xe8
 	VBROADCASTSS 20(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000f152
+	BYTE         $0x52
+	BYTE         $0xf1
 	VBROADCASTSS 24(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 28(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000c852
+	BYTE         $0x52
+	BYTE         $0xc8
 	VBROADCASTSS 32(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000d152
+	BYTE         $0x52
+	BYTE         $0xd1
 	VBROADCASTSS 36(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 40(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	VBROADCASTSS 44(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000e852
+	BYTE         $0x52
+	BYTE         $0xe8
 	VBROADCASTSS 48(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000f152
+	BYTE         $0x52
+	BYTE         $0xf1
 	VBROADCASTSS 52(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 56(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000c852
+	BYTE         $0x52
+	BYTE         $0xc8
 	VBROADCASTSS 60(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000d152
+	BYTE         $0x52
+	BYTE         $0xd1
 	VBROADCASTSS 64(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 68(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	VBROADCASTSS 72(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000e852
+	BYTE         $0x52
+	BYTE         $0xe8
 	VBROADCASTSS 76(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000f152
+	BYTE         $0x52
+	BYTE         $0xf1
 	VBROADCASTSS 80(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 84(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000c852
+	BYTE         $0x52
+	BYTE         $0xc8
 	VBROADCASTSS 88(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000d152
+	BYTE         $0x52
+	BYTE         $0xd1
 	VBROADCASTSS 92(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 96(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	VBROADCASTSS 100(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000e852
+	BYTE         $0x52
+	BYTE         $0xe8
 	VBROADCASTSS 104(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000f152
+	BYTE         $0x52
+	BYTE         $0xf1
 	VBROADCASTSS 108(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	ADDQ         $+112, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -7341,25 +8804,32 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000c852
+	BYTE         $0x52
+	BYTE         $0xc8
 	VBROADCASTSS 4(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000d152
+	BYTE         $0x52
+	BYTE         $0xd1
 	VBROADCASTSS 8(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d852
+	BYTE         $0x52
+	BYTE         $0xd8
 	VBROADCASTSS 12(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000e152
+	BYTE         $0x52
+	BYTE         $0xe1
 	VBROADCASTSS 16(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000e852
+	BYTE         $0x52
+	BYTE         $0xe8
 	VBROADCASTSS 20(SI), Z9
 	LONG         $0x487ed262
-	WORD         $0x0000f152
+	BYTE         $0x52
+	BYTE         $0xf1
 	VBROADCASTSS 24(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f852
+	BYTE         $0x52
+	BYTE         $0xf8
 	ADDQ         $+28, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -7456,79 +8926,103 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 4(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 8(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 12(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 16(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 20(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 24(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 28(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 32(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 36(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 40(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 44(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 48(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 52(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 56(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 60(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 64(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 68(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 72(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 76(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 80(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 84(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 88(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 92(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	ADDQ         $+96, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -7542,22 +9036,28 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000cf52
+	BYTE         $0x52
+	BYTE         $0xcf
 	VBROADCASTSS 4(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000d052
+	BYTE         $0x52
+	BYTE         $0xd0
 	VBROADCASTSS 8(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000df52
+	BYTE         $0x52
+	BYTE         $0xdf
 	VBROADCASTSS 12(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000e052
+	BYTE         $0x52
+	BYTE         $0xe0
 	VBROADCASTSS 16(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000ef52
+	BYTE         $0x52
+	BYTE         $0xef
 	VBROADCASTSS 20(SI), Z8
 	LONG         $0x487ed262
-	WORD         $0x0000f052
+	BYTE         $0x52
+	BYTE         $0xf0
 	ADDQ         $+24, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -7645,67 +9145,87 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 4(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 8(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 12(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 16(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 20(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 24(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 28(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 32(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 36(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 40(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 44(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 48(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 52(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 56(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 60(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 64(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 68(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 72(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 76(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	ADDQ         $+80, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -7719,19 +9239,24 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000ce52
+	BYTE         $0x52
+	BYTE         $0xce
 	VBROADCASTSS 4(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000d752
+	BYTE         $0x52
+	BYTE         $0xd7
 	VBROADCASTSS 8(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000de52
+	BYTE         $0x52
+	BYTE         $0xde
 	VBROADCASTSS 12(SI), Z7
 	LONG         $0x487ef262
-	WORD         $0x0000e752
+	BYTE         $0x52
+	BYTE         $0xe7
 	VBROADCASTSS 16(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000ee52
+	BYTE         $0x52
+	BYTE         $0xee
 	ADDQ         $+20, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -7810,55 +9335,71 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 4(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 8(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 12(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 16(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 20(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 24(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 28(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 32(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 36(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 40(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 44(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 48(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 52(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 56(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 60(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	ADDQ         $+64, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -7872,16 +9413,20 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000cd52
+	BYTE         $0x52
+	BYTE         $0xcd
 	VBROADCASTSS 4(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000d652
+	BYTE         $0x52
+	BYTE         $0xd6
 	VBROADCASTSS 8(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000dd52
+	BYTE         $0x52
+	BYTE         $0xdd
 	VBROADCASTSS 12(SI), Z6
 	LONG         $0x487ef262
-	WORD         $0x0000e652
+	BYTE         $0x52
+	BYTE         $0xe6
 	ADDQ         $+16, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -7951,43 +9496,55 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 4(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 8(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 12(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 16(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 20(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 24(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 28(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 32(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 36(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 40(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 44(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+48, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -8001,13 +9558,16 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000cc52
+	BYTE         $0x52
+	BYTE         $0xcc
 	VBROADCASTSS 4(SI), Z5
 	LONG         $0x487ef262
-	WORD         $0x0000d552
+	BYTE         $0x52
+	BYTE         $0xd5
 	VBROADCASTSS 8(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000dc52
+	BYTE         $0x52
+	BYTE         $0xdc
 	ADDQ         $+12, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -8068,31 +9628,39 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z3
 	LONG         $0x487ef262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 4(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 8(SI), Z3
 	LONG         $0x487ef262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 12(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 16(SI), Z3
 	LONG         $0x487ef262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 20(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 24(SI), Z3
 	LONG         $0x487ef262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 28(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	ADDQ         $+32, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -8106,10 +9674,12 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z3
 	LONG         $0x487ef262
-	WORD         $0x0000cb52
+	BYTE         $0x52
+	BYTE         $0xcb
 	VBROADCASTSS 4(SI), Z4
 	LONG         $0x487ef262
-	WORD         $0x0000d452
+	BYTE         $0x52
+	BYTE         $0xd4
 	ADDQ         $+8, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -8161,19 +9731,23 @@ loop:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z2
 	LONG         $0x487ef262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS 4(SI), Z2
 	LONG         $0x487ef262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS 8(SI), Z2
 	LONG         $0x487ef262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS 12(SI), Z2
 	LONG         $0x487ef262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	ADDQ         $+16, SI
 	LEAQ         (BX)(R8*4), BX
 	DECQ         CX
@@ -8187,7 +9761,8 @@ single:
 	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z2
 	LONG         $0x487ef262
-	WORD         $0x0000ca52
+	BYTE         $0x52
+	BYTE         $0xca
 	ADDQ         $+4, SI
 	ADDQ         R8, BX
 	DECQ         R10
@@ -8503,11 +10078,56 @@ loop:
 	VADDPS    (SI), Z3, Z0
 	VADDPS    64(SI), Z4, Z1
 	LONG      $0x4877f262
-	WORD      $0x0000d072
+	BYTE      $0x72
+	BYTE      $0xd0
 	VMOVDQU16 Z2, K1, (DI)
 	ADDQ      R8, SI
 	ADDQ      DX, DI
 	DECQ      CX
 	JNZ       loop
+	VZEROUPPER
+	RET
+
+// func scaleTileAVX512BF16(c *float32, cs int, tile *float32, h int, alpha float32, add bool, mask uint64)
+// Requires: AVX, AVX512F
+TEXT ·scaleTileAVX512BF16(SB), NOSPLIT, $0-48
+	MOVQ         c+0(FP), DI
+	MOVQ         cs+8(FP), DX
+	MOVQ         tile+16(FP), SI
+	MOVQ         h+24(FP), CX
+	VBROADCASTSS alpha+32(FP), Z2
+	MOVQ         mask+40(FP), R10
+	KMOVW        R10, K1
+	SHRQ         $0x10, R10
+	KMOVW        R10, K2
+	MOVB         add+36(FP), AL
+	TESTB        AL, AL
+	JZ           overwrite
+
+sum:
+	VMOVUPS       (SI), Z0
+	VFMADD213PS.Z (DI), Z2, K1, Z0
+	VMOVUPS       Z0, K1, (DI)
+	VMOVUPS       64(SI), Z1
+	VFMADD213PS.Z 64(DI), Z2, K2, Z1
+	VMOVUPS       Z1, K2, 64(DI)
+	ADDQ          $+128, SI
+	ADDQ          DX, DI
+	DECQ          CX
+	JNZ           sum
+	VZEROUPPER
+	RET
+
+overwrite:
+	VMOVUPS (SI), Z0
+	VMULPS  Z0, Z2, Z0
+	VMOVUPS Z0, K1, (DI)
+	VMOVUPS 64(SI), Z1
+	VMULPS  Z1, Z2, Z1
+	VMOVUPS Z1, K2, 64(DI)
+	ADDQ    $+128, SI
+	ADDQ    DX, DI
+	DECQ    CX
+	JNZ     overwrite
 	VZEROUPPER
 	RET

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// dotEngines are the engines for CPUs with AVX-512 that sum pairs of bfloat16.
+// dotEngines are the engines for CPUs with AVX-512 that sum pairs of bfloat16,
+// best first.
 func dotEngines() []*engineBF16 {
 	if x := &cpu.X86; !x.HasAVX512BF16 || !x.HasAVX512BW {
 		return nil
@@ -28,8 +29,12 @@ func dotEngines() []*engineBF16 {
 		},
 	)
 	tiles.kc = dotKC
-	e := dotEngine(tiles)
-	e.packRows, e.packColumns, e.round = interleaveAVX512, transposePairsAVX512, roundTileAVX512
+	tiles.transpose = transposeF32AVX512
+	e := dotEngine(tiles, interleaveAVX512, transposePairsAVX512)
+	e.round = roundTileAVX512
+	if amxGranted() {
+		return []*engineBF16{amxEngine(e, tilesAMX), e}
+	}
 	return []*engineBF16{e}
 }
 

@@ -11,7 +11,7 @@ func BenchmarkGemmBF16(b *testing.B) {
 		for _, e := range s.bf16 {
 			ws := make([]float32, e.workspace())
 			for _, x := range benchShapes {
-				b.Run(fmt.Sprintf("%s/%d/%s/%dx%dx%d", s.name, e.pair, transName(x.ta, x.tb), x.m, x.n, x.k), func(b *testing.B) {
+				b.Run(fmt.Sprintf("%s/%d/%d/%s/%dx%dx%d", s.name, e.pair, e.unit, transName(x.ta, x.tb), x.m, x.n, x.k), func(b *testing.B) {
 					g := &newBF16(1, x.ta, x.tb, x.m, x.n, x.k, 0, false, realNumber).g
 					for b.Loop() {
 						e.block(g, ws, 0, x.m, 0, x.n)

@@ -11,30 +11,32 @@ import (
 type engineBF16 struct {
 	*engine[float32]
 	pair int // elements of K in a word
-	// packRows packs k rows of w elements of src, and packColumns their
-	// transpose (w rows of k elements). ws is room for cols*kc words.
-	packRows, packColumns func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32)
+	unit int // the words of a block of K are filled up to a multiple of it
+	// packA packs a panel of A, and packB one of B whose rows are ds words
+	// apart. src holds a panel of K rows (packA[1], packB[0]) or its transpose,
+	// w rows of k elements; its rows are ss elements apart. ws is room for cols*kc words.
+	packA, packB [2]packer
 	// round rounds the sum of n columns of a tile and the bias. It may read
 	// cols elements of a row of src and of bias.
 	round func(dst []BF16, ds int, src []float32, ss, h, n int, bias []float32)
 }
 
+type packer = func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32)
+
 // widened makes the engine that converts to float32 while packing.
 func widened(e *engine[float32]) *engineBF16 {
-	return &engineBF16{
-		engine: e, pair: 1, round: roundTile,
-		packRows: func(dst []float32, ds int, src []BF16, ss, w, k int, _ []float32) {
-			for i := range k {
-				BF16ToF32(dst[i*ds:i*ds+w], src[i*ss:i*ss+w])
-			}
-		},
-		packColumns: func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32) {
-			for i := range w {
-				BF16ToF32(ws[i*k:(i+1)*k], src[i*ss:i*ss+k])
-			}
-			e.packTransposed(dst, ds, ws, k, w, k)
-		},
+	columns := func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32) {
+		for i := range w {
+			BF16ToF32(ws[i*k:(i+1)*k], src[i*ss:i*ss+k])
+		}
+		e.packTransposed(dst, ds, ws, k, w, k)
 	}
+	rows := func(dst []float32, ds int, src []BF16, ss, w, k int, _ []float32) {
+		for i := range k {
+			BF16ToF32(dst[i*ds:i*ds+w], src[i*ss:i*ss+w])
+		}
+	}
+	return &engineBF16{engine: e, pair: 1, unit: 1, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, round: roundTile}
 }
 
 // sumColumns is the number of columns whose sums are kept in float32 until the
@@ -127,12 +129,12 @@ func (p *passBF16) columns(j0, j1 int) {
 	h := p.panelHeight(p.i1 - p.i0)
 	for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
 		p.k = min(kc, g.K-p.k0)
-		p.words = (p.k + p.pair - 1) / p.pair
+		p.words = (p.k + p.pair*p.unit - 1) / (p.pair * p.unit) * p.unit
 		p.add, p.last = p.k0 > 0 || g.Beta != 0, p.k0+p.k == g.K
-		p.packA(h)
+		p.panelsA(h)
 		for j := j0; j < j1; j += p.cols {
 			n := min(p.cols, j1-j)
-			bs := p.packB(j, n)
+			bs := p.panelB(j, n)
 			for i := p.i0; i < p.i1; i += h {
 				p.tileOf(i, min(h, p.i1-i), j, n, j-j0, bs)
 			}
@@ -140,30 +142,30 @@ func (p *passBF16) columns(j0, j1 int) {
 	}
 }
 
-// packA packs the current rows of op(A) as panels of height h.
-func (p *passBF16) packA(h int) {
+// panelsA packs the current rows of op(A) as panels of height h.
+func (p *passBF16) panelsA(h int) {
 	g := &p.g
 	for i := p.i0; i < p.i1; i += h {
 		w, dst := min(h, p.i1-i), p.a[(i-p.i0)*p.words:]
 		if g.TransA {
-			p.packRows(dst, w, g.A[p.k0*g.LDA+i:], g.LDA, w, p.k, p.pack)
+			p.packA[1](dst, w, g.A[p.k0*g.LDA+i:], g.LDA, w, p.k, p.pack)
 		} else {
-			p.packColumns(dst, w, g.A[i*g.LDA+p.k0:], g.LDA, w, p.k, p.pack)
+			p.packA[0](dst, w, g.A[i*g.LDA+p.k0:], g.LDA, w, p.k, p.pack)
 		}
 	}
 }
 
-// packB packs columns [j, j+n) of op(B) and returns the words of a row.
-func (p *passBF16) packB(j, n int) (bs int) {
+// panelB packs columns [j, j+n) of op(B) and returns the words of a row.
+func (p *passBF16) panelB(j, n int) (bs int) {
 	g := &p.g
 	bs = p.cols
 	if p.narrow && n <= p.lanes {
 		bs = p.lanes
 	}
 	if g.TransB {
-		p.packColumns(p.b, bs, g.B[j*g.LDB+p.k0:], g.LDB, n, p.k, p.pack)
+		p.packB[1](p.b, bs, g.B[j*g.LDB+p.k0:], g.LDB, n, p.k, p.pack)
 	} else {
-		p.packRows(p.b, bs, g.B[p.k0*g.LDB+j:], g.LDB, n, p.k, p.pack)
+		p.packB[0](p.b, bs, g.B[p.k0*g.LDB+j:], g.LDB, n, p.k, p.pack)
 	}
 	return bs
 }

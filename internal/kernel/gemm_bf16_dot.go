@@ -44,10 +44,9 @@ func fma32(a, b, c float32) float32 {
 // dotKC is the length of the blocks of K, in pairs, of the engines that sum pairs.
 const dotKC = 384
 
-// dotEngine makes the engine of micro-kernels whose elements are pairs: the
-// plain Go version of the vector kernels around them.
-func dotEngine(tiles *engine[float32]) *engineBF16 {
-	return &engineBF16{engine: tiles, pair: 2, packRows: interleave, packColumns: transposePairs, round: roundTile}
+// dotEngine makes the engine of micro-kernels whose elements are pairs.
+func dotEngine(tiles *engine[float32], rows, columns packer) *engineBF16 {
+	return &engineBF16{engine: tiles, pair: 2, unit: 1, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, round: roundTile}
 }
 
 // emulatedDot is the engine of AVX512-BF16 in plain Go.
@@ -69,7 +68,7 @@ func emulatedDot() *engineBF16 {
 			}
 		}
 	}
-	return dotEngine(&e)
+	return dotEngine(&e, interleave, transposePairs)
 }
 
 // pairOf puts two elements into a word, the first in the lower half.

@@ -100,18 +100,19 @@ func (c *caseBF16) String() string {
 		transName(g.TransA, g.TransB), g.M, g.N, g.K, g.Alpha, g.Beta, g.LDA, g.LDB, g.LDC, c.wantsFloat, g.Bias != nil)
 }
 
-// onEveryBF16 runs a test for each engine of each instruction set, and for the
-// one in plain Go that says what AVX512-BF16 computes. exact tells that the bits
+// onEveryBF16 runs a test for each engine of each instruction set, and for those
+// in plain Go that say what AVX512-BF16 and AMX compute. exact tells that the bits
 // must be those of RefGemmBF16.
 func onEveryBF16(t *testing.T, f func(t *testing.T, e *engineBF16, exact bool)) {
 	for _, s := range isas {
 		for _, e := range s.bf16 {
-			t.Run(fmt.Sprintf("%s/%d", s.name, e.pair), func(t *testing.T) {
-				withISA(s, func() { f(t, e, e.pair == 2) })
+			t.Run(fmt.Sprintf("%s/%d/%d", s.name, e.pair, e.unit), func(t *testing.T) {
+				withISA(s, func() { f(t, e, e.pair == 2 && e.unit == 1) })
 			})
 		}
 	}
 	t.Run("emulated", func(t *testing.T) { f(t, emulatedDot(), true) })
+	t.Run("emulated AMX", func(t *testing.T) { f(t, emulatedAMX(), false) })
 }
 
 // Integers are exact in every order of summation.

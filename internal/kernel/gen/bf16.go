@@ -24,6 +24,7 @@ func (g *gen) bf16File() {
 	}
 	g.transposePairs()
 	g.roundTile()
+	g.scaleTile()
 }
 
 // encode emits machine code that the assembler has no name for.
@@ -202,4 +203,39 @@ func (g *gen) roundTile() {
 	g.DECQ(reg.RCX)
 	g.JNZ(label("loop"))
 	g.end()
+}
+
+// scaleTile emits what the end of a micro-kernel does, for a tile in memory.
+func (g *gen) scaleTile() {
+	g.begin("scaleTile", "c *float32, cs int, tile *float32, h int, alpha float32, add bool, mask uint64",
+		"computes C = alpha*tile, plus C with add, for h > 0 rows of 32 elements. Columns outside mask are neither read nor written in C. cs is the bytes between rows of C.")
+	g.arg("c", reg.RDI)
+	g.arg("cs", reg.RDX)
+	g.arg("tile", reg.RSI)
+	g.arg("h", reg.RCX)
+	alpha := g.vec(2)
+	addr, err := g.Param("alpha").Resolve()
+	if err != nil {
+		panic(err)
+	}
+	g.broadcast(addr.Addr, alpha)
+	g.masks(2)
+	g.arg("add", reg.AL)
+	row := func(name string, finish func(j int)) {
+		g.Label(name)
+		for j := range 2 {
+			g.move(mem(reg.RSI, 64*j), g.vec(j))
+			finish(j)
+			g.moveMasked(g.vec(j), maskRegs[j], mem(reg.RDI, 64*j))
+		}
+		g.ADDQ(operand.I32(128), reg.RSI)
+		g.ADDQ(reg.RDX, reg.RDI)
+		g.DECQ(reg.RCX)
+		g.JNZ(label(name))
+		g.end()
+	}
+	g.TESTB(reg.AL, reg.AL)
+	g.JZ(label("overwrite"))
+	row("sum", func(j int) { g.scaleAdd(mem(reg.RDI, 64*j), alpha, maskRegs[j], g.vec(j)) })
+	row("overwrite", func(j int) { g.mul(g.vec(j), alpha, g.vec(j)) })
 }

@@ -144,8 +144,8 @@ func outputs() (map[string][]byte, error) {
 	for _, s := range isas {
 		emit[s.name] = (*gen).file
 	}
-	emit[bf16.name] = (*gen).bf16File
-	for _, s := range append(isas, bf16) {
+	emit[bf16.name], emit[amx.name] = (*gen).bf16File, (*gen).amxFile
+	for _, s := range append(isas, bf16, amx) {
 		files, err := output(s, emit[s.name])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
