@@ -10,7 +10,10 @@ func BenchmarkGemmBF16(b *testing.B) {
 	for _, s := range isas {
 		for _, e := range s.bf16 {
 			ws := make([]float32, e.workspace())
-			for _, x := range benchShapes {
+			for _, x := range append(benchShapes, struct {
+				ta, tb  bool
+				m, n, k int
+			}{false, false, 2048, 2048, 2048}) {
 				b.Run(fmt.Sprintf("%s/%d/%d/%s/%dx%dx%d", s.name, e.pair, e.unit, transName(x.ta, x.tb), x.m, x.n, x.k), func(b *testing.B) {
 					g := &newBF16(1, x.ta, x.tb, x.m, x.n, x.k, 0, false, realNumber).g
 					for b.Loop() {

@@ -39,12 +39,16 @@ func widened(e *engine[float32]) *engineBF16 {
 	return &engineBF16{engine: e, pair: 1, unit: 1, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, round: roundTile}
 }
 
-// sumColumns is the number of columns whose sums are kept in float32 until the
-// last block of K, when the result is bfloat16.
-const sumColumns = 1024
+const (
+	// sumColumns is the number of columns whose sums are kept in float32 until
+	// the last block of K, when the result is bfloat16.
+	sumColumns = 1024
+	// keptB is the number of words of packed B that are kept for all rows.
+	keptB = 1 << 20
+)
 
 func (e *engineBF16) workspace() int {
-	return (e.mc+2*e.cols)*e.kc + e.mc*sumColumns + e.rows*e.cols + e.cols + 2*slack
+	return keptB + (e.mc+e.cols)*e.kc + e.mc*sumColumns + e.rows*e.cols + e.cols + 2*slack
 }
 
 // passBF16 is the state of one block call.
@@ -54,10 +58,13 @@ type passBF16 struct {
 	i0, i1 int      // rows of the block
 	k0, k  int      // first element and number of elements of the block of K
 	words  int
+	nc     int  // columns of a block
+	keep   bool // packed B
+	pack   bool // B for these rows
 	add    bool // to the sums of earlier blocks, or to Beta times the result
 	last   bool // block of K
 	// The workspace: packed A and B, room for packing, sums, a tile, the bias of a tile.
-	a, b, pack, sums, tile, bias []float32
+	a, b, room, sums, tile, bias []float32
 }
 
 func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
@@ -86,11 +93,22 @@ func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 	p := passBF16{engineBF16: e, g: *g}
 	p.cut(ws)
 	rows := (i1 - i0 + e.mc - 1) / e.mc
-	for r := range rows {
-		p.i0, p.i1 = i0+(i1-i0)*r/rows, i0+(i1-i0)*(r+1)/rows
-		for j := j0; j < j1; j += sumColumns {
-			p.columns(j, min(j+sumColumns, j1))
+	p.plan(rows)
+	for j := j0; j < j1; j += p.nc {
+		for r := range rows {
+			p.i0, p.i1 = i0+(i1-i0)*r/rows, i0+(i1-i0)*(r+1)/rows
+			p.pack = r == 0 || !p.keep
+			p.columns(j, min(j+p.nc, j1))
 		}
+	}
+}
+
+// plan chooses how many columns to compute at a time, for so many blocks of rows:
+// as many as have room for packed B, with all of K, if there are several.
+func (p *passBF16) plan(rows int) {
+	p.nc = sumColumns
+	if panels := keptB / (p.cols * tileWords(2*p.g.K/p.pair)); rows > 1 && panels > 0 {
+		p.nc, p.keep = min(sumColumns, panels*p.cols), true
 	}
 }
 
@@ -110,7 +128,7 @@ func (p *passBF16) cut(ws []float32) {
 		return x
 	}
 	ws = aligned(ws)
-	p.b, p.pack = take(p.cols*p.kc), take(p.cols*p.kc)
+	p.b, p.room = take(keptB), take(p.cols*p.kc)
 	p.sums, p.tile, p.bias = take(p.mc*sumColumns), take(p.rows*p.cols), take(p.cols)
 	clear(p.bias)
 	p.a = ws
@@ -122,7 +140,7 @@ func aligned(ws []float32) []float32 {
 	return ws[-uintptr(unsafe.Pointer(&ws[0]))%line/4:]
 }
 
-// columns computes columns [j0, j1), at most sumColumns, of the current rows.
+// columns computes columns [j0, j1), at most nc, of the current rows.
 func (p *passBF16) columns(j0, j1 int) {
 	g := &p.g
 	kc := p.pair * p.kBlock((g.K+p.pair-1)/p.pair)
@@ -134,9 +152,13 @@ func (p *passBF16) columns(j0, j1 int) {
 		p.panelsA(h)
 		for j := j0; j < j1; j += p.cols {
 			n := min(p.cols, j1-j)
-			bs := p.panelB(j, n)
+			b := p.b
+			if p.keep {
+				b = b[p.k0/p.pair*p.nc+(j-j0)*p.words:]
+			}
+			bs := p.panelB(b, j, n)
 			for i := p.i0; i < p.i1; i += h {
-				p.tileOf(i, min(h, p.i1-i), j, n, j-j0, bs)
+				p.tileOf(i, min(h, p.i1-i), j, n, j-j0, b, bs)
 			}
 		}
 	}
@@ -148,40 +170,43 @@ func (p *passBF16) panelsA(h int) {
 	for i := p.i0; i < p.i1; i += h {
 		w, dst := min(h, p.i1-i), p.a[(i-p.i0)*p.words:]
 		if g.TransA {
-			p.packA[1](dst, w, g.A[p.k0*g.LDA+i:], g.LDA, w, p.k, p.pack)
+			p.packA[1](dst, w, g.A[p.k0*g.LDA+i:], g.LDA, w, p.k, p.room)
 		} else {
-			p.packA[0](dst, w, g.A[i*g.LDA+p.k0:], g.LDA, w, p.k, p.pack)
+			p.packA[0](dst, w, g.A[i*g.LDA+p.k0:], g.LDA, w, p.k, p.room)
 		}
 	}
 }
 
-// panelB packs columns [j, j+n) of op(B) and returns the words of a row.
-func (p *passBF16) panelB(j, n int) (bs int) {
+// panelB packs columns [j, j+n) of op(B) into b, unless they are there, and
+// returns the words of a row.
+func (p *passBF16) panelB(b []float32, j, n int) (bs int) {
 	g := &p.g
 	bs = p.cols
 	if p.narrow && n <= p.lanes {
 		bs = p.lanes
 	}
-	if g.TransB {
-		p.packB[1](p.b, bs, g.B[j*g.LDB+p.k0:], g.LDB, n, p.k, p.pack)
-	} else {
-		p.packB[0](p.b, bs, g.B[p.k0*g.LDB+j:], g.LDB, n, p.k, p.pack)
+	switch {
+	case !p.pack:
+	case g.TransB:
+		p.packB[1](b, bs, g.B[j*g.LDB+p.k0:], g.LDB, n, p.k, p.room)
+	default:
+		p.packB[0](b, bs, g.B[p.k0*g.LDB+j:], g.LDB, n, p.k, p.room)
 	}
 	return bs
 }
 
 // tileOf computes one tile, whose sums are at column at of those that are kept.
-func (p *passBF16) tileOf(i, h, j, n, at, bs int) {
+func (p *passBF16) tileOf(i, h, j, n, at int, b []float32, bs int) {
 	g := &p.g
 	a := p.a[(i-p.i0)*p.words:]
 	if g.H == nil && (p.crop || n == p.cols) {
-		p.engine.tile(h, n, p.words, a, p.b, bs, g.C[i*g.LDC+j:], g.LDC, g.Alpha, p.add)
+		p.engine.tile(h, n, p.words, a, b, bs, g.C[i*g.LDC+j:], g.LDC, g.Alpha, p.add)
 		return
 	}
 	sums, ss := p.tile, p.cols
 	if g.H == nil {
 		p.load(i, h, j, n)
-		p.engine.tile(h, n, p.words, a, p.b, bs, sums, ss, g.Alpha, p.add)
+		p.engine.tile(h, n, p.words, a, b, bs, sums, ss, g.Alpha, p.add)
 		for r := range h {
 			copy(g.C[(i+r)*g.LDC+j:(i+r)*g.LDC+j+n], sums[r*ss:])
 		}
@@ -197,7 +222,7 @@ func (p *passBF16) tileOf(i, h, j, n, at, bs int) {
 			}
 		}
 	}
-	p.engine.tile(h, n, p.words, a, p.b, bs, sums, ss, g.Alpha, p.add)
+	p.engine.tile(h, n, p.words, a, b, bs, sums, ss, g.Alpha, p.add)
 	if p.last {
 		if g.Bias != nil {
 			BF16ToF32(p.bias[:n], g.Bias[j:j+n])
