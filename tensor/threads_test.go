@@ -31,7 +31,7 @@ func TestThreadsValues(t *testing.T) {
 	devs := threadCounts(t)
 	for _, c := range valueCases() {
 		for _, dims := range c.dims {
-			for _, d := range []DType{Float32, Float64, Float16} {
+			for _, d := range []DType{Float32, Float64, BFloat16, Float16} {
 				var in []Tensor
 				for i, s := range dims {
 					in = append(in, c.operand(hostDevice, d, uint64(i), s))

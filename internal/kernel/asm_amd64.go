@@ -21,6 +21,7 @@ func assemblyISAs() []*isa {
 func avx512() *isa {
 	s := &isa{name: "avx512", vectors: vecAVX512, grain: 1 << 18}
 	s.gemm32, s.gemm64 = gemmAVX512()
+	s.bf16 = dotEngines()
 	return s
 }
 

@@ -42,6 +42,15 @@ type operand[T Float] struct {
 	byRows bool
 }
 
+// packedTile is tile for packed A and B, plus C with add.
+func (e *engine[T]) packedTile(h, n, k int, a, b []T, bs int, c []T, cs int, alpha T, add bool) {
+	var from operand[T]
+	if add {
+		from = operand[T]{at: &c[0], stride: cs}
+	}
+	e.tile(h, n, k, operand[T]{at: &a[0], stride: h}, operand[T]{at: &b[0], stride: bs}, c, cs, from, alpha)
+}
+
 // slack is room for vector stores that reach past the end of packed A and for
 // the alignment of the workspace, in elements.
 const slack = 64
