@@ -604,6 +604,26 @@ func transposeF64AVX512(dst *float64, ds int, src *float64, ss int, w int, block
 //go:noescape
 func peakF64AVX512(n int)
 
+// gemmDot5x5F32AVX512 computes the tile C[0:5, 0:5] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot5x5F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+
+// gemmDot5x1F32AVX512 computes the tile C[0:5, 0:1] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot5x1F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+
+// gemmDot1x5F32AVX512 computes the tile C[0:1, 0:5] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot1x5F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+
+// gemmDot1x1F32AVX512 computes the tile C[0:1, 0:1] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot1x1F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+
 // addF32AVX512 computes dst = a + b. n is a positive multiple of 16.
 //
 //go:noescape

@@ -28256,6 +28256,642 @@ loop:
 	VZEROUPPER
 	RET
 
+// func gemmDot5x5F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+// Requires: AVX, AVX512F
+TEXT ·gemmDot5x5F32AVX512(SB), NOSPLIT, $0-88
+	MOVQ   k+0(FP), CX
+	MOVQ   a+8(FP), SI
+	MOVQ   as+16(FP), AX
+	MOVQ   b+24(FP), BX
+	MOVQ   bs+32(FP), R8
+	LEAQ   (AX)(AX*2), R9
+	LEAQ   (R8)(R8*2), R10
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	VPXORD Z25, Z25, Z25
+	VPXORD Z26, Z26, Z26
+	VPXORD Z27, Z27, Z27
+	VPXORD Z28, Z28, Z28
+	VPXORD Z29, Z29, Z29
+	VPXORD Z30, Z30, Z30
+	VPXORD Z31, Z31, Z31
+	TESTQ  CX, CX
+	JZ     tail
+
+loop:
+	VMOVUPS     (BX), Z0
+	VMOVUPS     (BX)(R8*1), Z1
+	VMOVUPS     (BX)(R8*2), Z2
+	VMOVUPS     (BX)(R10*1), Z3
+	VMOVUPS     (BX)(R8*4), Z4
+	VMOVUPS     (SI), Z5
+	VFMADD231PS Z0, Z5, Z7
+	VFMADD231PS Z1, Z5, Z8
+	VFMADD231PS Z2, Z5, Z9
+	VFMADD231PS Z3, Z5, Z10
+	VFMADD231PS Z4, Z5, Z11
+	VMOVUPS     (SI)(AX*1), Z5
+	VFMADD231PS Z0, Z5, Z12
+	VFMADD231PS Z1, Z5, Z13
+	VFMADD231PS Z2, Z5, Z14
+	VFMADD231PS Z3, Z5, Z15
+	VFMADD231PS Z4, Z5, Z16
+	VMOVUPS     (SI)(AX*2), Z5
+	VFMADD231PS Z0, Z5, Z17
+	VFMADD231PS Z1, Z5, Z18
+	VFMADD231PS Z2, Z5, Z19
+	VFMADD231PS Z3, Z5, Z20
+	VFMADD231PS Z4, Z5, Z21
+	VMOVUPS     (SI)(R9*1), Z5
+	VFMADD231PS Z0, Z5, Z22
+	VFMADD231PS Z1, Z5, Z23
+	VFMADD231PS Z2, Z5, Z24
+	VFMADD231PS Z3, Z5, Z25
+	VFMADD231PS Z4, Z5, Z26
+	VMOVUPS     (SI)(AX*4), Z5
+	VFMADD231PS Z0, Z5, Z27
+	VFMADD231PS Z1, Z5, Z28
+	VFMADD231PS Z2, Z5, Z29
+	VFMADD231PS Z3, Z5, Z30
+	VFMADD231PS Z4, Z5, Z31
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, BX
+	DECQ        CX
+	JNZ         loop
+
+tail:
+	MOVQ        tail+80(FP), CX
+	TESTQ       CX, CX
+	JZ          sum
+	KMOVW       CX, K2
+	VMOVUPS.Z   (BX), K2, Z0
+	VMOVUPS.Z   (BX)(R8*1), K2, Z1
+	VMOVUPS.Z   (BX)(R8*2), K2, Z2
+	VMOVUPS.Z   (BX)(R10*1), K2, Z3
+	VMOVUPS.Z   (BX)(R8*4), K2, Z4
+	VMOVUPS.Z   (SI), K2, Z5
+	VFMADD231PS Z0, Z5, Z7
+	VFMADD231PS Z1, Z5, Z8
+	VFMADD231PS Z2, Z5, Z9
+	VFMADD231PS Z3, Z5, Z10
+	VFMADD231PS Z4, Z5, Z11
+	VMOVUPS.Z   (SI)(AX*1), K2, Z5
+	VFMADD231PS Z0, Z5, Z12
+	VFMADD231PS Z1, Z5, Z13
+	VFMADD231PS Z2, Z5, Z14
+	VFMADD231PS Z3, Z5, Z15
+	VFMADD231PS Z4, Z5, Z16
+	VMOVUPS.Z   (SI)(AX*2), K2, Z5
+	VFMADD231PS Z0, Z5, Z17
+	VFMADD231PS Z1, Z5, Z18
+	VFMADD231PS Z2, Z5, Z19
+	VFMADD231PS Z3, Z5, Z20
+	VFMADD231PS Z4, Z5, Z21
+	VMOVUPS.Z   (SI)(R9*1), K2, Z5
+	VFMADD231PS Z0, Z5, Z22
+	VFMADD231PS Z1, Z5, Z23
+	VFMADD231PS Z2, Z5, Z24
+	VFMADD231PS Z3, Z5, Z25
+	VFMADD231PS Z4, Z5, Z26
+	VMOVUPS.Z   (SI)(AX*4), K2, Z5
+	VFMADD231PS Z0, Z5, Z27
+	VFMADD231PS Z1, Z5, Z28
+	VFMADD231PS Z2, Z5, Z29
+	VFMADD231PS Z3, Z5, Z30
+	VFMADD231PS Z4, Z5, Z31
+
+sum:
+	MOVQ          c+40(FP), DI
+	MOVQ          cs+48(FP), DX
+	MOVQ          from+56(FP), SI
+	MOVQ          fs+64(FP), R8
+	MOVQ          $+31, R9
+	KMOVW         R9, K1
+	VBROADCASTSS  alpha+72(FP), Z5
+	VSHUFF32X4    $0x4e, Z7, Z7, Z6
+	VADDPS        Z7, Z6, Z7
+	VSHUFF32X4    $0xb1, Z7, Z7, Z6
+	VADDPS        Z7, Z6, Z0
+	VSHUFF32X4    $0x4e, Z8, Z8, Z6
+	VADDPS        Z8, Z6, Z8
+	VSHUFF32X4    $0xb1, Z8, Z8, Z6
+	VADDPS        Z8, Z6, Z1
+	VSHUFF32X4    $0x4e, Z9, Z9, Z6
+	VADDPS        Z9, Z6, Z9
+	VSHUFF32X4    $0xb1, Z9, Z9, Z6
+	VADDPS        Z9, Z6, Z2
+	VSHUFF32X4    $0x4e, Z10, Z10, Z6
+	VADDPS        Z10, Z6, Z10
+	VSHUFF32X4    $0xb1, Z10, Z10, Z6
+	VADDPS        Z10, Z6, Z3
+	VSHUFF32X4    $0x4e, Z11, Z11, Z6
+	VADDPS        Z11, Z6, Z11
+	VSHUFF32X4    $0xb1, Z11, Z11, Z6
+	VADDPS        Z11, Z6, Z4
+	VHADDPS       X1, X0, X0
+	VHADDPS       X3, X2, X2
+	VHADDPS       X2, X0, X0
+	VHADDPS       X4, X4, X4
+	VHADDPS       X4, X4, X4
+	VINSERTF128   $0x01, X4, Y0, Y0
+	TESTQ         SI, SI
+	JZ            plain0
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next0
+
+plain0:
+	VMULPS Z0, Z5, Z0
+
+next0:
+	VMOVUPS       Z0, K1, (DI)
+	ADDQ          DX, DI
+	VSHUFF32X4    $0x4e, Z12, Z12, Z6
+	VADDPS        Z12, Z6, Z12
+	VSHUFF32X4    $0xb1, Z12, Z12, Z6
+	VADDPS        Z12, Z6, Z0
+	VSHUFF32X4    $0x4e, Z13, Z13, Z6
+	VADDPS        Z13, Z6, Z13
+	VSHUFF32X4    $0xb1, Z13, Z13, Z6
+	VADDPS        Z13, Z6, Z1
+	VSHUFF32X4    $0x4e, Z14, Z14, Z6
+	VADDPS        Z14, Z6, Z14
+	VSHUFF32X4    $0xb1, Z14, Z14, Z6
+	VADDPS        Z14, Z6, Z2
+	VSHUFF32X4    $0x4e, Z15, Z15, Z6
+	VADDPS        Z15, Z6, Z15
+	VSHUFF32X4    $0xb1, Z15, Z15, Z6
+	VADDPS        Z15, Z6, Z3
+	VSHUFF32X4    $0x4e, Z16, Z16, Z6
+	VADDPS        Z16, Z6, Z16
+	VSHUFF32X4    $0xb1, Z16, Z16, Z6
+	VADDPS        Z16, Z6, Z4
+	VHADDPS       X1, X0, X0
+	VHADDPS       X3, X2, X2
+	VHADDPS       X2, X0, X0
+	VHADDPS       X4, X4, X4
+	VHADDPS       X4, X4, X4
+	VINSERTF128   $0x01, X4, Y0, Y0
+	TESTQ         SI, SI
+	JZ            plain1
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next1
+
+plain1:
+	VMULPS Z0, Z5, Z0
+
+next1:
+	VMOVUPS       Z0, K1, (DI)
+	ADDQ          DX, DI
+	VSHUFF32X4    $0x4e, Z17, Z17, Z6
+	VADDPS        Z17, Z6, Z17
+	VSHUFF32X4    $0xb1, Z17, Z17, Z6
+	VADDPS        Z17, Z6, Z0
+	VSHUFF32X4    $0x4e, Z18, Z18, Z6
+	VADDPS        Z18, Z6, Z18
+	VSHUFF32X4    $0xb1, Z18, Z18, Z6
+	VADDPS        Z18, Z6, Z1
+	VSHUFF32X4    $0x4e, Z19, Z19, Z6
+	VADDPS        Z19, Z6, Z19
+	VSHUFF32X4    $0xb1, Z19, Z19, Z6
+	VADDPS        Z19, Z6, Z2
+	VSHUFF32X4    $0x4e, Z20, Z20, Z6
+	VADDPS        Z20, Z6, Z20
+	VSHUFF32X4    $0xb1, Z20, Z20, Z6
+	VADDPS        Z20, Z6, Z3
+	VSHUFF32X4    $0x4e, Z21, Z21, Z6
+	VADDPS        Z21, Z6, Z21
+	VSHUFF32X4    $0xb1, Z21, Z21, Z6
+	VADDPS        Z21, Z6, Z4
+	VHADDPS       X1, X0, X0
+	VHADDPS       X3, X2, X2
+	VHADDPS       X2, X0, X0
+	VHADDPS       X4, X4, X4
+	VHADDPS       X4, X4, X4
+	VINSERTF128   $0x01, X4, Y0, Y0
+	TESTQ         SI, SI
+	JZ            plain2
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next2
+
+plain2:
+	VMULPS Z0, Z5, Z0
+
+next2:
+	VMOVUPS       Z0, K1, (DI)
+	ADDQ          DX, DI
+	VSHUFF32X4    $0x4e, Z22, Z22, Z6
+	VADDPS        Z22, Z6, Z22
+	VSHUFF32X4    $0xb1, Z22, Z22, Z6
+	VADDPS        Z22, Z6, Z0
+	VSHUFF32X4    $0x4e, Z23, Z23, Z6
+	VADDPS        Z23, Z6, Z23
+	VSHUFF32X4    $0xb1, Z23, Z23, Z6
+	VADDPS        Z23, Z6, Z1
+	VSHUFF32X4    $0x4e, Z24, Z24, Z6
+	VADDPS        Z24, Z6, Z24
+	VSHUFF32X4    $0xb1, Z24, Z24, Z6
+	VADDPS        Z24, Z6, Z2
+	VSHUFF32X4    $0x4e, Z25, Z25, Z6
+	VADDPS        Z25, Z6, Z25
+	VSHUFF32X4    $0xb1, Z25, Z25, Z6
+	VADDPS        Z25, Z6, Z3
+	VSHUFF32X4    $0x4e, Z26, Z26, Z6
+	VADDPS        Z26, Z6, Z26
+	VSHUFF32X4    $0xb1, Z26, Z26, Z6
+	VADDPS        Z26, Z6, Z4
+	VHADDPS       X1, X0, X0
+	VHADDPS       X3, X2, X2
+	VHADDPS       X2, X0, X0
+	VHADDPS       X4, X4, X4
+	VHADDPS       X4, X4, X4
+	VINSERTF128   $0x01, X4, Y0, Y0
+	TESTQ         SI, SI
+	JZ            plain3
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next3
+
+plain3:
+	VMULPS Z0, Z5, Z0
+
+next3:
+	VMOVUPS       Z0, K1, (DI)
+	ADDQ          DX, DI
+	VSHUFF32X4    $0x4e, Z27, Z27, Z6
+	VADDPS        Z27, Z6, Z27
+	VSHUFF32X4    $0xb1, Z27, Z27, Z6
+	VADDPS        Z27, Z6, Z0
+	VSHUFF32X4    $0x4e, Z28, Z28, Z6
+	VADDPS        Z28, Z6, Z28
+	VSHUFF32X4    $0xb1, Z28, Z28, Z6
+	VADDPS        Z28, Z6, Z1
+	VSHUFF32X4    $0x4e, Z29, Z29, Z6
+	VADDPS        Z29, Z6, Z29
+	VSHUFF32X4    $0xb1, Z29, Z29, Z6
+	VADDPS        Z29, Z6, Z2
+	VSHUFF32X4    $0x4e, Z30, Z30, Z6
+	VADDPS        Z30, Z6, Z30
+	VSHUFF32X4    $0xb1, Z30, Z30, Z6
+	VADDPS        Z30, Z6, Z3
+	VSHUFF32X4    $0x4e, Z31, Z31, Z6
+	VADDPS        Z31, Z6, Z31
+	VSHUFF32X4    $0xb1, Z31, Z31, Z6
+	VADDPS        Z31, Z6, Z4
+	VHADDPS       X1, X0, X0
+	VHADDPS       X3, X2, X2
+	VHADDPS       X2, X0, X0
+	VHADDPS       X4, X4, X4
+	VHADDPS       X4, X4, X4
+	VINSERTF128   $0x01, X4, Y0, Y0
+	TESTQ         SI, SI
+	JZ            plain4
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next4
+
+plain4:
+	VMULPS Z0, Z5, Z0
+
+next4:
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    DX, DI
+	VZEROUPPER
+	RET
+
+// func gemmDot5x1F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+// Requires: AVX, AVX512F
+TEXT ·gemmDot5x1F32AVX512(SB), NOSPLIT, $0-88
+	MOVQ   k+0(FP), CX
+	MOVQ   a+8(FP), SI
+	MOVQ   as+16(FP), AX
+	MOVQ   b+24(FP), BX
+	MOVQ   bs+32(FP), R8
+	LEAQ   (AX)(AX*2), R9
+	LEAQ   (R8)(R8*2), R10
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	TESTQ  CX, CX
+	JZ     tail
+
+loop:
+	VMOVUPS     (BX), Z0
+	VMOVUPS     (SI), Z5
+	VFMADD231PS Z0, Z5, Z7
+	VMOVUPS     (SI)(AX*1), Z5
+	VFMADD231PS Z0, Z5, Z8
+	VMOVUPS     (SI)(AX*2), Z5
+	VFMADD231PS Z0, Z5, Z9
+	VMOVUPS     (SI)(R9*1), Z5
+	VFMADD231PS Z0, Z5, Z10
+	VMOVUPS     (SI)(AX*4), Z5
+	VFMADD231PS Z0, Z5, Z11
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, BX
+	DECQ        CX
+	JNZ         loop
+
+tail:
+	MOVQ        tail+80(FP), CX
+	TESTQ       CX, CX
+	JZ          sum
+	KMOVW       CX, K2
+	VMOVUPS.Z   (BX), K2, Z0
+	VMOVUPS.Z   (SI), K2, Z5
+	VFMADD231PS Z0, Z5, Z7
+	VMOVUPS.Z   (SI)(AX*1), K2, Z5
+	VFMADD231PS Z0, Z5, Z8
+	VMOVUPS.Z   (SI)(AX*2), K2, Z5
+	VFMADD231PS Z0, Z5, Z9
+	VMOVUPS.Z   (SI)(R9*1), K2, Z5
+	VFMADD231PS Z0, Z5, Z10
+	VMOVUPS.Z   (SI)(AX*4), K2, Z5
+	VFMADD231PS Z0, Z5, Z11
+
+sum:
+	MOVQ          c+40(FP), DI
+	MOVQ          cs+48(FP), DX
+	MOVQ          from+56(FP), SI
+	MOVQ          fs+64(FP), R8
+	MOVQ          $+1, R9
+	KMOVW         R9, K1
+	VBROADCASTSS  alpha+72(FP), Z5
+	VSHUFF32X4    $0x4e, Z7, Z7, Z6
+	VADDPS        Z7, Z6, Z7
+	VSHUFF32X4    $0xb1, Z7, Z7, Z6
+	VADDPS        Z7, Z6, Z0
+	VHADDPS       X0, X0, X0
+	VHADDPS       X0, X0, X0
+	TESTQ         SI, SI
+	JZ            plain0
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next0
+
+plain0:
+	VMULPS Z0, Z5, Z0
+
+next0:
+	VMOVUPS       Z0, K1, (DI)
+	ADDQ          DX, DI
+	VSHUFF32X4    $0x4e, Z8, Z8, Z6
+	VADDPS        Z8, Z6, Z8
+	VSHUFF32X4    $0xb1, Z8, Z8, Z6
+	VADDPS        Z8, Z6, Z0
+	VHADDPS       X0, X0, X0
+	VHADDPS       X0, X0, X0
+	TESTQ         SI, SI
+	JZ            plain1
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next1
+
+plain1:
+	VMULPS Z0, Z5, Z0
+
+next1:
+	VMOVUPS       Z0, K1, (DI)
+	ADDQ          DX, DI
+	VSHUFF32X4    $0x4e, Z9, Z9, Z6
+	VADDPS        Z9, Z6, Z9
+	VSHUFF32X4    $0xb1, Z9, Z9, Z6
+	VADDPS        Z9, Z6, Z0
+	VHADDPS       X0, X0, X0
+	VHADDPS       X0, X0, X0
+	TESTQ         SI, SI
+	JZ            plain2
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next2
+
+plain2:
+	VMULPS Z0, Z5, Z0
+
+next2:
+	VMOVUPS       Z0, K1, (DI)
+	ADDQ          DX, DI
+	VSHUFF32X4    $0x4e, Z10, Z10, Z6
+	VADDPS        Z10, Z6, Z10
+	VSHUFF32X4    $0xb1, Z10, Z10, Z6
+	VADDPS        Z10, Z6, Z0
+	VHADDPS       X0, X0, X0
+	VHADDPS       X0, X0, X0
+	TESTQ         SI, SI
+	JZ            plain3
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next3
+
+plain3:
+	VMULPS Z0, Z5, Z0
+
+next3:
+	VMOVUPS       Z0, K1, (DI)
+	ADDQ          DX, DI
+	VSHUFF32X4    $0x4e, Z11, Z11, Z6
+	VADDPS        Z11, Z6, Z11
+	VSHUFF32X4    $0xb1, Z11, Z11, Z6
+	VADDPS        Z11, Z6, Z0
+	VHADDPS       X0, X0, X0
+	VHADDPS       X0, X0, X0
+	TESTQ         SI, SI
+	JZ            plain4
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next4
+
+plain4:
+	VMULPS Z0, Z5, Z0
+
+next4:
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    DX, DI
+	VZEROUPPER
+	RET
+
+// func gemmDot1x5F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+// Requires: AVX, AVX512F
+TEXT ·gemmDot1x5F32AVX512(SB), NOSPLIT, $0-88
+	MOVQ   k+0(FP), CX
+	MOVQ   a+8(FP), SI
+	MOVQ   as+16(FP), AX
+	MOVQ   b+24(FP), BX
+	MOVQ   bs+32(FP), R8
+	LEAQ   (AX)(AX*2), R9
+	LEAQ   (R8)(R8*2), R10
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	TESTQ  CX, CX
+	JZ     tail
+
+loop:
+	VMOVUPS     (BX), Z0
+	VMOVUPS     (BX)(R8*1), Z1
+	VMOVUPS     (BX)(R8*2), Z2
+	VMOVUPS     (BX)(R10*1), Z3
+	VMOVUPS     (BX)(R8*4), Z4
+	VMOVUPS     (SI), Z5
+	VFMADD231PS Z0, Z5, Z7
+	VFMADD231PS Z1, Z5, Z8
+	VFMADD231PS Z2, Z5, Z9
+	VFMADD231PS Z3, Z5, Z10
+	VFMADD231PS Z4, Z5, Z11
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, BX
+	DECQ        CX
+	JNZ         loop
+
+tail:
+	MOVQ        tail+80(FP), CX
+	TESTQ       CX, CX
+	JZ          sum
+	KMOVW       CX, K2
+	VMOVUPS.Z   (BX), K2, Z0
+	VMOVUPS.Z   (BX)(R8*1), K2, Z1
+	VMOVUPS.Z   (BX)(R8*2), K2, Z2
+	VMOVUPS.Z   (BX)(R10*1), K2, Z3
+	VMOVUPS.Z   (BX)(R8*4), K2, Z4
+	VMOVUPS.Z   (SI), K2, Z5
+	VFMADD231PS Z0, Z5, Z7
+	VFMADD231PS Z1, Z5, Z8
+	VFMADD231PS Z2, Z5, Z9
+	VFMADD231PS Z3, Z5, Z10
+	VFMADD231PS Z4, Z5, Z11
+
+sum:
+	MOVQ          c+40(FP), DI
+	MOVQ          cs+48(FP), DX
+	MOVQ          from+56(FP), SI
+	MOVQ          fs+64(FP), R8
+	MOVQ          $+31, R9
+	KMOVW         R9, K1
+	VBROADCASTSS  alpha+72(FP), Z5
+	VSHUFF32X4    $0x4e, Z7, Z7, Z6
+	VADDPS        Z7, Z6, Z7
+	VSHUFF32X4    $0xb1, Z7, Z7, Z6
+	VADDPS        Z7, Z6, Z0
+	VSHUFF32X4    $0x4e, Z8, Z8, Z6
+	VADDPS        Z8, Z6, Z8
+	VSHUFF32X4    $0xb1, Z8, Z8, Z6
+	VADDPS        Z8, Z6, Z1
+	VSHUFF32X4    $0x4e, Z9, Z9, Z6
+	VADDPS        Z9, Z6, Z9
+	VSHUFF32X4    $0xb1, Z9, Z9, Z6
+	VADDPS        Z9, Z6, Z2
+	VSHUFF32X4    $0x4e, Z10, Z10, Z6
+	VADDPS        Z10, Z6, Z10
+	VSHUFF32X4    $0xb1, Z10, Z10, Z6
+	VADDPS        Z10, Z6, Z3
+	VSHUFF32X4    $0x4e, Z11, Z11, Z6
+	VADDPS        Z11, Z6, Z11
+	VSHUFF32X4    $0xb1, Z11, Z11, Z6
+	VADDPS        Z11, Z6, Z4
+	VHADDPS       X1, X0, X0
+	VHADDPS       X3, X2, X2
+	VHADDPS       X2, X0, X0
+	VHADDPS       X4, X4, X4
+	VHADDPS       X4, X4, X4
+	VINSERTF128   $0x01, X4, Y0, Y0
+	TESTQ         SI, SI
+	JZ            plain0
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next0
+
+plain0:
+	VMULPS Z0, Z5, Z0
+
+next0:
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    DX, DI
+	VZEROUPPER
+	RET
+
+// func gemmDot1x1F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+// Requires: AVX, AVX512F
+TEXT ·gemmDot1x1F32AVX512(SB), NOSPLIT, $0-88
+	MOVQ   k+0(FP), CX
+	MOVQ   a+8(FP), SI
+	MOVQ   as+16(FP), AX
+	MOVQ   b+24(FP), BX
+	MOVQ   bs+32(FP), R8
+	LEAQ   (AX)(AX*2), R9
+	LEAQ   (R8)(R8*2), R10
+	VPXORD Z7, Z7, Z7
+	TESTQ  CX, CX
+	JZ     tail
+
+loop:
+	VMOVUPS     (BX), Z0
+	VMOVUPS     (SI), Z5
+	VFMADD231PS Z0, Z5, Z7
+	ADDQ        $0x40, SI
+	ADDQ        $0x40, BX
+	DECQ        CX
+	JNZ         loop
+
+tail:
+	MOVQ        tail+80(FP), CX
+	TESTQ       CX, CX
+	JZ          sum
+	KMOVW       CX, K2
+	VMOVUPS.Z   (BX), K2, Z0
+	VMOVUPS.Z   (SI), K2, Z5
+	VFMADD231PS Z0, Z5, Z7
+
+sum:
+	MOVQ          c+40(FP), DI
+	MOVQ          cs+48(FP), DX
+	MOVQ          from+56(FP), SI
+	MOVQ          fs+64(FP), R8
+	MOVQ          $+1, R9
+	KMOVW         R9, K1
+	VBROADCASTSS  alpha+72(FP), Z5
+	VSHUFF32X4    $0x4e, Z7, Z7, Z6
+	VADDPS        Z7, Z6, Z7
+	VSHUFF32X4    $0xb1, Z7, Z7, Z6
+	VADDPS        Z7, Z6, Z0
+	VHADDPS       X0, X0, X0
+	VHADDPS       X0, X0, X0
+	TESTQ         SI, SI
+	JZ            plain0
+	VFMADD213PS.Z (SI), Z5, K1, Z0
+	ADDQ          R8, SI
+	JMP           next0
+
+plain0:
+	VMULPS Z0, Z5, Z0
+
+next0:
+	VMOVUPS Z0, K1, (DI)
+	ADDQ    DX, DI
+	VZEROUPPER
+	RET
+
 // func addF32AVX512(dst *float32, a *float32, b *float32, n int)
 // Requires: AVX, AVX512F
 TEXT ·addF32AVX512(SB), NOSPLIT, $0-32

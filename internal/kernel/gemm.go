@@ -135,7 +135,9 @@ func WorkspaceLen[T Float]() int {
 // The bits of C do not depend on how it is cut into blocks: every element is,
 // for each block of K (their bounds depend on K only), one chain of additions
 // in the order of k, multiplied by Alpha and added to C in the order of the
-// blocks. They do depend on the instruction set, see [CPU].
+// blocks. (Where the operands' rows lie along K and N is small, it may be a sum
+// for each lane of a vector, which are then added.) They do depend on the
+// instruction set, see [CPU].
 func GemmBlock[T Float](g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 	// T may be a named type: the kernels are those of the type it is made of.
 	if single[T]() {

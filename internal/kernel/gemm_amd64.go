@@ -105,6 +105,7 @@ func gemmAVX512() (f32 *engine[float32], f64 *engine[float64]) {
 			gemmRows13x8F64AVX512, gemmRows14x8F64AVX512,
 		},
 	)
+	f32.dot = dotAVX512
 	f32.copyRows[0], f32.copyRows[1] = copyRows1F32AVX512, copyRows2F32AVX512
 	f64.copyRows[0], f64.copyRows[1] = copyRows1F64AVX512, copyRows2F64AVX512
 	f32.transpose, f64.transpose = transposeF32AVX512, transposeF64AVX512
@@ -138,4 +139,17 @@ func gemmAVX2() (f32 *engine[float32], f64 *engine[float64]) {
 	f32.transpose, f64.transpose = transposeF32AVX2, transposeF64AVX2
 	f32.peak, f64.peak = peakF32AVX2, peakF64AVX2
 	return f32, f64
+}
+
+func dotAVX512(h, n, k int, a *float32, as int, b *float32, bs int, c []float32, cs int, from operand[float32], alpha float32) {
+	run := gemmDot1x1F32AVX512
+	switch {
+	case h == dotSide && n == dotSide:
+		run = gemmDot5x5F32AVX512
+	case h == dotSide:
+		run = gemmDot5x1F32AVX512
+	case n == dotSide:
+		run = gemmDot1x5F32AVX512
+	}
+	run(k/16, a, 4*as, b, 4*bs, &c[0], 4*cs, from.at, 4*from.stride, alpha, 1<<(k%16)-1)
 }

@@ -28,6 +28,9 @@ type engine[T Float] struct {
 	// tile is the micro-kernel: C[0:h, 0:n] = alpha*A*B, plus the rows of from
 	// if there are any.
 	tile func(h, n, k int, a, b operand[T], c []T, cs int, from operand[T], alpha T)
+	// dot is the micro-kernel for h x n dot products, h and n 1 or dotSide, of
+	// rows of A and of B (nil: none).
+	dot func(h, n, k int, a *T, as int, b *T, bs int, c []T, cs int, from operand[T], alpha T)
 	// Vector kernels for packing (nil: plain Go), with strides in bytes.
 	copyRows  [2]func(dst *T, ds int, src *T, ss, n int) // of 1 or 2 vectors
 	transpose func(dst *T, ds int, src *T, ss, w, blocks int)
@@ -106,11 +109,15 @@ func (e *engine[T]) block(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 	}
 	p := gemmPass[T]{engine: e, g: *g, i0: i0, i1: i1}
 	p.cutWorkspace(ws)
-	kc := e.kBlock(g.K)
+	kc, dots := e.kBlock(g.K), e.dots(g)
 	for j := j0; j < j1; j += e.nc {
 		for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
 			p.k = min(kc, g.K-p.k0)
-			p.columns(j, min(j+e.nc, j1))
+			if dots {
+				p.dotColumns(j, min(j+e.nc, j1))
+			} else {
+				p.columns(j, min(j+e.nc, j1))
+			}
 		}
 	}
 }
@@ -187,18 +194,24 @@ func (p *gemmPass[T]) columns(j0, j1 int) {
 	}
 }
 
+// from is what a tile of C, at row i and column j, is added to.
+func (p *gemmPass[T]) from(i, j int, c []T) operand[T] {
+	g := &p.g
+	switch {
+	case p.k0 == 0 && g.From != nil:
+		return operand[T]{at: &g.From[i*g.LDFrom+j], stride: g.LDFrom}
+	case p.k0 > 0 || g.Beta != 0:
+		return operand[T]{at: &c[0], stride: g.LDC}
+	}
+	return operand[T]{}
+}
+
 // tileOf computes one tile of C. Where the micro-kernel cannot crop, the last
 // columns go through a tile in the workspace: the same kernel, the same bits.
 func (p *gemmPass[T]) tileOf(i, h, j, n int, a, b operand[T]) {
 	g := &p.g
 	c := g.C[i*g.LDC+j:]
-	var from operand[T]
-	switch {
-	case p.k0 == 0 && g.From != nil:
-		from = operand[T]{at: &g.From[i*g.LDFrom+j], stride: g.LDFrom}
-	case p.k0 > 0 || g.Beta != 0:
-		from = operand[T]{at: &c[0], stride: g.LDC}
-	}
+	from := p.from(i, j, c)
 	if p.crop || n == p.cols {
 		p.tile(h, n, p.k, a, b, c, g.LDC, from, g.Alpha)
 		return

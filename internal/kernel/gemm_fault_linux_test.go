@@ -19,12 +19,12 @@ func TestGemmStaysInsideItsMemory(t *testing.T) {
 func gemmStaysInside[T Float](t *testing.T, e *testEngine[T]) {
 	var arena [4][]byte
 	for i := range arena {
-		arena[i] = fencedBytes(t, 8*max(e.workspace(), 64*80))
+		arena[i] = fencedBytes(t, 8*max(e.workspace(), 320*80))
 	}
 	ws := atEnd(arena[3], make([]T, e.workspace()))
 	for i := range 100 {
 		tr := transposes[i%4]
-		c := newCase[T](uint64(i), tr[0], tr[1], 1+i%37, 1+i%67, 1+i%43, i%2)
+		c := newCase[T](uint64(i), tr[0], tr[1], 1+i%37, 1+i%67, 1+i%43+i%3/2*dotLeast, i%2)
 		c.g.Beta = T(i % 3)
 		want := c.reference()
 		g := c.g
@@ -39,7 +39,7 @@ func TestGemmBF16StaysInsideItsMemory(t *testing.T) {
 	onEveryBF16(t, func(t *testing.T, e *engineBF16, _ bool) {
 		var arena [5][]byte
 		for i := range arena {
-			arena[i] = fencedBytes(t, 4*max(e.workspace(), 64*80))
+			arena[i] = fencedBytes(t, 4*max(e.workspace(), 320*80))
 		}
 		ws := atEnd(arena[4], make([]float32, e.workspace()))
 		for i := range 100 {

@@ -116,6 +116,13 @@ func (g *gen) file() {
 		g.transpose()
 		g.peak(peakChains)
 	}
+	if g.masked() {
+		g.size = 4
+		for _, h := range []int{dotSide, 1} {
+			g.dotKernel(h, dotSide)
+			g.dotKernel(h, 1)
+		}
+	}
 	for _, s := range vectorKernels() {
 		sizes := s.sizes
 		if sizes == nil {
