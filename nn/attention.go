@@ -46,4 +46,4 @@ type MLP struct {
 func NewMLP(d, h int) *MLP { return &MLP{Up: NewLinear(d, h), Down: NewLinear(h, d), Act: GELU} }
 
 // Forward returns [..., d] for x [..., d].
-func (m *MLP) Forward(x T) T { return m.Down.Forward(m.Act.Forward(m.Up.Forward(x))) }
+func (m *MLP) Forward(x T) T { return m.Down.Forward(m.Up.then(m.Act, x)) }

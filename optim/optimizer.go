@@ -118,6 +118,9 @@ func (o *Optimizer) Step() error {
 	if err != nil {
 		return err
 	}
+	for i := range o.slots {
+		o.syncMaster(&o.slots[i])
+	}
 	lr := o.LR()
 	for i := 0; i < len(o.slots); {
 		i = o.update(i, lr, scale)
@@ -155,7 +158,6 @@ func (o *Optimizer) update(i int, lr, scale float64) int {
 		return i + 1
 	}
 	if s.special() {
-		o.syncMaster(s)
 		g := o.grad(s)
 		a := o.exec.Args(o.rule.op(), s.dtype)
 		o.add(a, s, g)
@@ -163,14 +165,14 @@ func (o *Optimizer) update(i int, lr, scale float64) int {
 		o.writeBack(s)
 		return i + 1
 	}
-	a := o.exec.Args(o.rule.op(), s.dtype)
+	a := o.exec.Args(o.rule.op(), s.p.Local.DType())
 	steps := s.steps
 	for ; i < len(o.slots); i++ {
 		x := &o.slots[i]
 		if !x.ready() {
 			continue
 		}
-		if x.group != s.group || x.dtype != s.dtype || x.special() || x != s && x.steps != steps {
+		if x.group != s.group || x.p.Local.DType() != s.p.Local.DType() || x.special() || x != s && x.steps != steps {
 			break
 		}
 		o.add(a, x, x.p.Grad)
@@ -180,7 +182,7 @@ func (o *Optimizer) update(i int, lr, scale float64) int {
 }
 
 // special reports whether casts stand before or after the kernel, so that it runs for this parameter alone.
-func (s *slot) special() bool { return !s.master.IsZero() || s.p.Grad.DType() != s.dtype }
+func (s *slot) special() bool { return s.p.Grad.DType() != s.p.Local.DType() }
 
 // value returns what the kernel updates.
 func (s *slot) value() tensor.Tensor {
@@ -203,6 +205,9 @@ func (o *Optimizer) add(a *tensor.Args, s *slot, g tensor.Tensor) {
 		} else {
 			a.List = append(a.List, s.moments[k].Ptr())
 		}
+	}
+	if a.DType.IsHalf() {
+		a.List = append(a.List, s.p.Local.Ptr())
 	}
 	a.ListLen = append(a.ListLen, n)
 }

@@ -18,14 +18,17 @@ type CPU struct {
 }
 
 type cpuQueue struct {
-	pool *pool
-	half scratch // widened 16-bit operands
-	wide Args
+	pool   *pool
+	half   scratch   // widened 16-bit operands
+	chunks []float32 // parts of them, per thread
+	wide   Args
 	// packed panels of GEMM, per thread
 	lanes32 []gemmLane[float32]
 	lanes64 []gemmLane[float64]
 	attn32  []attnLane[float32]
 	attn64  []attnLane[float64]
+	// the same of bfloat16
+	lanesBF16 []bf16Lane
 }
 
 // Sync returns nil: kernels of the CPU are done when their launch returns.

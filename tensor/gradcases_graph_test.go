@@ -23,6 +23,12 @@ func linearShapes(bias bool) func(r *rand.Rand) [][]int {
 	}
 }
 
+func linearActCase(act Activation, bias bool) gradCase {
+	return gradCase{name: activationOps[act].op.String(), shapes: linearShapes(bias), fn: func(_ *Tape, x []Tensor) Tensor {
+		return LinearAct(x[0], x[1], append(x, Tensor{})[2], act)
+	}}
+}
+
 func productCases() map[Op][]gradCase {
 	return map[Op][]gradCase{
 		OpMatMul: {
@@ -41,6 +47,11 @@ func productCases() map[Op][]gradCase {
 			{name: "bias", shapes: linearShapes(true), fn: func(_ *Tape, x []Tensor) Tensor { return Linear(x[0], x[1], x[2]) }},
 			{name: "no bias", shapes: linearShapes(false), fn: func(_ *Tape, x []Tensor) Tensor { return Linear(x[0], x[1], Tensor{}) }},
 			{name: "input and weight are one", shapes: matrix, fn: func(_ *Tape, x []Tensor) Tensor { return Linear(x[0], x[0], Tensor{}) }},
+		},
+		OpGroupedLinear: {{name: "groups", shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{{5, d[1]}, {3, d[0], d[1]}} },
+			fn: func(_ *Tape, x []Tensor) Tensor { return GroupedLinear(x[0], x[1], FromSlice([]int64{3, 0, 2}, 3)) }}},
+		OpLinearAct: {linearActCase(ActReLU, true), linearActCase(ActGELU, true), linearActCase(ActGELUTanh, false), linearActCase(ActSiLU, true),
+			{name: "input and weight are one", shapes: matrix, fn: func(_ *Tape, x []Tensor) Tensor { return LinearAct(x[0], x[0], Tensor{}, ActGELU) }},
 		},
 	}
 }

@@ -64,6 +64,10 @@ const (
 
 	OpMatMul
 	OpLinear
+	OpLinearAct
+	OpActGrad
+	OpGroupedLinear
+	OpGroupedGrad
 	OpColSum
 
 	OpSum
@@ -168,9 +172,13 @@ var rules = map[Op]OpSpec{
 	OpGELUTanhGrad: {Name: "gelu_tanh_grad", Const: true},
 	OpSiLUGrad:     {Name: "silu_grad", Const: true},
 
-	OpMatMul: {Name: "matmul", Saves: 3, VJP: matmulVJP},
-	OpLinear: {Name: "linear", Saves: 3, VJP: linearVJP},
-	OpColSum: {Name: "colsum", Const: true},
+	OpMatMul:        {Name: "matmul", Saves: 3, VJP: matmulVJP},
+	OpLinear:        {Name: "linear", Saves: 3, VJP: linearVJP},
+	OpLinearAct:     {Name: "linear_act", Saves: 3 | SaveOut, VJP: linearActVJP},
+	OpActGrad:       {Name: "act_grad", Const: true},
+	OpGroupedLinear: {Name: "grouped_linear", Saves: 7, VJP: groupedVJP},
+	OpGroupedGrad:   {Name: "grouped_grad", Const: true},
+	OpColSum:        {Name: "colsum", Const: true},
 
 	OpSum:            {Name: "sum", VJP: sumVJP},
 	OpMax:            {Name: "max", VJP: selectVJP},

@@ -36,7 +36,7 @@ func main() {
 	flag.IntVar(&o.batch, "batch", 128, "rows of the global batch, over all ranks")
 	flag.Float64Var(&o.lr, "lr", 0, "learning rate (0: 0.1 for sgd, 1e-3 for adamw)")
 	flag.StringVar(&o.optim, "optim", "sgd", "optimizer: sgd (momentum 0.9) or adamw")
-	flag.StringVar(&o.dtype, "dtype", "float32", "float32 or float64")
+	flag.StringVar(&o.dtype, "dtype", "float32", "float32, float64, or bfloat16 (the optimizer keeps the parameters in float32 as well)")
 	flag.Uint64Var(&o.seed, "seed", 42, "seed of parameters and order")
 	flag.StringVar(&o.data, "data", "", "`directory` of IDX files, or synthetic (default: MNIST)")
 	flag.Float64Var(&o.bucketMB, "bucket-mb", 25, "largest gradient bucket in MiB")
@@ -82,8 +82,8 @@ func (o *options) check() (tensor.DType, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case dtype != tensor.Float32 && dtype != tensor.Float64:
-		return 0, fmt.Errorf("-dtype %s: float32 or float64", o.dtype)
+	case dtype != tensor.Float32 && dtype != tensor.Float64 && dtype != tensor.BFloat16:
+		return 0, fmt.Errorf("-dtype %s: float32, float64 or bfloat16", o.dtype)
 	case o.optim != "sgd" && o.optim != "adamw":
 		return 0, fmt.Errorf("-optim %s: sgd or adamw", o.optim)
 	case o.ranks < 1 || o.batch < 1 || o.epochs < 1 || o.steps < 0 || o.threads < 0:

@@ -7,35 +7,65 @@ package kernel
 // controlRegister returns MXCSR: how the processor rounds and treats denormal numbers, and the exceptions so far.
 func controlRegister() uint32
 
-// gemm6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C.
+// gemm6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm6x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+func gemm6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm5x16F32AVX2 computes the tile C[0:5, 0:16] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C.
+// gemmRows6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm5x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+func gemmRows6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm4x16F32AVX2 computes the tile C[0:4, 0:16] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C.
+// gemm5x16F32AVX2 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm4x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+func gemm5x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm3x16F32AVX2 computes the tile C[0:3, 0:16] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C.
+// gemmRows5x16F32AVX2 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm3x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+func gemmRows5x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm2x16F32AVX2 computes the tile C[0:2, 0:16] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C.
+// gemm4x16F32AVX2 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm2x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+func gemm4x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm1x16F32AVX2 computes the tile C[0:1, 0:16] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C.
+// gemmRows4x16F32AVX2 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm1x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+func gemmRows4x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemm3x16F32AVX2 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm3x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemmRows3x16F32AVX2 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows3x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemm2x16F32AVX2 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemmRows2x16F32AVX2 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemm1x16F32AVX2 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemmRows1x16F32AVX2 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
 // copyRows1F32AVX2 copies n > 0 rows of 8 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -52,35 +82,70 @@ func copyRows2F32AVX2(dst *float32, ds int, src *float32, ss int, n int)
 //go:noescape
 func transposeF32AVX2(dst *float32, ds int, src *float32, ss int, w int, blocks int)
 
-// gemm6x8F64AVX2 computes the tile C[0:6, 0:8] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C.
+// peakF32AVX2 does n > 0 turns of 12 multiply-adds of 8 elements.
 //
 //go:noescape
-func gemm6x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func peakF32AVX2(n int)
 
-// gemm5x8F64AVX2 computes the tile C[0:5, 0:8] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C.
+// gemm6x8F64AVX2 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm5x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func gemm6x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm4x8F64AVX2 computes the tile C[0:4, 0:8] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C.
+// gemmRows6x8F64AVX2 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm4x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func gemmRows6x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm3x8F64AVX2 computes the tile C[0:3, 0:8] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C.
+// gemm5x8F64AVX2 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm3x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func gemm5x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm2x8F64AVX2 computes the tile C[0:2, 0:8] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C.
+// gemmRows5x8F64AVX2 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm2x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func gemmRows5x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm1x8F64AVX2 computes the tile C[0:1, 0:8] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C.
+// gemm4x8F64AVX2 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm1x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func gemm4x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemmRows4x8F64AVX2 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows4x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemm3x8F64AVX2 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm3x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemmRows3x8F64AVX2 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows3x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemm2x8F64AVX2 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemmRows2x8F64AVX2 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemm1x8F64AVX2 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemmRows1x8F64AVX2 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
 // copyRows1F64AVX2 copies n > 0 rows of 4 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -96,6 +161,11 @@ func copyRows2F64AVX2(dst *float64, ds int, src *float64, ss int, n int)
 //
 //go:noescape
 func transposeF64AVX2(dst *float64, ds int, src *float64, ss int, w int, blocks int)
+
+// peakF64AVX2 does n > 0 turns of 12 multiply-adds of 4 elements.
+//
+//go:noescape
+func peakF64AVX2(n int)
 
 // addF32AVX2 computes dst = a + b. n is a positive multiple of 16.
 //

@@ -4,145 +4,285 @@
 
 package kernel
 
-// gemm14x32F32AVX512 computes the tile C[0:14, 0:32] = alpha*A*B, plus C with add. A is packed [k][14]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm14x32F32AVX512 computes the tile C[0:14, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm14x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm14x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm13x32F32AVX512 computes the tile C[0:13, 0:32] = alpha*A*B, plus C with add. A is packed [k][13]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows14x32F32AVX512 computes the tile C[0:14, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm13x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows14x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm12x32F32AVX512 computes the tile C[0:12, 0:32] = alpha*A*B, plus C with add. A is packed [k][12]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm13x32F32AVX512 computes the tile C[0:13, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm12x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm13x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm11x32F32AVX512 computes the tile C[0:11, 0:32] = alpha*A*B, plus C with add. A is packed [k][11]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows13x32F32AVX512 computes the tile C[0:13, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm11x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows13x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm10x32F32AVX512 computes the tile C[0:10, 0:32] = alpha*A*B, plus C with add. A is packed [k][10]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm12x32F32AVX512 computes the tile C[0:12, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm10x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm12x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm9x32F32AVX512 computes the tile C[0:9, 0:32] = alpha*A*B, plus C with add. A is packed [k][9]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows12x32F32AVX512 computes the tile C[0:12, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm9x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows12x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm8x32F32AVX512 computes the tile C[0:8, 0:32] = alpha*A*B, plus C with add. A is packed [k][8]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm11x32F32AVX512 computes the tile C[0:11, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm8x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm11x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm7x32F32AVX512 computes the tile C[0:7, 0:32] = alpha*A*B, plus C with add. A is packed [k][7]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows11x32F32AVX512 computes the tile C[0:11, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm7x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows11x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm6x32F32AVX512 computes the tile C[0:6, 0:32] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm10x32F32AVX512 computes the tile C[0:10, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm6x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm10x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm5x32F32AVX512 computes the tile C[0:5, 0:32] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows10x32F32AVX512 computes the tile C[0:10, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm5x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows10x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm4x32F32AVX512 computes the tile C[0:4, 0:32] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm9x32F32AVX512 computes the tile C[0:9, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm4x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm9x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm3x32F32AVX512 computes the tile C[0:3, 0:32] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows9x32F32AVX512 computes the tile C[0:9, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm3x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows9x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm2x32F32AVX512 computes the tile C[0:2, 0:32] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm8x32F32AVX512 computes the tile C[0:8, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm2x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm8x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm1x32F32AVX512 computes the tile C[0:1, 0:32] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows8x32F32AVX512 computes the tile C[0:8, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm1x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows8x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm14x16F32AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus C with add. A is packed [k][14]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm7x32F32AVX512 computes the tile C[0:7, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm14x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm7x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm13x16F32AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus C with add. A is packed [k][13]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows7x32F32AVX512 computes the tile C[0:7, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm13x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows7x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm12x16F32AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus C with add. A is packed [k][12]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm6x32F32AVX512 computes the tile C[0:6, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm12x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm6x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm11x16F32AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus C with add. A is packed [k][11]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows6x32F32AVX512 computes the tile C[0:6, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm11x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows6x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm10x16F32AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus C with add. A is packed [k][10]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm5x32F32AVX512 computes the tile C[0:5, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm10x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm5x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm9x16F32AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus C with add. A is packed [k][9]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows5x32F32AVX512 computes the tile C[0:5, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm9x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows5x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm8x16F32AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus C with add. A is packed [k][8]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm4x32F32AVX512 computes the tile C[0:4, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm8x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm4x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm7x16F32AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus C with add. A is packed [k][7]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows4x32F32AVX512 computes the tile C[0:4, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm7x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows4x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm6x16F32AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm3x32F32AVX512 computes the tile C[0:3, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm6x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm3x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm5x16F32AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows3x32F32AVX512 computes the tile C[0:3, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm5x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows3x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm4x16F32AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm2x32F32AVX512 computes the tile C[0:2, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm4x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm2x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm3x16F32AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows2x32F32AVX512 computes the tile C[0:2, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm3x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows2x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm2x16F32AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm1x32F32AVX512 computes the tile C[0:1, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm2x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm1x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm1x16F32AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows1x32F32AVX512 computes the tile C[0:1, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm1x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows1x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm14x16F32AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm14x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows14x16F32AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows14x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm13x16F32AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm13x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows13x16F32AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows13x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm12x16F32AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm12x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows12x16F32AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows12x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm11x16F32AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm11x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows11x16F32AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows11x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm10x16F32AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm10x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows10x16F32AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows10x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm9x16F32AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm9x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows9x16F32AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows9x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm8x16F32AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm8x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows8x16F32AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows8x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm7x16F32AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm7x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows7x16F32AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows7x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm6x16F32AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm6x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows6x16F32AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows6x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm5x16F32AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm5x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows5x16F32AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows5x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm4x16F32AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm4x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows4x16F32AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows4x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm3x16F32AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm3x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows3x16F32AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows3x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm2x16F32AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm2x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows2x16F32AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows2x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm1x16F32AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm1x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows1x16F32AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows1x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // copyRows1F32AVX512 copies n > 0 rows of 16 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -159,145 +299,290 @@ func copyRows2F32AVX512(dst *float32, ds int, src *float32, ss int, n int)
 //go:noescape
 func transposeF32AVX512(dst *float32, ds int, src *float32, ss int, w int, blocks int)
 
-// gemm14x16F64AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus C with add. A is packed [k][14]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// peakF32AVX512 does n > 0 turns of 12 multiply-adds of 16 elements.
 //
 //go:noescape
-func gemm14x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func peakF32AVX512(n int)
 
-// gemm13x16F64AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus C with add. A is packed [k][13]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm14x16F64AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm13x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm14x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm12x16F64AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus C with add. A is packed [k][12]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows14x16F64AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm12x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows14x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm11x16F64AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus C with add. A is packed [k][11]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm13x16F64AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm11x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm13x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm10x16F64AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus C with add. A is packed [k][10]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows13x16F64AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm10x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows13x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm9x16F64AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus C with add. A is packed [k][9]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm12x16F64AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm9x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm12x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm8x16F64AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus C with add. A is packed [k][8]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows12x16F64AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm8x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows12x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm7x16F64AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus C with add. A is packed [k][7]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm11x16F64AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm7x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm11x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm6x16F64AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows11x16F64AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm6x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows11x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm5x16F64AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm10x16F64AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm5x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm10x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm4x16F64AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows10x16F64AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm4x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows10x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm3x16F64AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm9x16F64AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm3x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm9x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm2x16F64AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows9x16F64AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm2x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows9x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm1x16F64AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm8x16F64AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm1x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm8x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm14x8F64AVX512 computes the tile C[0:14, 0:8] = alpha*A*B, plus C with add. A is packed [k][14]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows8x16F64AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm14x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows8x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm13x8F64AVX512 computes the tile C[0:13, 0:8] = alpha*A*B, plus C with add. A is packed [k][13]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm7x16F64AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm13x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm7x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm12x8F64AVX512 computes the tile C[0:12, 0:8] = alpha*A*B, plus C with add. A is packed [k][12]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows7x16F64AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm12x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows7x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm11x8F64AVX512 computes the tile C[0:11, 0:8] = alpha*A*B, plus C with add. A is packed [k][11]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm6x16F64AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm11x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm6x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm10x8F64AVX512 computes the tile C[0:10, 0:8] = alpha*A*B, plus C with add. A is packed [k][10]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows6x16F64AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm10x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows6x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm9x8F64AVX512 computes the tile C[0:9, 0:8] = alpha*A*B, plus C with add. A is packed [k][9]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm5x16F64AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm9x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm5x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm8x8F64AVX512 computes the tile C[0:8, 0:8] = alpha*A*B, plus C with add. A is packed [k][8]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows5x16F64AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm8x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows5x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm7x8F64AVX512 computes the tile C[0:7, 0:8] = alpha*A*B, plus C with add. A is packed [k][7]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm4x16F64AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm7x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm4x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm6x8F64AVX512 computes the tile C[0:6, 0:8] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows4x16F64AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm6x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows4x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm5x8F64AVX512 computes the tile C[0:5, 0:8] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm3x16F64AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm5x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm3x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm4x8F64AVX512 computes the tile C[0:4, 0:8] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows3x16F64AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm4x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows3x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm3x8F64AVX512 computes the tile C[0:3, 0:8] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm2x16F64AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm3x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm2x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm2x8F64AVX512 computes the tile C[0:2, 0:8] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows2x16F64AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm2x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows2x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm1x8F64AVX512 computes the tile C[0:1, 0:8] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm1x16F64AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm1x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm1x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows1x16F64AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows1x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm14x8F64AVX512 computes the tile C[0:14, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm14x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows14x8F64AVX512 computes the tile C[0:14, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows14x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm13x8F64AVX512 computes the tile C[0:13, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm13x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows13x8F64AVX512 computes the tile C[0:13, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows13x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm12x8F64AVX512 computes the tile C[0:12, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm12x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows12x8F64AVX512 computes the tile C[0:12, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows12x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm11x8F64AVX512 computes the tile C[0:11, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm11x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows11x8F64AVX512 computes the tile C[0:11, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows11x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm10x8F64AVX512 computes the tile C[0:10, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm10x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows10x8F64AVX512 computes the tile C[0:10, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows10x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm9x8F64AVX512 computes the tile C[0:9, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm9x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows9x8F64AVX512 computes the tile C[0:9, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows9x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm8x8F64AVX512 computes the tile C[0:8, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm8x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows8x8F64AVX512 computes the tile C[0:8, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows8x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm7x8F64AVX512 computes the tile C[0:7, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm7x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows7x8F64AVX512 computes the tile C[0:7, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows7x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm6x8F64AVX512 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm6x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows6x8F64AVX512 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows6x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm5x8F64AVX512 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm5x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows5x8F64AVX512 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows5x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm4x8F64AVX512 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm4x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows4x8F64AVX512 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows4x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm3x8F64AVX512 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm3x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows3x8F64AVX512 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows3x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm2x8F64AVX512 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm2x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows2x8F64AVX512 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows2x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm1x8F64AVX512 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm1x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows1x8F64AVX512 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows1x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
 // copyRows1F64AVX512 copies n > 0 rows of 8 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -313,6 +598,31 @@ func copyRows2F64AVX512(dst *float64, ds int, src *float64, ss int, n int)
 //
 //go:noescape
 func transposeF64AVX512(dst *float64, ds int, src *float64, ss int, w int, blocks int)
+
+// peakF64AVX512 does n > 0 turns of 12 multiply-adds of 8 elements.
+//
+//go:noescape
+func peakF64AVX512(n int)
+
+// gemmDot5x5F32AVX512 computes the tile C[0:5, 0:5] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot5x5F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+
+// gemmDot5x1F32AVX512 computes the tile C[0:5, 0:1] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot5x1F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+
+// gemmDot1x5F32AVX512 computes the tile C[0:1, 0:5] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot1x5F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+
+// gemmDot1x1F32AVX512 computes the tile C[0:1, 0:1] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot1x1F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
 
 // addF32AVX512 computes dst = a + b. n is a positive multiple of 16.
 //

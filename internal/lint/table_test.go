@@ -69,5 +69,6 @@ var table = map[string]row{
 	"ckpt": {own: "nn optim dist tensor"},
 
 	"cmd/...":      {own: "...", others: "..."},
+	"bench/...":    {own: "...", others: "..."},
 	"examples/...": {own: "...", others: "..."},
 }
