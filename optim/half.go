@@ -34,7 +34,7 @@ func (o *Optimizer) scratchFor(s *slot) tensor.Tensor {
 // syncMaster copies a 16-bit parameter to its master before the first step: until then its value may be loaded from a
 // checkpoint.
 func (o *Optimizer) syncMaster(s *slot) {
-	if !s.master.IsZero() && !s.synced && s.ready() {
+	if !s.master.IsZero() && !s.synced {
 		o.cast(s.master, s.p.Local)
 		s.synced = true
 	}

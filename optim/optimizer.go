@@ -104,32 +104,41 @@ func (o *Optimizer) SetLR(lr float64) {
 // Steps returns the number of steps done.
 func (o *Optimizer) Steps() int { return o.steps }
 
-// GradNorm returns the norm of all gradients together in the last step, before clipping; 0 if Config.Clip is 0. To have
-// the norm without clipping, set Clip to math.Inf(1).
+// GradNorm returns the norm of all gradients together in the last step, before clipping and without the loss's scale; 0 if
+// there is neither Clip nor a Scaler. To have the norm without clipping, set Clip to math.Inf(1).
 func (o *Optimizer) GradNorm() float64 { return o.total }
 
-// Step updates the parameters that have gradients and uses these up. Its error is that of Config.Norm; no parameter is
+// Step updates the parameters that have gradients and uses these up; see Scaler for steps that are skipped. Its error is that of Config.Norm; no parameter is
 // changed then.
 func (o *Optimizer) Step() error {
 	for i := range o.slots {
 		o.slots[i].check()
 	}
-	scale, err := o.clipScale()
+	scale, ok, err := o.gradScale()
 	if err != nil {
 		return err
 	}
+	if ok {
+		o.apply(scale)
+		o.steps++
+	}
 	for i := range o.slots {
-		o.syncMaster(&o.slots[i])
+		o.slots[i].p.Consume()
+	}
+	return nil
+}
+
+// apply updates the parameters with their gradients times scale.
+func (o *Optimizer) apply(scale float64) {
+	for i := range o.slots {
+		if s := &o.slots[i]; s.ready() {
+			o.syncMaster(s)
+		}
 	}
 	lr := o.LR()
 	for i := 0; i < len(o.slots); {
 		i = o.update(i, lr, scale)
 	}
-	for i := range o.slots {
-		o.slots[i].p.Consume()
-	}
-	o.steps++
-	return nil
 }
 
 // ready reports whether the slot takes part in a step.

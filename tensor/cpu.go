@@ -22,6 +22,9 @@ type cpuQueue struct {
 	half   scratch   // widened 16-bit operands
 	chunks []float32 // parts of them, per thread
 	wide   Args
+	// the operand that is being widened or rounded, and its float32 memory
+	operand int
+	wideAt  Ptr
 	// packed panels of GEMM, per thread
 	lanes32 []gemmLane[float32]
 	lanes64 []gemmLane[float64]

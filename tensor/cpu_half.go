@@ -113,3 +113,63 @@ func optimizers(group int, f32 func(a *Args, i int, x [4][]float32), f64 func(a 
 func multiTensor[T kernel.Float](group int, step func(a *Args, i int, x [4][]T)) Kernel {
 	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) { eachList(a, group, lo, hi, step) })
 }
+
+// via32 makes a kernel for 16-bit floats out of the float32 one: operands are widened, and outputs rounded once.
+func via32(k Kernel) Kernel {
+	return func(q Queue, a *Args) {
+		c := q.(*cpuQueue)
+		if len(a.List) > 0 {
+			fail(a.Op.String(), nil, "cpu has no kernel for lists of %v", a.DType)
+		}
+		need := 0
+		for i := range a.N {
+			if a.DT[i].IsHalf() && a.X[i] != nil {
+				need += (a.Len[i]*4 + 63) &^ 63
+			}
+		}
+		wide := *a
+		wide.DType = Float32
+		p := c.half.get(need)
+		for i := range a.N {
+			if a.DT[i].IsHalf() && a.X[i] != nil {
+				c.operand, c.wideAt = i, p
+				c.pool.run(c, a, a.Len[i], c.pool.grain, 16, widenPart)
+				wide.X[i], wide.DT[i] = p, Float32
+				p = unsafe.Add(p, (a.Len[i]*4+63)&^63)
+			}
+		}
+		c.wide = wide
+		k(q, &c.wide)
+		for i := range a.Outs {
+			if a.DT[i].IsHalf() && a.X[i] != nil {
+				c.operand, c.wideAt = i, wide.X[i]
+				c.pool.run(c, a, a.Len[i], c.pool.grain, 16, narrowPart)
+			}
+		}
+	}
+}
+
+// widenPart widens a part of q.operand to q.wideAt, and narrowPart rounds it back.
+func widenPart(q *cpuQueue, a *Args, lo, hi, _ int) {
+	widen(unsafe.Slice((*float32)(unsafe.Add(q.wideAt, 4*lo)), hi-lo), a.at(q.operand, lo), a.DT[q.operand])
+}
+
+func narrowPart(q *cpuQueue, a *Args, lo, hi, _ int) {
+	narrow(a.at(q.operand, lo), unsafe.Slice((*float32)(unsafe.Add(q.wideAt, 4*lo)), hi-lo), a.DT[q.operand])
+}
+
+func widen(dst []float32, src Ptr, d DType) {
+	if d == BFloat16 {
+		kernel.BF16ToF32(dst, unsafe.Slice((*BF16)(src), len(dst)))
+	} else {
+		kernel.F16ToF32(dst, unsafe.Slice((*F16)(src), len(dst)))
+	}
+}
+
+func narrow(dst Ptr, src []float32, d DType) {
+	if d == BFloat16 {
+		kernel.F32ToBF16(unsafe.Slice((*BF16)(dst), len(src)), src)
+	} else {
+		kernel.F32ToF16(unsafe.Slice((*F16)(dst), len(src)), src)
+	}
+}

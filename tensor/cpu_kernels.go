@@ -1,8 +1,6 @@
 package tensor
 
 import (
-	"unsafe"
-
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
@@ -159,53 +157,4 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 	OpSumSquares: sumSquaresKernels,
 	OpSGD:        optimizers(3, sgdStep[float32], sgdStep[float64]),
 	OpAdam:       optimizers(4, adamStep[float32], adamStep[float64]),
-}
-
-// via32 makes a kernel for 16-bit floats out of the float32 one: operands are widened, and outputs rounded once.
-func via32(k Kernel) Kernel {
-	return func(q Queue, a *Args) {
-		c := q.(*cpuQueue)
-		if len(a.List) > 0 {
-			fail(a.Op.String(), nil, "cpu has no kernel for lists of %v", a.DType)
-		}
-		need := 0
-		for i := range a.N {
-			if a.DT[i].IsHalf() && a.X[i] != nil {
-				need += (a.Len[i]*4 + 63) &^ 63
-			}
-		}
-		wide := *a
-		wide.DType = Float32
-		p := c.half.get(need)
-		for i := range a.N {
-			if a.DT[i].IsHalf() && a.X[i] != nil {
-				widen(unsafe.Slice((*float32)(p), a.Len[i]), a.X[i], a.DT[i])
-				wide.X[i], wide.DT[i] = p, Float32
-				p = unsafe.Add(p, (a.Len[i]*4+63)&^63)
-			}
-		}
-		c.wide = wide
-		k(q, &c.wide)
-		for i := range a.Outs {
-			if a.DT[i].IsHalf() && a.X[i] != nil {
-				narrow(a.X[i], unsafe.Slice((*float32)(wide.X[i]), a.Len[i]), a.DT[i])
-			}
-		}
-	}
-}
-
-func widen(dst []float32, src Ptr, d DType) {
-	if d == BFloat16 {
-		kernel.BF16ToF32(dst, unsafe.Slice((*BF16)(src), len(dst)))
-	} else {
-		kernel.F16ToF32(dst, unsafe.Slice((*F16)(src), len(dst)))
-	}
-}
-
-func narrow(dst Ptr, src []float32, d DType) {
-	if d == BFloat16 {
-		kernel.F32ToBF16(unsafe.Slice((*BF16)(dst), len(src)), src)
-	} else {
-		kernel.F32ToF16(unsafe.Slice((*F16)(dst), len(src)), src)
-	}
 }

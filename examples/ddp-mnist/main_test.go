@@ -119,22 +119,23 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// In bfloat16 training comes out as in float32, with half the bytes between ranks and the same bits each time.
-func TestBFloat16(t *testing.T) {
+// In 16 bits training comes out as in float32, with half the bytes between ranks and the same bits for any threads.
+func TestHalf(t *testing.T) {
 	o := short()
 	o.ranks, o.steps, o.optim, o.lr = 2, 60, "adamw", 1e-3
 	full := train(t, o)
-	o.dtype = "bfloat16"
-	half := train(t, o)
-	require.InEpsilon(t, full.FirstLoss, half.FirstLoss, 2e-3)
-	require.NotEqual(t, full.FirstLoss, half.FirstLoss)
-	require.InDelta(t, full.FinalLoss, half.FinalLoss, 0.02)
-	require.Less(t, half.FinalLoss, 0.05)
-	require.InDelta(t, full.TestAccuracy, half.TestAccuracy, 0.01)
-	require.Equal(t, full.PayloadBytes/2, half.PayloadBytes)
-	require.Equal(t, half.ParamsSHA256, train(t, o).ParamsSHA256)
-	o.threads = 2
-	require.Equal(t, half.ParamsSHA256, train(t, o).ParamsSHA256)
+	for _, o.dtype = range []string{"bfloat16", "float16"} {
+		half := train(t, o)
+		require.InEpsilon(t, full.FirstLoss, half.FirstLoss, 2e-3)
+		require.NotEqual(t, full.FirstLoss, half.FirstLoss)
+		require.InDelta(t, full.FinalLoss, half.FinalLoss, 0.02)
+		require.Less(t, half.FinalLoss, 0.05)
+		require.InDelta(t, full.TestAccuracy, half.TestAccuracy, 0.01)
+		require.Equal(t, full.PayloadBytes/2, half.PayloadBytes)
+		two := o
+		two.threads = 2
+		require.Equal(t, half.ParamsSHA256, train(t, two).ParamsSHA256)
+	}
 }
 
 func TestFloat64IsFiner(t *testing.T) {
