@@ -114,10 +114,15 @@ func (d *Dropout) setName(name string) { d.name, d.key = name, tensor.HashName(n
 // Forward returns x, thinned out in training. The leading dimension of x is the batch's. It panics if the layer has no
 // name yet: Init, ParamsOf and each Attach give one.
 func (d *Dropout) Forward(x T) T {
+	d.check(x)
+	return x.Dropout(d.P, d.key)
+}
+
+// check panics if the layer is to drop elements of x and has no name.
+func (d *Dropout) check(x T) {
 	if d.P != 0 && d.key == 0 && tapeOf(x).Training() {
 		fail("Dropout", "has no name, and so no random numbers: call nn.Init or ParamsOf on the model first")
 	}
-	return x.Dropout(d.P, d.key)
 }
 
 // LayerNorm normalizes the last dimension to mean 0 and variance 1, and scales and shifts it (Ba et al. 2016).

@@ -62,7 +62,10 @@ func (o *Optimizer) counts(s *slot, everywhere bool) bool {
 }
 
 func (o *Optimizer) launchSum(a *tensor.Args) float64 {
-	n := len(a.List)
+	n := 0
+	for _, l := range a.ListLen {
+		n += sumBlocks(l)
+	}
 	if n == 0 {
 		return 0
 	}
@@ -73,6 +76,9 @@ func (o *Optimizer) launchSum(a *tensor.Args) float64 {
 	}
 	return sum
 }
+
+// sumBlocks is the number of sums that a gradient of n elements has.
+func sumBlocks(n int) int { return (n + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock }
 
 // floats returns the elements of a Float64 tensor: its memory, or a copy of a device's.
 func floats(x tensor.Tensor) []float64 {

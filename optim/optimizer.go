@@ -14,7 +14,7 @@ type Optimizer struct {
 	exec    *tensor.Exec
 	slots   []slot // those of a group together
 	steps   int
-	norms   tensor.Tensor // sums of squares, one per gradient
+	norms   tensor.Tensor // sums of squares, of the blocks of all gradients
 	sums    [3]float64    // what Norm adds up over ranks
 	total   float64       // norm of the last step's gradients
 	scratch tensor.Tensor // a gradient in the type of its parameter's moments
@@ -54,7 +54,11 @@ func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	slices.SortStableFunc(o.slots, func(a, b slot) int { return a.group - b.group })
 	dev := o.slots[0].p.Local.Device()
 	o.exec = tensor.NewExec(dev)
-	o.norms = tensor.New(dev, tensor.Float64, len(o.slots))
+	blocks := 0
+	for i := range o.slots {
+		blocks += sumBlocks(o.slots[i].p.Local.Len())
+	}
+	o.norms = tensor.New(dev, tensor.Float64, blocks)
 	return o
 }
 

@@ -27,6 +27,8 @@ type cpuQueue struct {
 	lanes64 []gemmLane[float64]
 	// the same of bfloat16
 	lanesBF16 []bf16Lane
+	attn32    []attnLane[float32]
+	attn64    []attnLane[float64]
 }
 
 // Sync returns nil: kernels of the CPU are done when their launch returns.

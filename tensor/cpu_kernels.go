@@ -132,6 +132,9 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 	OpLogSumExp:      floats(rows1(kernel.LogSumExp[float32]), rows1(kernel.LogSumExp[float64])),
 	OpLogSumExpGrad:  floats(logSumExpGradKernel[float32](), logSumExpGradKernel[float64]()),
 
+	OpAttention:     floats(attentionKernel(attention32), attentionKernel(attention64)),
+	OpAttentionGrad: floats(attentionGradKernel(attention32), attentionGradKernel(attention64)),
+
 	OpCrossEntropy:     floats(crossEntropyKernel[float32](), crossEntropyKernel[float64]()),
 	OpCrossEntropyGrad: floats(crossEntropyGradKernel[float32](), crossEntropyGradKernel[float64]()),
 	OpMSE:              floats(map2(kernel.MSE[float32]), map2(kernel.MSE[float64])),

@@ -50,7 +50,11 @@ func adamStep[T kernel.Float](a *Args, _ int, x [4][]T) {
 		WeightDecay: a.F[4], GradScale: a.F[5], Decoupled: a.I[0] != 0, Step: a.I[1]})
 }
 
-// OpSumSquares: List = tensors; the output, Float64, gets the sum of squares of each.
+// SumSquaresBlock is the number of elements whose squares OpSumSquares adds up to one number.
+const SumSquaresBlock = 1 << 14
+
+// OpSumSquares: List = tensors; the output, Float64, gets the sums of squares of the blocks of SumSquaresBlock elements of
+// the first tensor, then of the second one, and so on; a tensor's last block may be shorter.
 var sumSquaresKernels = [NumDTypes]Kernel{
 	Float32:  sumSquaresKernel(kernel.SumSquares[float32]),
 	Float64:  sumSquaresKernel(kernel.SumSquares[float64]),
@@ -58,12 +62,19 @@ var sumSquaresKernels = [NumDTypes]Kernel{
 	Float16:  sumSquaresKernel(sumSquaresHalf[F16]),
 }
 
+// sumSquaresKernel lets a thread do the blocks that begin in its part of all elements.
 func sumSquaresKernel[T any](f func(x []T) float64) Kernel {
-	count := func(a *Args) int { return len(a.List) }
-	return spread(count, func(a *Args) int { return listTotal(a) / max(len(a.List), 1) }, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		out := slice[float64](a, 0)
-		for i := lo; i < hi; i++ {
-			out[i] = f(unsafe.Slice((*T)(a.List[i]), a.ListLen[i]))
+	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		out, at, block := slice[float64](a, 0), 0, 0
+		for i, n := range a.ListLen {
+			x := unsafe.Slice((*T)(a.List[i]), n)
+			for j := 0; j < n; j += SumSquaresBlock {
+				if lo <= at+j && at+j < hi {
+					out[block] = f(x[j:min(n, j+SumSquaresBlock)])
+				}
+				block++
+			}
+			at += n
 		}
 	})
 }

@@ -1,6 +1,9 @@
 package tensor
 
-import "math/rand/v2"
+import (
+	"fmt"
+	"math/rand/v2"
+)
 
 // matmulCase multiplies matrices whose dimensions are dims(m, k, n), as they are stored.
 func matmulCase(name string, ta, tb bool, dims func(b, m, k, n int) [][]int) gradCase {
@@ -77,8 +80,13 @@ func rowCases() map[Op][]gradCase {
 		}
 		return CrossEntropy(x, y, o)
 	}
+	attention := func(o AttentionOptions) gradCase {
+		return row(fmt.Sprintf("causal %v, drop %v", o.Causal, o.Drop), func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(2), 1 + r.IntN(5), 6 * (1 + r.IntN(2))}} },
+			func(x []Tensor) Tensor { return Attention(x[0], 2, o) })
+	}
 	ignore := int64(-100)
 	return map[Op][]gradCase{
+		OpAttention:  {attention(AttentionOptions{}), attention(AttentionOptions{Causal: true}), attention(AttentionOptions{Drop: 0.4, Layer: 3})},
 		OpSoftmax:    {row("rows", rows, func(x []Tensor) Tensor { return x[0].Softmax() })},
 		OpLogSoftmax: {row("rows", rows, func(x []Tensor) Tensor { return x[0].LogSoftmax() })},
 		OpLogSumExp:  {row("rows", rows, func(x []Tensor) Tensor { return x[0].LogSumExp() })},

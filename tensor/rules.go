@@ -80,6 +80,8 @@ const (
 	OpLogSoftmaxGrad
 	OpLogSumExp
 	OpLogSumExpGrad
+	OpAttention
+	OpAttentionGrad
 
 	OpCrossEntropy
 	OpCrossEntropyGrad
@@ -188,6 +190,9 @@ var rules = map[Op]OpSpec{
 	OpLogSoftmaxGrad: {Name: "log_softmax_grad", Const: true},
 	OpLogSumExp:      {Name: "logsumexp", Saves: 1 | SaveOut, VJP: logSumExpVJP},
 	OpLogSumExpGrad:  {Name: "logsumexp_grad", Const: true},
+
+	OpAttention:     {Name: "attention", Saves: 1 | SaveOut, VJP: attentionVJP},
+	OpAttentionGrad: {Name: "attention_grad", Const: true},
 
 	OpCrossEntropy:     {Name: "cross_entropy", Saves: 3, VJP: crossEntropyVJP},
 	OpCrossEntropyGrad: {Name: "cross_entropy_grad", Const: true},

@@ -4,6 +4,12 @@
 
 #include "textflag.h"
 
+// func controlRegister() uint32
+// Requires: SSE
+TEXT ·controlRegister(SB), NOSPLIT, $0-4
+	STMXCSR ret+0(FP)
+	RET
+
 // func gemm6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
 TEXT ·gemm6x16F32AVX2(SB), NOSPLIT, $0-76
@@ -4172,6 +4178,29 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addPastF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·addPastF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Y0
+	VADDPS   (BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*4)
+	VMOVUPS  32(SI)(AX*4), Y0
+	VADDPS   32(BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func addF64AVX2(dst *float64, a *float64, b *float64, n int)
 // Requires: AVX
 TEXT ·addF64AVX2(SB), NOSPLIT, $0-32
@@ -4200,6 +4229,35 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addPastF64AVX2(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, MMX+
+TEXT ·addPastF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Y0
+	VADDPD   (BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*8)
+	VMOVUPS  32(SI)(AX*8), Y0
+	VADDPD   32(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Y0
+	VADDPD   64(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 64(DI)(AX*8)
+	VMOVUPS  96(SI)(AX*8), Y0
+	VADDPD   96(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 96(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func subF32AVX2(dst *float32, a *float32, b *float32, n int)
 // Requires: AVX
 TEXT ·subF32AVX2(SB), NOSPLIT, $0-32
@@ -4219,6 +4277,29 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func subPastF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·subPastF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Y0
+	VSUBPS   (BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*4)
+	VMOVUPS  32(SI)(AX*4), Y0
+	VSUBPS   32(BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4250,6 +4331,35 @@ loop:
 	VZEROUPPER
 	RET
 
+// func subPastF64AVX2(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, MMX+
+TEXT ·subPastF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Y0
+	VSUBPD   (BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*8)
+	VMOVUPS  32(SI)(AX*8), Y0
+	VSUBPD   32(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Y0
+	VSUBPD   64(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 64(DI)(AX*8)
+	VMOVUPS  96(SI)(AX*8), Y0
+	VSUBPD   96(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 96(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func mulF32AVX2(dst *float32, a *float32, b *float32, n int)
 // Requires: AVX
 TEXT ·mulF32AVX2(SB), NOSPLIT, $0-32
@@ -4269,6 +4379,29 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulPastF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·mulPastF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Y0
+	VMULPS   (BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*4)
+	VMOVUPS  32(SI)(AX*4), Y0
+	VMULPS   32(BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4297,6 +4430,35 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulPastF64AVX2(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, MMX+
+TEXT ·mulPastF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Y0
+	VMULPD   (BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*8)
+	VMOVUPS  32(SI)(AX*8), Y0
+	VMULPD   32(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Y0
+	VMULPD   64(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 64(DI)(AX*8)
+	VMOVUPS  96(SI)(AX*8), Y0
+	VMULPD   96(BX)(AX*8), Y0, Y0
+	VMOVNTPS Y0, 96(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4335,6 +4497,33 @@ DATA c32_0<>+20(SB)/4, $0x00000000
 DATA c32_0<>+24(SB)/4, $0x00000000
 DATA c32_0<>+28(SB)/4, $0x00000000
 GLOBL c32_0<>(SB), RODATA|NOPTR, $32
+
+// func gatePastF32AVX2(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·gatePastF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Y0
+	VMOVUPS  (BX)(AX*4), Y1
+	VCMPPS   $0x16, c32_0<>+0(SB), Y1, Y1
+	VANDPS   Y0, Y1, Y0
+	VMOVNTPS Y0, (DI)(AX*4)
+	VMOVUPS  32(SI)(AX*4), Y0
+	VMOVUPS  32(BX)(AX*4), Y1
+	VCMPPS   $0x16, c32_0<>+0(SB), Y1, Y1
+	VANDPS   Y0, Y1, Y0
+	VMOVNTPS Y0, 32(DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
 
 // func gateF64AVX2(dst *float64, a *float64, b *float64, n int)
 // Requires: AVX
@@ -4378,6 +4567,43 @@ DATA c64_0<>+16(SB)/8, $0x0000000000000000
 DATA c64_0<>+24(SB)/8, $0x0000000000000000
 GLOBL c64_0<>(SB), RODATA|NOPTR, $32
 
+// func gatePastF64AVX2(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, MMX+
+TEXT ·gatePastF64AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Y0
+	VMOVUPS  (BX)(AX*8), Y1
+	VCMPPD   $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD   Y0, Y1, Y0
+	VMOVNTPS Y0, (DI)(AX*8)
+	VMOVUPS  32(SI)(AX*8), Y0
+	VMOVUPS  32(BX)(AX*8), Y1
+	VCMPPD   $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD   Y0, Y1, Y0
+	VMOVNTPS Y0, 32(DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Y0
+	VMOVUPS  64(BX)(AX*8), Y1
+	VCMPPD   $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD   Y0, Y1, Y0
+	VMOVNTPS Y0, 64(DI)(AX*8)
+	VMOVUPS  96(SI)(AX*8), Y0
+	VMOVUPS  96(BX)(AX*8), Y1
+	VCMPPD   $0x16, c64_0<>+0(SB), Y1, Y1
+	VANDPD   Y0, Y1, Y0
+	VMOVNTPS Y0, 96(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func affineF32AVX2(dst *float32, x *float32, n int, a float32, b float32)
 // Requires: AVX
 TEXT ·affineF32AVX2(SB), NOSPLIT, $0-32
@@ -4402,6 +4628,34 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	VZEROUPPER
+	RET
+
+// func affinePastF32AVX2(dst *float32, x *float32, n int, a float32, b float32)
+// Requires: AVX, MMX+
+TEXT ·affinePastF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS a+24(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS b+28(FP), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS a+24(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VBROADCASTSS b+28(FP), Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4441,6 +4695,46 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	VZEROUPPER
+	RET
+
+// func affinePastF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
+// Requires: AVX, MMX+
+TEXT ·affinePastF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD a+24(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VBROADCASTSD b+32(FP), Y1
+	VADDPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -4563,6 +4857,162 @@ loop:
 	VSUBPD       Y1, Y0, Y0
 	VBROADCASTSD s+32(FP), Y1
 	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func centerWF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+// Requires: AVX
+TEXT ·centerWF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS m+32(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+36(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       (BX)(AX*4), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS m+32(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+36(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       32(BX)(AX*4), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func centerWF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+// Requires: AVX
+TEXT ·centerWF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       (BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       32(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       64(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       96(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+// Requires: AVX
+TEXT ·centerWBF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS m+40(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+44(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       (BX)(AX*4), Y0, Y0
+	VADDPS       (R8)(AX*4), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS m+40(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+44(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       32(BX)(AX*4), Y0, Y0
+	VADDPS       32(R8)(AX*4), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func centerWBF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+// Requires: AVX
+TEXT ·centerWBF64AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       (BX)(AX*8), Y0, Y0
+	VADDPD       (R8)(AX*8), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       32(BX)(AX*8), Y0, Y0
+	VADDPD       32(R8)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       64(BX)(AX*8), Y0, Y0
+	VADDPD       64(R8)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       96(BX)(AX*8), Y0, Y0
+	VADDPD       96(R8)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
@@ -4796,6 +5246,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VBROADCASTSS mu+48(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS in+52(FP), Y2
@@ -4823,6 +5277,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VBROADCASTSS mu+48(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS in+52(FP), Y2
@@ -4866,6 +5324,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -4893,6 +5355,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -4920,6 +5386,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -4947,6 +5417,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -4990,6 +5464,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VBROADCASTSS mu+48(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS in+52(FP), Y2
@@ -5020,6 +5498,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+44(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VBROADCASTSS mu+48(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VBROADCASTSS in+52(FP), Y2
@@ -5066,6 +5548,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -5096,6 +5582,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -5126,6 +5616,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -5156,6 +5650,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+56(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VBROADCASTSD mu+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VBROADCASTSD in+72(FP), Y2
@@ -5537,6 +6035,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y2
 	VBROADCASTSS weight+52(FP), Y3
 	VMULPS       Y3, Y2, Y2
@@ -5551,6 +6053,10 @@ loop:
 	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
 	VMOVUPS      (R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+76(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
 	VBROADCASTSS b2+56(FP), Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS in2+60(FP), Y3
@@ -5587,6 +6093,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y2
 	VBROADCASTSS weight+52(FP), Y3
 	VMULPS       Y3, Y2, Y2
@@ -5601,6 +6111,10 @@ loop:
 	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
 	VMOVUPS      32(R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+76(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
 	VBROADCASTSS b2+56(FP), Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS in2+60(FP), Y3
@@ -5654,6 +6168,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y2
 	VBROADCASTSD weight+64(FP), Y3
 	VMULPD       Y3, Y2, Y2
@@ -5668,6 +6186,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      (R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -5704,6 +6226,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y2
 	VBROADCASTSD weight+64(FP), Y3
 	VMULPD       Y3, Y2, Y2
@@ -5718,6 +6244,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      32(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -5754,6 +6284,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y2
 	VBROADCASTSD weight+64(FP), Y3
 	VMULPD       Y3, Y2, Y2
@@ -5768,6 +6302,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      64(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -5804,6 +6342,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y2
 	VBROADCASTSD weight+64(FP), Y3
 	VMULPD       Y3, Y2, Y2
@@ -5818,6 +6360,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      96(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -5871,6 +6417,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS weight+52(FP), Y2
 	VMULPS       Y2, Y1, Y1
@@ -5885,6 +6435,10 @@ loop:
 	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
 	VMOVUPS      (R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+76(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
 	VBROADCASTSS b2+56(FP), Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS in2+60(FP), Y3
@@ -5921,6 +6475,10 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VADDPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+68(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
 	VSUBPS       Y1, Y0, Y1
 	VBROADCASTSS weight+52(FP), Y2
 	VMULPS       Y2, Y1, Y1
@@ -5935,6 +6493,10 @@ loop:
 	VCMPPS       $0x15, Y3, Y2, Y2
 	VANDPS       Y0, Y2, Y0
 	VMOVUPS      32(R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+76(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
 	VBROADCASTSS b2+56(FP), Y3
 	VMULPS       Y3, Y2, Y2
 	VBROADCASTSS in2+60(FP), Y3
@@ -5988,6 +6550,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y1
 	VBROADCASTSD weight+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
@@ -6002,6 +6568,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      (R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -6038,6 +6608,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y1
 	VBROADCASTSD weight+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
@@ -6052,6 +6626,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      32(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -6088,6 +6666,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y1
 	VBROADCASTSD weight+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
@@ -6102,6 +6684,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      64(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -6138,6 +6724,10 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VADDPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
+	VBROADCASTSD tiny+96(FP), Y3
+	VCMPPD       $0x15, Y3, Y2, Y2
+	VANDPD       Y1, Y2, Y1
 	VSUBPD       Y1, Y0, Y1
 	VBROADCASTSD weight+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
@@ -6152,6 +6742,10 @@ loop:
 	VCMPPD       $0x15, Y3, Y2, Y2
 	VANDPD       Y0, Y2, Y0
 	VMOVUPS      96(R8)(AX*8), Y2
+	VANDPD       c64_7fffffffffffffff<>+0(SB), Y2, Y3
+	VBROADCASTSD normal+112(FP), Y4
+	VCMPPD       $0x15, Y4, Y3, Y3
+	VANDPD       Y2, Y3, Y2
 	VBROADCASTSD b2+72(FP), Y3
 	VMULPD       Y3, Y2, Y2
 	VBROADCASTSD in2+80(FP), Y3
@@ -6203,6 +6797,28 @@ loop:
 	VZEROUPPER
 	RET
 
+// func widenBF16PastAVX2(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·widenBF16PastAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD (SI)(AX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, (DI)(AX*4)
+	VPMOVZXWD 16(SI)(AX*2), Y0
+	VPSLLD    $0x10, Y0, Y0
+	VMOVNTPS  Y0, 32(DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func widenF16AVX2(dst *float32, src *uint16, n int)
 // Requires: AVX, F16C
 TEXT ·widenF16AVX2(SB), NOSPLIT, $0-24
@@ -6219,6 +6835,26 @@ loop:
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
+	VZEROUPPER
+	RET
+
+// func widenF16PastAVX2(dst *float32, src *uint16, n int)
+// Requires: AVX, F16C, MMX+
+TEXT ·widenF16PastAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPH2PS (SI)(AX*2), Y0
+	VMOVNTPS  Y0, (DI)(AX*4)
+	VCVTPH2PS 16(SI)(AX*2), Y0
+	VMOVNTPS  Y0, 32(DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -6240,6 +6876,28 @@ loop:
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
+	VZEROUPPER
+	RET
+
+// func roundF16PastAVX2(dst *uint16, src *float32, n int)
+// Requires: AVX, F16C, MMX+
+TEXT ·roundF16PastAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS   (SI)(AX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVNTPS  X0, (DI)(AX*2)
+	VMOVUPS   32(SI)(AX*4), Y0
+	VCVTPS2PH $0x00, Y0, X0
+	VMOVNTPS  X0, 16(DI)(AX*2)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -6311,6 +6969,46 @@ DATA c32_40<>+20(SB)/4, $0x00000040
 DATA c32_40<>+24(SB)/4, $0x00000040
 DATA c32_40<>+28(SB)/4, $0x00000040
 GLOBL c32_40<>(SB), RODATA|NOPTR, $32
+
+// func roundBF16PastAVX2(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·roundBF16PastAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVNTPS     X1, (DI)(AX*2)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVNTPS     X1, 16(DI)(AX*2)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	SFENCE
+	VZEROUPPER
+	RET
 
 // func expF32AVX2(dst *float32, x *float32, n int)
 // Requires: AVX, AVX2
@@ -8444,164 +9142,256 @@ DATA c64_4008000000000000<>+16(SB)/8, $0x4008000000000000
 DATA c64_4008000000000000<>+24(SB)/8, $0x4008000000000000
 GLOBL c64_4008000000000000<>(SB), RODATA|NOPTR, $32
 
-// func expSumF32AVX2(x *float32, n int, acc *[8]float64, m float64)
+// func expSumF32AVX2(x *float32, n int, acc *[16]float64, m float32)
 // Requires: AVX, AVX2
-TEXT ·expSumF32AVX2(SB), NOSPLIT, $0-32
+TEXT ·expSumF32AVX2(SB), NOSPLIT, $0-28
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 loop:
-	VCVTPS2PD    (DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
+	VMOVUPS      (DI)(AX*4), Y4
+	VBROADCASTSS m+24(FP), Y5
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y6
+	VMULPS       c32_3f318000<>+0(SB), Y6, Y7
+	VSUBPS       Y7, Y4, Y7
+	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
+	VSUBPS       Y6, Y7, Y6
+	VMULPS       c32_39506967<>+0(SB), Y6, Y7
+	VADDPS       c32_3ab743ce<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3c088908<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3f000000<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y6, Y8
+	VMULPS       Y7, Y8, Y7
+	VADDPS       Y6, Y7, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y6, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y4, Y6
+	VMOVUPS      c32_7f800000<>+0(SB), Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y4
+	VANDPS       Y5, Y4, Y4
+	VCVTPS2PD    X4, Y5
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VADDPD       Y5, Y0, Y0
+	VADDPD       Y4, Y1, Y1
+	VMOVUPS      32(DI)(AX*4), Y4
+	VBROADCASTSS m+24(FP), Y5
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y6
+	VMULPS       c32_3f318000<>+0(SB), Y6, Y7
+	VSUBPS       Y7, Y4, Y7
+	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
+	VSUBPS       Y6, Y7, Y6
+	VMULPS       c32_39506967<>+0(SB), Y6, Y7
+	VADDPS       c32_3ab743ce<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3c088908<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3f000000<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y6, Y8
+	VMULPS       Y7, Y8, Y7
+	VADDPS       Y6, Y7, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y6, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y4, Y6
+	VMOVUPS      c32_7f800000<>+0(SB), Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y4
+	VANDPS       Y5, Y4, Y4
+	VCVTPS2PD    X4, Y5
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VADDPD       Y5, Y2, Y2
 	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPS2PD    16(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VCVTPS2PD    32(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPS2PD    48(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (SI)
 	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[8]float64, m float64)
+DATA c32_3fb8aa3b<>+0(SB)/4, $0x3fb8aa3b
+DATA c32_3fb8aa3b<>+4(SB)/4, $0x3fb8aa3b
+DATA c32_3fb8aa3b<>+8(SB)/4, $0x3fb8aa3b
+DATA c32_3fb8aa3b<>+12(SB)/4, $0x3fb8aa3b
+DATA c32_3fb8aa3b<>+16(SB)/4, $0x3fb8aa3b
+DATA c32_3fb8aa3b<>+20(SB)/4, $0x3fb8aa3b
+DATA c32_3fb8aa3b<>+24(SB)/4, $0x3fb8aa3b
+DATA c32_3fb8aa3b<>+28(SB)/4, $0x3fb8aa3b
+GLOBL c32_3fb8aa3b<>(SB), RODATA|NOPTR, $32
+
+DATA c32_4b400000<>+0(SB)/4, $0x4b400000
+DATA c32_4b400000<>+4(SB)/4, $0x4b400000
+DATA c32_4b400000<>+8(SB)/4, $0x4b400000
+DATA c32_4b400000<>+12(SB)/4, $0x4b400000
+DATA c32_4b400000<>+16(SB)/4, $0x4b400000
+DATA c32_4b400000<>+20(SB)/4, $0x4b400000
+DATA c32_4b400000<>+24(SB)/4, $0x4b400000
+DATA c32_4b400000<>+28(SB)/4, $0x4b400000
+GLOBL c32_4b400000<>(SB), RODATA|NOPTR, $32
+
+DATA c32_3f318000<>+0(SB)/4, $0x3f318000
+DATA c32_3f318000<>+4(SB)/4, $0x3f318000
+DATA c32_3f318000<>+8(SB)/4, $0x3f318000
+DATA c32_3f318000<>+12(SB)/4, $0x3f318000
+DATA c32_3f318000<>+16(SB)/4, $0x3f318000
+DATA c32_3f318000<>+20(SB)/4, $0x3f318000
+DATA c32_3f318000<>+24(SB)/4, $0x3f318000
+DATA c32_3f318000<>+28(SB)/4, $0x3f318000
+GLOBL c32_3f318000<>(SB), RODATA|NOPTR, $32
+
+DATA c32_b95e8083<>+0(SB)/4, $0xb95e8083
+DATA c32_b95e8083<>+4(SB)/4, $0xb95e8083
+DATA c32_b95e8083<>+8(SB)/4, $0xb95e8083
+DATA c32_b95e8083<>+12(SB)/4, $0xb95e8083
+DATA c32_b95e8083<>+16(SB)/4, $0xb95e8083
+DATA c32_b95e8083<>+20(SB)/4, $0xb95e8083
+DATA c32_b95e8083<>+24(SB)/4, $0xb95e8083
+DATA c32_b95e8083<>+28(SB)/4, $0xb95e8083
+GLOBL c32_b95e8083<>(SB), RODATA|NOPTR, $32
+
+DATA c32_39506967<>+0(SB)/4, $0x39506967
+DATA c32_39506967<>+4(SB)/4, $0x39506967
+DATA c32_39506967<>+8(SB)/4, $0x39506967
+DATA c32_39506967<>+12(SB)/4, $0x39506967
+DATA c32_39506967<>+16(SB)/4, $0x39506967
+DATA c32_39506967<>+20(SB)/4, $0x39506967
+DATA c32_39506967<>+24(SB)/4, $0x39506967
+DATA c32_39506967<>+28(SB)/4, $0x39506967
+GLOBL c32_39506967<>(SB), RODATA|NOPTR, $32
+
+DATA c32_3ab743ce<>+0(SB)/4, $0x3ab743ce
+DATA c32_3ab743ce<>+4(SB)/4, $0x3ab743ce
+DATA c32_3ab743ce<>+8(SB)/4, $0x3ab743ce
+DATA c32_3ab743ce<>+12(SB)/4, $0x3ab743ce
+DATA c32_3ab743ce<>+16(SB)/4, $0x3ab743ce
+DATA c32_3ab743ce<>+20(SB)/4, $0x3ab743ce
+DATA c32_3ab743ce<>+24(SB)/4, $0x3ab743ce
+DATA c32_3ab743ce<>+28(SB)/4, $0x3ab743ce
+GLOBL c32_3ab743ce<>(SB), RODATA|NOPTR, $32
+
+DATA c32_3c088908<>+0(SB)/4, $0x3c088908
+DATA c32_3c088908<>+4(SB)/4, $0x3c088908
+DATA c32_3c088908<>+8(SB)/4, $0x3c088908
+DATA c32_3c088908<>+12(SB)/4, $0x3c088908
+DATA c32_3c088908<>+16(SB)/4, $0x3c088908
+DATA c32_3c088908<>+20(SB)/4, $0x3c088908
+DATA c32_3c088908<>+24(SB)/4, $0x3c088908
+DATA c32_3c088908<>+28(SB)/4, $0x3c088908
+GLOBL c32_3c088908<>(SB), RODATA|NOPTR, $32
+
+DATA c32_3d2aa9c1<>+0(SB)/4, $0x3d2aa9c1
+DATA c32_3d2aa9c1<>+4(SB)/4, $0x3d2aa9c1
+DATA c32_3d2aa9c1<>+8(SB)/4, $0x3d2aa9c1
+DATA c32_3d2aa9c1<>+12(SB)/4, $0x3d2aa9c1
+DATA c32_3d2aa9c1<>+16(SB)/4, $0x3d2aa9c1
+DATA c32_3d2aa9c1<>+20(SB)/4, $0x3d2aa9c1
+DATA c32_3d2aa9c1<>+24(SB)/4, $0x3d2aa9c1
+DATA c32_3d2aa9c1<>+28(SB)/4, $0x3d2aa9c1
+GLOBL c32_3d2aa9c1<>(SB), RODATA|NOPTR, $32
+
+DATA c32_3e2aaaaa<>+0(SB)/4, $0x3e2aaaaa
+DATA c32_3e2aaaaa<>+4(SB)/4, $0x3e2aaaaa
+DATA c32_3e2aaaaa<>+8(SB)/4, $0x3e2aaaaa
+DATA c32_3e2aaaaa<>+12(SB)/4, $0x3e2aaaaa
+DATA c32_3e2aaaaa<>+16(SB)/4, $0x3e2aaaaa
+DATA c32_3e2aaaaa<>+20(SB)/4, $0x3e2aaaaa
+DATA c32_3e2aaaaa<>+24(SB)/4, $0x3e2aaaaa
+DATA c32_3e2aaaaa<>+28(SB)/4, $0x3e2aaaaa
+GLOBL c32_3e2aaaaa<>(SB), RODATA|NOPTR, $32
+
+DATA c32_3f000000<>+0(SB)/4, $0x3f000000
+DATA c32_3f000000<>+4(SB)/4, $0x3f000000
+DATA c32_3f000000<>+8(SB)/4, $0x3f000000
+DATA c32_3f000000<>+12(SB)/4, $0x3f000000
+DATA c32_3f000000<>+16(SB)/4, $0x3f000000
+DATA c32_3f000000<>+20(SB)/4, $0x3f000000
+DATA c32_3f000000<>+24(SB)/4, $0x3f000000
+DATA c32_3f000000<>+28(SB)/4, $0x3f000000
+GLOBL c32_3f000000<>(SB), RODATA|NOPTR, $32
+
+DATA c32_3f800000<>+0(SB)/4, $0x3f800000
+DATA c32_3f800000<>+4(SB)/4, $0x3f800000
+DATA c32_3f800000<>+8(SB)/4, $0x3f800000
+DATA c32_3f800000<>+12(SB)/4, $0x3f800000
+DATA c32_3f800000<>+16(SB)/4, $0x3f800000
+DATA c32_3f800000<>+20(SB)/4, $0x3f800000
+DATA c32_3f800000<>+24(SB)/4, $0x3f800000
+DATA c32_3f800000<>+28(SB)/4, $0x3f800000
+GLOBL c32_3f800000<>(SB), RODATA|NOPTR, $32
+
+DATA c32_7f<>+0(SB)/4, $0x0000007f
+DATA c32_7f<>+4(SB)/4, $0x0000007f
+DATA c32_7f<>+8(SB)/4, $0x0000007f
+DATA c32_7f<>+12(SB)/4, $0x0000007f
+DATA c32_7f<>+16(SB)/4, $0x0000007f
+DATA c32_7f<>+20(SB)/4, $0x0000007f
+DATA c32_7f<>+24(SB)/4, $0x0000007f
+DATA c32_7f<>+28(SB)/4, $0x0000007f
+GLOBL c32_7f<>(SB), RODATA|NOPTR, $32
+
+DATA c32_42b00000<>+0(SB)/4, $0x42b00000
+DATA c32_42b00000<>+4(SB)/4, $0x42b00000
+DATA c32_42b00000<>+8(SB)/4, $0x42b00000
+DATA c32_42b00000<>+12(SB)/4, $0x42b00000
+DATA c32_42b00000<>+16(SB)/4, $0x42b00000
+DATA c32_42b00000<>+20(SB)/4, $0x42b00000
+DATA c32_42b00000<>+24(SB)/4, $0x42b00000
+DATA c32_42b00000<>+28(SB)/4, $0x42b00000
+GLOBL c32_42b00000<>(SB), RODATA|NOPTR, $32
+
+DATA c32_7f800000<>+0(SB)/4, $0x7f800000
+DATA c32_7f800000<>+4(SB)/4, $0x7f800000
+DATA c32_7f800000<>+8(SB)/4, $0x7f800000
+DATA c32_7f800000<>+12(SB)/4, $0x7f800000
+DATA c32_7f800000<>+16(SB)/4, $0x7f800000
+DATA c32_7f800000<>+20(SB)/4, $0x7f800000
+DATA c32_7f800000<>+24(SB)/4, $0x7f800000
+DATA c32_7f800000<>+28(SB)/4, $0x7f800000
+GLOBL c32_7f800000<>(SB), RODATA|NOPTR, $32
+
+DATA c32_c2ae0000<>+0(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+4(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+8(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+12(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+16(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+20(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+24(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+28(SB)/4, $0xc2ae0000
+GLOBL c32_c2ae0000<>(SB), RODATA|NOPTR, $32
+
+// func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[16]float64, m float32)
 // Requires: AVX, AVX2
-TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-40
+TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-36
 	MOVQ    dst+0(FP), DI
 	MOVQ    x+8(FP), SI
 	MOVQ    acc+24(FP), BX
@@ -8609,157 +9399,93 @@ TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-40
 	XORQ    AX, AX
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
 
 loop:
-	VCVTPS2PD    (SI)(AX*4), Y2
-	VBROADCASTSD m+32(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
+	VMOVUPS      (SI)(AX*4), Y4
+	VBROADCASTSS m+32(FP), Y5
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y6
+	VMULPS       c32_3f318000<>+0(SB), Y6, Y7
+	VSUBPS       Y7, Y4, Y7
+	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
+	VSUBPS       Y6, Y7, Y6
+	VMULPS       c32_39506967<>+0(SB), Y6, Y7
+	VADDPS       c32_3ab743ce<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3c088908<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3f000000<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y6, Y8
+	VMULPS       Y7, Y8, Y7
+	VADDPS       Y6, Y7, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y6, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y4, Y6
+	VMOVUPS      c32_7f800000<>+0(SB), Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y4
+	VANDPS       Y5, Y4, Y4
+	VMOVUPS      Y4, (DI)(AX*4)
+	VCVTPS2PD    X4, Y5
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VADDPD       Y5, Y0, Y0
+	VADDPD       Y4, Y1, Y1
+	VMOVUPS      32(SI)(AX*4), Y4
+	VBROADCASTSS m+32(FP), Y5
+	VSUBPS       Y5, Y4, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y6
+	VMULPS       c32_3f318000<>+0(SB), Y6, Y7
+	VSUBPS       Y7, Y4, Y7
+	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
+	VSUBPS       Y6, Y7, Y6
+	VMULPS       c32_39506967<>+0(SB), Y6, Y7
+	VADDPS       c32_3ab743ce<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3c088908<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y7, Y7
+	VADDPS       c32_3f000000<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y6, Y8
+	VMULPS       Y7, Y8, Y7
+	VADDPS       Y6, Y7, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y5, Y6, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y4, Y6
+	VMOVUPS      c32_7f800000<>+0(SB), Y7
+	VBLENDVPS    Y6, Y7, Y5, Y5
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y4
+	VANDPS       Y5, Y4, Y4
+	VMOVUPS      Y4, 32(DI)(AX*4)
+	VCVTPS2PD    X4, Y5
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VADDPD       Y5, Y2, Y2
 	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPD2PSY   Y2, X2
-	VMOVUPS      X2, (DI)(AX*4)
-	VCVTPS2PD    16(SI)(AX*4), Y2
-	VBROADCASTSD m+32(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VCVTPD2PSY   Y2, X2
-	VMOVUPS      X2, 16(DI)(AX*4)
-	VCVTPS2PD    32(SI)(AX*4), Y2
-	VBROADCASTSD m+32(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPD2PSY   Y2, X2
-	VMOVUPS      X2, 32(DI)(AX*4)
-	VCVTPS2PD    48(SI)(AX*4), Y2
-	VBROADCASTSD m+32(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y2, Y3
-	VADDPD       c64_4338000000000000<>+0(SB), Y3, Y3
-	VSUBPD       c64_4338000000000000<>+0(SB), Y3, Y4
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y4, Y4
-	VSUBPD       Y4, Y2, Y4
-	VMULPD       Y4, Y4, Y5
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y5, Y6
-	VADDPD       c64_3f81111111111111<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y6, Y6
-	VMULPD       Y6, Y5, Y6
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y6, Y6
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y5, Y7
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y7
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y7, Y7
-	VMULPD       Y7, Y5, Y5
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y4, Y5
-	VADDPD       Y5, Y6, Y5
-	VMULPD       Y5, Y4, Y4
-	VPADDQ       c64_3ff<>+0(SB), Y3, Y3
-	VPSLLQ       $0x34, Y3, Y3
-	VMULPD       Y4, Y3, Y4
-	VADDPD       Y4, Y3, Y3
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y2, Y4
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y5
-	VBLENDVPD    Y4, Y5, Y3, Y3
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y2, Y2
-	VANDPD       Y3, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VCVTPD2PSY   Y2, X2
-	VMOVUPS      X2, 48(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (BX)
 	VMOVUPS      Y1, 32(BX)
+	VMOVUPS      Y2, 64(BX)
+	VMOVUPS      Y3, 96(BX)
 	VZEROUPPER
 	RET
 
@@ -8829,180 +9555,98 @@ loop:
 	VZEROUPPER
 	RET
 
-// func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float64, off float64, scale float64)
+// func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
 // Requires: AVX, AVX2
-TEXT ·softmaxLossGradF32AVX2(SB), NOSPLIT, $0-48
+TEXT ·softmaxLossGradF32AVX2(SB), NOSPLIT, $0-36
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 
 loop:
-	VCVTPS2PD    (SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
-	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
-	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
-	VSUBPD       Y2, Y0, Y2
-	VMULPD       Y2, Y2, Y3
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
-	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y5
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y3
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
-	VMULPD       Y3, Y2, Y3
-	VADDPD       Y3, Y4, Y3
-	VMULPD       Y3, Y2, Y2
-	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y2, Y1, Y2
-	VADDPD       Y2, Y1, Y1
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
-	VBLENDVPD    Y2, Y3, Y1, Y1
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
-	VANDPD       Y1, Y0, Y0
-	VBROADCASTSD off+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD scale+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VCVTPD2PSY   Y0, X0
-	VMOVUPS      X0, (DI)(AX*4)
-	VCVTPS2PD    16(SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
-	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
-	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
-	VSUBPD       Y2, Y0, Y2
-	VMULPD       Y2, Y2, Y3
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
-	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y5
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y3
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
-	VMULPD       Y3, Y2, Y3
-	VADDPD       Y3, Y4, Y3
-	VMULPD       Y3, Y2, Y2
-	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y2, Y1, Y2
-	VADDPD       Y2, Y1, Y1
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
-	VBLENDVPD    Y2, Y3, Y1, Y1
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
-	VANDPD       Y1, Y0, Y0
-	VBROADCASTSD off+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD scale+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VCVTPD2PSY   Y0, X0
-	VMOVUPS      X0, 16(DI)(AX*4)
-	VCVTPS2PD    32(SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
-	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
-	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
-	VSUBPD       Y2, Y0, Y2
-	VMULPD       Y2, Y2, Y3
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
-	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y5
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y3
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
-	VMULPD       Y3, Y2, Y3
-	VADDPD       Y3, Y4, Y3
-	VMULPD       Y3, Y2, Y2
-	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y2, Y1, Y2
-	VADDPD       Y2, Y1, Y1
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
-	VBLENDVPD    Y2, Y3, Y1, Y1
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
-	VANDPD       Y1, Y0, Y0
-	VBROADCASTSD off+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD scale+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VCVTPD2PSY   Y0, X0
-	VMOVUPS      X0, 32(DI)(AX*4)
-	VCVTPS2PD    48(SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
-	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
-	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
-	VSUBPD       Y2, Y0, Y2
-	VMULPD       Y2, Y2, Y3
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
-	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y5
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y3
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
-	VMULPD       Y3, Y2, Y3
-	VADDPD       Y3, Y4, Y3
-	VMULPD       Y3, Y2, Y2
-	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y2, Y1, Y2
-	VADDPD       Y2, Y1, Y1
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
-	VBLENDVPD    Y2, Y3, Y1, Y1
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
-	VANDPD       Y1, Y0, Y0
-	VBROADCASTSD off+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD scale+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VCVTPD2PSY   Y0, X0
-	VMOVUPS      X0, 48(DI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS lse+24(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y1
+	VADDPS       c32_4b400000<>+0(SB), Y1, Y1
+	VSUBPS       c32_4b400000<>+0(SB), Y1, Y2
+	VMULPS       c32_3f318000<>+0(SB), Y2, Y3
+	VSUBPS       Y3, Y0, Y3
+	VMULPS       c32_b95e8083<>+0(SB), Y2, Y2
+	VSUBPS       Y2, Y3, Y2
+	VMULPS       c32_39506967<>+0(SB), Y2, Y3
+	VADDPS       c32_3ab743ce<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3c088908<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3f000000<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y2, Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y2, Y3, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VPADDD       c32_7f<>+0(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y2, Y1
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y2
+	VMOVUPS      c32_7f800000<>+0(SB), Y3
+	VBLENDVPS    Y2, Y3, Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
+	VANDPS       Y1, Y0, Y0
+	VBROADCASTSS off+28(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS scale+32(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS lse+24(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y1
+	VADDPS       c32_4b400000<>+0(SB), Y1, Y1
+	VSUBPS       c32_4b400000<>+0(SB), Y1, Y2
+	VMULPS       c32_3f318000<>+0(SB), Y2, Y3
+	VSUBPS       Y3, Y0, Y3
+	VMULPS       c32_b95e8083<>+0(SB), Y2, Y2
+	VSUBPS       Y2, Y3, Y2
+	VMULPS       c32_39506967<>+0(SB), Y2, Y3
+	VADDPS       c32_3ab743ce<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3c088908<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3f000000<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y2, Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y2, Y3, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VPADDD       c32_7f<>+0(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y2, Y1
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y2
+	VMOVUPS      c32_7f800000<>+0(SB), Y3
+	VBLENDVPS    Y2, Y3, Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
+	VANDPS       Y1, Y0, Y0
+	VBROADCASTSS off+28(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS scale+32(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VZEROUPPER
 	RET
 
-// func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float64)
+// func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
 // Requires: AVX, AVX2
-TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-40
+TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-36
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
@@ -9010,154 +9654,76 @@ TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-40
 	XORQ AX, AX
 
 loop:
-	VCVTPS2PD    (BX)(AX*4), Y0
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
-	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
-	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
-	VSUBPD       Y2, Y0, Y2
-	VMULPD       Y2, Y2, Y3
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
-	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y5
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y3
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
-	VMULPD       Y3, Y2, Y3
-	VADDPD       Y3, Y4, Y3
-	VMULPD       Y3, Y2, Y2
-	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y2, Y1, Y2
-	VADDPD       Y2, Y1, Y1
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
-	VBLENDVPD    Y2, Y3, Y1, Y1
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
-	VANDPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VCVTPS2PD    (SI)(AX*4), Y1
-	VSUBPD       Y0, Y1, Y0
-	VCVTPD2PSY   Y0, X0
-	VMOVUPS      X0, (DI)(AX*4)
-	VCVTPS2PD    16(BX)(AX*4), Y0
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
-	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
-	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
-	VSUBPD       Y2, Y0, Y2
-	VMULPD       Y2, Y2, Y3
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
-	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y5
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y3
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
-	VMULPD       Y3, Y2, Y3
-	VADDPD       Y3, Y4, Y3
-	VMULPD       Y3, Y2, Y2
-	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y2, Y1, Y2
-	VADDPD       Y2, Y1, Y1
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
-	VBLENDVPD    Y2, Y3, Y1, Y1
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
-	VANDPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VCVTPS2PD    16(SI)(AX*4), Y1
-	VSUBPD       Y0, Y1, Y0
-	VCVTPD2PSY   Y0, X0
-	VMOVUPS      X0, 16(DI)(AX*4)
-	VCVTPS2PD    32(BX)(AX*4), Y0
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
-	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
-	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
-	VSUBPD       Y2, Y0, Y2
-	VMULPD       Y2, Y2, Y3
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
-	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y5
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y3
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
-	VMULPD       Y3, Y2, Y3
-	VADDPD       Y3, Y4, Y3
-	VMULPD       Y3, Y2, Y2
-	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y2, Y1, Y2
-	VADDPD       Y2, Y1, Y1
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
-	VBLENDVPD    Y2, Y3, Y1, Y1
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
-	VANDPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VCVTPS2PD    32(SI)(AX*4), Y1
-	VSUBPD       Y0, Y1, Y0
-	VCVTPD2PSY   Y0, X0
-	VMOVUPS      X0, 32(DI)(AX*4)
-	VCVTPS2PD    48(BX)(AX*4), Y0
-	VMULPD       c64_3ff71547652b82fe<>+0(SB), Y0, Y1
-	VADDPD       c64_4338000000000000<>+0(SB), Y1, Y1
-	VSUBPD       c64_4338000000000000<>+0(SB), Y1, Y2
-	VMULPD       c64_3fe62e42fefa39ef<>+0(SB), Y2, Y2
-	VSUBPD       Y2, Y0, Y2
-	VMULPD       Y2, Y2, Y3
-	VMULPD       c64_3f2a01a01a01a01a<>+0(SB), Y3, Y4
-	VADDPD       c64_3f81111111111111<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3fc5555555555555<>+0(SB), Y4, Y4
-	VMULPD       Y4, Y3, Y4
-	VADDPD       c64_3ff0000000000000<>+0(SB), Y4, Y4
-	VMULPD       c64_3efa01a01a01a01a<>+0(SB), Y3, Y5
-	VADDPD       c64_3f56c16c16c16c17<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y5
-	VADDPD       c64_3fa5555555555555<>+0(SB), Y5, Y5
-	VMULPD       Y5, Y3, Y3
-	VADDPD       c64_3fe0000000000000<>+0(SB), Y3, Y3
-	VMULPD       Y3, Y2, Y3
-	VADDPD       Y3, Y4, Y3
-	VMULPD       Y3, Y2, Y2
-	VPADDQ       c64_3ff<>+0(SB), Y1, Y1
-	VPSLLQ       $0x34, Y1, Y1
-	VMULPD       Y2, Y1, Y2
-	VADDPD       Y2, Y1, Y1
-	VCMPPD       $0x1e, c64_4086200000000000<>+0(SB), Y0, Y2
-	VMOVUPS      c64_7ff0000000000000<>+0(SB), Y3
-	VBLENDVPD    Y2, Y3, Y1, Y1
-	VCMPPD       $0x15, c64_c086200000000000<>+0(SB), Y0, Y0
-	VANDPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VCVTPS2PD    48(SI)(AX*4), Y1
-	VSUBPD       Y0, Y1, Y0
-	VCVTPD2PSY   Y0, X0
-	VMOVUPS      X0, 48(DI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y2
+	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y3
+	VMULPS       c32_3f318000<>+0(SB), Y3, Y4
+	VSUBPS       Y4, Y1, Y4
+	VMULPS       c32_b95e8083<>+0(SB), Y3, Y3
+	VSUBPS       Y3, Y4, Y3
+	VMULPS       c32_39506967<>+0(SB), Y3, Y4
+	VADDPS       c32_3ab743ce<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3c088908<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y3, Y5
+	VMULPS       Y4, Y5, Y4
+	VADDPS       Y3, Y4, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y3, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
+	VANDPS       Y2, Y1, Y1
+	VBROADCASTSS s+32(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y2
+	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y3
+	VMULPS       c32_3f318000<>+0(SB), Y3, Y4
+	VSUBPS       Y4, Y1, Y4
+	VMULPS       c32_b95e8083<>+0(SB), Y3, Y3
+	VSUBPS       Y3, Y4, Y3
+	VMULPS       c32_39506967<>+0(SB), Y3, Y4
+	VADDPS       c32_3ab743ce<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3c088908<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y3, Y5
+	VMULPS       Y4, Y5, Y4
+	VADDPS       Y3, Y4, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y3, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
+	VANDPS       Y2, Y1, Y1
+	VBROADCASTSS s+32(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
@@ -9218,28 +9784,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumEightF32AVX2(x *float32, n int, acc *[8]float32)
+// func sumF32AVX2(x *float32, n int, acc *[16]float32)
 // Requires: AVX
-TEXT ·sumEightF32AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Y0
-
-loop:
-	VADDPS  (DI)(AX*4), Y0, Y0
-	VADDPS  32(DI)(AX*4), Y0, Y0
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VZEROUPPER
-	RET
-
-// func sumEightF64AVX2(x *float64, n int, acc *[8]float64)
-// Requires: AVX
-TEXT ·sumEightF64AVX2(SB), NOSPLIT, $0-24
+TEXT ·sumF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
 	MOVQ    n+8(FP), CX
@@ -9248,14 +9795,10 @@ TEXT ·sumEightF64AVX2(SB), NOSPLIT, $0-24
 	VMOVUPS 32(SI), Y1
 
 loop:
-	VMOVUPS (DI)(AX*8), Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 32(DI)(AX*8), Y2
-	VADDPD  Y2, Y1, Y1
-	VMOVUPS 64(DI)(AX*8), Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 96(DI)(AX*8), Y2
-	VADDPD  Y2, Y1, Y1
+	VMOVUPS (DI)(AX*4), Y2
+	VADDPS  Y2, Y0, Y0
+	VMOVUPS 32(DI)(AX*4), Y2
+	VADDPS  Y2, Y1, Y1
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
@@ -9264,7 +9807,38 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumWideF32AVX2(x *float32, n int, acc *[8]float64)
+// func sumF64AVX2(x *float64, n int, acc *[16]float64)
+// Requires: AVX
+TEXT ·sumF64AVX2(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+loop:
+	VMOVUPS (DI)(AX*8), Y4
+	VADDPD  Y4, Y0, Y0
+	VMOVUPS 32(DI)(AX*8), Y4
+	VADDPD  Y4, Y1, Y1
+	VMOVUPS 64(DI)(AX*8), Y4
+	VADDPD  Y4, Y2, Y2
+	VMOVUPS 96(DI)(AX*8), Y4
+	VADDPD  Y4, Y3, Y3
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func sumWideF32AVX2(x *float32, n int, acc *[16]float64)
 // Requires: AVX
 TEXT ·sumWideF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
@@ -9273,25 +9847,29 @@ TEXT ·sumWideF32AVX2(SB), NOSPLIT, $0-24
 	XORQ    AX, AX
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 loop:
-	VCVTPS2PD (DI)(AX*4), Y2
-	VADDPD    Y2, Y0, Y0
-	VCVTPS2PD 16(DI)(AX*4), Y2
-	VADDPD    Y2, Y1, Y1
-	VCVTPS2PD 32(DI)(AX*4), Y2
-	VADDPD    Y2, Y0, Y0
-	VCVTPS2PD 48(DI)(AX*4), Y2
-	VADDPD    Y2, Y1, Y1
+	VCVTPS2PD (DI)(AX*4), Y4
+	VADDPD    Y4, Y0, Y0
+	VCVTPS2PD 16(DI)(AX*4), Y4
+	VADDPD    Y4, Y1, Y1
+	VCVTPS2PD 32(DI)(AX*4), Y4
+	VADDPD    Y4, Y2, Y2
+	VCVTPS2PD 48(DI)(AX*4), Y4
+	VADDPD    Y4, Y3, Y3
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
 	VMOVUPS   Y0, (SI)
 	VMOVUPS   Y1, 32(SI)
+	VMOVUPS   Y2, 64(SI)
+	VMOVUPS   Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func sumWideF64AVX2(x *float64, n int, acc *[8]float64)
+// func sumWideF64AVX2(x *float64, n int, acc *[16]float64)
 // Requires: AVX
 TEXT ·sumWideF64AVX2(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
@@ -9300,25 +9878,29 @@ TEXT ·sumWideF64AVX2(SB), NOSPLIT, $0-24
 	XORQ    AX, AX
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 loop:
-	VMOVUPS (DI)(AX*8), Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 32(DI)(AX*8), Y2
-	VADDPD  Y2, Y1, Y1
-	VMOVUPS 64(DI)(AX*8), Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 96(DI)(AX*8), Y2
-	VADDPD  Y2, Y1, Y1
+	VMOVUPS (DI)(AX*8), Y4
+	VADDPD  Y4, Y0, Y0
+	VMOVUPS 32(DI)(AX*8), Y4
+	VADDPD  Y4, Y1, Y1
+	VMOVUPS 64(DI)(AX*8), Y4
+	VADDPD  Y4, Y2, Y2
+	VMOVUPS 96(DI)(AX*8), Y4
+	VADDPD  Y4, Y3, Y3
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func squaresF32AVX2(x *float32, n int, acc *[8]float64, m float64)
+// func squaresF32AVX2(x *float32, n int, acc *[16]float64, m float64)
 // Requires: AVX
 TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ    x+0(FP), DI
@@ -9327,37 +9909,41 @@ TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-32
 	XORQ    AX, AX
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 loop:
-	VCVTPS2PD    (DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPS2PD    16(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VCVTPS2PD    32(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VCVTPS2PD    48(DI)(AX*4), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y1, Y1
+	VCVTPS2PD    (DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y0, Y0
+	VCVTPS2PD    16(DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y1, Y1
+	VCVTPS2PD    32(DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y2, Y2
+	VCVTPS2PD    48(DI)(AX*4), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y3, Y3
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (SI)
 	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func squaresF64AVX2(x *float64, n int, acc *[8]float64, m float64)
+// func squaresF64AVX2(x *float64, n int, acc *[16]float64, m float64)
 // Requires: AVX
 TEXT ·squaresF64AVX2(SB), NOSPLIT, $0-32
 	MOVQ    x+0(FP), DI
@@ -9366,37 +9952,41 @@ TEXT ·squaresF64AVX2(SB), NOSPLIT, $0-32
 	XORQ    AX, AX
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
 
 loop:
-	VMOVUPS      (DI)(AX*8), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VMOVUPS      32(DI)(AX*8), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y1, Y1
-	VMOVUPS      64(DI)(AX*8), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y0, Y0
-	VMOVUPS      96(DI)(AX*8), Y2
-	VBROADCASTSD m+24(FP), Y3
-	VSUBPD       Y3, Y2, Y2
-	VMULPD       Y2, Y2, Y2
-	VADDPD       Y2, Y1, Y1
+	VMOVUPS      (DI)(AX*8), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y0, Y0
+	VMOVUPS      32(DI)(AX*8), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y1, Y1
+	VMOVUPS      64(DI)(AX*8), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y2, Y2
+	VMOVUPS      96(DI)(AX*8), Y4
+	VBROADCASTSD m+24(FP), Y5
+	VSUBPD       Y5, Y4, Y4
+	VMULPD       Y4, Y4, Y4
+	VADDPD       Y4, Y3, Y3
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (SI)
 	VMOVUPS      Y1, 32(SI)
+	VMOVUPS      Y2, 64(SI)
+	VMOVUPS      Y3, 96(SI)
 	VZEROUPPER
 	RET
 
-// func dotF32AVX2(a *float32, b *float32, n int, acc *[8]float64)
+// func dotF32AVX2(a *float32, b *float32, n int, acc *[16]float64)
 // Requires: AVX
 TEXT ·dotF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ    a+0(FP), DI
@@ -9406,33 +9996,37 @@ TEXT ·dotF32AVX2(SB), NOSPLIT, $0-32
 	XORQ    AX, AX
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
 
 loop:
-	VCVTPS2PD (DI)(AX*4), Y2
-	VCVTPS2PD (SI)(AX*4), Y3
-	VMULPD    Y3, Y2, Y2
-	VADDPD    Y2, Y0, Y0
-	VCVTPS2PD 16(DI)(AX*4), Y2
-	VCVTPS2PD 16(SI)(AX*4), Y3
-	VMULPD    Y3, Y2, Y2
-	VADDPD    Y2, Y1, Y1
-	VCVTPS2PD 32(DI)(AX*4), Y2
-	VCVTPS2PD 32(SI)(AX*4), Y3
-	VMULPD    Y3, Y2, Y2
-	VADDPD    Y2, Y0, Y0
-	VCVTPS2PD 48(DI)(AX*4), Y2
-	VCVTPS2PD 48(SI)(AX*4), Y3
-	VMULPD    Y3, Y2, Y2
-	VADDPD    Y2, Y1, Y1
+	VCVTPS2PD (DI)(AX*4), Y4
+	VCVTPS2PD (SI)(AX*4), Y5
+	VMULPD    Y5, Y4, Y4
+	VADDPD    Y4, Y0, Y0
+	VCVTPS2PD 16(DI)(AX*4), Y4
+	VCVTPS2PD 16(SI)(AX*4), Y5
+	VMULPD    Y5, Y4, Y4
+	VADDPD    Y4, Y1, Y1
+	VCVTPS2PD 32(DI)(AX*4), Y4
+	VCVTPS2PD 32(SI)(AX*4), Y5
+	VMULPD    Y5, Y4, Y4
+	VADDPD    Y4, Y2, Y2
+	VCVTPS2PD 48(DI)(AX*4), Y4
+	VCVTPS2PD 48(SI)(AX*4), Y5
+	VMULPD    Y5, Y4, Y4
+	VADDPD    Y4, Y3, Y3
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
 	VMOVUPS   Y0, (BX)
 	VMOVUPS   Y1, 32(BX)
+	VMOVUPS   Y2, 64(BX)
+	VMOVUPS   Y3, 96(BX)
 	VZEROUPPER
 	RET
 
-// func dotF64AVX2(a *float64, b *float64, n int, acc *[8]float64)
+// func dotF64AVX2(a *float64, b *float64, n int, acc *[16]float64)
 // Requires: AVX
 TEXT ·dotF64AVX2(SB), NOSPLIT, $0-32
 	MOVQ    a+0(FP), DI
@@ -9442,29 +10036,33 @@ TEXT ·dotF64AVX2(SB), NOSPLIT, $0-32
 	XORQ    AX, AX
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
 
 loop:
-	VMOVUPS (DI)(AX*8), Y2
-	VMOVUPS (SI)(AX*8), Y3
-	VMULPD  Y3, Y2, Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 32(DI)(AX*8), Y2
-	VMOVUPS 32(SI)(AX*8), Y3
-	VMULPD  Y3, Y2, Y2
-	VADDPD  Y2, Y1, Y1
-	VMOVUPS 64(DI)(AX*8), Y2
-	VMOVUPS 64(SI)(AX*8), Y3
-	VMULPD  Y3, Y2, Y2
-	VADDPD  Y2, Y0, Y0
-	VMOVUPS 96(DI)(AX*8), Y2
-	VMOVUPS 96(SI)(AX*8), Y3
-	VMULPD  Y3, Y2, Y2
-	VADDPD  Y2, Y1, Y1
+	VMOVUPS (DI)(AX*8), Y4
+	VMOVUPS (SI)(AX*8), Y5
+	VMULPD  Y5, Y4, Y4
+	VADDPD  Y4, Y0, Y0
+	VMOVUPS 32(DI)(AX*8), Y4
+	VMOVUPS 32(SI)(AX*8), Y5
+	VMULPD  Y5, Y4, Y4
+	VADDPD  Y4, Y1, Y1
+	VMOVUPS 64(DI)(AX*8), Y4
+	VMOVUPS 64(SI)(AX*8), Y5
+	VMULPD  Y5, Y4, Y4
+	VADDPD  Y4, Y2, Y2
+	VMOVUPS 96(DI)(AX*8), Y4
+	VMOVUPS 96(SI)(AX*8), Y5
+	VMULPD  Y5, Y4, Y4
+	VADDPD  Y4, Y3, Y3
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
 	VMOVUPS Y0, (BX)
 	VMOVUPS Y1, 32(BX)
+	VMOVUPS Y2, 64(BX)
+	VMOVUPS Y3, 96(BX)
 	VZEROUPPER
 	RET
 
@@ -9694,7 +10292,7 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsWF32AVX2(grad *float32, x *float32, w *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// func normSumsWF32AVX2(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 // Requires: AVX
 TEXT ·normSumsWF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ    grad+0(FP), DI
@@ -9706,59 +10304,67 @@ TEXT ·normSumsWF32AVX2(SB), NOSPLIT, $0-56
 	XORQ    AX, AX
 	VMOVUPS (R8), Y0
 	VMOVUPS 32(R8), Y1
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
+	VMOVUPS 64(R8), Y2
+	VMOVUPS 96(R8), Y3
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
+	VMOVUPS 64(R9), Y6
+	VMOVUPS 96(R9), Y7
 
 loop:
-	VMOVUPS      (DI)(AX*4), Y4
-	VMULPS       (BX)(AX*4), Y4, Y4
-	VMOVUPS      (SI)(AX*4), Y5
-	VBROADCASTSS m+48(FP), Y6
-	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS s+52(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VCVTPS2PD    X4, Y6
-	VEXTRACTF128 $0x01, Y4, X4
-	VCVTPS2PD    X4, Y4
-	VCVTPS2PD    X5, Y7
-	VEXTRACTF128 $0x01, Y5, X5
-	VCVTPS2PD    X5, Y5
-	VADDPD       Y6, Y0, Y0
-	VMULPD       Y7, Y6, Y6
-	VADDPD       Y6, Y2, Y2
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
-	VMOVUPS      32(DI)(AX*4), Y4
-	VMULPS       32(BX)(AX*4), Y4, Y4
-	VMOVUPS      32(SI)(AX*4), Y5
-	VBROADCASTSS m+48(FP), Y6
-	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS s+52(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VCVTPS2PD    X4, Y6
-	VEXTRACTF128 $0x01, Y4, X4
-	VCVTPS2PD    X4, Y4
-	VCVTPS2PD    X5, Y7
-	VEXTRACTF128 $0x01, Y5, X5
-	VCVTPS2PD    X5, Y5
-	VADDPD       Y6, Y0, Y0
-	VMULPD       Y7, Y6, Y6
-	VADDPD       Y6, Y2, Y2
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
+	VMOVUPS      (DI)(AX*4), Y8
+	VMULPS       (BX)(AX*4), Y8, Y8
+	VMOVUPS      (SI)(AX*4), Y9
+	VBROADCASTSS m+48(FP), Y10
+	VSUBPS       Y10, Y9, Y9
+	VBROADCASTSS s+52(FP), Y10
+	VMULPS       Y10, Y9, Y9
+	VCVTPS2PD    X8, Y10
+	VEXTRACTF128 $0x01, Y8, X8
+	VCVTPS2PD    X8, Y8
+	VCVTPS2PD    X9, Y11
+	VEXTRACTF128 $0x01, Y9, X9
+	VCVTPS2PD    X9, Y9
+	VADDPD       Y10, Y0, Y0
+	VMULPD       Y11, Y10, Y10
+	VADDPD       Y10, Y4, Y4
+	VADDPD       Y8, Y1, Y1
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y5, Y5
+	VMOVUPS      32(DI)(AX*4), Y8
+	VMULPS       32(BX)(AX*4), Y8, Y8
+	VMOVUPS      32(SI)(AX*4), Y9
+	VBROADCASTSS m+48(FP), Y10
+	VSUBPS       Y10, Y9, Y9
+	VBROADCASTSS s+52(FP), Y10
+	VMULPS       Y10, Y9, Y9
+	VCVTPS2PD    X8, Y10
+	VEXTRACTF128 $0x01, Y8, X8
+	VCVTPS2PD    X8, Y8
+	VCVTPS2PD    X9, Y11
+	VEXTRACTF128 $0x01, Y9, X9
+	VCVTPS2PD    X9, Y9
+	VADDPD       Y10, Y2, Y2
+	VMULPD       Y11, Y10, Y10
+	VADDPD       Y10, Y6, Y6
+	VADDPD       Y8, Y3, Y3
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y7, Y7
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      Y1, 32(R8)
-	VMOVUPS      Y2, (R9)
-	VMOVUPS      Y3, 32(R9)
+	VMOVUPS      Y2, 64(R8)
+	VMOVUPS      Y3, 96(R8)
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      Y5, 32(R9)
+	VMOVUPS      Y6, 64(R9)
+	VMOVUPS      Y7, 96(R9)
 	VZEROUPPER
 	RET
 
-// func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 // Requires: AVX
 TEXT ·normSumsWF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ    grad+0(FP), DI
@@ -9770,57 +10376,65 @@ TEXT ·normSumsWF64AVX2(SB), NOSPLIT, $0-64
 	XORQ    AX, AX
 	VMOVUPS (R8), Y0
 	VMOVUPS 32(R8), Y1
-	VMOVUPS (R9), Y2
-	VMOVUPS 32(R9), Y3
+	VMOVUPS 64(R8), Y2
+	VMOVUPS 96(R8), Y3
+	VMOVUPS (R9), Y4
+	VMOVUPS 32(R9), Y5
+	VMOVUPS 64(R9), Y6
+	VMOVUPS 96(R9), Y7
 
 loop:
-	VMOVUPS      (DI)(AX*8), Y4
-	VMULPD       (BX)(AX*8), Y4, Y4
-	VMOVUPS      (SI)(AX*8), Y5
-	VBROADCASTSD m+48(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+56(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y0, Y0
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y2, Y2
-	VMOVUPS      32(DI)(AX*8), Y4
-	VMULPD       32(BX)(AX*8), Y4, Y4
-	VMOVUPS      32(SI)(AX*8), Y5
-	VBROADCASTSD m+48(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+56(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
-	VMOVUPS      64(DI)(AX*8), Y4
-	VMULPD       64(BX)(AX*8), Y4, Y4
-	VMOVUPS      64(SI)(AX*8), Y5
-	VBROADCASTSD m+48(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+56(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y0, Y0
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y2, Y2
-	VMOVUPS      96(DI)(AX*8), Y4
-	VMULPD       96(BX)(AX*8), Y4, Y4
-	VMOVUPS      96(SI)(AX*8), Y5
-	VBROADCASTSD m+48(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+56(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
+	VMOVUPS      (DI)(AX*8), Y8
+	VMULPD       (BX)(AX*8), Y8, Y8
+	VMOVUPS      (SI)(AX*8), Y9
+	VBROADCASTSD m+48(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+56(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y0, Y0
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y4, Y4
+	VMOVUPS      32(DI)(AX*8), Y8
+	VMULPD       32(BX)(AX*8), Y8, Y8
+	VMOVUPS      32(SI)(AX*8), Y9
+	VBROADCASTSD m+48(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+56(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y1, Y1
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y5, Y5
+	VMOVUPS      64(DI)(AX*8), Y8
+	VMULPD       64(BX)(AX*8), Y8, Y8
+	VMOVUPS      64(SI)(AX*8), Y9
+	VBROADCASTSD m+48(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+56(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y2, Y2
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y6, Y6
+	VMOVUPS      96(DI)(AX*8), Y8
+	VMULPD       96(BX)(AX*8), Y8, Y8
+	VMOVUPS      96(SI)(AX*8), Y9
+	VBROADCASTSD m+48(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+56(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y3, Y3
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y7, Y7
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (R8)
 	VMOVUPS      Y1, 32(R8)
-	VMOVUPS      Y2, (R9)
-	VMOVUPS      Y3, 32(R9)
+	VMOVUPS      Y2, 64(R8)
+	VMOVUPS      Y3, 96(R8)
+	VMOVUPS      Y4, (R9)
+	VMOVUPS      Y5, 32(R9)
+	VMOVUPS      Y6, 64(R9)
+	VMOVUPS      Y7, 96(R9)
 	VZEROUPPER
 	RET
 
@@ -9948,7 +10562,7 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsF32AVX2(grad *float32, x *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// func normSumsF32AVX2(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 // Requires: AVX
 TEXT ·normSumsF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ    grad+0(FP), DI
@@ -9959,57 +10573,65 @@ TEXT ·normSumsF32AVX2(SB), NOSPLIT, $0-48
 	XORQ    AX, AX
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
-	VMOVUPS (R8), Y2
-	VMOVUPS 32(R8), Y3
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
+	VMOVUPS (R8), Y4
+	VMOVUPS 32(R8), Y5
+	VMOVUPS 64(R8), Y6
+	VMOVUPS 96(R8), Y7
 
 loop:
-	VMOVUPS      (DI)(AX*4), Y4
-	VMOVUPS      (SI)(AX*4), Y5
-	VBROADCASTSS m+40(FP), Y6
-	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS s+44(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VCVTPS2PD    X4, Y6
-	VEXTRACTF128 $0x01, Y4, X4
-	VCVTPS2PD    X4, Y4
-	VCVTPS2PD    X5, Y7
-	VEXTRACTF128 $0x01, Y5, X5
-	VCVTPS2PD    X5, Y5
-	VADDPD       Y6, Y0, Y0
-	VMULPD       Y7, Y6, Y6
-	VADDPD       Y6, Y2, Y2
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
-	VMOVUPS      32(DI)(AX*4), Y4
-	VMOVUPS      32(SI)(AX*4), Y5
-	VBROADCASTSS m+40(FP), Y6
-	VSUBPS       Y6, Y5, Y5
-	VBROADCASTSS s+44(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VCVTPS2PD    X4, Y6
-	VEXTRACTF128 $0x01, Y4, X4
-	VCVTPS2PD    X4, Y4
-	VCVTPS2PD    X5, Y7
-	VEXTRACTF128 $0x01, Y5, X5
-	VCVTPS2PD    X5, Y5
-	VADDPD       Y6, Y0, Y0
-	VMULPD       Y7, Y6, Y6
-	VADDPD       Y6, Y2, Y2
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
+	VMOVUPS      (DI)(AX*4), Y8
+	VMOVUPS      (SI)(AX*4), Y9
+	VBROADCASTSS m+40(FP), Y10
+	VSUBPS       Y10, Y9, Y9
+	VBROADCASTSS s+44(FP), Y10
+	VMULPS       Y10, Y9, Y9
+	VCVTPS2PD    X8, Y10
+	VEXTRACTF128 $0x01, Y8, X8
+	VCVTPS2PD    X8, Y8
+	VCVTPS2PD    X9, Y11
+	VEXTRACTF128 $0x01, Y9, X9
+	VCVTPS2PD    X9, Y9
+	VADDPD       Y10, Y0, Y0
+	VMULPD       Y11, Y10, Y10
+	VADDPD       Y10, Y4, Y4
+	VADDPD       Y8, Y1, Y1
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y5, Y5
+	VMOVUPS      32(DI)(AX*4), Y8
+	VMOVUPS      32(SI)(AX*4), Y9
+	VBROADCASTSS m+40(FP), Y10
+	VSUBPS       Y10, Y9, Y9
+	VBROADCASTSS s+44(FP), Y10
+	VMULPS       Y10, Y9, Y9
+	VCVTPS2PD    X8, Y10
+	VEXTRACTF128 $0x01, Y8, X8
+	VCVTPS2PD    X8, Y8
+	VCVTPS2PD    X9, Y11
+	VEXTRACTF128 $0x01, Y9, X9
+	VCVTPS2PD    X9, Y9
+	VADDPD       Y10, Y2, Y2
+	VMULPD       Y11, Y10, Y10
+	VADDPD       Y10, Y6, Y6
+	VADDPD       Y8, Y3, Y3
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y7, Y7
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (BX)
 	VMOVUPS      Y1, 32(BX)
-	VMOVUPS      Y2, (R8)
-	VMOVUPS      Y3, 32(R8)
+	VMOVUPS      Y2, 64(BX)
+	VMOVUPS      Y3, 96(BX)
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      Y5, 32(R8)
+	VMOVUPS      Y6, 64(R8)
+	VMOVUPS      Y7, 96(R8)
 	VZEROUPPER
 	RET
 
-// func normSumsF64AVX2(grad *float64, x *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// func normSumsF64AVX2(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 // Requires: AVX
 TEXT ·normSumsF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ    grad+0(FP), DI
@@ -10020,53 +10642,61 @@ TEXT ·normSumsF64AVX2(SB), NOSPLIT, $0-56
 	XORQ    AX, AX
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
-	VMOVUPS (R8), Y2
-	VMOVUPS 32(R8), Y3
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
+	VMOVUPS (R8), Y4
+	VMOVUPS 32(R8), Y5
+	VMOVUPS 64(R8), Y6
+	VMOVUPS 96(R8), Y7
 
 loop:
-	VMOVUPS      (DI)(AX*8), Y4
-	VMOVUPS      (SI)(AX*8), Y5
-	VBROADCASTSD m+40(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+48(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y0, Y0
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y2, Y2
-	VMOVUPS      32(DI)(AX*8), Y4
-	VMOVUPS      32(SI)(AX*8), Y5
-	VBROADCASTSD m+40(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+48(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
-	VMOVUPS      64(DI)(AX*8), Y4
-	VMOVUPS      64(SI)(AX*8), Y5
-	VBROADCASTSD m+40(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+48(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y0, Y0
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y2, Y2
-	VMOVUPS      96(DI)(AX*8), Y4
-	VMOVUPS      96(SI)(AX*8), Y5
-	VBROADCASTSD m+40(FP), Y6
-	VSUBPD       Y6, Y5, Y5
-	VBROADCASTSD s+48(FP), Y6
-	VMULPD       Y6, Y5, Y5
-	VADDPD       Y4, Y1, Y1
-	VMULPD       Y5, Y4, Y4
-	VADDPD       Y4, Y3, Y3
+	VMOVUPS      (DI)(AX*8), Y8
+	VMOVUPS      (SI)(AX*8), Y9
+	VBROADCASTSD m+40(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+48(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y0, Y0
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y4, Y4
+	VMOVUPS      32(DI)(AX*8), Y8
+	VMOVUPS      32(SI)(AX*8), Y9
+	VBROADCASTSD m+40(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+48(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y1, Y1
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y5, Y5
+	VMOVUPS      64(DI)(AX*8), Y8
+	VMOVUPS      64(SI)(AX*8), Y9
+	VBROADCASTSD m+40(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+48(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y2, Y2
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y6, Y6
+	VMOVUPS      96(DI)(AX*8), Y8
+	VMOVUPS      96(SI)(AX*8), Y9
+	VBROADCASTSD m+40(FP), Y10
+	VSUBPD       Y10, Y9, Y9
+	VBROADCASTSD s+48(FP), Y10
+	VMULPD       Y10, Y9, Y9
+	VADDPD       Y8, Y3, Y3
+	VMULPD       Y9, Y8, Y8
+	VADDPD       Y8, Y7, Y7
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VMOVUPS      Y0, (BX)
 	VMOVUPS      Y1, 32(BX)
-	VMOVUPS      Y2, (R8)
-	VMOVUPS      Y3, 32(R8)
+	VMOVUPS      Y2, 64(BX)
+	VMOVUPS      Y3, 96(BX)
+	VMOVUPS      Y4, (R8)
+	VMOVUPS      Y5, 32(R8)
+	VMOVUPS      Y6, 64(R8)
+	VMOVUPS      Y7, 96(R8)
 	VZEROUPPER
 	RET
 
@@ -10511,3 +11141,241 @@ DATA c64_4<>+8(SB)/8, $0x0000000000000004
 DATA c64_4<>+16(SB)/8, $0x0000000000000004
 DATA c64_4<>+24(SB)/8, $0x0000000000000004
 GLOBL c64_4<>(SB), RODATA|NOPTR, $32
+
+// func probeFMAF32AVX2(x *float32, n int)
+// Requires: AVX, FMA3
+TEXT ·probeFMAF32AVX2(SB), NOSPLIT, $0-16
+	MOVQ   x+0(FP), DI
+	MOVQ   n+8(FP), CX
+	XORQ   AX, AX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+
+loop:
+	VFMADD231PS Y12, Y13, Y0
+	VFMADD231PS Y12, Y13, Y1
+	VFMADD231PS Y12, Y13, Y2
+	VFMADD231PS Y12, Y13, Y3
+	VFMADD231PS Y12, Y13, Y4
+	VFMADD231PS Y12, Y13, Y5
+	VFMADD231PS Y12, Y13, Y6
+	VFMADD231PS Y12, Y13, Y7
+	VFMADD231PS Y12, Y13, Y8
+	VFMADD231PS Y12, Y13, Y9
+	VFMADD231PS Y12, Y13, Y10
+	VFMADD231PS Y12, Y13, Y11
+	VFMADD231PS Y12, Y13, Y0
+	VFMADD231PS Y12, Y13, Y1
+	VFMADD231PS Y12, Y13, Y2
+	VFMADD231PS Y12, Y13, Y3
+	VFMADD231PS Y12, Y13, Y4
+	VFMADD231PS Y12, Y13, Y5
+	VFMADD231PS Y12, Y13, Y6
+	VFMADD231PS Y12, Y13, Y7
+	VFMADD231PS Y12, Y13, Y8
+	VFMADD231PS Y12, Y13, Y9
+	VFMADD231PS Y12, Y13, Y10
+	VFMADD231PS Y12, Y13, Y11
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func probeFMAF64AVX2(x *float64, n int)
+// Requires: AVX, FMA3
+TEXT ·probeFMAF64AVX2(SB), NOSPLIT, $0-16
+	MOVQ   x+0(FP), DI
+	MOVQ   n+8(FP), CX
+	XORQ   AX, AX
+	VXORPS Y0, Y0, Y0
+	VXORPS Y1, Y1, Y1
+	VXORPS Y2, Y2, Y2
+	VXORPS Y3, Y3, Y3
+	VXORPS Y4, Y4, Y4
+	VXORPS Y5, Y5, Y5
+	VXORPS Y6, Y6, Y6
+	VXORPS Y7, Y7, Y7
+	VXORPS Y8, Y8, Y8
+	VXORPS Y9, Y9, Y9
+	VXORPS Y10, Y10, Y10
+	VXORPS Y11, Y11, Y11
+	VXORPS Y12, Y12, Y12
+	VXORPS Y13, Y13, Y13
+
+loop:
+	VFMADD231PD Y12, Y13, Y0
+	VFMADD231PD Y12, Y13, Y1
+	VFMADD231PD Y12, Y13, Y2
+	VFMADD231PD Y12, Y13, Y3
+	VFMADD231PD Y12, Y13, Y4
+	VFMADD231PD Y12, Y13, Y5
+	VFMADD231PD Y12, Y13, Y6
+	VFMADD231PD Y12, Y13, Y7
+	VFMADD231PD Y12, Y13, Y8
+	VFMADD231PD Y12, Y13, Y9
+	VFMADD231PD Y12, Y13, Y10
+	VFMADD231PD Y12, Y13, Y11
+	VFMADD231PD Y12, Y13, Y0
+	VFMADD231PD Y12, Y13, Y1
+	VFMADD231PD Y12, Y13, Y2
+	VFMADD231PD Y12, Y13, Y3
+	VFMADD231PD Y12, Y13, Y4
+	VFMADD231PD Y12, Y13, Y5
+	VFMADD231PD Y12, Y13, Y6
+	VFMADD231PD Y12, Y13, Y7
+	VFMADD231PD Y12, Y13, Y8
+	VFMADD231PD Y12, Y13, Y9
+	VFMADD231PD Y12, Y13, Y10
+	VFMADD231PD Y12, Y13, Y11
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func probeReadAVX2(x *float32, n int)
+// Requires: AVX
+TEXT ·probeReadAVX2(SB), NOSPLIT, $0-16
+	MOVQ x+0(FP), DI
+	MOVQ n+8(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (DI)(AX*4), Y0
+	VMOVUPS 32(DI)(AX*4), Y0
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func probeWriteAVX2(dst *float32, n int)
+// Requires: AVX
+TEXT ·probeWriteAVX2(SB), NOSPLIT, $0-16
+	MOVQ dst+0(FP), DI
+	MOVQ n+8(FP), CX
+	XORQ AX, AX
+
+loop:
+	VXORPS  Y0, Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	VXORPS  Y0, Y0, Y0
+	VMOVUPS Y0, 32(DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func probeCopyAVX2(dst *float32, x *float32, n int)
+// Requires: AVX
+TEXT ·probeCopyAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*4), Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	VMOVUPS 32(SI)(AX*4), Y0
+	VMOVUPS Y0, 32(DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func probeCopyNTAVX2(dst *float32, x *float32, n int)
+// Requires: AVX
+TEXT ·probeCopyNTAVX2(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Y0
+	VMOVNTPS Y0, (DI)(AX*4)
+	VMOVUPS  32(SI)(AX*4), Y0
+	VMOVNTPS Y0, 32(DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	VZEROUPPER
+	RET
+
+// func probeTriadAVX2(dst *float32, x *float32, y *float32, n int)
+// Requires: AVX
+TEXT ·probeTriadAVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*4), Y0
+	VADDPS  (BX)(AX*4), Y0, Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	VMOVUPS 32(SI)(AX*4), Y0
+	VADDPS  32(BX)(AX*4), Y0, Y0
+	VMOVUPS Y0, 32(DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func probeTriadNTAVX2(dst *float32, x *float32, y *float32, n int)
+// Requires: AVX
+TEXT ·probeTriadNTAVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Y0
+	VADDPS   (BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, (DI)(AX*4)
+	VMOVUPS  32(SI)(AX*4), Y0
+	VADDPS   32(BX)(AX*4), Y0, Y0
+	VMOVNTPS Y0, 32(DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	VZEROUPPER
+	RET
+
+// func probeUpdateAVX2(x *float32, n int)
+// Requires: AVX
+TEXT ·probeUpdateAVX2(SB), NOSPLIT, $0-16
+	MOVQ x+0(FP), DI
+	MOVQ n+8(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (DI)(AX*4), Y0
+	VMOVUPS Y0, (DI)(AX*4)
+	VMOVUPS 32(DI)(AX*4), Y0
+	VMOVUPS Y0, 32(DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET

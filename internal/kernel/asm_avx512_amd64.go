@@ -629,50 +629,100 @@ func gemmDot1x1F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float
 //go:noescape
 func addF32AVX512(dst *float32, a *float32, b *float32, n int)
 
+// addPastF32AVX512 computes dst = a + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func addPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+
 // addF64AVX512 computes dst = a + b. n is a positive multiple of 16.
 //
 //go:noescape
 func addF64AVX512(dst *float64, a *float64, b *float64, n int)
+
+// addPastF64AVX512 computes dst = a + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func addPastF64AVX512(dst *float64, a *float64, b *float64, n int)
 
 // subF32AVX512 computes dst = a - b. n is a positive multiple of 16.
 //
 //go:noescape
 func subF32AVX512(dst *float32, a *float32, b *float32, n int)
 
+// subPastF32AVX512 computes dst = a - b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func subPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+
 // subF64AVX512 computes dst = a - b. n is a positive multiple of 16.
 //
 //go:noescape
 func subF64AVX512(dst *float64, a *float64, b *float64, n int)
+
+// subPastF64AVX512 computes dst = a - b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func subPastF64AVX512(dst *float64, a *float64, b *float64, n int)
 
 // mulF32AVX512 computes dst = a * b. n is a positive multiple of 16.
 //
 //go:noescape
 func mulF32AVX512(dst *float32, a *float32, b *float32, n int)
 
+// mulPastF32AVX512 computes dst = a * b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func mulPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+
 // mulF64AVX512 computes dst = a * b. n is a positive multiple of 16.
 //
 //go:noescape
 func mulF64AVX512(dst *float64, a *float64, b *float64, n int)
+
+// mulPastF64AVX512 computes dst = a * b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func mulPastF64AVX512(dst *float64, a *float64, b *float64, n int)
 
 // gateF32AVX512 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
 //
 //go:noescape
 func gateF32AVX512(dst *float32, a *float32, b *float32, n int)
 
+// gatePastF32AVX512 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gatePastF32AVX512(dst *float32, a *float32, b *float32, n int)
+
 // gateF64AVX512 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
 //
 //go:noescape
 func gateF64AVX512(dst *float64, a *float64, b *float64, n int)
+
+// gatePastF64AVX512 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gatePastF64AVX512(dst *float64, a *float64, b *float64, n int)
 
 // affineF32AVX512 computes dst = a*x + b. n is a positive multiple of 16.
 //
 //go:noescape
 func affineF32AVX512(dst *float32, x *float32, n int, a float32, b float32)
 
+// affinePastF32AVX512 computes dst = a*x + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func affinePastF32AVX512(dst *float32, x *float32, n int, a float32, b float32)
+
 // affineF64AVX512 computes dst = a*x + b. n is a positive multiple of 16.
 //
 //go:noescape
 func affineF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
+
+// affinePastF64AVX512 computes dst = a*x + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func affinePastF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
 
 // axpyF32AVX512 computes dst += a*x. n is a positive multiple of 16.
 //
@@ -693,6 +743,26 @@ func centerF32AVX512(dst *float32, x *float32, n int, m float32, s float32)
 //
 //go:noescape
 func centerF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
+
+// centerWF32AVX512 computes dst = (x-m) * s * w. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+
+// centerWF64AVX512 computes dst = (x-m) * s * w. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+
+// centerWBF32AVX512 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+
+// centerWBF64AVX512 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
 
 // softmaxGradF32AVX512 computes dst = y * (g-s). n is a positive multiple of 16.
 //
@@ -779,20 +849,40 @@ func adamHighF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int,
 //go:noescape
 func widenBF16AVX512(dst *float32, src *uint16, n int)
 
+// widenBF16PastAVX512 converts src to float32. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func widenBF16PastAVX512(dst *float32, src *uint16, n int)
+
 // widenF16AVX512 converts src to float32. n is a positive multiple of 16.
 //
 //go:noescape
 func widenF16AVX512(dst *float32, src *uint16, n int)
+
+// widenF16PastAVX512 converts src to float32. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func widenF16PastAVX512(dst *float32, src *uint16, n int)
 
 // roundF16AVX512 rounds src to the nearest, ties to even. n is a positive multiple of 16.
 //
 //go:noescape
 func roundF16AVX512(dst *uint16, src *float32, n int)
 
+// roundF16PastAVX512 rounds src to the nearest, ties to even. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func roundF16PastAVX512(dst *uint16, src *float32, n int)
+
 // roundBF16AVX512 rounds src to the nearest, ties to even. n is a positive multiple of 16.
 //
 //go:noescape
 func roundBF16AVX512(dst *uint16, src *float32, n int)
+
+// roundBF16PastAVX512 rounds src to the nearest, ties to even. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func roundBF16PastAVX512(dst *uint16, src *float32, n int)
 
 // expF32AVX512 computes dst = exp(x). n is a positive multiple of 16.
 //
@@ -842,12 +932,12 @@ func geluTanhGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
 // expSumF32AVX512 adds exp(x-m) to acc. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+func expSumF32AVX512(x *float32, n int, acc *[16]float64, m float32)
 
 // expSumStoreF32AVX512 computes dst = exp(x-m) and adds it to acc. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[8]float64, m float64)
+func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[16]float64, m float32)
 
 // logSoftmaxF32AVX512 computes dst = x - lse. n is a positive multiple of 16.
 //
@@ -862,12 +952,12 @@ func logSoftmaxF64AVX512(dst *float64, x *float64, n int, lse float64)
 // softmaxLossGradF32AVX512 computes dst = scale * (exp(x-lse) - off). n is a positive multiple of 16.
 //
 //go:noescape
-func softmaxLossGradF32AVX512(dst *float32, x *float32, n int, lse float64, off float64, scale float64)
+func softmaxLossGradF32AVX512(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
 
 // logSoftmaxGradF32AVX512 computes dst = g - exp(y)*s. n is a positive multiple of 16.
 //
 //go:noescape
-func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float64)
+func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
 
 // maximumF32AVX512 raises each of the 16 interleaved maxima acc to x where x is larger. n is a positive multiple of 16.
 //
@@ -879,45 +969,45 @@ func maximumF32AVX512(x *float32, n int, acc *[16]float32)
 //go:noescape
 func maximumF64AVX512(x *float64, n int, acc *[16]float64)
 
-// sumEightF32AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumF32AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumEightF32AVX512(x *float32, n int, acc *[8]float32)
+func sumF32AVX512(x *float32, n int, acc *[16]float32)
 
-// sumEightF64AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumF64AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumEightF64AVX512(x *float64, n int, acc *[8]float64)
+func sumF64AVX512(x *float64, n int, acc *[16]float64)
 
-// sumWideF32AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumWideF32AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumWideF32AVX512(x *float32, n int, acc *[8]float64)
+func sumWideF32AVX512(x *float32, n int, acc *[16]float64)
 
-// sumWideF64AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumWideF64AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumWideF64AVX512(x *float64, n int, acc *[8]float64)
+func sumWideF64AVX512(x *float64, n int, acc *[16]float64)
 
-// squaresF32AVX512 adds (x-m)**2 to the eight interleaved sums acc. n is a positive multiple of 16.
+// squaresF32AVX512 adds (x-m)**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func squaresF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+func squaresF32AVX512(x *float32, n int, acc *[16]float64, m float64)
 
-// squaresF64AVX512 adds (x-m)**2 to the eight interleaved sums acc. n is a positive multiple of 16.
+// squaresF64AVX512 adds (x-m)**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func squaresF64AVX512(x *float64, n int, acc *[8]float64, m float64)
+func squaresF64AVX512(x *float64, n int, acc *[16]float64, m float64)
 
-// dotF32AVX512 adds a*b to the eight interleaved sums acc. n is a positive multiple of 16.
+// dotF32AVX512 adds a*b to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func dotF32AVX512(a *float32, b *float32, n int, acc *[8]float64)
+func dotF32AVX512(a *float32, b *float32, n int, acc *[16]float64)
 
-// dotF64AVX512 adds a*b to the eight interleaved sums acc. n is a positive multiple of 16.
+// dotF64AVX512 adds a*b to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func dotF64AVX512(a *float64, b *float64, n int, acc *[8]float64)
+func dotF64AVX512(a *float64, b *float64, n int, acc *[16]float64)
 
 // weightBiasGradF32AVX512 adds g*(x-m)*s to w and g to b. n is a positive multiple of 16.
 //
@@ -939,15 +1029,15 @@ func weightGradF32AVX512(w *float64, grad *float32, x *float32, n int, m float32
 //go:noescape
 func weightGradF64AVX512(w *float64, grad *float64, x *float64, n int, m float64, s float64)
 
-// normSumsWF32AVX512 adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsWF32AVX512 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 
-// normSumsWF64AVX512 adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsWF64AVX512 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 
 // normGradWF32AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. n is a positive multiple of 16.
 //
@@ -959,15 +1049,15 @@ func normGradWF32AVX512(dst *float32, grad *float32, x *float32, w *float32, n i
 //go:noescape
 func normGradWF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
 
-// normSumsF32AVX512 adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsF32AVX512 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsF32AVX512(grad *float32, x *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+func normSumsF32AVX512(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 
-// normSumsF64AVX512 adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsF64AVX512 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsF64AVX512(grad *float64, x *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+func normSumsF64AVX512(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 
 // normGradF32AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g. n is a positive multiple of 16.
 //
@@ -983,3 +1073,48 @@ func normGradF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64
 //
 //go:noescape
 func dropoutAVX512(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
+
+// probeFMAF32AVX512 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
+//
+//go:noescape
+func probeFMAF32AVX512(x *float32, n int)
+
+// probeFMAF64AVX512 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
+//
+//go:noescape
+func probeFMAF64AVX512(x *float64, n int)
+
+// probeReadAVX512 reads x. n is a positive multiple of 16.
+//
+//go:noescape
+func probeReadAVX512(x *float32, n int)
+
+// probeWriteAVX512 writes zeros. n is a positive multiple of 16.
+//
+//go:noescape
+func probeWriteAVX512(dst *float32, n int)
+
+// probeCopyAVX512 copies x. n is a positive multiple of 16.
+//
+//go:noescape
+func probeCopyAVX512(dst *float32, x *float32, n int)
+
+// probeCopyNTAVX512 copies x past the caches. dst begins at a multiple of 64 bytes. n is a positive multiple of 16.
+//
+//go:noescape
+func probeCopyNTAVX512(dst *float32, x *float32, n int)
+
+// probeTriadAVX512 computes dst = x + y. n is a positive multiple of 16.
+//
+//go:noescape
+func probeTriadAVX512(dst *float32, x *float32, y *float32, n int)
+
+// probeTriadNTAVX512 computes dst = x + y and writes it past the caches. dst begins at a multiple of 64 bytes. n is a positive multiple of 16.
+//
+//go:noescape
+func probeTriadNTAVX512(dst *float32, x *float32, y *float32, n int)
+
+// probeUpdateAVX512 reads x and writes it back. n is a positive multiple of 16.
+//
+//go:noescape
+func probeUpdateAVX512(x *float32, n int)

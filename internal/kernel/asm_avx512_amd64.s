@@ -28911,6 +28911,26 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·addPastF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Z0
+	VADDPS   (BX)(AX*4), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func addF64AVX512(dst *float64, a *float64, b *float64, n int)
 // Requires: AVX, AVX512F
 TEXT ·addF64AVX512(SB), NOSPLIT, $0-32
@@ -28933,6 +28953,29 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addPastF64AVX512(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·addPastF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Z0
+	VADDPD   (BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Z0
+	VADDPD   64(BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, 64(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func subF32AVX512(dst *float32, a *float32, b *float32, n int)
 // Requires: AVX, AVX512F
 TEXT ·subF32AVX512(SB), NOSPLIT, $0-32
@@ -28949,6 +28992,26 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func subPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·subPastF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Z0
+	VSUBPS   (BX)(AX*4), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -28974,6 +29037,29 @@ loop:
 	VZEROUPPER
 	RET
 
+// func subPastF64AVX512(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·subPastF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Z0
+	VSUBPD   (BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Z0
+	VSUBPD   64(BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, 64(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func mulF32AVX512(dst *float32, a *float32, b *float32, n int)
 // Requires: AVX, AVX512F
 TEXT ·mulF32AVX512(SB), NOSPLIT, $0-32
@@ -28990,6 +29076,26 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulPastF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·mulPastF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Z0
+	VMULPS   (BX)(AX*4), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -29012,6 +29118,29 @@ loop:
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
+	VZEROUPPER
+	RET
+
+// func mulPastF64AVX512(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·mulPastF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*8), Z0
+	VMULPD   (BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*8)
+	VMOVUPS  64(SI)(AX*8), Z0
+	VMULPD   64(BX)(AX*8), Z0, Z0
+	VMOVNTPS Z0, 64(DI)(AX*8)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -29038,6 +29167,28 @@ loop:
 
 DATA c32_0<>+0(SB)/4, $0x00000000
 GLOBL c32_0<>(SB), RODATA|NOPTR, $4
+
+// func gatePastF32AVX512(dst *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatePastF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VMOVUPS     (BX)(AX*4), Z1
+	VCMPPS.BCST $0x16, c32_0<>+0(SB), Z1, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
+	VZEROUPPER
+	RET
 
 // func gateF64AVX512(dst *float64, a *float64, b *float64, n int)
 // Requires: AVX, AVX512F
@@ -29068,6 +29219,33 @@ loop:
 DATA c64_0<>+0(SB)/8, $0x0000000000000000
 GLOBL c64_0<>(SB), RODATA|NOPTR, $8
 
+// func gatePastF64AVX512(dst *float64, a *float64, b *float64, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gatePastF64AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VCMPPD.BCST $0x16, c64_0<>+0(SB), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VCMPPD.BCST $0x16, c64_0<>+0(SB), Z1, K1
+	VMOVAPD.Z   Z0, K1, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func affineF32AVX512(dst *float32, x *float32, n int, a float32, b float32)
 // Requires: AVX, AVX512F
 TEXT ·affineF32AVX512(SB), NOSPLIT, $0-32
@@ -29084,6 +29262,26 @@ loop:
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	VZEROUPPER
+	RET
+
+// func affinePastF32AVX512(dst *float32, x *float32, n int, a float32, b float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·affinePastF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VMULPS.BCST a+24(FP), Z0, Z0
+	VADDPS.BCST b+28(FP), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -29107,6 +29305,30 @@ loop:
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	VZEROUPPER
+	RET
+
+// func affinePastF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·affinePastF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VMULPD.BCST a+24(FP), Z0, Z0
+	VADDPD.BCST b+32(FP), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VMULPD.BCST a+24(FP), Z0, Z0
+	VADDPD.BCST b+32(FP), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -29187,6 +29409,105 @@ loop:
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST m+24(FP), Z0, Z0
 	VMULPD.BCST s+32(FP), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func centerWF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·centerWF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST m+32(FP), Z0, Z0
+	VMULPS.BCST s+36(FP), Z0, Z0
+	VMULPS      (BX)(AX*4), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func centerWF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·centerWF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST m+32(FP), Z0, Z0
+	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD      (BX)(AX*8), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST m+32(FP), Z0, Z0
+	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD      64(BX)(AX*8), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·centerWBF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST m+40(FP), Z0, Z0
+	VMULPS.BCST s+44(FP), Z0, Z0
+	VMULPS      (BX)(AX*4), Z0, Z0
+	VADDPS      (R8)(AX*4), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func centerWBF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·centerWBF64AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST m+40(FP), Z0, Z0
+	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD      (BX)(AX*8), Z0, Z0
+	VADDPD      (R8)(AX*8), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST m+40(FP), Z0, Z0
+	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD      64(BX)(AX*8), Z0, Z0
+	VADDPD      64(R8)(AX*8), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
@@ -29329,6 +29650,9 @@ loop:
 	VMULPS.BCST wd+36(FP), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+44(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
 	VMULPS.BCST mu+48(FP), Z1, Z1
 	VMULPS.BCST in+52(FP), Z0, Z0
 	VADDPS      Z0, Z1, Z0
@@ -29365,6 +29689,9 @@ loop:
 	VMULPD.BCST wd+40(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+56(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VMULPD.BCST mu+64(FP), Z1, Z1
 	VMULPD.BCST in+72(FP), Z0, Z0
 	VADDPD      Z0, Z1, Z0
@@ -29385,6 +29712,9 @@ loop:
 	VMULPD.BCST wd+40(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+56(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VMULPD.BCST mu+64(FP), Z1, Z1
 	VMULPD.BCST in+72(FP), Z0, Z0
 	VADDPD      Z0, Z1, Z0
@@ -29421,6 +29751,9 @@ loop:
 	VMULPS.BCST wd+36(FP), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+44(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
 	VMULPS.BCST mu+48(FP), Z1, Z1
 	VMULPS.BCST in+52(FP), Z0, Z2
 	VADDPS      Z2, Z1, Z1
@@ -29459,6 +29792,9 @@ loop:
 	VMULPD.BCST wd+40(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+56(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VMULPD.BCST mu+64(FP), Z1, Z1
 	VMULPD.BCST in+72(FP), Z0, Z2
 	VADDPD      Z2, Z1, Z1
@@ -29481,6 +29817,9 @@ loop:
 	VMULPD.BCST wd+40(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+56(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VMULPD.BCST mu+64(FP), Z1, Z1
 	VMULPD.BCST in+72(FP), Z0, Z2
 	VADDPD      Z2, Z1, Z1
@@ -29686,6 +30025,9 @@ loop:
 	VMULPS.BCST wd+80(FP), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+68(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
 	VSUBPS      Z1, Z0, Z2
 	VMULPS.BCST weight+52(FP), Z2, Z2
 	VADDPS      Z2, Z1, Z1
@@ -29697,6 +30039,9 @@ loop:
 	VCMPPS.BCST $0x15, least+72(FP), Z2, K1
 	VMOVAPS.Z   Z0, K1, Z0
 	VMOVUPS     (R8)(AX*4), Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, normal+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
 	VMULPS.BCST b2+56(FP), Z2, Z2
 	VMULPS.BCST in2+60(FP), Z0, Z3
 	VMULPS      Z0, Z3, Z0
@@ -29740,6 +30085,9 @@ loop:
 	VMULPD.BCST wd+120(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VSUBPD      Z1, Z0, Z2
 	VMULPD.BCST weight+64(FP), Z2, Z2
 	VADDPD      Z2, Z1, Z1
@@ -29751,6 +30099,9 @@ loop:
 	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
 	VMOVAPD.Z   Z0, K1, Z0
 	VMOVUPS     (R8)(AX*8), Z2
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
+	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
+	VMOVAPD.Z   Z2, K1, Z2
 	VMULPD.BCST b2+72(FP), Z2, Z2
 	VMULPD.BCST in2+80(FP), Z0, Z3
 	VMULPD      Z0, Z3, Z0
@@ -29777,6 +30128,9 @@ loop:
 	VMULPD.BCST wd+120(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VSUBPD      Z1, Z0, Z2
 	VMULPD.BCST weight+64(FP), Z2, Z2
 	VADDPD      Z2, Z1, Z1
@@ -29788,6 +30142,9 @@ loop:
 	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
 	VMOVAPD.Z   Z0, K1, Z0
 	VMOVUPS     64(R8)(AX*8), Z2
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
+	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
+	VMOVAPD.Z   Z2, K1, Z2
 	VMULPD.BCST b2+72(FP), Z2, Z2
 	VMULPD.BCST in2+80(FP), Z0, Z3
 	VMULPD      Z0, Z3, Z0
@@ -29831,6 +30188,9 @@ loop:
 	VMULPS.BCST wd+80(FP), Z1, Z1
 	VADDPS      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
+	VCMPPS.BCST $0x15, tiny+68(FP), Z2, K1
+	VMOVAPS.Z   Z1, K1, Z1
 	VSUBPS      Z1, Z0, Z1
 	VMULPS.BCST weight+52(FP), Z1, Z1
 	VSUBPS      Z1, Z0, Z1
@@ -29842,6 +30202,9 @@ loop:
 	VCMPPS.BCST $0x15, least+72(FP), Z2, K1
 	VMOVAPS.Z   Z0, K1, Z0
 	VMOVUPS     (R8)(AX*4), Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, normal+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
 	VMULPS.BCST b2+56(FP), Z2, Z2
 	VMULPS.BCST in2+60(FP), Z0, Z3
 	VMULPS      Z0, Z3, Z0
@@ -29885,6 +30248,9 @@ loop:
 	VMULPD.BCST wd+120(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VSUBPD      Z1, Z0, Z1
 	VMULPD.BCST weight+64(FP), Z1, Z1
 	VSUBPD      Z1, Z0, Z1
@@ -29896,6 +30262,9 @@ loop:
 	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
 	VMOVAPD.Z   Z0, K1, Z0
 	VMOVUPS     (R8)(AX*8), Z2
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
+	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
+	VMOVAPD.Z   Z2, K1, Z2
 	VMULPD.BCST b2+72(FP), Z2, Z2
 	VMULPD.BCST in2+80(FP), Z0, Z3
 	VMULPD      Z0, Z3, Z0
@@ -29922,6 +30291,9 @@ loop:
 	VMULPD.BCST wd+120(FP), Z1, Z1
 	VADDPD      Z1, Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
+	VCMPPD.BCST $0x15, tiny+96(FP), Z2, K1
+	VMOVAPD.Z   Z1, K1, Z1
 	VSUBPD      Z1, Z0, Z1
 	VMULPD.BCST weight+64(FP), Z1, Z1
 	VSUBPD      Z1, Z0, Z1
@@ -29933,6 +30305,9 @@ loop:
 	VCMPPD.BCST $0x15, least+104(FP), Z2, K1
 	VMOVAPD.Z   Z0, K1, Z0
 	VMOVUPS     64(R8)(AX*8), Z2
+	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z2, Z3
+	VCMPPD.BCST $0x15, normal+112(FP), Z3, K1
+	VMOVAPD.Z   Z2, K1, Z2
 	VMULPD.BCST b2+72(FP), Z2, Z2
 	VMULPD.BCST in2+80(FP), Z0, Z3
 	VMULPD      Z0, Z3, Z0
@@ -29974,6 +30349,25 @@ loop:
 	VZEROUPPER
 	RET
 
+// func widenBF16PastAVX512(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·widenBF16PastAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD (SI)(AX*2), Z0
+	VPSLLD    $0x10, Z0, Z0
+	VMOVNTPS  Z0, (DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func widenF16AVX512(dst *float32, src *uint16, n int)
 // Requires: AVX, AVX512F
 TEXT ·widenF16AVX512(SB), NOSPLIT, $0-24
@@ -29988,6 +30382,24 @@ loop:
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
+	VZEROUPPER
+	RET
+
+// func widenF16PastAVX512(dst *float32, src *uint16, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·widenF16PastAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VCVTPH2PS (SI)(AX*2), Z0
+	VMOVNTPS  Z0, (DI)(AX*4)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -30006,6 +30418,25 @@ loop:
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
+	VZEROUPPER
+	RET
+
+// func roundF16PastAVX512(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·roundF16PastAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS   (SI)(AX*4), Z0
+	VCVTPS2PH $0x00, Z0, Y0
+	VMOVNTPS  Y0, (DI)(AX*2)
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	SFENCE
 	VZEROUPPER
 	RET
 
@@ -30043,6 +30474,33 @@ GLOBL c32_1<>(SB), RODATA|NOPTR, $4
 
 DATA c32_40<>+0(SB)/4, $0x00000040
 GLOBL c32_40<>(SB), RODATA|NOPTR, $4
+
+// func roundBF16PastAVX512(dst *uint16, src *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·roundBF16PastAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VPSRLD      $0x10, Z0, Z1
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z2
+	VPANDD.BCST c32_1<>+0(SB), Z1, Z3
+	VPADDD      Z3, Z2, Z2
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z1, Z0
+	VPSRLD      $0x10, Z2, Z1
+	VBLENDMPS   Z0, Z1, K1, Z4
+	VPMOVDW     Z4, Y0
+	VMOVNTPS    Y0, (DI)(AX*2)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
+	VZEROUPPER
+	RET
 
 // func expF32AVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F
@@ -31179,174 +31637,160 @@ loop:
 DATA c64_4008000000000000<>+0(SB)/8, $0x4008000000000000
 GLOBL c64_4008000000000000<>(SB), RODATA|NOPTR, $8
 
-// func expSumF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+// func expSumF32AVX512(x *float32, n int, acc *[16]float64, m float32)
 // Requires: AVX, AVX512F
-TEXT ·expSumF32AVX512(SB), NOSPLIT, $0-32
+TEXT ·expSumF32AVX512(SB), NOSPLIT, $0-28
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
 
 loop:
-	VCVTPS2PD    (DI)(AX*4), Z1
-	VSUBPD.BCST  m+24(FP), Z1, Z1
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
-	VSUBPD       Z5, Z1, Z5
-	VMULPD       Z5, Z5, Z6
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z8
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z6
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD       Z6, Z7, Z6
-	VMULPD       Z6, Z5, Z5
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
-	VPSLLQ       $0x34, Z4, Z4
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z4, Z4
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
-	VBLENDMPD    Z5, Z4, K1, Z2
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
-	VMOVAPD.Z    Z2, K1, Z1
-	VADDPD       Z1, Z0, Z0
-	VCVTPS2PD    32(DI)(AX*4), Z1
-	VSUBPD.BCST  m+24(FP), Z1, Z1
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
-	VSUBPD       Z5, Z1, Z5
-	VMULPD       Z5, Z5, Z6
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z8
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z6
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD       Z6, Z7, Z6
-	VMULPD       Z6, Z5, Z5
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
-	VPSLLQ       $0x34, Z4, Z4
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z4, Z4
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
-	VBLENDMPD    Z5, Z4, K1, Z3
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
-	VMOVAPD.Z    Z3, K1, Z1
-	VADDPD       Z1, Z0, Z0
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VMOVUPS      Z0, (SI)
+	VMOVUPS       (DI)(AX*4), Z2
+	VSUBPS.BCST   m+24(FP), Z2, Z2
+	VMULPS.BCST   c32_3fb8aa3b<>+0(SB), Z2, Z4
+	VADDPS.BCST   c32_4b400000<>+0(SB), Z4, Z4
+	VSUBPS.BCST   c32_4b400000<>+0(SB), Z4, Z5
+	VMULPS.BCST   c32_3f318000<>+0(SB), Z5, Z6
+	VSUBPS        Z6, Z2, Z6
+	VMULPS.BCST   c32_b95e8083<>+0(SB), Z5, Z5
+	VSUBPS        Z5, Z6, Z5
+	VMULPS.BCST   c32_39506967<>+0(SB), Z5, Z6
+	VADDPS.BCST   c32_3ab743ce<>+0(SB), Z6, Z6
+	VMULPS        Z5, Z6, Z6
+	VADDPS.BCST   c32_3c088908<>+0(SB), Z6, Z6
+	VMULPS        Z5, Z6, Z6
+	VADDPS.BCST   c32_3d2aa9c1<>+0(SB), Z6, Z6
+	VMULPS        Z5, Z6, Z6
+	VADDPS.BCST   c32_3e2aaaaa<>+0(SB), Z6, Z6
+	VMULPS        Z5, Z6, Z6
+	VADDPS.BCST   c32_3f000000<>+0(SB), Z6, Z6
+	VMULPS        Z5, Z5, Z7
+	VMULPS        Z6, Z7, Z6
+	VADDPS        Z5, Z6, Z5
+	VADDPS.BCST   c32_3f800000<>+0(SB), Z5, Z5
+	VPADDD.BCST   c32_7f<>+0(SB), Z4, Z4
+	VPSLLD        $0x17, Z4, Z4
+	VMULPS        Z4, Z5, Z4
+	VCMPPS.BCST   $0x1e, c32_42b00000<>+0(SB), Z2, K1
+	VBROADCASTSS  c32_7f800000<>+0(SB), Z5
+	VBLENDMPS     Z5, Z4, K1, Z3
+	VCMPPS.BCST   $0x15, c32_c2ae0000<>+0(SB), Z2, K1
+	VMOVAPS.Z     Z3, K1, Z2
+	VCVTPS2PD     Y2, Z4
+	VEXTRACTF64X4 $0x01, Z2, Y2
+	VCVTPS2PD     Y2, Z2
+	VADDPD        Z4, Z0, Z0
+	VADDPD        Z2, Z1, Z1
+	ADDQ          $0x10, AX
+	CMPQ          AX, CX
+	JLT           loop
+	VMOVUPS       Z0, (SI)
+	VMOVUPS       Z1, 64(SI)
 	VZEROUPPER
 	RET
 
-// func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[8]float64, m float64)
+DATA c32_3fb8aa3b<>+0(SB)/4, $0x3fb8aa3b
+GLOBL c32_3fb8aa3b<>(SB), RODATA|NOPTR, $4
+
+DATA c32_4b400000<>+0(SB)/4, $0x4b400000
+GLOBL c32_4b400000<>(SB), RODATA|NOPTR, $4
+
+DATA c32_3f318000<>+0(SB)/4, $0x3f318000
+GLOBL c32_3f318000<>(SB), RODATA|NOPTR, $4
+
+DATA c32_b95e8083<>+0(SB)/4, $0xb95e8083
+GLOBL c32_b95e8083<>(SB), RODATA|NOPTR, $4
+
+DATA c32_39506967<>+0(SB)/4, $0x39506967
+GLOBL c32_39506967<>(SB), RODATA|NOPTR, $4
+
+DATA c32_3ab743ce<>+0(SB)/4, $0x3ab743ce
+GLOBL c32_3ab743ce<>(SB), RODATA|NOPTR, $4
+
+DATA c32_3c088908<>+0(SB)/4, $0x3c088908
+GLOBL c32_3c088908<>(SB), RODATA|NOPTR, $4
+
+DATA c32_3d2aa9c1<>+0(SB)/4, $0x3d2aa9c1
+GLOBL c32_3d2aa9c1<>(SB), RODATA|NOPTR, $4
+
+DATA c32_3e2aaaaa<>+0(SB)/4, $0x3e2aaaaa
+GLOBL c32_3e2aaaaa<>(SB), RODATA|NOPTR, $4
+
+DATA c32_3f000000<>+0(SB)/4, $0x3f000000
+GLOBL c32_3f000000<>(SB), RODATA|NOPTR, $4
+
+DATA c32_3f800000<>+0(SB)/4, $0x3f800000
+GLOBL c32_3f800000<>(SB), RODATA|NOPTR, $4
+
+DATA c32_7f<>+0(SB)/4, $0x0000007f
+GLOBL c32_7f<>(SB), RODATA|NOPTR, $4
+
+DATA c32_42b00000<>+0(SB)/4, $0x42b00000
+GLOBL c32_42b00000<>(SB), RODATA|NOPTR, $4
+
+DATA c32_7f800000<>+0(SB)/4, $0x7f800000
+GLOBL c32_7f800000<>(SB), RODATA|NOPTR, $4
+
+DATA c32_c2ae0000<>+0(SB)/4, $0xc2ae0000
+GLOBL c32_c2ae0000<>(SB), RODATA|NOPTR, $4
+
+// func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[16]float64, m float32)
 // Requires: AVX, AVX512F
-TEXT ·expSumStoreF32AVX512(SB), NOSPLIT, $0-40
+TEXT ·expSumStoreF32AVX512(SB), NOSPLIT, $0-36
 	MOVQ    dst+0(FP), DI
 	MOVQ    x+8(FP), SI
 	MOVQ    acc+24(FP), BX
 	MOVQ    n+16(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
 
 loop:
-	VCVTPS2PD    (SI)(AX*4), Z1
-	VSUBPD.BCST  m+32(FP), Z1, Z1
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
-	VSUBPD       Z5, Z1, Z5
-	VMULPD       Z5, Z5, Z6
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z8
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z6
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD       Z6, Z7, Z6
-	VMULPD       Z6, Z5, Z5
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
-	VPSLLQ       $0x34, Z4, Z4
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z4, Z4
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
-	VBLENDMPD    Z5, Z4, K1, Z2
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
-	VMOVAPD.Z    Z2, K1, Z1
-	VADDPD       Z1, Z0, Z0
-	VCVTPD2PS    Z1, Y1
-	VMOVUPS      Y1, (DI)(AX*4)
-	VCVTPS2PD    32(SI)(AX*4), Z1
-	VSUBPD.BCST  m+32(FP), Z1, Z1
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z1, Z4
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z4
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z4, Z5
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z5, Z5
-	VSUBPD       Z5, Z1, Z5
-	VMULPD       Z5, Z5, Z6
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z6, Z7
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z6, Z7
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z7, Z7
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z6, Z8
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z8
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z8, Z8
-	VMULPD       Z8, Z6, Z6
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD       Z6, Z7, Z6
-	VMULPD       Z6, Z5, Z5
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z4, Z4
-	VPSLLQ       $0x34, Z4, Z4
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z4, Z4
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z1, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z5
-	VBLENDMPD    Z5, Z4, K1, Z3
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z1, K1
-	VMOVAPD.Z    Z3, K1, Z1
-	VADDPD       Z1, Z0, Z0
-	VCVTPD2PS    Z1, Y1
-	VMOVUPS      Y1, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VMOVUPS      Z0, (BX)
+	VMOVUPS       (SI)(AX*4), Z2
+	VSUBPS.BCST   m+32(FP), Z2, Z2
+	VMULPS.BCST   c32_3fb8aa3b<>+0(SB), Z2, Z4
+	VADDPS.BCST   c32_4b400000<>+0(SB), Z4, Z4
+	VSUBPS.BCST   c32_4b400000<>+0(SB), Z4, Z5
+	VMULPS.BCST   c32_3f318000<>+0(SB), Z5, Z6
+	VSUBPS        Z6, Z2, Z6
+	VMULPS.BCST   c32_b95e8083<>+0(SB), Z5, Z5
+	VSUBPS        Z5, Z6, Z5
+	VMULPS.BCST   c32_39506967<>+0(SB), Z5, Z6
+	VADDPS.BCST   c32_3ab743ce<>+0(SB), Z6, Z6
+	VMULPS        Z5, Z6, Z6
+	VADDPS.BCST   c32_3c088908<>+0(SB), Z6, Z6
+	VMULPS        Z5, Z6, Z6
+	VADDPS.BCST   c32_3d2aa9c1<>+0(SB), Z6, Z6
+	VMULPS        Z5, Z6, Z6
+	VADDPS.BCST   c32_3e2aaaaa<>+0(SB), Z6, Z6
+	VMULPS        Z5, Z6, Z6
+	VADDPS.BCST   c32_3f000000<>+0(SB), Z6, Z6
+	VMULPS        Z5, Z5, Z7
+	VMULPS        Z6, Z7, Z6
+	VADDPS        Z5, Z6, Z5
+	VADDPS.BCST   c32_3f800000<>+0(SB), Z5, Z5
+	VPADDD.BCST   c32_7f<>+0(SB), Z4, Z4
+	VPSLLD        $0x17, Z4, Z4
+	VMULPS        Z4, Z5, Z4
+	VCMPPS.BCST   $0x1e, c32_42b00000<>+0(SB), Z2, K1
+	VBROADCASTSS  c32_7f800000<>+0(SB), Z5
+	VBLENDMPS     Z5, Z4, K1, Z3
+	VCMPPS.BCST   $0x15, c32_c2ae0000<>+0(SB), Z2, K1
+	VMOVAPS.Z     Z3, K1, Z2
+	VMOVUPS       Z2, (DI)(AX*4)
+	VCVTPS2PD     Y2, Z4
+	VEXTRACTF64X4 $0x01, Z2, Y2
+	VCVTPS2PD     Y2, Z2
+	VADDPD        Z4, Z0, Z0
+	VADDPD        Z2, Z1, Z1
+	ADDQ          $0x10, AX
+	CMPQ          AX, CX
+	JLT           loop
+	VMOVUPS       Z0, (BX)
+	VMOVUPS       Z1, 64(BX)
 	VZEROUPPER
 	RET
 
@@ -31394,96 +31838,58 @@ loop:
 	VZEROUPPER
 	RET
 
-// func softmaxLossGradF32AVX512(dst *float32, x *float32, n int, lse float64, off float64, scale float64)
+// func softmaxLossGradF32AVX512(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
 // Requires: AVX, AVX512F
-TEXT ·softmaxLossGradF32AVX512(SB), NOSPLIT, $0-48
+TEXT ·softmaxLossGradF32AVX512(SB), NOSPLIT, $0-36
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 
 loop:
-	VCVTPS2PD    (SI)(AX*4), Z0
-	VSUBPD.BCST  lse+24(FP), Z0, Z0
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z3
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z3
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z4
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
-	VSUBPD       Z4, Z0, Z4
-	VMULPD       Z4, Z4, Z5
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z5, Z7
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z5, Z5
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z6, Z5
-	VMULPD       Z5, Z4, Z4
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z3, Z3
-	VPSLLQ       $0x34, Z3, Z3
-	VMULPD       Z4, Z3, Z4
-	VADDPD       Z4, Z3, Z3
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
-	VBLENDMPD    Z4, Z3, K1, Z1
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
-	VMOVAPD.Z    Z1, K1, Z0
-	VSUBPD.BCST  off+32(FP), Z0, Z0
-	VMULPD.BCST  scale+40(FP), Z0, Z0
-	VCVTPD2PS    Z0, Y0
-	VMOVUPS      Y0, (DI)(AX*4)
-	VCVTPS2PD    32(SI)(AX*4), Z0
-	VSUBPD.BCST  lse+24(FP), Z0, Z0
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z3
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z3
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z3, Z4
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
-	VSUBPD       Z4, Z0, Z4
-	VMULPD       Z4, Z4, Z5
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z5, Z7
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z5, Z5
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z6, Z5
-	VMULPD       Z5, Z4, Z4
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z3, Z3
-	VPSLLQ       $0x34, Z3, Z3
-	VMULPD       Z4, Z3, Z4
-	VADDPD       Z4, Z3, Z3
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
-	VBLENDMPD    Z4, Z3, K1, Z2
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
-	VMOVAPD.Z    Z2, K1, Z0
-	VSUBPD.BCST  off+32(FP), Z0, Z0
-	VMULPD.BCST  scale+40(FP), Z0, Z0
-	VCVTPD2PS    Z0, Y0
-	VMOVUPS      Y0, 32(DI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VSUBPS.BCST  lse+24(FP), Z0, Z0
+	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z0, Z2
+	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
+	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z3
+	VMULPS.BCST  c32_3f318000<>+0(SB), Z3, Z4
+	VSUBPS       Z4, Z0, Z4
+	VMULPS.BCST  c32_b95e8083<>+0(SB), Z3, Z3
+	VSUBPS       Z3, Z4, Z3
+	VMULPS.BCST  c32_39506967<>+0(SB), Z3, Z4
+	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z4, Z4
+	VMULPS       Z3, Z4, Z4
+	VADDPS.BCST  c32_3c088908<>+0(SB), Z4, Z4
+	VMULPS       Z3, Z4, Z4
+	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z4, Z4
+	VMULPS       Z3, Z4, Z4
+	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z4, Z4
+	VMULPS       Z3, Z4, Z4
+	VADDPS.BCST  c32_3f000000<>+0(SB), Z4, Z4
+	VMULPS       Z3, Z3, Z5
+	VMULPS       Z4, Z5, Z4
+	VADDPS       Z3, Z4, Z3
+	VADDPS.BCST  c32_3f800000<>+0(SB), Z3, Z3
+	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
+	VPSLLD       $0x17, Z2, Z2
+	VMULPS       Z2, Z3, Z2
+	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z0, K1
+	VBROADCASTSS c32_7f800000<>+0(SB), Z3
+	VBLENDMPS    Z3, Z2, K1, Z1
+	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z0, K1
+	VMOVAPS.Z    Z1, K1, Z0
+	VSUBPS.BCST  off+28(FP), Z0, Z0
+	VMULPS.BCST  scale+32(FP), Z0, Z0
+	VMOVUPS      Z0, (DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 	VZEROUPPER
 	RET
 
-// func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float64)
+// func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
 // Requires: AVX, AVX512F
-TEXT ·logSoftmaxGradF32AVX512(SB), NOSPLIT, $0-40
+TEXT ·logSoftmaxGradF32AVX512(SB), NOSPLIT, $0-36
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
@@ -31491,78 +31897,40 @@ TEXT ·logSoftmaxGradF32AVX512(SB), NOSPLIT, $0-40
 	XORQ AX, AX
 
 loop:
-	VCVTPS2PD    (BX)(AX*4), Z0
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z1
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z1
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z4
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
-	VSUBPD       Z4, Z0, Z4
-	VMULPD       Z4, Z4, Z5
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z5, Z7
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z5, Z5
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z6, Z5
-	VMULPD       Z5, Z4, Z4
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z1, Z1
-	VPSLLQ       $0x34, Z1, Z1
-	VMULPD       Z4, Z1, Z4
-	VADDPD       Z4, Z1, Z1
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
-	VBLENDMPD    Z4, Z1, K1, Z2
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
-	VMOVAPD.Z    Z2, K1, Z0
-	VMULPD.BCST  s+32(FP), Z0, Z0
-	VCVTPS2PD    (SI)(AX*4), Z1
-	VSUBPD       Z0, Z1, Z0
-	VCVTPD2PS    Z0, Y0
-	VMOVUPS      Y0, (DI)(AX*4)
-	VCVTPS2PD    32(BX)(AX*4), Z0
-	VMULPD.BCST  c64_3ff71547652b82fe<>+0(SB), Z0, Z1
-	VADDPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z1
-	VSUBPD.BCST  c64_4338000000000000<>+0(SB), Z1, Z4
-	VMULPD.BCST  c64_3fe62e42fefa39ef<>+0(SB), Z4, Z4
-	VSUBPD       Z4, Z0, Z4
-	VMULPD       Z4, Z4, Z5
-	VMULPD.BCST  c64_3f2a01a01a01a01a<>+0(SB), Z5, Z6
-	VADDPD.BCST  c64_3f81111111111111<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD.BCST  c64_3fc5555555555555<>+0(SB), Z6, Z6
-	VMULPD       Z6, Z5, Z6
-	VADDPD.BCST  c64_3ff0000000000000<>+0(SB), Z6, Z6
-	VMULPD.BCST  c64_3efa01a01a01a01a<>+0(SB), Z5, Z7
-	VADDPD.BCST  c64_3f56c16c16c16c17<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z5, Z7
-	VADDPD.BCST  c64_3fa5555555555555<>+0(SB), Z7, Z7
-	VMULPD       Z7, Z5, Z5
-	VADDPD.BCST  c64_3fe0000000000000<>+0(SB), Z5, Z5
-	VMULPD       Z5, Z4, Z5
-	VADDPD       Z5, Z6, Z5
-	VMULPD       Z5, Z4, Z4
-	VPADDQ.BCST  c64_3ff<>+0(SB), Z1, Z1
-	VPSLLQ       $0x34, Z1, Z1
-	VMULPD       Z4, Z1, Z4
-	VADDPD       Z4, Z1, Z1
-	VCMPPD.BCST  $0x1e, c64_4086200000000000<>+0(SB), Z0, K1
-	VBROADCASTSD c64_7ff0000000000000<>+0(SB), Z4
-	VBLENDMPD    Z4, Z1, K1, Z3
-	VCMPPD.BCST  $0x15, c64_c086200000000000<>+0(SB), Z0, K1
-	VMOVAPD.Z    Z3, K1, Z0
-	VMULPD.BCST  s+32(FP), Z0, Z0
-	VCVTPS2PD    32(SI)(AX*4), Z1
-	VSUBPD       Z0, Z1, Z0
-	VCVTPD2PS    Z0, Y0
-	VMOVUPS      Y0, 32(DI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      (BX)(AX*4), Z1
+	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
+	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z4
+	VMULPS.BCST  c32_3f318000<>+0(SB), Z4, Z5
+	VSUBPS       Z5, Z1, Z5
+	VMULPS.BCST  c32_b95e8083<>+0(SB), Z4, Z4
+	VSUBPS       Z4, Z5, Z4
+	VMULPS.BCST  c32_39506967<>+0(SB), Z4, Z5
+	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z5, Z5
+	VMULPS       Z4, Z5, Z5
+	VADDPS.BCST  c32_3c088908<>+0(SB), Z5, Z5
+	VMULPS       Z4, Z5, Z5
+	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z5, Z5
+	VMULPS       Z4, Z5, Z5
+	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z5, Z5
+	VMULPS       Z4, Z5, Z5
+	VADDPS.BCST  c32_3f000000<>+0(SB), Z5, Z5
+	VMULPS       Z4, Z4, Z6
+	VMULPS       Z5, Z6, Z5
+	VADDPS       Z4, Z5, Z4
+	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
+	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
+	VPSLLD       $0x17, Z2, Z2
+	VMULPS       Z2, Z4, Z2
+	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
+	VBROADCASTSS c32_7f800000<>+0(SB), Z4
+	VBLENDMPS    Z4, Z2, K1, Z3
+	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMOVAPS.Z    Z3, K1, Z1
+	VMULPS.BCST  s+32(FP), Z1, Z1
+	VSUBPS       Z1, Z0, Z0
+	VMOVUPS      Z0, (DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
@@ -31611,28 +31979,9 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumEightF32AVX512(x *float32, n int, acc *[8]float32)
-// Requires: AVX
-TEXT ·sumEightF32AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Y0
-
-loop:
-	VADDPS  (DI)(AX*4), Y0, Y0
-	VADDPS  32(DI)(AX*4), Y0, Y0
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VZEROUPPER
-	RET
-
-// func sumEightF64AVX512(x *float64, n int, acc *[8]float64)
+// func sumF32AVX512(x *float32, n int, acc *[16]float32)
 // Requires: AVX, AVX512F
-TEXT ·sumEightF64AVX512(SB), NOSPLIT, $0-24
+TEXT ·sumF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
 	MOVQ    n+8(FP), CX
@@ -31640,10 +31989,8 @@ TEXT ·sumEightF64AVX512(SB), NOSPLIT, $0-24
 	VMOVUPS (SI), Z0
 
 loop:
-	VMOVUPS (DI)(AX*8), Z1
-	VADDPD  Z1, Z0, Z0
-	VMOVUPS 64(DI)(AX*8), Z1
-	VADDPD  Z1, Z0, Z0
+	VMOVUPS (DI)(AX*4), Z1
+	VADDPS  Z1, Z0, Z0
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
@@ -31651,7 +31998,30 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumWideF32AVX512(x *float32, n int, acc *[8]float64)
+// func sumF64AVX512(x *float64, n int, acc *[16]float64)
+// Requires: AVX, AVX512F
+TEXT ·sumF64AVX512(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
+
+loop:
+	VMOVUPS (DI)(AX*8), Z2
+	VADDPD  Z2, Z0, Z0
+	VMOVUPS 64(DI)(AX*8), Z2
+	VADDPD  Z2, Z1, Z1
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Z0, (SI)
+	VMOVUPS Z1, 64(SI)
+	VZEROUPPER
+	RET
+
+// func sumWideF32AVX512(x *float32, n int, acc *[16]float64)
 // Requires: AVX, AVX512F
 TEXT ·sumWideF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
@@ -31659,20 +32029,22 @@ TEXT ·sumWideF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
 
 loop:
-	VCVTPS2PD (DI)(AX*4), Z1
-	VADDPD    Z1, Z0, Z0
-	VCVTPS2PD 32(DI)(AX*4), Z1
-	VADDPD    Z1, Z0, Z0
+	VCVTPS2PD (DI)(AX*4), Z2
+	VADDPD    Z2, Z0, Z0
+	VCVTPS2PD 32(DI)(AX*4), Z2
+	VADDPD    Z2, Z1, Z1
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
 	VMOVUPS   Z0, (SI)
+	VMOVUPS   Z1, 64(SI)
 	VZEROUPPER
 	RET
 
-// func sumWideF64AVX512(x *float64, n int, acc *[8]float64)
+// func sumWideF64AVX512(x *float64, n int, acc *[16]float64)
 // Requires: AVX, AVX512F
 TEXT ·sumWideF64AVX512(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
@@ -31680,20 +32052,22 @@ TEXT ·sumWideF64AVX512(SB), NOSPLIT, $0-24
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
 
 loop:
-	VMOVUPS (DI)(AX*8), Z1
-	VADDPD  Z1, Z0, Z0
-	VMOVUPS 64(DI)(AX*8), Z1
-	VADDPD  Z1, Z0, Z0
+	VMOVUPS (DI)(AX*8), Z2
+	VADDPD  Z2, Z0, Z0
+	VMOVUPS 64(DI)(AX*8), Z2
+	VADDPD  Z2, Z1, Z1
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
 	VMOVUPS Z0, (SI)
+	VMOVUPS Z1, 64(SI)
 	VZEROUPPER
 	RET
 
-// func squaresF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+// func squaresF32AVX512(x *float32, n int, acc *[16]float64, m float64)
 // Requires: AVX, AVX512F
 TEXT ·squaresF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ    x+0(FP), DI
@@ -31701,24 +32075,26 @@ TEXT ·squaresF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
 
 loop:
-	VCVTPS2PD   (DI)(AX*4), Z1
-	VSUBPD.BCST m+24(FP), Z1, Z1
-	VMULPD      Z1, Z1, Z1
-	VADDPD      Z1, Z0, Z0
-	VCVTPS2PD   32(DI)(AX*4), Z1
-	VSUBPD.BCST m+24(FP), Z1, Z1
-	VMULPD      Z1, Z1, Z1
-	VADDPD      Z1, Z0, Z0
+	VCVTPS2PD   (DI)(AX*4), Z2
+	VSUBPD.BCST m+24(FP), Z2, Z2
+	VMULPD      Z2, Z2, Z2
+	VADDPD      Z2, Z0, Z0
+	VCVTPS2PD   32(DI)(AX*4), Z2
+	VSUBPD.BCST m+24(FP), Z2, Z2
+	VMULPD      Z2, Z2, Z2
+	VADDPD      Z2, Z1, Z1
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
 	VMOVUPS     Z0, (SI)
+	VMOVUPS     Z1, 64(SI)
 	VZEROUPPER
 	RET
 
-// func squaresF64AVX512(x *float64, n int, acc *[8]float64, m float64)
+// func squaresF64AVX512(x *float64, n int, acc *[16]float64, m float64)
 // Requires: AVX, AVX512F
 TEXT ·squaresF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ    x+0(FP), DI
@@ -31726,24 +32102,26 @@ TEXT ·squaresF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
 
 loop:
-	VMOVUPS     (DI)(AX*8), Z1
-	VSUBPD.BCST m+24(FP), Z1, Z1
-	VMULPD      Z1, Z1, Z1
-	VADDPD      Z1, Z0, Z0
-	VMOVUPS     64(DI)(AX*8), Z1
-	VSUBPD.BCST m+24(FP), Z1, Z1
-	VMULPD      Z1, Z1, Z1
-	VADDPD      Z1, Z0, Z0
+	VMOVUPS     (DI)(AX*8), Z2
+	VSUBPD.BCST m+24(FP), Z2, Z2
+	VMULPD      Z2, Z2, Z2
+	VADDPD      Z2, Z0, Z0
+	VMOVUPS     64(DI)(AX*8), Z2
+	VSUBPD.BCST m+24(FP), Z2, Z2
+	VMULPD      Z2, Z2, Z2
+	VADDPD      Z2, Z1, Z1
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
 	VMOVUPS     Z0, (SI)
+	VMOVUPS     Z1, 64(SI)
 	VZEROUPPER
 	RET
 
-// func dotF32AVX512(a *float32, b *float32, n int, acc *[8]float64)
+// func dotF32AVX512(a *float32, b *float32, n int, acc *[16]float64)
 // Requires: AVX, AVX512F
 TEXT ·dotF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ    a+0(FP), DI
@@ -31752,24 +32130,26 @@ TEXT ·dotF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+16(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
 
 loop:
-	VCVTPS2PD (DI)(AX*4), Z1
-	VCVTPS2PD (SI)(AX*4), Z2
-	VMULPD    Z2, Z1, Z1
-	VADDPD    Z1, Z0, Z0
-	VCVTPS2PD 32(DI)(AX*4), Z1
-	VCVTPS2PD 32(SI)(AX*4), Z2
-	VMULPD    Z2, Z1, Z1
-	VADDPD    Z1, Z0, Z0
+	VCVTPS2PD (DI)(AX*4), Z2
+	VCVTPS2PD (SI)(AX*4), Z3
+	VMULPD    Z3, Z2, Z2
+	VADDPD    Z2, Z0, Z0
+	VCVTPS2PD 32(DI)(AX*4), Z2
+	VCVTPS2PD 32(SI)(AX*4), Z3
+	VMULPD    Z3, Z2, Z2
+	VADDPD    Z2, Z1, Z1
 	ADDQ      $0x10, AX
 	CMPQ      AX, CX
 	JLT       loop
 	VMOVUPS   Z0, (BX)
+	VMOVUPS   Z1, 64(BX)
 	VZEROUPPER
 	RET
 
-// func dotF64AVX512(a *float64, b *float64, n int, acc *[8]float64)
+// func dotF64AVX512(a *float64, b *float64, n int, acc *[16]float64)
 // Requires: AVX, AVX512F
 TEXT ·dotF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ    a+0(FP), DI
@@ -31778,20 +32158,22 @@ TEXT ·dotF64AVX512(SB), NOSPLIT, $0-32
 	MOVQ    n+16(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
 
 loop:
-	VMOVUPS (DI)(AX*8), Z1
-	VMOVUPS (SI)(AX*8), Z2
-	VMULPD  Z2, Z1, Z1
-	VADDPD  Z1, Z0, Z0
-	VMOVUPS 64(DI)(AX*8), Z1
-	VMOVUPS 64(SI)(AX*8), Z2
-	VMULPD  Z2, Z1, Z1
-	VADDPD  Z1, Z0, Z0
+	VMOVUPS (DI)(AX*8), Z2
+	VMOVUPS (SI)(AX*8), Z3
+	VMULPD  Z3, Z2, Z2
+	VADDPD  Z2, Z0, Z0
+	VMOVUPS 64(DI)(AX*8), Z2
+	VMOVUPS 64(SI)(AX*8), Z3
+	VMULPD  Z3, Z2, Z2
+	VADDPD  Z2, Z1, Z1
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
 	VMOVUPS Z0, (BX)
+	VMOVUPS Z1, 64(BX)
 	VZEROUPPER
 	RET
 
@@ -31929,7 +32311,7 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 // Requires: AVX, AVX512F
 TEXT ·normSumsWF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ    grad+0(FP), DI
@@ -31940,35 +32322,39 @@ TEXT ·normSumsWF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ    n+24(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (R8), Z0
-	VMOVUPS (R9), Z1
+	VMOVUPS 64(R8), Z1
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
 
 loop:
-	VMOVUPS       (DI)(AX*4), Z2
-	VMULPS        (BX)(AX*4), Z2, Z2
-	VMOVUPS       (SI)(AX*4), Z3
-	VSUBPS.BCST   m+48(FP), Z3, Z3
-	VMULPS.BCST   s+52(FP), Z3, Z3
-	VCVTPS2PD     Y2, Z4
-	VEXTRACTF64X4 $0x01, Z2, Y2
-	VCVTPS2PD     Y2, Z2
-	VCVTPS2PD     Y3, Z5
-	VEXTRACTF64X4 $0x01, Z3, Y3
-	VCVTPS2PD     Y3, Z3
-	VADDPD        Z4, Z0, Z0
-	VMULPD        Z5, Z4, Z4
+	VMOVUPS       (DI)(AX*4), Z4
+	VMULPS        (BX)(AX*4), Z4, Z4
+	VMOVUPS       (SI)(AX*4), Z5
+	VSUBPS.BCST   m+48(FP), Z5, Z5
+	VMULPS.BCST   s+52(FP), Z5, Z5
+	VCVTPS2PD     Y4, Z6
+	VEXTRACTF64X4 $0x01, Z4, Y4
+	VCVTPS2PD     Y4, Z4
+	VCVTPS2PD     Y5, Z7
+	VEXTRACTF64X4 $0x01, Z5, Y5
+	VCVTPS2PD     Y5, Z5
+	VADDPD        Z6, Z0, Z0
+	VMULPD        Z7, Z6, Z6
+	VADDPD        Z6, Z2, Z2
 	VADDPD        Z4, Z1, Z1
-	VADDPD        Z2, Z0, Z0
-	VMULPD        Z3, Z2, Z2
-	VADDPD        Z2, Z1, Z1
+	VMULPD        Z5, Z4, Z4
+	VADDPD        Z4, Z3, Z3
 	ADDQ          $0x10, AX
 	CMPQ          AX, CX
 	JLT           loop
 	VMOVUPS       Z0, (R8)
-	VMOVUPS       Z1, (R9)
+	VMOVUPS       Z1, 64(R8)
+	VMOVUPS       Z2, (R9)
+	VMOVUPS       Z3, 64(R9)
 	VZEROUPPER
 	RET
 
-// func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 // Requires: AVX, AVX512F
 TEXT ·normSumsWF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ    grad+0(FP), DI
@@ -31979,30 +32365,34 @@ TEXT ·normSumsWF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ    n+24(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (R8), Z0
-	VMOVUPS (R9), Z1
+	VMOVUPS 64(R8), Z1
+	VMOVUPS (R9), Z2
+	VMOVUPS 64(R9), Z3
 
 loop:
-	VMOVUPS     (DI)(AX*8), Z2
-	VMULPD      (BX)(AX*8), Z2, Z2
-	VMOVUPS     (SI)(AX*8), Z3
-	VSUBPD.BCST m+48(FP), Z3, Z3
-	VMULPD.BCST s+56(FP), Z3, Z3
-	VADDPD      Z2, Z0, Z0
-	VMULPD      Z3, Z2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPS     64(DI)(AX*8), Z2
-	VMULPD      64(BX)(AX*8), Z2, Z2
-	VMOVUPS     64(SI)(AX*8), Z3
-	VSUBPD.BCST m+48(FP), Z3, Z3
-	VMULPD.BCST s+56(FP), Z3, Z3
-	VADDPD      Z2, Z0, Z0
-	VMULPD      Z3, Z2, Z2
-	VADDPD      Z2, Z1, Z1
+	VMOVUPS     (DI)(AX*8), Z4
+	VMULPD      (BX)(AX*8), Z4, Z4
+	VMOVUPS     (SI)(AX*8), Z5
+	VSUBPD.BCST m+48(FP), Z5, Z5
+	VMULPD.BCST s+56(FP), Z5, Z5
+	VADDPD      Z4, Z0, Z0
+	VMULPD      Z5, Z4, Z4
+	VADDPD      Z4, Z2, Z2
+	VMOVUPS     64(DI)(AX*8), Z4
+	VMULPD      64(BX)(AX*8), Z4, Z4
+	VMOVUPS     64(SI)(AX*8), Z5
+	VSUBPD.BCST m+48(FP), Z5, Z5
+	VMULPD.BCST s+56(FP), Z5, Z5
+	VADDPD      Z4, Z1, Z1
+	VMULPD      Z5, Z4, Z4
+	VADDPD      Z4, Z3, Z3
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
 	VMOVUPS     Z0, (R8)
-	VMOVUPS     Z1, (R9)
+	VMOVUPS     Z1, 64(R8)
+	VMOVUPS     Z2, (R9)
+	VMOVUPS     Z3, 64(R9)
 	VZEROUPPER
 	RET
 
@@ -32070,7 +32460,7 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsF32AVX512(grad *float32, x *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+// func normSumsF32AVX512(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 // Requires: AVX, AVX512F
 TEXT ·normSumsF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ    grad+0(FP), DI
@@ -32080,34 +32470,38 @@ TEXT ·normSumsF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ    n+16(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (BX), Z0
-	VMOVUPS (R8), Z1
+	VMOVUPS 64(BX), Z1
+	VMOVUPS (R8), Z2
+	VMOVUPS 64(R8), Z3
 
 loop:
-	VMOVUPS       (DI)(AX*4), Z2
-	VMOVUPS       (SI)(AX*4), Z3
-	VSUBPS.BCST   m+40(FP), Z3, Z3
-	VMULPS.BCST   s+44(FP), Z3, Z3
-	VCVTPS2PD     Y2, Z4
-	VEXTRACTF64X4 $0x01, Z2, Y2
-	VCVTPS2PD     Y2, Z2
-	VCVTPS2PD     Y3, Z5
-	VEXTRACTF64X4 $0x01, Z3, Y3
-	VCVTPS2PD     Y3, Z3
-	VADDPD        Z4, Z0, Z0
-	VMULPD        Z5, Z4, Z4
+	VMOVUPS       (DI)(AX*4), Z4
+	VMOVUPS       (SI)(AX*4), Z5
+	VSUBPS.BCST   m+40(FP), Z5, Z5
+	VMULPS.BCST   s+44(FP), Z5, Z5
+	VCVTPS2PD     Y4, Z6
+	VEXTRACTF64X4 $0x01, Z4, Y4
+	VCVTPS2PD     Y4, Z4
+	VCVTPS2PD     Y5, Z7
+	VEXTRACTF64X4 $0x01, Z5, Y5
+	VCVTPS2PD     Y5, Z5
+	VADDPD        Z6, Z0, Z0
+	VMULPD        Z7, Z6, Z6
+	VADDPD        Z6, Z2, Z2
 	VADDPD        Z4, Z1, Z1
-	VADDPD        Z2, Z0, Z0
-	VMULPD        Z3, Z2, Z2
-	VADDPD        Z2, Z1, Z1
+	VMULPD        Z5, Z4, Z4
+	VADDPD        Z4, Z3, Z3
 	ADDQ          $0x10, AX
 	CMPQ          AX, CX
 	JLT           loop
 	VMOVUPS       Z0, (BX)
-	VMOVUPS       Z1, (R8)
+	VMOVUPS       Z1, 64(BX)
+	VMOVUPS       Z2, (R8)
+	VMOVUPS       Z3, 64(R8)
 	VZEROUPPER
 	RET
 
-// func normSumsF64AVX512(grad *float64, x *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+// func normSumsF64AVX512(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 // Requires: AVX, AVX512F
 TEXT ·normSumsF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ    grad+0(FP), DI
@@ -32117,28 +32511,32 @@ TEXT ·normSumsF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ    n+16(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (BX), Z0
-	VMOVUPS (R8), Z1
+	VMOVUPS 64(BX), Z1
+	VMOVUPS (R8), Z2
+	VMOVUPS 64(R8), Z3
 
 loop:
-	VMOVUPS     (DI)(AX*8), Z2
-	VMOVUPS     (SI)(AX*8), Z3
-	VSUBPD.BCST m+40(FP), Z3, Z3
-	VMULPD.BCST s+48(FP), Z3, Z3
-	VADDPD      Z2, Z0, Z0
-	VMULPD      Z3, Z2, Z2
-	VADDPD      Z2, Z1, Z1
-	VMOVUPS     64(DI)(AX*8), Z2
-	VMOVUPS     64(SI)(AX*8), Z3
-	VSUBPD.BCST m+40(FP), Z3, Z3
-	VMULPD.BCST s+48(FP), Z3, Z3
-	VADDPD      Z2, Z0, Z0
-	VMULPD      Z3, Z2, Z2
-	VADDPD      Z2, Z1, Z1
+	VMOVUPS     (DI)(AX*8), Z4
+	VMOVUPS     (SI)(AX*8), Z5
+	VSUBPD.BCST m+40(FP), Z5, Z5
+	VMULPD.BCST s+48(FP), Z5, Z5
+	VADDPD      Z4, Z0, Z0
+	VMULPD      Z5, Z4, Z4
+	VADDPD      Z4, Z2, Z2
+	VMOVUPS     64(DI)(AX*8), Z4
+	VMOVUPS     64(SI)(AX*8), Z5
+	VSUBPD.BCST m+40(FP), Z5, Z5
+	VMULPD.BCST s+48(FP), Z5, Z5
+	VADDPD      Z4, Z1, Z1
+	VMULPD      Z5, Z4, Z4
+	VADDPD      Z4, Z3, Z3
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
 	VMOVUPS     Z0, (BX)
-	VMOVUPS     Z1, (R8)
+	VMOVUPS     Z1, 64(BX)
+	VMOVUPS     Z2, (R8)
+	VMOVUPS     Z3, 64(R8)
 	VZEROUPPER
 	RET
 
@@ -32372,3 +32770,250 @@ GLOBL c64_ffffffff<>(SB), RODATA|NOPTR, $8
 
 DATA c64_8<>+0(SB)/8, $0x0000000000000008
 GLOBL c64_8<>(SB), RODATA|NOPTR, $8
+
+// func probeFMAF32AVX512(x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·probeFMAF32AVX512(SB), NOSPLIT, $0-16
+	MOVQ   x+0(FP), DI
+	MOVQ   n+8(FP), CX
+	XORQ   AX, AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	VPXORD Z25, Z25, Z25
+
+loop:
+	VFMADD231PS Z24, Z25, Z0
+	VFMADD231PS Z24, Z25, Z1
+	VFMADD231PS Z24, Z25, Z2
+	VFMADD231PS Z24, Z25, Z3
+	VFMADD231PS Z24, Z25, Z4
+	VFMADD231PS Z24, Z25, Z5
+	VFMADD231PS Z24, Z25, Z6
+	VFMADD231PS Z24, Z25, Z7
+	VFMADD231PS Z24, Z25, Z8
+	VFMADD231PS Z24, Z25, Z9
+	VFMADD231PS Z24, Z25, Z10
+	VFMADD231PS Z24, Z25, Z11
+	VFMADD231PS Z24, Z25, Z12
+	VFMADD231PS Z24, Z25, Z13
+	VFMADD231PS Z24, Z25, Z14
+	VFMADD231PS Z24, Z25, Z15
+	VFMADD231PS Z24, Z25, Z16
+	VFMADD231PS Z24, Z25, Z17
+	VFMADD231PS Z24, Z25, Z18
+	VFMADD231PS Z24, Z25, Z19
+	VFMADD231PS Z24, Z25, Z20
+	VFMADD231PS Z24, Z25, Z21
+	VFMADD231PS Z24, Z25, Z22
+	VFMADD231PS Z24, Z25, Z23
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func probeFMAF64AVX512(x *float64, n int)
+// Requires: AVX, AVX512F
+TEXT ·probeFMAF64AVX512(SB), NOSPLIT, $0-16
+	MOVQ   x+0(FP), DI
+	MOVQ   n+8(FP), CX
+	XORQ   AX, AX
+	VPXORD Z0, Z0, Z0
+	VPXORD Z1, Z1, Z1
+	VPXORD Z2, Z2, Z2
+	VPXORD Z3, Z3, Z3
+	VPXORD Z4, Z4, Z4
+	VPXORD Z5, Z5, Z5
+	VPXORD Z6, Z6, Z6
+	VPXORD Z7, Z7, Z7
+	VPXORD Z8, Z8, Z8
+	VPXORD Z9, Z9, Z9
+	VPXORD Z10, Z10, Z10
+	VPXORD Z11, Z11, Z11
+	VPXORD Z12, Z12, Z12
+	VPXORD Z13, Z13, Z13
+	VPXORD Z14, Z14, Z14
+	VPXORD Z15, Z15, Z15
+	VPXORD Z16, Z16, Z16
+	VPXORD Z17, Z17, Z17
+	VPXORD Z18, Z18, Z18
+	VPXORD Z19, Z19, Z19
+	VPXORD Z20, Z20, Z20
+	VPXORD Z21, Z21, Z21
+	VPXORD Z22, Z22, Z22
+	VPXORD Z23, Z23, Z23
+	VPXORD Z24, Z24, Z24
+	VPXORD Z25, Z25, Z25
+
+loop:
+	VFMADD231PD Z24, Z25, Z0
+	VFMADD231PD Z24, Z25, Z1
+	VFMADD231PD Z24, Z25, Z2
+	VFMADD231PD Z24, Z25, Z3
+	VFMADD231PD Z24, Z25, Z4
+	VFMADD231PD Z24, Z25, Z5
+	VFMADD231PD Z24, Z25, Z6
+	VFMADD231PD Z24, Z25, Z7
+	VFMADD231PD Z24, Z25, Z8
+	VFMADD231PD Z24, Z25, Z9
+	VFMADD231PD Z24, Z25, Z10
+	VFMADD231PD Z24, Z25, Z11
+	VFMADD231PD Z24, Z25, Z12
+	VFMADD231PD Z24, Z25, Z13
+	VFMADD231PD Z24, Z25, Z14
+	VFMADD231PD Z24, Z25, Z15
+	VFMADD231PD Z24, Z25, Z16
+	VFMADD231PD Z24, Z25, Z17
+	VFMADD231PD Z24, Z25, Z18
+	VFMADD231PD Z24, Z25, Z19
+	VFMADD231PD Z24, Z25, Z20
+	VFMADD231PD Z24, Z25, Z21
+	VFMADD231PD Z24, Z25, Z22
+	VFMADD231PD Z24, Z25, Z23
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func probeReadAVX512(x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·probeReadAVX512(SB), NOSPLIT, $0-16
+	MOVQ x+0(FP), DI
+	MOVQ n+8(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (DI)(AX*4), Z0
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func probeWriteAVX512(dst *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·probeWriteAVX512(SB), NOSPLIT, $0-16
+	MOVQ dst+0(FP), DI
+	MOVQ n+8(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPXORD  Z0, Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func probeCopyAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·probeCopyAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*4), Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func probeCopyNTAVX512(dst *float32, x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·probeCopyNTAVX512(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Z0
+	VMOVNTPS Z0, (DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	VZEROUPPER
+	RET
+
+// func probeTriadAVX512(dst *float32, x *float32, y *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·probeTriadAVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (SI)(AX*4), Z0
+	VADDPS  (BX)(AX*4), Z0, Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func probeTriadNTAVX512(dst *float32, x *float32, y *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·probeTriadNTAVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS  (SI)(AX*4), Z0
+	VADDPS   (BX)(AX*4), Z0, Z0
+	VMOVNTPS Z0, (DI)(AX*4)
+	ADDQ     $0x10, AX
+	CMPQ     AX, CX
+	JLT      loop
+	VZEROUPPER
+	RET
+
+// func probeUpdateAVX512(x *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·probeUpdateAVX512(SB), NOSPLIT, $0-16
+	MOVQ x+0(FP), DI
+	MOVQ n+8(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (DI)(AX*4), Z0
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET

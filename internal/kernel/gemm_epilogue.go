@@ -65,8 +65,8 @@ func ActivateGradColSum[T Float](a Activation, sum, dst, g, s []T, rows, cols, l
 
 // gradRows is sumRows for a matrix that it computes on the way.
 func gradRows[T Float](a Activation, sum, dst, g, s []T, n, ld int, add bool) {
-	if n > sumBlock {
-		h := half(n)
+	if n > rowBlock {
+		h := half(n, rowBlock)
 		var t [sumTile]T
 		gradRows(a, sum, dst, g, s, h, ld, add)
 		gradRows(a, t[:len(sum)], dst[h*ld:], g[h*ld:], s[h*ld:], n-h, ld, add)

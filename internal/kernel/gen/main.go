@@ -54,6 +54,8 @@ type gen struct {
 	pairs     bool // an element of A and B is a pair of bfloat16 numbers
 	pointers  map[string]pointer
 	constants map[constant]scalar
+	// pastCaches makes stores to dst go past the caches.
+	pastCaches bool
 }
 
 // constant names a number in the read-only data: its bits and its size.
@@ -104,6 +106,9 @@ func label(name string) operand.LabelRef { return operand.LabelRef(name) }
 
 // file emits what all instruction sets have.
 func (g *gen) file() {
+	if g.name == "AVX2" { // once: every machine with assembly has it
+		g.controlRegister()
+	}
 	for _, g.size = range []int{4, 8} {
 		for _, w := range g.widths {
 			for h := g.height; h > 0; h-- {
@@ -130,6 +135,9 @@ func (g *gen) file() {
 		}
 		for _, g.size = range sizes {
 			g.vector(s)
+			if s.stream {
+				g.vector(s.past())
+			}
 		}
 	}
 }
@@ -137,7 +145,7 @@ func (g *gen) file() {
 // vectorKernels are all kernels besides those of GEMM.
 func vectorKernels() []*spec {
 	var all []*spec
-	for _, set := range [][]*spec{streams(), optimizers(), conversions(), exponentials(), losses(), reductions(), dropout()} {
+	for _, set := range [][]*spec{streams(), optimizers(), conversions(), exponentials(), losses(), reductions(), dropout(), probes()} {
 		all = append(all, set...)
 	}
 	return all
