@@ -28,10 +28,10 @@ type cpuQueue struct {
 	// packed panels of GEMM, per thread
 	lanes32 []gemmLane[float32]
 	lanes64 []gemmLane[float64]
-	attn32  []attnLane[float32]
-	attn64  []attnLane[float64]
 	// the same of bfloat16
 	lanesBF16 []bf16Lane
+	attn32    []attnLane[float32]
+	attn64    []attnLane[float64]
 }
 
 // Sync returns nil: kernels of the CPU are done when their launch returns.
