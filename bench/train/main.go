@@ -27,6 +27,7 @@ import (
 type options struct {
 	model, optim          string
 	batch, ranks, threads int
+	kernels               bool
 }
 
 func main() {
@@ -36,6 +37,7 @@ func main() {
 	flag.IntVar(&o.batch, "batch", 64, "rows, or sequences, of a rank")
 	flag.IntVar(&o.ranks, "ranks", 1, "goroutine ranks (under ringo run, the launcher decides)")
 	flag.IntVar(&o.threads, "threads", 1, "threads of a rank")
+	flag.BoolVar(&o.kernels, "kernels", false, "print the time of each kernel as well, by elements of its result")
 	profile := flag.String("cpuprofile", "", "write a CPU profile to this `file`")
 	flag.Parse()
 	if *profile != "" {
@@ -55,6 +57,9 @@ func main() {
 
 func (o *options) run(args []string) error {
 	cfg := dist.Config{Ranks: o.ranks, Threads: o.threads}
+	if o.kernels {
+		cfg.Trace = 1 << 18
+	}
 	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		t, err := o.trainer(r)
 		if err != nil {
@@ -70,6 +75,9 @@ func (o *options) run(args []string) error {
 				text = strings.TrimSpace(in.Text())
 			}
 			if text, err = dist.BroadcastObject(r.World, text, 0); err != nil || text == "" {
+				if o.kernels && r.World.Rank() == 0 {
+					t.printKernels(os.Stderr)
+				}
 				return err
 			}
 			seconds, err := strconv.ParseFloat(text, 64)
@@ -91,13 +99,14 @@ type trainer struct {
 	tape  *tensor.Tape
 	x, y  []tensor.Tensor
 	next  int
+	done  int // steps
 	loss  float64
 }
 
 const pool = 50 // batches in memory, used in turn
 
 func (o *options) trainer(r *dist.Rank) (*trainer, error) {
-	t := &trainer{r: r, tape: tensor.NewTape(r.Device)}
+	t := &trainer{r: r, tape: tensor.NewTape(r.Device, tensor.Trace(r.Trace))}
 	for i := range pool {
 		key := uint64(r.World.Rank()*pool + i)
 		switch o.model {
@@ -150,6 +159,7 @@ func (t *trainer) steps(n int) error {
 		}
 		t.tape.Reset()
 		t.next = (t.next + 1) % pool
+		t.done++
 	}
 	return nil
 }
