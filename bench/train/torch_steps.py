@@ -1,4 +1,5 @@
-"""Training steps in PyTorch, the peer of the command beside it: torch_steps.py [-h] for the arguments.
+"""Training steps in PyTorch, the peer of the command beside it: for each number of seconds that it reads, it trains
+for about that long and prints a line of JSON.
 
 Batches lie in memory, optimizers are the fused ones, attention is scaled_dot_product_attention, and denormals are flushed
 (without that AdamW slows down many times): the fastest PyTorch that a user gets without changing the model.
@@ -11,7 +12,6 @@ import time
 
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 import torch.nn as nn
 import torch.nn.functional as F
 
@@ -48,7 +48,7 @@ class GPT(nn.Module):
 
 
 class Trainer:
-    def __init__(self, o, rank):
+    def __init__(self, o):
         torch.set_num_threads(o.threads)
         torch.set_flush_denormal(True)
         torch.manual_seed(0)
@@ -60,7 +60,7 @@ class Trainer:
         self.ranks = o.ranks
         if o.ranks > 1:
             net = nn.parallel.DistributedDataParallel(net, gradient_as_bucket_view=True)
-        torch.manual_seed(rank + 1)
+        torch.manual_seed(o.rank + 1)
         if o.model == "mlp":
             self.x, self.y = torch.rand(POOL, o.batch, 784), torch.randint(0, 10, (POOL, o.batch))
         else:
@@ -101,32 +101,41 @@ class Trainer:
         return {"steps_per_s": n / (time.perf_counter() - start), "loss": loss, "torch": torch.__version__}
 
 
-def work(rank, o):
+def orders(o):
+    """Yields the seconds of each measurement: rank 0 reads them and tells the others."""
+    told = torch.zeros(1)
+    while True:
+        if o.rank == 0:
+            told[0] = float(sys.stdin.readline() or 0)
+        if o.ranks > 1:
+            dist.broadcast(told, 0)
+        if told[0] == 0:
+            return
+        yield float(told[0])
+
+
+def main():
+    p = argparse.ArgumentParser()
+    p.add_argument("-model", choices=["mlp", "gpt"], default="mlp")
+    p.add_argument("-optim", choices=["sgd", "adamw"], default="sgd")
+    p.add_argument("-batch", type=int, default=64)
+    p.add_argument("-rank", type=int, default=0)
+    p.add_argument("-ranks", type=int, default=1)
+    p.add_argument("-threads", type=int, default=1)
+    p.add_argument("-compile", action="store_true")
+    o = p.parse_args()
     if o.ranks > 1:
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(29000 + os.getppid() % 1000), "GLOO_SOCKET_IFNAME": "lo"}
-        dist.init_process_group("gloo", rank=rank, world_size=o.ranks)
-    t = Trainer(o, rank)
-    for seconds in o.seconds or map(float, sys.stdin):
-        if not o.seconds and t.next == 0:
-            t.steps(10)  # compiles
+        dist.init_process_group("gloo", rank=o.rank, world_size=o.ranks)
+    t = Trainer(o)
+    t.steps(10)  # compiles
+    for seconds in orders(o):
         result = t.measure(seconds)
-        if rank == 0:
+        if o.rank == 0:
             print(json.dumps(result), flush=True)
     if o.ranks > 1:
         dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    p = argparse.ArgumentParser()
-    p.add_argument("-model", choices=["mlp", "gpt"], default="mlp")
-    p.add_argument("-optim", choices=["sgd", "adamw"], default="sgd")
-    p.add_argument("-batch", type=int, default=64)
-    p.add_argument("-ranks", type=int, default=1)
-    p.add_argument("-threads", type=int, default=1)
-    p.add_argument("-compile", action="store_true")
-    p.add_argument("seconds", type=float, nargs="*", help="measurements to make; none: a line each on standard input")
-    options = p.parse_args()
-    if options.ranks == 1:
-        work(0, options)
-    else:
-        mp.spawn(work, args=(options,), nprocs=options.ranks)
+    main()
