@@ -128,6 +128,9 @@ func TestHierarchicalMoves(t *testing.T) {
 		n := len(w.at)
 		for _, count := range []int{0, 1, 1000, 700_001} {
 			for root := range n {
+				if count > 1000 && root != n-1 && !long() {
+					continue
+				}
 				w.broadcast("hierarchical", count, root, root%2 == 0)
 				require.Equal(t, count*(w.at.Hosts()-1), w.crossed())
 			}

@@ -11,23 +11,26 @@ import (
 // the baseline, which a machine that gets busy slows down like the operations.
 type timings struct{ base, small, large []float64 }
 
-func median(x []float64) float64 {
+// quantile returns the value below which the part q of x lies.
+func quantile(q float64, x []float64) float64 {
 	x = slices.Clone(x)
 	slices.Sort(x)
-	return x[len(x)/2]
+	return x[int(q*float64(len(x)))]
 }
 
 // drift is how much longer operations took in the last and in the fourth fifth than in the first, in units of the baseline
-// of the same moment. The very first samples warm up.
+// of the same time. What has become slower is never fast, and ranks that must wait for a core often are: so the fast
+// samples count, not the median. The very first samples warm up.
 func (l *timings) drift(x []float64) (last, fourth float64) {
-	ratio := make([]float64, len(x))
-	for i := range x {
-		ratio[i] = x[i] / l.base[i]
+	warm := len(x) / 50
+	x, base := x[warm:], l.base[warm:]
+	n := max(len(x)/5, 1)
+	fifth := func(from int) float64 {
+		from = max(from, 0)
+		return quantile(0.1, x[from:from+n]) / quantile(0.1, base[from:from+n])
 	}
-	ratio = ratio[len(ratio)/50:]
-	n := max(len(ratio)/5, 1)
-	first, end := median(ratio[:n]), len(ratio)
-	return median(ratio[end-n:]) / first, median(ratio[max(end-2*n, 0):max(end-n, 1)]) / first
+	first, end := fifth(0), len(x)
+	return fifth(end-n) / first, fifth(end-2*n) / first
 }
 
 // slower returns an error when operations have become slower. What leaks goes on to slow them down: a burst of load at the
@@ -46,7 +49,7 @@ func (l *timings) String() string {
 	small, _ := l.drift(l.small)
 	large, _ := l.drift(l.large)
 	return fmt.Sprintf("%d samples; 32 B all-reduce %.1f µs, 20 kB %.1f µs, baseline %.1f µs; drift ×%.2f and ×%.2f", len(l.base),
-		median(l.small)/1e3, median(l.large)/1e3, median(l.base)/1e3, small, large)
+		quantile(0.5, l.small)/1e3, quantile(0.5, l.large)/1e3, quantile(0.5, l.base)/1e3, small, large)
 }
 
 // echo is a goroutine that sends back each byte, over a connection: a wake-up there and one back, as operations need them.

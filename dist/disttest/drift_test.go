@@ -43,6 +43,16 @@ func after(at, x float64) func(float64) float64 {
 	}
 }
 
+// often is x from a time on, half of the times.
+func often(at, x float64) func(float64) float64 {
+	return func(t float64) float64 {
+		if t < at || int(t*2000)%2 == 0 {
+			return 1
+		}
+		return x
+	}
+}
+
 // A machine that gets busy is no drift, whenever it does, and however much more it hits operations for a while; operations
 // that get slower are.
 func TestDrift(t *testing.T) {
@@ -57,6 +67,7 @@ func TestDrift(t *testing.T) {
 		{"load grows", grows, flat, false},
 		{"a burst at the end", flat, after(0.85, 6), false},
 		{"load costs operations more", after(0.5, 10), after(0.5, 1.5), false},
+		{"ranks often wait for a core", flat, often(0.5, 20), false},
 		{"operations get slower", flat, grows, true},
 		{"slower under load", after(0.3, 5), grows, true},
 		{"slower when the load ends", func(t float64) float64 { return 6 - 5*t }, grows, true},
