@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"io"
 	"log"
 	"os"
 	"runtime"
@@ -50,13 +51,14 @@ func main() {
 		}
 		defer pprof.StopCPUProfile()
 	}
-	if err := o.run(flag.Args()); err != nil {
+	if err := o.run(flag.Args(), os.Stdin, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func (o *options) run(args []string) error {
-	cfg := dist.Config{Ranks: o.ranks, Threads: o.threads}
+// run reads how long to train for from args, or from in, and writes results to out.
+func (o *options) run(args []string, stdin io.Reader, out io.Writer) error {
+	cfg := dist.Config{Ranks: o.ranks, Threads: o.threads, Log: out}
 	if o.kernels {
 		cfg.Trace = 1 << 18
 	}
@@ -65,7 +67,7 @@ func (o *options) run(args []string) error {
 		if err != nil {
 			return err
 		}
-		in := bufio.NewScanner(os.Stdin)
+		in := bufio.NewScanner(stdin)
 		for i := 0; ; i++ {
 			text := ""
 			switch {
@@ -76,7 +78,7 @@ func (o *options) run(args []string) error {
 			}
 			if text, err = dist.BroadcastObject(r.World, text, 0); err != nil || text == "" {
 				if o.kernels && r.World.Rank() == 0 {
-					t.printKernels(os.Stderr)
+					t.printKernels(out)
 				}
 				return err
 			}
