@@ -123,18 +123,23 @@ func matmulShape(a, b *header, ta, tb bool) gemm {
 }
 
 // gradTarget returns the memory that a rule writes the gradient of h into, and the beta to use: a parameter's gradient
-// itself, or new memory. Hand it to gradDone.
+// itself, the gradient that h has already if nothing else refers to it, or new memory. Hand it to gradDone.
 func (t *Tape) gradTarget(h *header) (dst *header, beta float64) {
 	if h.leaf != nil {
 		if dst, beta = t.leafGrad(h); dst.dtype == h.dtype {
 			return dst, beta
 		}
 		h.leaf.p.undoWrite(beta)
+	} else if h.grad != nil && h.more == nil && !h.grad.shared() && !t.keepAll {
+		return h.grad, 1
 	}
 	return t.newLike(h), 0
 }
 
 func (t *Tape) gradDone(h, dst *header) {
+	if dst == h.grad {
+		return
+	}
 	if h.leaf == nil || dst.tape == t {
 		t.addGrad(h, dst)
 	}

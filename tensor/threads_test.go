@@ -234,6 +234,25 @@ func TestPoolWaits(t *testing.T) {
 	assert.Equal(t, wait.Policy{Yields: wait.MaxYields}, dev.pool.policy)
 }
 
+// Parts of threads that do not begin are the caller's; here they never do.
+func TestPoolTakesOver(t *testing.T) {
+	p := newPool(3, 3)
+	p.started.Do(func() {
+		for range p.n - 1 {
+			p.workers = append(p.workers, &worker{bell: wait.NewBell()})
+		}
+	})
+	for range 3 {
+		var hits [3]int
+		p.run(nil, nil, 3, 1, 1, func(_ *cpuQueue, _ *Args, lo, hi, thread int) {
+			for i := lo; i < hi; i++ {
+				hits[i] += 1 + thread
+			}
+		})
+		require.Equal(t, [3]int{1, 1, 1}, hits)
+	}
+}
+
 // BenchmarkPool measures what it costs to run an empty kernel on all threads, with a pause of work between.
 func BenchmarkPool(b *testing.B) {
 	dev := NewCPU(2)
