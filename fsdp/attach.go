@@ -38,7 +38,7 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 	s.exec = tensor.NewExec(g.Device())
 	s.gathers, s.reduces = g.With(dist.Name(g.Name()+" gather")), g.With(dist.Name(g.Name()+" reduce"))
 	if r := s.cfg.Replicate; r != nil {
-		s.copies = r.With(dist.Name(r.Name() + " copies"))
+		s.copies, s.control = r.With(dist.Name(r.Name()+" copies")), r.With(dist.Name(r.Name()+" control"))
 	}
 	if err := s.layOut(); err != nil {
 		return nil, err
@@ -242,8 +242,8 @@ func (s *Sharding) adopt(pc *piece) error {
 
 // broadcast copies rank 0's x to all.
 func (s *Sharding) broadcast(x tensor.Tensor) error {
-	if s.copies != nil {
-		if err := s.copies.Broadcast(x, 0).Wait(); err != nil {
+	if s.control != nil {
+		if err := s.control.Broadcast(x, 0).Wait(); err != nil {
 			return err
 		}
 	}

@@ -43,7 +43,8 @@ type Sharding struct {
 	exec    *tensor.Exec
 	gathers *dist.Group
 	reduces *dist.Group
-	copies  *dist.Group // of Replicate; nil: one copy
+	copies  *dist.Group // over Replicate, for gradients; nil: one copy
+	control *dist.Group // over Replicate, for everything else
 	order
 	sums
 }
@@ -106,10 +107,10 @@ func (s *Sharding) Ignore(layers ...any) {
 
 // SumFloats adds up x over the ranks of Shard and Replicate, for clipping by the norm of all gradients. It is collective.
 func (s *Sharding) SumFloats(x []float64) error {
-	if err := s.cfg.Shard.SumFloats(x); err != nil || s.copies == nil {
+	if err := s.cfg.Shard.SumFloats(x); err != nil || s.control == nil {
 		return err
 	}
-	return s.copies.SumFloats(x)
+	return s.control.SumFloats(x)
 }
 
 // Groups returns the groups that carry the traffic, for their Stats and Waited: parameters are gathered over the first,

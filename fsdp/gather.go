@@ -152,10 +152,10 @@ func (s *Sharding) agree(u *unit, stage int32) {
 // exchange is an all-reduce over all ranks.
 func (s *Sharding) exchange(x tensor.Tensor, op dist.Op) error {
 	err := s.gathers.AllReduce(x, op).Wait()
-	if err != nil || s.copies == nil {
+	if err != nil || s.control == nil {
 		return err
 	}
-	return s.copies.AllReduce(x, op).Wait()
+	return s.control.AllReduce(x, op).Wait()
 }
 
 // fail ends the job of all ranks.

@@ -27,6 +27,12 @@ func (b *block) Forward(x nn.T) nn.T {
 
 const width, classes = 7, 5
 
+// model is a network that divides itself into units.
+type model interface {
+	nn.Layer
+	units(s *fsdp.Sharding)
+}
+
 // net is a small network whose parts are units: a parameter of one element, matrices 7×15 and 16×17, and a tied weight.
 type net struct {
 	Scale  *tensor.Param
@@ -69,6 +75,25 @@ func (n *net) units(s *fsdp.Sharding) {
 	s.Unit(n.Wide, n.Head)
 }
 
+// chain is a sequence of layers, each of which is a unit.
+type chain struct{ Layers nn.Sequential }
+
+func newChain() model {
+	c := &chain{}
+	for range 5 {
+		c.Layers = append(c.Layers, nn.NewLinear(width, width))
+	}
+	return c
+}
+
+func (c *chain) Forward(x nn.T) nn.T { return c.Layers.Forward(x) }
+
+func (c *chain) units(s *fsdp.Sharding) {
+	for _, l := range c.Layers {
+		s.Unit(l)
+	}
+}
+
 // job is a training on goroutine ranks, with dropout and parts of the batch that differ in size.
 type job struct {
 	ranks, copies, steps, batch, micro int
@@ -76,10 +101,10 @@ type job struct {
 	clip                               float64
 	noClip                             bool
 	sgd                                bool
-	one                                bool // one rank, without fsdp
-	model                              func() *net
-	units                              func(n *net, s *fsdp.Sharding)
-	before                             func(r *dist.Rank, n *net, s *fsdp.Sharding, step int) error
+	one                                bool                                           // one rank, without fsdp
+	with                               func(r *dist.Rank, n model) (nn.Params, error) // in place of fsdp
+	model                              func() model
+	before                             func(r *dist.Rank, n model, s *fsdp.Sharding, params nn.Params, step int) error
 	after                              func(r *dist.Rank, s *fsdp.Sharding) error // the last step
 	inspect                            func(r *dist.Rank, s *fsdp.Sharding, params nn.Params, opt *optim.Optimizer) error
 }
@@ -99,10 +124,7 @@ func (j job) run(t *testing.T) result {
 // try trains and returns what rank 0 has at the end.
 func (j job) try() (result, error) {
 	if j.model == nil {
-		j.model = newNet
-	}
-	if j.units == nil {
-		j.units = (*net).units
+		j.model = func() model { return newNet() }
 	}
 	j.micro, j.copies = max(j.micro, 1), max(j.copies, 1)
 	var res result
@@ -119,10 +141,19 @@ func (j job) try() (result, error) {
 	return res, err
 }
 
+// onRanks runs fn on goroutine ranks.
+func onRanks(n int, fn func(r *dist.Rank) error) error {
+	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1}, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+}
+
 // attach cuts the model, over a mesh if there are copies.
-func (j *job) attach(r *dist.Rank, n *net) (nn.Params, *fsdp.Sharding, error) {
+func (j *job) attach(r *dist.Rank, n model) (nn.Params, *fsdp.Sharding, error) {
 	c := j.cfg
 	c.Seed, c.Shard = 7, r.World
+	if j.with != nil {
+		params, err := j.with(r, n)
+		return params, nil, err
+	}
 	if j.one {
 		return nn.Init(n, r.Device, c.DType, c.Seed), nil, nil
 	}
@@ -134,7 +165,7 @@ func (j *job) attach(r *dist.Rank, n *net) (nn.Params, *fsdp.Sharding, error) {
 		c.Shard, c.Replicate = mesh.Group("fsdp"), mesh.Group("dp")
 	}
 	s := fsdp.New(c)
-	j.units(n, s)
+	n.units(s)
 	params, err := s.Attach(n)
 	return params, s, err
 }
@@ -150,7 +181,7 @@ func (j *job) rank(r *dist.Rank) (res result, err error) {
 	defer tape.Close()
 	for step := range j.steps {
 		if j.before != nil {
-			if err := j.before(r, n, s, step); err != nil {
+			if err := j.before(r, n, s, params, step); err != nil {
 				return res, err
 			}
 		}
@@ -203,7 +234,7 @@ func (j *job) optimizer(params nn.Params, s *fsdp.Sharding) *optim.Optimizer {
 }
 
 // backward runs one microbatch: this rank's part of batch/micro rows.
-func (j *job) backward(r *dist.Rank, tape *tensor.Tape, n *net, step, m int) float64 {
+func (j *job) backward(r *dist.Rank, tape *tensor.Tape, n model, step, m int) float64 {
 	rows := j.batch / j.micro
 	first, k := part(rows, r.World.Rank(), r.World.Size())
 	x, y := batch(r.Device, j.cfg.DType, step*j.batch+m*rows+first, k)
