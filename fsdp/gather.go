@@ -115,7 +115,7 @@ func (s *Sharding) deviate(u *unit, phase tensor.Phase) int {
 		s.pos, s.issued = 0, 0
 		return s.find(u, phase)
 	case known && s.learned:
-		s.fail(fmt.Errorf("fsdp: %s is used at another place in Backward than in the first step", u.name))
+		s.fail(fmt.Errorf("%s is used at another place in Backward than in the first step", u.name))
 	}
 	s.agree(u, int32(phase))
 	s.list = slices.Insert(s.list, s.pos, entry{u, phase})
@@ -144,7 +144,7 @@ func (s *Sharding) agree(u *unit, stage int32) {
 		panic(&tensor.Failure{Op: fmt.Sprintf("fsdp: agreeing on the order of units, %s %s", u.name, stageNames[stage]), Err: err})
 	}
 	if most, least := v[0], -v[1]; most != least {
-		s.fail(fmt.Errorf("fsdp: ranks use units in different orders: %s %s on one rank, %s %s on another", s.units[least/stages].name,
+		s.fail(fmt.Errorf("ranks use units in different orders: %s %s on one rank, %s %s on another", s.units[least/stages].name,
 			stageNames[least%stages], s.units[most/stages].name, stageNames[most%stages]))
 	}
 }
@@ -158,10 +158,19 @@ func (s *Sharding) exchange(x tensor.Tensor, op dist.Op) error {
 	return s.control.AllReduce(x, op).Wait()
 }
 
-// fail ends the job of all ranks.
-func (s *Sharding) fail(err error) {
-	s.gathers.Abort(err)
-	panic(&tensor.Failure{Op: "fsdp", Err: err})
+// fail makes every rank fail with err, and panics.
+func (s *Sharding) fail(err error) { s.must(s.abort(err)) }
+
+// abort makes every rank fail with err, and returns the failure.
+func (s *Sharding) abort(err error) error {
+	s.gathers.Abort(fmt.Errorf("fsdp: %w", err))
+	return s.gathers.Err()
+}
+
+func (s *Sharding) must(err error) {
+	if err != nil {
+		panic(&tensor.Failure{Op: "fsdp", Err: err})
+	}
 }
 
 // pass goes to entry k. What lies between was skipped on this rank. Other ranks may use it: the gathers are made up for.

@@ -2,8 +2,10 @@ package fsdp_test
 
 import (
 	"context"
+	"io"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -112,6 +114,7 @@ type job struct {
 type result struct {
 	losses, norms []float64 // of the global batch
 	params        []float64
+	errs          []error // by rank
 }
 
 func (j job) run(t *testing.T) result {
@@ -128,22 +131,29 @@ func (j job) try() (result, error) {
 	}
 	j.micro, j.copies = max(j.micro, 1), max(j.copies, 1)
 	var res result
+	errs := make([]error, j.ranks*j.copies)
 	var mu sync.Mutex
-	err := dist.Run(context.Background(), dist.Config{Ranks: j.ranks * j.copies, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-		mine, err := j.rank(r)
+	err := dist.Run(context.Background(), dist.Config{Ranks: j.ranks * j.copies, Threads: 1, Timeout: 8 * time.Second, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		var mine result
+		var err error
+		if failure := tensor.Try(func() { mine, err = j.rank(r) }); failure != nil {
+			err = failure
+		}
 		mu.Lock()
 		defer mu.Unlock()
+		errs[r.World.Rank()] = err
 		if r.World.Rank() == 0 {
 			res = mine
 		}
 		return err
 	})
+	res.errs = errs
 	return res, err
 }
 
 // onRanks runs fn on goroutine ranks.
 func onRanks(n int, fn func(r *dist.Rank) error) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1}, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1, Timeout: 8 * time.Second, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
 // attach cuts the model, over a mesh if there are copies.

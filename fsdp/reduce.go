@@ -48,12 +48,27 @@ func (s *Sharding) BackwardBegin(last bool) {
 	}
 	s.next, s.done = 0, 0
 	for _, u := range s.turns {
-		u.complete, u.waiting = false, 0
+		u.waiting = 0
 		for _, pc := range u.pieces {
-			if !pc.p.Frozen() {
+			if pc.p.Awaited() {
 				u.waiting++
 			}
 		}
+		u.complete = u.waiting == 0
+	}
+	if s.reducing() {
+		s.advance()
+	}
+}
+
+// advance issues the reductions of units that are complete, in their turn. A rank that did not use a unit reduces zeros
+// when its turn comes, and not later: others may wait for it before they go on.
+func (s *Sharding) advance() {
+	for s.next < len(s.turns) && s.turns[s.next].complete {
+		s.reduceNext()
+	}
+	for s.done < s.next && s.turns[s.done].reduce.Done() {
+		s.must(s.finish())
 	}
 }
 
@@ -121,23 +136,15 @@ func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendi
 	pc := s.of[p]
 	pc.got, pc.any = true, true
 	u := pc.u
+	if u.complete {
+		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete: units belong to one tape", p.Name()))
+	}
 	if u.waiting--; u.waiting > 0 || !s.reducing() {
 		return tensor.Pending{}
 	}
 	u.complete = true
-	for s.next < len(s.turns) && s.turns[s.next].complete {
-		s.reduceNext()
-	}
-	for s.done < s.next && s.turns[s.done].reduce.Done() {
-		s.must(s.finish())
-	}
+	s.advance()
 	return u.reduce.Pending()
-}
-
-func (s *Sharding) must(err error) {
-	if err != nil {
-		panic(&tensor.Failure{Op: "fsdp", Err: err})
-	}
 }
 
 // reduceNext issues the reduction of the unit whose turn it is. Parameters without a gradient contribute zeros.
@@ -230,9 +237,7 @@ func (s *Sharding) compare() error {
 	}
 	for _, u := range s.units {
 		if k := n[u.index]; k != 0 && k != ranks {
-			err := fmt.Errorf("fsdp: %s was used on %d of %d ranks", u.name, k, ranks)
-			s.gathers.Abort(err)
-			return err
+			return s.abort(fmt.Errorf("%s was used on %d of %d ranks", u.name, k, ranks))
 		}
 	}
 	return nil

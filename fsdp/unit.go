@@ -45,7 +45,7 @@ type unit struct {
 	shard    tensor.Tensor // the sum over ranks and microbatches of this part
 	gbuf     tensor.Tensor // memory of grads, from the pool
 	lent     bool          // grads may be written to in this Backward
-	waiting  int           // trainable parameters that have no gradient in this Backward yet
+	waiting  int           // parameters whose gradient may still come in this Backward
 	complete bool          // no more gradients will come in this Backward
 	again    bool          // shard has the gradients of earlier microbatches
 	reduce   dist.Work
