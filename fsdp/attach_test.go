@@ -33,13 +33,13 @@ func attached(t *testing.T, ranks int, c fsdp.Config, m func() model, look func(
 // values of one rank.
 func TestShards(t *testing.T) {
 	whole := map[string][]float64{}
-	for _, p := range nn.Init(newNet(), tensor.NewCPU(1), tensor.Float32, 7) {
+	for _, p := range nn.Init(newToy(), tensor.NewCPU(1), tensor.Float32, 7) {
 		whole[p.Name()] = tensor.Floats(p.Value)
 	}
 	for stage := 1; stage <= 3; stage++ {
 		for _, ranks := range []int{1, 2, 5, 7} {
 			covered, sizes := make(chan map[string][]float64, ranks), make(chan int, ranks)
-			attached(t, ranks, fsdp.Config{Stage: stage, Seed: 7}, func() model { return newNet() }, func(_ *dist.Rank, _ model, _ *fsdp.Sharding, params nn.Params) {
+			attached(t, ranks, fsdp.Config{Stage: stage, Seed: 7}, func() model { return newToy() }, func(_ *dist.Rank, _ model, _ *fsdp.Sharding, params nn.Params) {
 				mine, total := map[string][]float64{}, 0
 				for _, p := range params {
 					lo, hi := p.Shard.Flat[0], p.Shard.Flat[1]
@@ -93,7 +93,7 @@ func TestFullAndStateDict(t *testing.T) {
 // A model that has values keeps rank 0's.
 func TestRankZerosValues(t *testing.T) {
 	made := func(seed uint64) model {
-		n := newNet()
+		n := newToy()
 		nn.Init(n, tensor.NewCPU(1), tensor.Float64, seed)
 		return n
 	}

@@ -58,7 +58,7 @@ func count(t *testing.T, j job, steps int) traffic {
 	return total
 }
 
-// Elements of net's units: the kept one, a block, the last one.
+// Elements of toy's units: the kept one, a block, the last one.
 const (
 	keptLen  = 1 + 7*7 + 7
 	blockLen = 7 + 7 + 7*15 + 15 + 15*7 + 7
@@ -154,7 +154,7 @@ func between(r *dist.Rank, fn func()) error {
 // stepper returns a whole training step of two microbatches, with clipping.
 func stepper(r *dist.Rank, c fsdp.Config) (func() error, error) {
 	c.Shard = r.World
-	n := newNet()
+	n := newToy()
 	s := fsdp.New(c)
 	n.units(s)
 	params, err := s.Attach(n)

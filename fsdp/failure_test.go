@@ -173,7 +173,7 @@ func TestSkippedStep(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		train := func(overflow bool) (res []float64) {
 			require.NoError(t, onRanks(2, func(r *dist.Rank) error {
-				n, s := newNet(), fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
+				n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
 				n.units(s)
 				params, err := s.Attach(n)
 				if err != nil {
@@ -214,7 +214,7 @@ func TestStepAfterFailedBackward(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		train := func(fail bool) (res []float64) {
 			require.NoError(t, onRanks(2, func(r *dist.Rank) error {
-				n, s := newNet(), fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
+				n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
 				n.units(s)
 				params, err := s.Attach(n)
 				if err != nil {

@@ -106,7 +106,7 @@ func TestFrozenAndIgnored(t *testing.T) {
 }
 
 // checkpointed runs its blocks again in Backward.
-type checkpointed struct{ net }
+type checkpointed struct{ toy }
 
 func (c *checkpointed) Forward(x nn.T) nn.T {
 	t := x.Tape()
@@ -120,7 +120,7 @@ func (c *checkpointed) Forward(x nn.T) nn.T {
 func TestActivationCheckpoints(t *testing.T) {
 	j := job{steps: 10, batch: 18, cfg: fsdp.Config{DType: tensor.Float64}}
 	want := onOne(j).run(t)
-	j.model, j.ranks = func() model { return &checkpointed{*newNet()} }, 2
+	j.model, j.ranks = func() model { return &checkpointed{*newToy()} }, 2
 	requireClose(t, want, j.run(t), 1e-10, "checkpointed")
 	require.Equal(t, uint64(2*(1+4*2+1)), count(t, j, 2).gathers)
 }
@@ -128,7 +128,7 @@ func TestActivationCheckpoints(t *testing.T) {
 // Forward passes without Backward, and a NoGrad tape, fit in between.
 func TestEvaluation(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
-		for _, m := range []func() model{func() model { return newNet() }, newChain} {
+		for _, m := range []func() model{func() model { return newToy() }, newChain} {
 			j := job{ranks: 2, steps: 6, batch: 18, cfg: fsdp.Config{Stage: stage, DType: tensor.Float64}, model: m}
 			want := onOne(j).run(t)
 			j.before = func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {

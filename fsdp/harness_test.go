@@ -35,8 +35,8 @@ type model interface {
 	units(s *fsdp.Sharding)
 }
 
-// net is a small network whose parts are units: a parameter of one element, matrices 7×15 and 16×17, and a tied weight.
-type net struct {
+// toy is a small network whose parts are units: a parameter of one element, matrices 7×15 and 16×17, and a tied weight.
+type toy struct {
 	Scale  *tensor.Param
 	In     *nn.Linear // tied to Tied
 	Blocks []*block
@@ -46,8 +46,8 @@ type net struct {
 	skip   func(i int) bool // blocks that are left out
 }
 
-func newNet() *net {
-	n := &net{Scale: tensor.NewParam(tensor.Constant(0.7), 1), In: nn.NewLinear(width, width), Wide: nn.NewLinear(width, 16)}
+func newToy() *toy {
+	n := &toy{Scale: tensor.NewParam(tensor.Constant(0.7), 1), In: nn.NewLinear(width, width), Wide: nn.NewLinear(width, 16)}
 	n.Tied = &nn.Linear{W: n.In.W}
 	for range 4 {
 		n.Blocks = append(n.Blocks, &block{nn.NewLayerNorm(width), nn.NewMLP(width, 15), nn.NewDropout(0.2)})
@@ -56,7 +56,7 @@ func newNet() *net {
 	return n
 }
 
-func (n *net) Forward(x nn.T) nn.T {
+func (n *toy) Forward(x nn.T) nn.T {
 	t := x.Tape()
 	x = n.In.Forward(x).Mul(t.Use(n.Scale))
 	for i, b := range n.Blocks {
@@ -69,7 +69,7 @@ func (n *net) Forward(x nn.T) nn.T {
 }
 
 // units divides n.
-func (n *net) units(s *fsdp.Sharding) {
+func (n *toy) units(s *fsdp.Sharding) {
 	s.Keep(n.Scale, n.In, n.Tied)
 	for _, b := range n.Blocks {
 		s.Unit(b)
@@ -127,7 +127,7 @@ func (j job) run(t *testing.T) result {
 // try trains and returns what rank 0 has at the end.
 func (j job) try() (result, error) {
 	if j.model == nil {
-		j.model = func() model { return newNet() }
+		j.model = func() model { return newToy() }
 	}
 	j.micro, j.copies = max(j.micro, 1), max(j.copies, 1)
 	var res result

@@ -53,7 +53,7 @@ func requireNear(t *testing.T, want, got []float64, tol float64) {
 func TestReduceInFloat32(t *testing.T) {
 	grads := func(reduce tensor.DType) (all []float64) {
 		require.NoError(t, onRanks(2, func(r *dist.Rank) error {
-			n, s := newNet(), fsdp.New(fsdp.Config{Shard: r.World, Compute: tensor.BFloat16, Reduce: reduce})
+			n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Compute: tensor.BFloat16, Reduce: reduce})
 			n.units(s)
 			params, err := s.Attach(n)
 			if err != nil {

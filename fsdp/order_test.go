@@ -15,7 +15,7 @@ import (
 // leaveOut makes a job that leaves block i out in a step, on the ranks where it is told to.
 func leaveOut(j job, out func(step, rank, i int) bool) job {
 	j.before = func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {
-		n.(*net).skip = func(i int) bool { return out(step, r.World.Rank(), i) }
+		n.(*toy).skip = func(i int) bool { return out(step, r.World.Rank(), i) }
 		return nil
 	}
 	return j
@@ -78,7 +78,7 @@ func TestSkippedOnOneRank(t *testing.T) {
 func TestOrderDiffers(t *testing.T) {
 	swap := func(rank, step int) func(*dist.Rank, model, *fsdp.Sharding, nn.Params, int) error {
 		return func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, at int) error {
-			b := n.(*net).Blocks
+			b := n.(*toy).Blocks
 			if at == step && (rank < 0 || r.World.Rank() == rank) {
 				b[1], b[2] = b[2], b[1]
 			}
@@ -98,12 +98,12 @@ func TestOrderDiffers(t *testing.T) {
 func TestTiedUnitThatIsNotKept(t *testing.T) {
 	j := job{steps: 6, batch: 18, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
 	want := onOne(j).run(t)
-	j.ranks, j.model = 3, func() model { return &loose{*newNet()} }
+	j.ranks, j.model = 3, func() model { return &loose{*newToy()} }
 	requireClose(t, want, j.run(t), 1e-10, "tied")
 }
 
-// loose is a net with nothing kept.
-type loose struct{ net }
+// loose is a toy with nothing kept.
+type loose struct{ toy }
 
 func (l *loose) units(s *fsdp.Sharding) {
 	s.Unit(l.Scale, l.In)
