@@ -133,8 +133,11 @@ func TestEvaluation(t *testing.T) {
 			want := onOne(j).run(t)
 			j.before = func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {
 				eval := tensor.NewTape(r.Device, tensor.NoGrad())
+				x, _ := batch(r.Device, tensor.Float64, 0, 4)
+				if c, ok := n.(*chain); ok && step > 3 { // a part of the model, which is not the same on all ranks
+					c.Layers[:2+r.World.Rank()].Forward(eval.Input(x))
+				}
 				for range step % 3 {
-					x, _ := batch(r.Device, tensor.Float64, 0, 4)
 					require.False(t, math.IsNaN(tensor.Floats(n.Forward(eval.Input(x)))[0]))
 					eval.Reset()
 				}
@@ -168,6 +171,44 @@ func TestForwardBeforeStep(t *testing.T) {
 			require.NotEqual(t, before, after)
 			s.Changed()
 			require.Equal(t, after, look())
+			return nil
+		})
+		require.NoError(t, err)
+	}
+}
+
+// An optimizer may have some of the parameters only. The others' gradients are dropped just before they would be refused.
+func TestOptimizerOfSomeParameters(t *testing.T) {
+	var want []float64
+	for _, stage := range []int{3, 2, 1} {
+		err := onRanks(2, func(r *dist.Rank) error {
+			n := newChain()
+			s := fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
+			n.units(s)
+			params, err := s.Attach(n)
+			if err != nil {
+				return err
+			}
+			opt := optim.NewSGD(params[4:6], optim.SGDConfig{LR: 1})
+			tape := tensor.NewTape(r.Device)
+			x, y := batch(r.Device, tensor.Float32, 0, 4)
+			var losses []float64
+			for range 4 {
+				loss := nn.CrossEntropy(n.Forward(tape.Input(x)), y)
+				losses = append(losses, loss.Item())
+				for _, p := range params {
+					p.Consume()
+				}
+				tape.Backward(loss)
+				require.NoError(t, opt.Step())
+				tape.Reset()
+			}
+			require.IsDecreasing(t, losses)
+			if r.World.Rank() == 0 && want == nil {
+				want = losses
+			} else if r.World.Rank() == 0 {
+				require.InDeltaSlice(t, want, losses, 1e-6)
+			}
 			return nil
 		})
 		require.NoError(t, err)

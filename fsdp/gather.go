@@ -30,7 +30,9 @@ type order struct {
 // BeforeUse gathers p's unit, unless it is there. In Backward it also gives the unit's gradients memory.
 func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 	u := s.of[p].u
-	s.noticeStep()
+	if phase == tensor.Forward {
+		s.noticeStep()
+	}
 	if !u.here || u != s.cur && !u.current() {
 		s.use(u, phase)
 	}
