@@ -1,9 +1,11 @@
 package fsdp_test
 
 import (
-	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
@@ -34,55 +36,68 @@ func (w *wideNet) Forward(x nn.T) nn.T {
 	return w.Head.Forward(x)
 }
 
-// BenchmarkStep is a training step on two goroutine ranks of one thread: 128 rows a rank, AdamW.
+// BenchmarkStep is a training step on two goroutine ranks of one thread, 128 rows a rank, AdamW. Steps of ddp and of a
+// stage alternate; the metrics are medians.
 func BenchmarkStep(b *testing.B) {
-	for _, name := range []string{"ddp", "stage=1", "stage=2", "stage=3"} {
-		b.Run(name, func(b *testing.B) { benchStep(b, name) })
-	}
-}
-
-func benchStep(b *testing.B, name string) {
-	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-		model := newWideNet()
-		params, err := benchAttach(r, model, name)
-		if err != nil {
-			return err
-		}
-		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
-		tape := tensor.NewTape(r.Device)
-		const rows = 128
-		x, y := tensor.New(r.Device, tensor.Float32, rows, 512), tensor.New(r.Device, tensor.Int64, rows)
-		tensor.UniformInit(0, 1).Fill(x, 1, 0)
-		for i := range b.N + 3 {
-			if i == 3 && r.World.Rank() == 0 {
-				b.ResetTimer()
-			}
-			tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
-			if err := opt.Step(); err != nil {
+	for stage := 1; stage <= 3; stage++ {
+		b.Run(fmt.Sprint("stage=", stage), func(b *testing.B) {
+			var ms [2][]float64
+			err := onRanks(2, func(r *dist.Rank) error {
+				steps, err := benchSteps(r, stage)
+				for i := 0; i < b.N+3 && err == nil; i++ {
+					for k, step := range steps {
+						start := time.Now()
+						err = errors.Join(err, step())
+						if i >= 3 && r.World.Rank() == 0 {
+							ms[k] = append(ms[k], time.Since(start).Seconds()*1e3)
+						}
+					}
+				}
 				return err
+			})
+			if err != nil {
+				b.Fatal(err)
 			}
-			tape.Reset()
-		}
-		return nil
-	})
-	if err != nil {
-		b.Fatal(err)
+			for k := range ms {
+				slices.Sort(ms[k])
+			}
+			ddp, own := ms[0][b.N/2], ms[1][b.N/2]
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(ddp, "ms/ddp")
+			b.ReportMetric(own, "ms/step")
+			b.ReportMetric(own/ddp, "of-ddp")
+		})
 	}
-	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "steps/s")
 }
 
-func benchAttach(r *dist.Rank, model *wideNet, name string) (nn.Params, error) {
-	if name == "ddp" {
-		return ddp.Attach(r.World, model, ddp.Config{})
+// benchSteps returns a step of ddp and one of a stage, each of which ends with a barrier.
+func benchSteps(r *dist.Rank, stage int) (steps [2]func() error, err error) {
+	const rows = 128
+	x, y := tensor.New(r.Device, tensor.Float32, rows, 512), tensor.New(r.Device, tensor.Int64, rows)
+	tensor.UniformInit(0, 1).Fill(x, 1, 0)
+	for k := range steps {
+		model := newWideNet()
+		var params nn.Params
+		if k == 0 {
+			params, err = ddp.Attach(r.World, model, ddp.Config{})
+		} else {
+			s := fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
+			for _, b := range model.Blocks {
+				s.Unit(b)
+			}
+			s.Unit(model.Head)
+			params, err = s.Attach(model)
+		}
+		if err != nil {
+			return steps, err
+		}
+		opt, tape := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3}), tensor.NewTape(r.Device)
+		steps[k] = func() error {
+			tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
+			err := opt.Step()
+			tape.Reset()
+			return errors.Join(err, r.World.Barrier().Wait())
+		}
 	}
-	c := fsdp.Config{Shard: r.World}
-	if _, err := fmt.Sscanf(name, "stage=%d", &c.Stage); err != nil {
-		return nil, err
-	}
-	s := fsdp.New(c)
-	for _, b := range model.Blocks {
-		s.Unit(b)
-	}
-	s.Unit(model.Head)
-	return s.Attach(model)
+	return steps, nil
 }

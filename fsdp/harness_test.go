@@ -100,7 +100,6 @@ func (c *chain) units(s *fsdp.Sharding) {
 type job struct {
 	ranks, copies, steps, batch, micro int
 	cfg                                fsdp.Config
-	clip                               float64
 	noClip                             bool
 	sgd                                bool
 	one                                bool                                           // one rank, without fsdp
