@@ -155,6 +155,20 @@ func TestParameterUsedOnSomeRanks(t *testing.T) {
 	}
 }
 
+// A second Backward before the optimizer's step, over other units, would lose the gradients of the first one.
+func TestGradientsThatWereNotConsumed(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		attached(t, 2, fsdp.Config{Stage: stage}, newChain, func(r *dist.Rank, m model, _ *fsdp.Sharding, _ nn.Params) {
+			tape, layers := tensor.NewTape(r.Device), m.(*chain).Layers
+			x, y := batch(r.Device, tensor.Float32, 0, 4)
+			tape.Backward(nn.CrossEntropy(layers[:2].Forward(tape.Input(x)), y))
+			tape.Reset()
+			err := tensor.Try(func() { tape.Backward(nn.CrossEntropy(layers[2:].Forward(tape.Input(x)), y)) })
+			require.ErrorContains(t, err, "was not consumed: between two Backwards, call Step")
+		})
+	}
+}
+
 // A value that is used after its unit was given up is an error that names it.
 func TestGivenUpValue(t *testing.T) {
 	err := onRanks(2, func(r *dist.Rank) error {

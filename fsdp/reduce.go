@@ -50,6 +50,9 @@ func (s *Sharding) BackwardBegin(last bool) {
 	for _, u := range s.turns {
 		u.waiting = 0
 		for _, pc := range u.pieces {
+			if pc.p.HasGrad() && !pc.got { // reducing the unit would overwrite it
+				s.fail(fmt.Errorf("gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()", pc.p.Name()))
+			}
 			if pc.p.Awaited() {
 				u.waiting++
 			}
