@@ -68,6 +68,8 @@ var table = map[string]row{
 	"pp":   {own: "nn optim dist tensor"},
 	"ckpt": {own: "nn optim dist tensor"},
 
+	"bench/...":    {own: "...", others: "..."},
 	"cmd/...":      {own: "...", others: "..."},
+	"bench/...":    {own: "...", others: "..."},
 	"examples/...": {own: "...", others: "..."},
 }
