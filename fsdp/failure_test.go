@@ -209,6 +209,44 @@ func TestSkippedStep(t *testing.T) {
 	}
 }
 
+// Float16 with dynamic loss scaling: the scale begins too large, all ranks skip the same steps, and then they learn.
+func TestLossScaling(t *testing.T) {
+	skipped := map[int]int{}
+	for ranks := 1; ranks <= 3; ranks++ {
+		done, scales := make([]int, ranks), make([]float64, ranks)
+		losses := make([][]float64, ranks)
+		require.NoError(t, onRanks(ranks, func(r *dist.Rank) error {
+			n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Compute: tensor.Float16, Reduce: tensor.Float16, Seed: 7})
+			n.units(s)
+			params, err := s.Attach(n)
+			if err != nil {
+				return err
+			}
+			scaler := &optim.Scaler{Scale: 1 << 24}
+			opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, Norm: s, Scaler: scaler})
+			tape := tensor.NewTape(r.Device)
+			x, y := batch(r.Device, tensor.Float32, 0, 12)
+			for range 40 {
+				loss := nn.CrossEntropy(n.Forward(tape.Input(x).Cast(tensor.Float16)), y).Scale(1 / float64(ranks))
+				losses[r.World.Rank()] = append(losses[r.World.Rank()], loss.Item()*float64(ranks))
+				tape.Backward(loss, tensor.Scale(scaler.Scale))
+				err = errors.Join(err, opt.Step())
+				tape.Reset()
+			}
+			done[r.World.Rank()], scales[r.World.Rank()] = opt.Steps(), scaler.Scale
+			return err
+		}))
+		for k := range ranks {
+			require.Equal(t, []any{done[0], scales[0]}, []any{done[k], scales[k]})
+		}
+		require.Less(t, done[0], 40, "the first steps overflow")
+		require.Greater(t, done[0], 20)
+		require.Less(t, losses[0][39], 0.7*losses[0][0])
+		skipped[ranks] = 40 - done[0]
+	}
+	require.InDelta(t, skipped[1], skipped[3], 2)
+}
+
 // After a Backward that failed, and a Reset, training goes on as if it had not been.
 func TestStepAfterFailedBackward(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
