@@ -70,6 +70,5 @@ var table = map[string]row{
 
 	"bench/...":    {own: "...", others: "..."},
 	"cmd/...":      {own: "...", others: "..."},
-	"bench/...":    {own: "...", others: "..."},
 	"examples/...": {own: "...", others: "..."},
 }
