@@ -29,55 +29,64 @@ func (w *writer) prepare() (tmp string, err error) {
 	if err := w.fs.Mkdir(filepath.Join(w.dir, tmp)); err != nil {
 		return "", err
 	}
-	for _, f := range w.plan.files {
-		out, err := w.fs.Create(filepath.Join(w.dir, tmp, f.name), f.size)
-		if err != nil {
-			return tmp, err
-		}
-		_, err = out.WriteAt(f.header, 0)
-		if err == nil {
-			err = out.Sync() // the size too, where no rank has data to write
-		}
-		if err := errors.Join(err, out.Close()); err != nil {
-			return tmp, err
-		}
-	}
-	return tmp, nil
+	return tmp, w.plan.create(w.fs, filepath.Join(w.dir, tmp))
 }
 
 // commit writes what makes the folder complete, and renames it.
 func (w *writer) commit(tmp string) error {
-	total := int64(0)
-	for _, t := range w.plan.man.Model {
-		total += int64(product(t.Shape)) * int64(t.DType.Bits()) / 8
-	}
-	idx, err := encodeIndex(w.plan.man.Model, total)
-	if err != nil {
-		return err
-	}
-	w.plan.man.Index = sum(idx)
-	text, err := w.plan.man.encode()
-	if err != nil {
-		return err
-	}
-	from := filepath.Join(w.dir, tmp)
-	if err := writeFile(w.fs, filepath.Join(from, indexName), idx); err != nil {
-		return err
-	}
-	if err := writeFile(w.fs, filepath.Join(from, manifestName), text); err != nil {
-		return err
-	}
-	if err := w.fs.SyncDir(from); err != nil {
-		return err
-	}
-	if err := w.fs.Rename(from, filepath.Join(w.dir, stepName(w.plan.man.Step))); err != nil {
-		return err
-	}
-	if err := w.fs.SyncDir(w.dir); err != nil {
+	if err := w.plan.commit(w.fs, filepath.Join(w.dir, tmp), filepath.Join(w.dir, stepName(w.plan.man.Step))); err != nil {
 		return err
 	}
 	if w.c.Keep <= 0 {
 		return nil
 	}
 	return retain(w.fs, w.dir, w.c.Keep)
+}
+
+// create makes the files with their headers. They are flushed: a rank may have no data for a file, and its size must hold.
+func (p *plan) create(fsys fileSystem, dir string) error {
+	for _, f := range p.files {
+		out, err := fsys.Create(filepath.Join(dir, f.name), f.size)
+		if err != nil {
+			return err
+		}
+		_, err = out.WriteAt(f.header, 0)
+		if err == nil {
+			err = out.Sync()
+		}
+		if err := errors.Join(err, out.Close()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// commit writes the index and ringo.json, flushes the folder, gives it its name and flushes that.
+func (p *plan) commit(fsys fileSystem, from, to string) error {
+	total := int64(0)
+	for _, t := range p.man.Model {
+		total += int64(product(t.Shape)) * int64(t.DType.Bits()) / 8
+	}
+	idx, err := encodeIndex(p.man.Model, total)
+	if err != nil {
+		return err
+	}
+	p.man.Index = sum(idx)
+	text, err := p.man.encode()
+	if err != nil {
+		return err
+	}
+	if err := writeFile(fsys, filepath.Join(from, indexName), idx); err != nil {
+		return err
+	}
+	if err := writeFile(fsys, filepath.Join(from, manifestName), text); err != nil {
+		return err
+	}
+	if err := fsys.SyncDir(from); err != nil {
+		return err
+	}
+	if err := fsys.Rename(from, to); err != nil {
+		return err
+	}
+	return fsys.SyncDir(filepath.Dir(to))
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 )
@@ -55,7 +56,7 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 		if e.Pieces, err = t.pieces(load); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.Name, err)
 		}
-		if e.TP = rules.find(t.Name); e.TP != nil && t.Model {
+		if e.TP = rules.find(t.paramName()); e.TP != nil {
 			if _, err := e.TP.Boxes(t.Shape, 0, 1); err != nil {
 				return nil, fmt.Errorf("%s: the rule does not fit: %w", t.Name, err)
 			}
@@ -79,6 +80,14 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 	o.Tensors, err = p.layOut("optimizer", opt, fileBytes)
 	p.man.Optimizer = o
 	return p, err
+}
+
+// paramName returns the name of the parameter: the optimizer's state has that and a key behind the last dot.
+func (c claimItem) paramName() string {
+	if i := strings.LastIndexByte(c.Name, '.'); !c.Model && i >= 0 {
+		return c.Name[:i]
+	}
+	return c.Name
 }
 
 // compare finds what must be the same on all ranks and is not.
