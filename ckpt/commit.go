@@ -43,7 +43,7 @@ func (w *writer) commit(tmp string) error {
 	return retain(w.fs, w.dir, w.c.Keep)
 }
 
-// create makes the files with their headers. They are flushed: a rank may have no data for a file, and its size must hold.
+// create makes the files with their headers.
 func (p *plan) create(fsys fileSystem, dir string) error {
 	for _, f := range p.files {
 		out, err := fsys.Create(filepath.Join(dir, f.name), f.size)
@@ -51,9 +51,6 @@ func (p *plan) create(fsys fileSystem, dir string) error {
 			return err
 		}
 		_, err = out.WriteAt(f.header, 0)
-		if err == nil {
-			err = out.Sync()
-		}
 		if err := errors.Join(err, out.Close()); err != nil {
 			return err
 		}

@@ -103,7 +103,7 @@ func (p *plan) copy(ctx context.Context, fsys fileSystem, src *source, dir strin
 	for i, f := range p.files {
 		var err error
 		if files[i], err = fsys.Open(filepath.Join(dir, f.name), true); err != nil {
-			return errors.Join(err, closeAll(files))
+			return errors.Join(err, closeAll(files[:i]))
 		}
 	}
 	type job struct {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -250,18 +251,17 @@ func (w *writer) agree(all []verdict) error {
 	return w.plan.setHashes(hashes)
 }
 
-// write writes this rank's pieces and flushes them.
+// write writes this rank's pieces and flushes the files that it wrote to. Rank 0 made them all.
 func (w *writer) write(ctx context.Context, tmp string) error {
 	files := make([]file, len(w.plan.files))
-	for _, j := range w.jobs {
-		if files[j.at.file] != nil {
+	for i, f := range w.plan.files {
+		if w.g.Rank() != 0 && !slices.ContainsFunc(w.jobs, func(j job) bool { return j.at.file == i }) {
 			continue
 		}
-		f, err := w.fs.Open(filepath.Join(w.dir, tmp, w.plan.files[j.at.file].name), true)
-		if err != nil {
-			return errors.Join(err, closeAll(files))
+		var err error
+		if files[i], err = w.fs.Open(filepath.Join(w.dir, tmp, f.name), true); err != nil {
+			return errors.Join(err, closeAll(files[:i]))
 		}
-		files[j.at.file] = f
 	}
 	err := parallel(len(w.jobs), func(i int) error { return w.jobs[i].write(ctx, files) })
 	for _, f := range files {
