@@ -243,14 +243,16 @@ func FuzzManifest(f *testing.F) {
 	body := text[len(manifestHead)+64+len(manifestBody) : len(text)-len(manifestEnd)]
 	f.Add(string(body), `{"weight_map":{"a":"model.safetensors"}}`)
 	f.Add(`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"file":"model.safetensors","pieces":[{"flat":[0,-1]},{"boxes":[{"Lo":[0,0],"Hi":[2,9]}]}]}]}`, `{}`)
+	head := `{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}`
+	data := append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...), make([]byte, 24)...)
 	f.Fuzz(func(t *testing.T, body, idx string) {
-		dir := t.TempDir()
-		write(t, dir, "model.safetensors", `{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}`, make([]byte, 24))
 		text := bytes.Join([][]byte{manifestHead, []byte(sum([]byte(body))), manifestBody, []byte(body), manifestEnd}, nil)
-		require.NoError(t, os.WriteFile(filepath.Join(dir, manifestName), text, 0o666))
-		require.NoError(t, os.WriteFile(filepath.Join(dir, indexName), []byte(idx), 0o666))
-		mustVerify(t, dir, VerifyConfig{Layout: "tp=2,fsdp=3"})
-		require.NoError(t, os.Remove(filepath.Join(dir, manifestName)))
-		mustVerify(t, dir, VerifyConfig{})
+		fsys := newCrashFS()
+		fsys.root.entries = map[string]*node{"model.safetensors": {data: data}, manifestName: {data: text}, indexName: {data: []byte(idx)}}
+		_, err := verify(context.Background(), fsys, "/", VerifyConfig{Layout: "tp=2,fsdp=3"})
+		require.NoError(t, err)
+		delete(fsys.root.entries, manifestName)
+		_, err = verify(context.Background(), fsys, "/", VerifyConfig{})
+		require.NoError(t, err)
 	})
 }

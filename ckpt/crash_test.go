@@ -81,7 +81,7 @@ func firstSave(t *testing.T, l layout) (base *crashFS, ops int) {
 func TestCrash(t *testing.T) {
 	seeds := uint64(4)
 	if long() {
-		seeds = 64
+		seeds = 16
 	}
 	for _, name := range []string{"ddp1", "fsdp2"} {
 		l := layouts[name]
