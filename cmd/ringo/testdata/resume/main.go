@@ -56,8 +56,10 @@ func run(ctx context.Context, r *dist.Rank) error {
 	saver := ckpt.NewSaver(r.World, os.Args[1], ckpt.Config{Keep: 2, Async: true})
 	for e := t.loader.State().Epoch; t.opt.Steps() < steps; e++ {
 		for _, b := range t.loader.Epoch(ctx, e) {
-			if t.opt.Steps() == crash && r.World.Rank() == 1 {
-				return errors.Join(saver.Close(), fmt.Errorf("crash in step %d", crash))
+			if t.opt.Steps() == crash {
+				if err := t.fail(saver, crash); err != nil {
+					return err
+				}
 			}
 			if err := t.step(b); err != nil {
 				return err
@@ -78,6 +80,17 @@ func run(ctx context.Context, r *dist.Rank) error {
 		}
 	}
 	return saver.Close()
+}
+
+// fail fails on rank 1, when rank 0 has printed the losses before.
+func (t *trainer) fail(saver *ckpt.Saver, step int) error {
+	if err := errors.Join(saver.Close(), t.r.World.Barrier().Wait()); err != nil {
+		return err
+	}
+	if t.r.World.Rank() == 1 {
+		return fmt.Errorf("crash in step %d", step)
+	}
+	return nil
 }
 
 func newTrainer(r *dist.Rank) (*trainer, error) {
@@ -127,6 +140,8 @@ func (t *trainer) step(b data.Batch) error {
 	if err == nil {
 		err = t.r.World.SumFloats(sum)
 	}
-	t.r.Logf("step %d loss %016x", t.opt.Steps()-1, math.Float64bits(sum[0]))
+	if err == nil {
+		t.r.Logf("step %d loss %016x", t.opt.Steps()-1, math.Float64bits(sum[0]))
+	}
 	return err
 }
