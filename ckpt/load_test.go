@@ -242,6 +242,20 @@ func TestDisagree(t *testing.T) {
 	}
 }
 
+// TestReplicasDiffer: so it is with shards that several ranks hold.
+func TestReplicasDiffer(t *testing.T) {
+	l := layouts["tp2dp2"]
+	err := tryRanks(l.ranks, func(g *dist.Group) error {
+		st := newState(t, g, l, 3)
+		if g.Rank() == 2 {
+			st.Params[1].Local.Bytes()[0] ^= 1
+		}
+		s := newSaver(g, disk{}, t.TempDir(), Config{})
+		return errors.Join(s.Save(context.Background(), *st), s.Close())
+	})
+	require.ErrorContains(t, err, "rank 0 and rank 2 have other bits in blocks.0.qkv.weight")
+}
+
 func moment(st *State, name string) tensor.Tensor {
 	for _, x := range st.Optimizer.State().Tensors {
 		if x.Name == name {

@@ -17,6 +17,8 @@ type plan struct {
 	man   manifest // complete but for hashes
 	files []plannedFile
 	at    map[string]place // of tensors, by key
+
+	copies map[string]bool // parts, by their key, that several ranks hold
 }
 
 type plannedFile struct {
@@ -47,11 +49,12 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{at: map[string]place{}}
+	p := &plan{at: map[string]place{}, copies: map[string]bool{}}
 	p.man = manifest{Version: formatVersion, Step: claims[0].Step, Ranks: len(claims), Extra: claims[0].Extra}
 	load := make([]int64, len(claims)) // bytes that each rank writes
 	var model, opt []tensorEntry
 	for _, t := range tensors {
+		t.findCopies(p.copies)
 		e := tensorEntry{Name: t.Name, DType: t.DType, Shape: t.Shape}
 		if e.Pieces, err = t.pieces(load); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.Name, err)
@@ -189,6 +192,18 @@ func (o *owned) pieces(load []int64) ([]piece, error) {
 		list = append(list, piece{Rank: o.ranks[i], Boxes: x.Boxes, Flat: x.Flat})
 	}
 	return list, tile(o.Shape, parts)
+}
+
+// findCopies adds the parts that several ranks hold.
+func (o *owned) findCopies(copies map[string]bool) {
+	seen := map[string]bool{}
+	for _, x := range o.parts {
+		key := x.partKey()
+		if seen[key] && !x.empty() {
+			copies[key] = true
+		}
+		seen[key] = true
+	}
 }
 
 // layOut cuts the tensors into files of at most fileBytes, where a tensor allows it, and adds them to the plan.

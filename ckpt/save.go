@@ -157,7 +157,7 @@ func (w *writer) hold(items []item) error {
 		return err
 	})
 	var sumErr error
-	w.sums, sumErr = checksums(items)
+	w.sums, sumErr = checksums(items, w.plan.copies)
 	return errors.Join(err, sumErr)
 }
 
@@ -241,6 +241,7 @@ func (w *writer) agree(all []verdict) error {
 				seen[key] = r
 			} else if all[first].Sums[key] != crc {
 				_, name, _ := strings.Cut(key, ":")
+				name, _, _ = strings.Cut(name, " ")
 				errs = append(errs, fmt.Errorf("ranks differ: rank %d and rank %d have other bits in %s", first, r, name))
 			}
 		}

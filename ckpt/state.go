@@ -67,7 +67,7 @@ func (st *State) items() ([]item, error) {
 func newItem(name string, p *tensor.Param, data tensor.Tensor) (item, error) {
 	x := item{name: name, data: data, shape: p.Shard.Global, counts: p.Shard.Counts}
 	if x.shape == nil {
-		x.shape = p.Dims()
+		x.shape = append([]int{}, p.Dims()...)
 	}
 	if data.IsZero() {
 		return x, fmt.Errorf("%s was never made: call nn.Init or Attach first", name)
@@ -83,12 +83,16 @@ func newItem(name string, p *tensor.Param, data tensor.Tensor) (item, error) {
 	return x, nil
 }
 
-// entry is the tensor as files know it.
-func (x *item) entry() safetensors.Tensor {
-	return safetensors.Tensor{Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape}
+// claim is what a rank says of a tensor.
+func (x *item) claim() claimItem {
+	c := claimItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Shared: x.shared, Counts: x.counts}
+	if !x.part.whole() {
+		c.Boxes, c.Flat = x.part.boxes, [2]int{x.part.lo, x.part.hi}
+	}
+	return c
 }
 
-// bytes returns the memory of a tensor, or a copy of it where that is not the host's, after waiting for collectives that
+// hostBytes returns the memory of a tensor, or a copy of it where that is not the host's, after waiting for collectives that
 // use it.
 func hostBytes(x tensor.Tensor) ([]byte, error) {
 	if x.Len() == 0 {
@@ -152,23 +156,20 @@ func (st *State) claim(items []item) (claim, error) {
 		s := st.Optimizer.State()
 		c.Steps, c.LR, c.Counts = s.Steps, s.LR, s.Counts
 	}
-	for _, x := range items {
-		i := claimItem{Model: x.model, Name: x.name, DType: x.entry().DType, Shape: x.shape, Shared: x.shared, Counts: x.counts}
-		if !x.part.whole() {
-			i.Boxes, i.Flat = x.part.boxes, [2]int{x.part.lo, x.part.hi}
-		}
-		c.Items = append(c.Items, i)
+	for i := range items {
+		x := &items[i]
+		c.Items = append(c.Items, x.claim())
 	}
 	return c, nil
 }
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksums returns a CRC-32C of each tensor that every rank should have alike.
-func checksums(items []item) (map[string]uint32, error) {
+// checksums returns a CRC-32C of each part that other ranks have too.
+func checksums(items []item, copies map[string]bool) (map[string]uint32, error) {
 	sums := make([]uint32, len(items))
 	err := parallel(len(items), func(i int) error {
-		if !items[i].shared {
+		if !copies[items[i].claim().partKey()] {
 			return nil
 		}
 		b, err := hostBytes(items[i].data)
@@ -176,9 +177,9 @@ func checksums(items []item) (map[string]uint32, error) {
 		return err
 	})
 	all := map[string]uint32{}
-	for i, x := range items {
-		if x.shared {
-			all[x.key()] = sums[i]
+	for i := range items {
+		if key := items[i].claim().partKey(); copies[key] {
+			all[key] = sums[i]
 		}
 	}
 	return all, err
@@ -195,6 +196,9 @@ func itemKey(model bool, name string) string {
 }
 
 func (c claimItem) key() string { return itemKey(c.Model, c.Name) }
+
+// partKey tells apart the parts of all tensors; ranks with the same one should hold the same bits.
+func (c claimItem) partKey() string { return fmt.Sprint(c.key(), " ", c.Boxes, c.Flat) }
 
 // empty reports whether the rank holds nothing of the tensor.
 func (c claimItem) empty() bool { return len(c.Boxes) > 0 && c.Flat[0] == c.Flat[1] }
