@@ -1,7 +1,7 @@
 package ckpt
 
 import (
-	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -19,13 +19,20 @@ func TestReshard(t *testing.T) {
 	loadAll(t, path, layouts[chain[0]], 3, LoadConfig{})
 }
 
+// TestFolder: the names are those that Hugging Face's libraries look for, and files are cut by size.
 func TestFolder(t *testing.T) {
 	path := save(t, t.TempDir(), layouts["tp2fsdp2"], 1)
-	list, err := os.ReadDir(path)
+	names, err := disk{}.ReadDir(path)
 	require.NoError(t, err)
-	var names []string
-	for _, e := range list {
-		names = append(names, e.Name())
-	}
-	require.Equal(t, 9, len(names))
+	require.Equal(t, []string{broken1, broken2, indexName}, names[:3])
+	require.Equal(t, []string{"optimizer-00005-of-00005.safetensors", manifestName}, names[7:])
+
+	step, list, err := List(path)
+	require.NoError(t, err)
+	require.Equal(t, 1, step)
+	require.Equal(t, Info{"tok.weight", "model", "F32", []int{17, 16}, broken1, 17 * 16 * 4, 4}, list[0])
+	require.Equal(t, "optimizer", list[len(list)-1].Kind)
+	_, list, err = List(filepath.Join(path, broken1))
+	require.NoError(t, err)
+	require.Len(t, list, 1)
 }
