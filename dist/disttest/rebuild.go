@@ -196,22 +196,21 @@ func (s *suite) rebuildTooFew(t *testing.T) {
 
 // rebuildCancelled: ctx ends the waiting; a later call finds the others.
 func (s *suite) rebuildCancelled(t *testing.T) {
-	tried := make(chan struct{})
+	tried := newCrossing(2)
 	require.NoError(t, s.start(t, 2, quiet(10*time.Second), func(r *dist.Rank) error {
 		g := r.World
-		if err := broken(g); err != nil {
-			return err
-		}
-		if g.Rank() == 0 {
+		err := broken(g)
+		if g.Rank() == 0 && err == nil {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 			defer cancel()
-			if _, err := g.Rebuild(ctx); !errors.Is(err, context.DeadlineExceeded) {
-				return fmt.Errorf("cancelled: %w", err)
+			if _, again := g.Rebuild(ctx); !errors.Is(again, context.DeadlineExceeded) {
+				err = fmt.Errorf("cancelled: %w", again)
 			}
-			close(tried)
 		}
-		<-tried
-		g, err := g.Rebuild(context.Background())
+		if err := tried.cross(err); err != nil {
+			return err
+		}
+		g, err = g.Rebuild(context.Background())
 		if err != nil {
 			return err
 		}

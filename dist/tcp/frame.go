@@ -90,9 +90,6 @@ func (h *header) put(b []byte) {
 
 // seal makes the frame that b begins with one that shows errors. It returns the number of the next frame.
 func seal(b []byte, number uint32, payload []byte) uint32 {
-	if frameType(b[5]) >= frameHello {
-		return number
-	}
 	binary.LittleEndian.PutUint32(b[20:], crc32.Checksum(payload, castagnoli))
 	binary.LittleEndian.PutUint32(b[12:], headerSum(b, number))
 	return number + 1
@@ -107,9 +104,6 @@ func (h *header) parse(b []byte, number uint32) error {
 	}
 	if b[4] != version {
 		return fmt.Errorf("frame of version %d, want %d", b[4], version)
-	}
-	if frameType(b[5]) >= frameHello {
-		number = 0
 	}
 	if got, want := le.Uint32(b[12:]), headerSum(b, number); got != want {
 		return fmt.Errorf("frame header has checksum %08x, want %08x: bytes or frames were lost or changed", got, want)

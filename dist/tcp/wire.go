@@ -131,7 +131,7 @@ func (w *wire) header(h *header) error {
 	if err := h.parse(b, w.number); err != nil {
 		return fmt.Errorf("broke the protocol: %w", err)
 	}
-	if w.seal && h.typ < frameHello {
+	if w.seal {
 		w.number++
 	}
 	w.got = 0
