@@ -95,6 +95,20 @@ func BenchmarkLoad(b *testing.B) {
 	}
 }
 
+// BenchmarkCopy copies 1 GiB to memory that is there already, as an async save does.
+func BenchmarkCopy(b *testing.B) {
+	from, to := make([]byte, benchBytes), make([]byte, benchBytes)
+	copy(to, from)
+	b.SetBytes(benchBytes)
+	b.ResetTimer()
+	for range b.N {
+		_ = parallel(16, func(i int) error {
+			copy(to[i*benchBytes/16:(i+1)*benchBytes/16], from[i*benchBytes/16:])
+			return nil
+		})
+	}
+}
+
 // BenchmarkDD writes and reads 1 GiB as dd does.
 func BenchmarkDD(b *testing.B) {
 	file := filepath.Join(b.TempDir(), "x")

@@ -48,17 +48,18 @@ index = {"metadata": {"total_size": 15 * sum(sizes.values())}, "weight_map": {n:
 json.dump(index, open(os.path.join(folder, "model.safetensors.index.json"), "w"))
 `
 
-// python runs a script with Python's safetensors, where there is one. RINGO_PYTHON names the interpreter; then it must have it.
+// python runs a script with Python's safetensors, where there is one. RINGO_PYTHON names the interpreter; then it must have it. -I: the
+// directory safetensors here is not Python's.
 func python(t *testing.T, script string, args ...string) []byte {
 	t.Helper()
 	name := cmp.Or(os.Getenv("RINGO_PYTHON"), "python3")
-	if out, err := exec.Command(name, "-c", "import safetensors").CombinedOutput(); err != nil {
+	if out, err := exec.Command(name, "-I", "-c", "from safetensors import TensorSpec").CombinedOutput(); err != nil {
 		if os.Getenv("RINGO_PYTHON") != "" {
 			t.Fatalf("%v: %s", err, out)
 		}
 		t.Skip("no Python with safetensors")
 	}
-	out, err := exec.Command(name, append([]string{"-c", script}, args...)...).Output()
+	out, err := exec.Command(name, append([]string{"-I", "-c", script}, args...)...).Output()
 	if exit, ok := err.(*exec.ExitError); ok {
 		t.Fatalf("%s", exit.Stderr)
 	}

@@ -36,6 +36,7 @@ type Saver struct {
 	fs        fileSystem
 	fileBytes int64
 	last      chan error // of the save in the background; nil: none
+	copies    [][]byte   // of the data, for saves in the background: the next one uses the memory again
 }
 
 // NewSaver returns a Saver for the ranks of g, which hold the state together. It is collective.
@@ -148,10 +149,14 @@ func (w *writer) hold(items []item) error {
 			w.jobs = append(w.jobs, job{part: it.part, size: it.data.DType().Size(), at: w.plan.at[it.key()]})
 		}
 	})
+	if short := len(held) - len(w.copies); short > 0 {
+		w.copies = append(w.copies, make([][]byte, short)...)
+	}
 	err := parallel(len(held), func(i int) error {
 		b, err := hostBytes(held[i].data)
 		if w.c.Async && held[i].data.Device().Host() {
-			b = append([]byte(nil), b...)
+			w.copies[i] = append(w.copies[i][:0], b...)
+			b = w.copies[i]
 		}
 		w.jobs[i].data = b
 		return err

@@ -3,9 +3,11 @@ package ckpt
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -180,4 +182,23 @@ func TestConvert(t *testing.T) {
 	names, err := disk{}.ReadDir(dir)
 	require.NoError(t, err)
 	require.Equal(t, []string{"many", "one"}, names, "nothing is left")
+}
+
+// TestMemory: what Verify and Diff allocate does not depend on the size of the checkpoint.
+func TestMemory(t *testing.T) {
+	dir := t.TempDir()
+	const size = 200 << 20 // a file with holes: no disk is needed
+	write(t, dir, "model.safetensors", fmt.Sprintf(`{"a":{"dtype":"F32","shape":[%d,1024],"data_offsets":[0,%d]}}`, size/4096, size), nil)
+	file := filepath.Join(dir, "model.safetensors")
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(file, info.Size()+size))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.True(t, mustVerify(t, dir, VerifyConfig{Layout: "tp=4,fsdp=2", Rules: Rules{"a": {Dim: 1}}}).OK)
+	d, err := Diff(context.Background(), dir, dir, nil)
+	require.NoError(t, err)
+	require.True(t, d.Same)
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
 }
