@@ -58,6 +58,7 @@ func BenchmarkSave(b *testing.B) {
 						if err := s.wait(); err != nil {
 							return err
 						}
+						s.removal.Wait()
 						if g.Rank() == 0 {
 							b.StartTimer()
 						}

@@ -22,6 +22,7 @@ func (w *writer) prepare() (tmp string, err error) {
 	if n := len(steps); n > 0 && steps[n-1] >= w.plan.man.Step {
 		return "", fmt.Errorf("%s has step %d already: resume from it, or choose another directory", w.dir, steps[n-1])
 	}
+	w.removal.Wait()
 	if err := removeStale(w.fs, w.dir); err != nil {
 		return "", err
 	}
@@ -40,7 +41,16 @@ func (w *writer) commit(tmp string) error {
 	if w.c.Keep <= 0 {
 		return nil
 	}
-	return retain(w.fs, w.dir, w.c.Keep)
+	old, err := retain(w.fs, w.dir, w.c.Keep)
+	if err != nil {
+		return fmt.Errorf("saved, but an old checkpoint could not be removed: %w", err)
+	}
+	w.removal.Go(func() {
+		for _, name := range old {
+			_ = w.fs.RemoveAll(name) // what is left, the next save removes, or says why it cannot
+		}
+	})
+	return nil
 }
 
 // create makes the files with their headers.

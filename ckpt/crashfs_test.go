@@ -20,11 +20,11 @@ var errCrash = errors.New("the machine is off")
 type crashFS struct {
 	mu     sync.Mutex
 	root   *node
-	ops    int   // so far
-	stop   int   // from this operation on nothing happens any more; 0: never
-	fail   int   // this operation returns err; 0: none
-	err    error //
-	failed string
+	ops    int    // so far
+	stop   int    // from this operation on nothing happens any more; 0: never
+	fail   int    // this operation returns err; 0: none
+	err    error  //
+	failed string // what the first operation was that was stopped or failed
 }
 
 // node is a file or a directory. now is what programs see, kept what a crash cannot take away, lost what it may.
@@ -63,6 +63,9 @@ func newCrashFS() *crashFS { return &crashFS{root: newDir()} }
 func (c *crashFS) step(what string) error {
 	c.ops++
 	if c.stop > 0 && c.ops >= c.stop {
+		if c.ops == c.stop {
+			c.failed = what
+		}
 		return errCrash
 	}
 	if c.ops == c.fail {

@@ -34,5 +34,8 @@
 // that do not, unless LoadConfig.Partial says otherwise. Files may come from anybody: no length is believed before it was
 // compared with the file's size, and no name in them leads out of the folder, links included.
 //
+// Load fills Param.Local. A package that keeps gathered copies of it must be told: after Load, call Changed of an
+// fsdp.Sharding.
+//
 // The command "ringo ckpt" lists, verifies, compares and converts checkpoints without starting a job.
 package ckpt

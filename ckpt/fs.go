@@ -102,6 +102,18 @@ func (disk) SyncDir(name string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
+// WriteAt writes and has the disk begin.
+func (f diskFile) WriteAt(b []byte, off int64) (int, error) {
+	n, err := f.File.WriteAt(b, off)
+	if n >= flushBytes {
+		startFlush(f.File, off, n)
+	}
+	return n, err
+}
+
+// flushBytes is the smallest write that is worth a request of its own.
+const flushBytes = 1 << 20
+
 func (f diskFile) Size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {

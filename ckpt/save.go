@@ -35,8 +35,9 @@ type Saver struct {
 	c         Config
 	fs        fileSystem
 	fileBytes int64
-	last      chan error // of the save in the background; nil: none
-	copies    [][]byte   // of the data, for saves in the background: the next one uses the memory again
+	last      chan error     // of the save in the background; nil: none
+	removal   sync.WaitGroup // of old checkpoints, on rank 0
+	copies    [][]byte       // of the data, for saves in the background: the next one uses the memory again
 }
 
 // NewSaver returns a Saver for the ranks of g, which hold the state together. It is collective.
@@ -76,8 +77,13 @@ func (s *Saver) Save(ctx context.Context, st State) error {
 	return nil
 }
 
-// Close waits for a save in the background and returns its error. It is collective.
-func (s *Saver) Close() error { return errors.Join(s.wait(), s.g.Close()) }
+// Close waits for what goes on in the background, a save or the removal of an old checkpoint, and returns the save's error.
+// It is collective.
+func (s *Saver) Close() error {
+	err := s.wait()
+	s.removal.Wait()
+	return errors.Join(err, s.g.Close())
+}
 
 func (s *Saver) wait() error {
 	if s.last == nil {
@@ -288,8 +294,8 @@ func closeAll(files []file) error {
 	return errors.Join(errs...)
 }
 
-// chunk is how much is hashed and written, or read, at a time.
-const chunk = 1 << 20
+// writeChunk is how much is hashed and written at a time.
+const writeChunk = 4 << 20
 
 func (j *job) write(ctx context.Context, files []file) error {
 	h := sha256.New()
@@ -300,7 +306,7 @@ func (j *job) write(ctx context.Context, files []file) error {
 			if err := ctx.Err(); err != nil {
 				return err
 			}
-			b := data[:min(left, chunk)]
+			b := data[:min(left, writeChunk)]
 			h.Write(b)
 			if _, err := files[j.at.file].WriteAt(b, off); err != nil {
 				return err

@@ -55,29 +55,22 @@ func latest(fsys fileSystem, dir string) (string, error) {
 	return path, src.Close()
 }
 
-// retain removes all but the newest checkpoints. A folder loses its name first: half removed, it must not be taken for a
-// checkpoint.
-func retain(fsys fileSystem, dir string, keep int) error {
+// retain takes the name from all but the newest checkpoints, and returns what is to be removed: half removed, a folder must
+// not be taken for a checkpoint.
+func retain(fsys fileSystem, dir string, keep int) ([]string, error) {
 	steps, err := listSteps(fsys, dir)
-	if err != nil {
-		return err
+	if err != nil || len(steps) <= keep {
+		return nil, err
 	}
-	var errs []error
-	for _, step := range steps[:max(0, len(steps)-keep)] {
-		from, to := filepath.Join(dir, stepName(step)), filepath.Join(dir, tmpPrefix+"old-"+stepName(step))
-		err := fsys.Rename(from, to)
-		if err == nil {
-			err = fsys.SyncDir(dir)
+	var old []string
+	for _, step := range steps[:len(steps)-keep] {
+		to := filepath.Join(dir, tmpPrefix+"old-"+stepName(step))
+		if err := fsys.Rename(filepath.Join(dir, stepName(step)), to); err != nil {
+			return nil, err
 		}
-		if err == nil {
-			err = fsys.RemoveAll(to)
-		}
-		errs = append(errs, err)
+		old = append(old, to)
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("saved, but an old checkpoint could not be removed: %w", err)
-	}
-	return nil
+	return old, fsys.SyncDir(dir)
 }
 
 // removeStale removes what crashes left behind.

@@ -13,6 +13,9 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
+// chunk is how much is read at a time.
+const chunk = 1 << 20
+
 // buffers are chunks of memory: all that reading a checkpoint of any size takes, one for each goroutine.
 var buffers = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
 
