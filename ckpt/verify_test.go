@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -128,11 +129,11 @@ func TestVerifyCountsNaN(t *testing.T) {
 
 func TestDiff(t *testing.T) {
 	a, b := save(t, t.TempDir(), layouts["fsdp3"], 2), save(t, t.TempDir(), layouts["ddp2"], 2)
-	calls := 0
-	d, err := Diff(context.Background(), a, b, func(done, total int64) { calls++ })
+	var calls atomic.Int64
+	d, err := Diff(context.Background(), a, b, func(done, total int64) { calls.Add(1) })
 	require.NoError(t, err)
 	require.True(t, d.Same, d)
-	require.Positive(t, calls)
+	require.Positive(t, calls.Load())
 
 	c := save(t, t.TempDir(), layouts["ddp1"], 3)
 	d, err = Diff(context.Background(), a, c, nil)
