@@ -15,6 +15,8 @@ type Images struct {
 	labels []byte
 	f32    [256]float32 // the normalized value of each grey level
 	f64    [256]float64
+	bf16   [256]tensor.BF16
+	f16    [256]tensor.F16
 }
 
 // The mean and standard deviation of MNIST's training pixels in [0, 1], as PyTorch's MNIST example rounds them.
@@ -24,13 +26,14 @@ const (
 )
 
 func newImages(name string, dtype tensor.DType, size int, pixels, labels []byte) (*Images, error) {
-	if dtype != tensor.Float32 && dtype != tensor.Float64 {
-		return nil, fmt.Errorf("data: images as %v: want float32 or float64", dtype)
+	if !dtype.IsFloat() {
+		return nil, fmt.Errorf("data: images as %v: want a float type", dtype)
 	}
 	d := &Images{name: name, dtype: dtype, size: size, pixels: pixels, labels: labels}
 	for i := range d.f32 { // each in its own arithmetic, as PyTorch does: the same bits
 		d.f32[i] = (float32(i)/255 - float32(mnistMean)) / float32(mnistStd)
 		d.f64[i] = (float64(i)/255 - mnistMean) / mnistStd
+		d.bf16[i], d.f16[i] = tensor.ToBF16(d.f32[i]), tensor.ToF16(d.f32[i])
 	}
 	return d, nil
 }
@@ -50,15 +53,20 @@ func (d *Images) Batch(idx []int, x, y tensor.Tensor) error {
 	for row, i := range idx {
 		labels[row] = int64(d.labels[i])
 	}
-	if d.dtype == tensor.Float64 {
+	switch d.dtype {
+	case tensor.Float64:
 		normalize(tensor.Data[float64](x), d, idx, &d.f64)
-	} else {
+	case tensor.BFloat16:
+		normalize(tensor.Data[tensor.BF16](x), d, idx, &d.bf16)
+	case tensor.Float16:
+		normalize(tensor.Data[tensor.F16](x), d, idx, &d.f16)
+	default:
 		normalize(tensor.Data[float32](x), d, idx, &d.f32)
 	}
 	return nil
 }
 
-func normalize[T float32 | float64](x []T, d *Images, idx []int, value *[256]T) {
+func normalize[T tensor.Elem](x []T, d *Images, idx []int, value *[256]T) {
 	for row, i := range idx {
 		out := x[row*d.size : (row+1)*d.size]
 		for j, grey := range d.pixels[i*d.size : (i+1)*d.size] {

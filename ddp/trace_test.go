@@ -24,7 +24,7 @@ func TestOverlap(t *testing.T) {
 		}
 		for _, s := range r.Trace.Spans() {
 			switch {
-			case s.Track == trace.Compute && s.Name == "matmul":
+			case s.Track == trace.Compute && (s.Name == "matmul" || s.Name == "linear_act"):
 				rules = append(rules, s.Start)
 			case s.Track == trace.Comm && s.Name == "allreduce:direct":
 				issued = append(issued, s.Start)

@@ -1,10 +1,6 @@
 package nn
 
-import (
-	"math"
-
-	"github.com/ringo-ml/ringo/tensor"
-)
+import "github.com/ringo-ml/ringo/tensor"
 
 // Attention is causal multi-head self-attention (Vaswani et al. 2017): position i sees positions 0 to i.
 type Attention struct {
@@ -32,17 +28,12 @@ func (a *Attention) Forward(x T) T {
 	if y.Rank() != 3 || y.Dim(2)%(3*hd) != 0 {
 		fail("Attention", "QKV gives %v, not [batch, time, 3·heads·%d], for an input of %v", y.Shape(), hd, x.Shape())
 	}
-	b, n, heads := y.Dim(0), y.Dim(1), y.Dim(2)/(3*hd)
-	y = y.Reshape(b, n, 3, heads, hd).Permute(2, 0, 3, 1, 4) // one copy; q, k and v are views of it
-	q := y.Slice(0, 0, 1).Reshape(b, heads, n, hd)
-	k := y.Slice(0, 1, 2).Reshape(b, heads, n, hd)
-	v := y.Slice(0, 2, 3).Reshape(b, heads, n, hd)
-	p := tensor.MatMul(q.Scale(1/math.Sqrt(float64(hd))), k, false, true).SoftmaxCausal()
+	o := tensor.AttentionOptions{Causal: true}
 	if a.Drop != nil {
-		p = a.Drop.Forward(p)
+		a.Drop.check(x)
+		o.Drop, o.Layer = a.Drop.P, a.Drop.key
 	}
-	z := tensor.MatMul(p, v, false, false).Permute(0, 2, 1, 3).Reshape(b, n, heads*hd)
-	return a.Out.Forward(z)
+	return a.Out.Forward(tensor.Attention(y, hd, o))
 }
 
 // MLP is two linear layers with an activation between them.
@@ -55,4 +46,4 @@ type MLP struct {
 func NewMLP(d, h int) *MLP { return &MLP{Up: NewLinear(d, h), Down: NewLinear(h, d), Act: GELU} }
 
 // Forward returns [..., d] for x [..., d].
-func (m *MLP) Forward(x T) T { return m.Down.Forward(m.Act.Forward(m.Up.Forward(x))) }
+func (m *MLP) Forward(x T) T { return m.Down.Forward(m.Up.then(m.Act, x)) }

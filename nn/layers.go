@@ -7,13 +7,19 @@ import (
 // Layer is what a Sequential is made of.
 type Layer interface{ Forward(x T) T }
 
-// Sequential calls layers one after another. Its parameters are named "0.weight", "2.bias" and so on.
+// Sequential calls layers one after another. Its parameters are named "0.weight", "2.bias" and so on. A Linear and the
+// activation behind it are computed as one operation, with the same bits.
 type Sequential []Layer
 
 // Forward returns the output of the last layer.
 func (s Sequential) Forward(x T) T {
-	for _, l := range s {
-		x = l.Forward(x)
+	for i := 0; i < len(s); i++ {
+		if l, ok := s[i].(*Linear); ok && i+1 < len(s) {
+			x = l.then(s[i+1], x)
+			i++
+		} else {
+			x = s[i].Forward(x)
+		}
 	}
 	return x
 }
@@ -38,7 +44,19 @@ func NewLinear(in, out int) *Linear {
 }
 
 // Forward returns [..., out] for x [..., in].
-func (l *Linear) Forward(x T) T {
+func (l *Linear) Forward(x T) T { return l.forward(x, tensor.NoActivation) }
+
+// then returns next.Forward(l.Forward(x)).
+func (l *Linear) then(next Layer, x T) T {
+	a, ok := next.(Activation)
+	if !ok || l.Post != nil || a.fused == tensor.NoActivation {
+		return next.Forward(l.Forward(x))
+	}
+	return l.forward(x, a.fused)
+}
+
+// forward applies act, which must be none with Post.
+func (l *Linear) forward(x T, act tensor.Activation) T {
 	t := tapeOf(x)
 	if l.Pre != nil {
 		x = t.Apply(l.Pre, x)
@@ -48,7 +66,7 @@ func (l *Linear) Forward(x T) T {
 	if l.B != nil && !late {
 		b = t.Use(l.B)
 	}
-	y := tensor.Linear(x, t.Use(l.W), b)
+	y := tensor.LinearAct(x, t.Use(l.W), b, act)
 	if l.Post != nil {
 		y = t.Apply(l.Post, y)
 	}
@@ -96,10 +114,15 @@ func (d *Dropout) setName(name string) { d.name, d.key = name, tensor.HashName(n
 // Forward returns x, thinned out in training. The leading dimension of x is the batch's. It panics if the layer has no
 // name yet: Init, ParamsOf and each Attach give one.
 func (d *Dropout) Forward(x T) T {
+	d.check(x)
+	return x.Dropout(d.P, d.key)
+}
+
+// check panics if the layer is to drop elements of x and has no name.
+func (d *Dropout) check(x T) {
 	if d.P != 0 && d.key == 0 && tapeOf(x).Training() {
 		fail("Dropout", "has no name, and so no random numbers: call nn.Init or ParamsOf on the model first")
 	}
-	return x.Dropout(d.P, d.key)
 }
 
 // LayerNorm normalizes the last dimension to mean 0 and variance 1, and scales and shifts it (Ba et al. 2016).
@@ -150,18 +173,21 @@ func use(t *tensor.Tape, p *tensor.Param) T {
 	return t.Use(p)
 }
 
-// Activation is a function of a tensor as a Layer.
-type Activation func(x T) T
+// Activation is a function of each element, as a Layer.
+type Activation struct {
+	f     func(x T) T
+	fused tensor.Activation // what a Linear before it can apply
+}
 
 // Forward returns f(x).
-func (f Activation) Forward(x T) T { return f(x) }
+func (a Activation) Forward(x T) T { return a.f(x) }
 
 // The activations, as layers. GELU is the exact one, GELUTanh PyTorch's approximate="tanh".
 var (
-	ReLU     = Activation(T.ReLU)
-	GELU     = Activation(T.GELU)
-	GELUTanh = Activation(T.GELUTanh)
-	SiLU     = Activation(T.SiLU)
-	Tanh     = Activation(T.Tanh)
-	Sigmoid  = Activation(T.Sigmoid)
+	ReLU     = Activation{T.ReLU, tensor.ActReLU}
+	GELU     = Activation{T.GELU, tensor.ActGELU}
+	GELUTanh = Activation{T.GELUTanh, tensor.ActGELUTanh}
+	SiLU     = Activation{T.SiLU, tensor.ActSiLU}
+	Tanh     = Activation{f: T.Tanh}
+	Sigmoid  = Activation{f: T.Sigmoid}
 )

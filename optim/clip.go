@@ -6,21 +6,32 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// clipScale computes the norm of all gradients and returns what to multiply them by so that it is at most Clip
-// (torch.nn.utils.clip_grad_norm_).
-func (o *Optimizer) clipScale() (float64, error) {
-	if o.clip == 0 {
-		return 1, nil
+// gradScale computes the norm of all gradients and returns what to multiply them by, so that the loss's scale is undone
+// and the norm is at most Clip (torch.nn.utils.clip_grad_norm_). ok is false if the loss is scaled and they are not finite.
+func (o *Optimizer) gradScale() (scale float64, ok bool, err error) {
+	if o.clip == 0 && o.scaler == nil {
+		return 1, true, nil
 	}
 	o.sums = [3]float64{o.sumSquares(false), o.sumSquares(true), 1}
 	if o.norm != nil {
 		if err := o.norm.SumFloats(o.sums[:]); err != nil {
-			return 0, err
+			return 0, false, err
 		}
 	}
 	// What every rank holds was added up sums[2] times.
 	o.total = math.Sqrt(o.sums[0] + o.sums[1]/o.sums[2])
-	return min(1, o.clip/(o.total+1e-6)), nil
+	scale = 1
+	if o.scaler != nil {
+		scale = 1 / o.scaler.Scale
+		o.total *= scale
+		if !o.scaler.update(o.total) {
+			return 0, false, nil
+		}
+	}
+	if o.clip != 0 {
+		scale *= min(1, o.clip/(o.total+1e-6))
+	}
+	return scale, true, nil
 }
 
 // sumSquares returns the sum of squares of the gradients of parameters that all ranks hold, or of those that this rank
@@ -62,7 +73,10 @@ func (o *Optimizer) counts(s *slot, everywhere bool) bool {
 }
 
 func (o *Optimizer) launchSum(a *tensor.Args) float64 {
-	n := len(a.List)
+	n := 0
+	for _, l := range a.ListLen {
+		n += sumBlocks(l)
+	}
 	if n == 0 {
 		return 0
 	}
@@ -73,6 +87,9 @@ func (o *Optimizer) launchSum(a *tensor.Args) float64 {
 	}
 	return sum
 }
+
+// sumBlocks is the number of sums that a gradient of n elements has.
+func sumBlocks(n int) int { return (n + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock }
 
 // floats returns the elements of a Float64 tensor: its memory, or a copy of a device's.
 func floats(x tensor.Tensor) []float64 {

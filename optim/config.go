@@ -19,6 +19,7 @@ type AdamConfig struct {
 	Groups      []Group    // the first one that matches a parameter applies to it
 	Clip        float64    // largest norm of all gradients together; 0: neither clipped nor computed
 	Norm        Norm       // sums the norm over ranks; nil: this rank holds all gradients whole
+	Scaler      *Scaler    // of the loss, for Float16; nil: the gradients are not scaled
 }
 
 // AdamWConfig configures NewAdamW, with the fields of AdamConfig.
@@ -35,6 +36,7 @@ type SGDConfig struct {
 	Groups      []Group  // the first one that matches a parameter applies to it
 	Clip        float64  // largest norm of all gradients together; 0: neither clipped nor computed
 	Norm        Norm     // sums the norm over ranks; nil: this rank holds all gradients whole
+	Scaler      *Scaler  // of the loss, for Float16; nil: the gradients are not scaled
 }
 
 // Group sets what differs for some of the parameters.
@@ -70,7 +72,7 @@ func NewSGD(params nn.Params, c SGDConfig) *Optimizer {
 	notNegative("Momentum", c.Momentum)
 	notNegative("Dampening", c.Dampening)
 	r := &sgd{momentum: c.Momentum, dampening: c.Dampening, nesterov: c.Nesterov}
-	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm})
+	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler})
 }
 
 // NewAdam returns Adam (Kingma and Ba 2015), torch.optim.Adam: weight decay is added to the gradient.
@@ -95,7 +97,7 @@ func newAdam(params nn.Params, c AdamConfig, decoupled bool) *Optimizer {
 	}
 	notNegative("Eps", c.Eps)
 	r := &adam{beta1: c.Betas[0], beta2: c.Betas[1], eps: c.Eps, decoupled: decoupled}
-	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm})
+	return newOptimizer(params, r, common{c.LR, c.WeightDecay, c.Schedule, c.Groups, c.Clip, c.Norm, c.Scaler})
 }
 
 // common is what all configurations have.
@@ -105,6 +107,7 @@ type common struct {
 	groups    []Group
 	clip      float64
 	norm      Norm
+	scaler    *Scaler
 }
 
 func (c *common) check() {

@@ -1,4 +1,4 @@
-// Package optim holds the optimizers SGD, Adam and AdamW, learning rate schedules and clipping.
+// Package optim holds the optimizers SGD, Adam and AdamW, learning rate schedules, clipping and loss scaling.
 //
 //	params := nn.Init(model, dev, tensor.Float32, 1)
 //	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1,
@@ -23,5 +23,5 @@
 // A run is resumed by setting the parameters' values, [Optimizer.SetState], the loader's SetState, and
 // Tape.SetStep(opt.Steps(), 0), without which dropout would repeat the masks of the first steps.
 //
-// NaN and infinite gradients are not looked for: they end up in the parameters.
+// NaN and infinite gradients are not looked for, except by a Scaler: they end up in the parameters.
 package optim

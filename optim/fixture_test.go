@@ -2,7 +2,6 @@ package optim_test
 
 import (
 	"encoding/json"
-	"math"
 	"os"
 	"strconv"
 	"testing"
@@ -54,10 +53,13 @@ func store(x tensor.Tensor, v []float64) {
 		for i := range v {
 			tensor.Data[float32](x)[i] = float32(v[i])
 		}
+	case tensor.Float16:
+		for i := range v {
+			tensor.Data[tensor.F16](x)[i] = tensor.ToF16(float32(v[i]))
+		}
 	default:
 		for i := range v {
-			b := math.Float32bits(float32(v[i]))
-			tensor.Data[tensor.BF16](x)[i] = tensor.BF16((b + 0x7fff + b>>16&1) >> 16)
+			tensor.Data[tensor.BF16](x)[i] = tensor.ToBF16(float32(v[i]))
 		}
 	}
 }

@@ -14,7 +14,7 @@ type Optimizer struct {
 	exec    *tensor.Exec
 	slots   []slot // those of a group together
 	steps   int
-	norms   tensor.Tensor // sums of squares, one per gradient
+	norms   tensor.Tensor // sums of squares, of the blocks of all gradients
 	sums    [3]float64    // what Norm adds up over ranks
 	total   float64       // norm of the last step's gradients
 	scratch tensor.Tensor // a gradient in the type of its parameter's moments
@@ -54,7 +54,11 @@ func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	slices.SortStableFunc(o.slots, func(a, b slot) int { return a.group - b.group })
 	dev := o.slots[0].p.Local.Device()
 	o.exec = tensor.NewExec(dev)
-	o.norms = tensor.New(dev, tensor.Float64, len(o.slots))
+	blocks := 0
+	for i := range o.slots {
+		blocks += sumBlocks(o.slots[i].p.Local.Len())
+	}
+	o.norms = tensor.New(dev, tensor.Float64, blocks)
 	return o
 }
 
@@ -100,29 +104,41 @@ func (o *Optimizer) SetLR(lr float64) {
 // Steps returns the number of steps done.
 func (o *Optimizer) Steps() int { return o.steps }
 
-// GradNorm returns the norm of all gradients together in the last step, before clipping; 0 if Config.Clip is 0. To have
-// the norm without clipping, set Clip to math.Inf(1).
+// GradNorm returns the norm of all gradients together in the last step, before clipping and without the loss's scale; 0 if
+// there is neither Clip nor a Scaler. To have the norm without clipping, set Clip to math.Inf(1).
 func (o *Optimizer) GradNorm() float64 { return o.total }
 
-// Step updates the parameters that have gradients and uses these up. Its error is that of Config.Norm; no parameter is
+// Step updates the parameters that have gradients and uses these up; see Scaler for steps that are skipped. Its error is that of Config.Norm; no parameter is
 // changed then.
 func (o *Optimizer) Step() error {
 	for i := range o.slots {
 		o.slots[i].check()
 	}
-	scale, err := o.clipScale()
+	scale, ok, err := o.gradScale()
 	if err != nil {
 		return err
+	}
+	if ok {
+		o.apply(scale)
+		o.steps++
+	}
+	for i := range o.slots {
+		o.slots[i].p.Consume()
+	}
+	return nil
+}
+
+// apply updates the parameters with their gradients times scale.
+func (o *Optimizer) apply(scale float64) {
+	for i := range o.slots {
+		if s := &o.slots[i]; s.ready() {
+			o.syncMaster(s)
+		}
 	}
 	lr := o.LR()
 	for i := 0; i < len(o.slots); {
 		i = o.update(i, lr, scale)
 	}
-	for i := range o.slots {
-		o.slots[i].p.Consume()
-	}
-	o.steps++
-	return nil
 }
 
 // ready reports whether the slot takes part in a step.
@@ -151,7 +167,6 @@ func (o *Optimizer) update(i int, lr, scale float64) int {
 		return i + 1
 	}
 	if s.special() {
-		o.syncMaster(s)
 		g := o.grad(s)
 		a := o.exec.Args(o.rule.op(), s.dtype)
 		o.add(a, s, g)
@@ -159,14 +174,14 @@ func (o *Optimizer) update(i int, lr, scale float64) int {
 		o.writeBack(s)
 		return i + 1
 	}
-	a := o.exec.Args(o.rule.op(), s.dtype)
+	a := o.exec.Args(o.rule.op(), s.p.Local.DType())
 	steps := s.steps
 	for ; i < len(o.slots); i++ {
 		x := &o.slots[i]
 		if !x.ready() {
 			continue
 		}
-		if x.group != s.group || x.dtype != s.dtype || x.special() || x != s && x.steps != steps {
+		if x.group != s.group || x.p.Local.DType() != s.p.Local.DType() || x.special() || x != s && x.steps != steps {
 			break
 		}
 		o.add(a, x, x.p.Grad)
@@ -176,7 +191,7 @@ func (o *Optimizer) update(i int, lr, scale float64) int {
 }
 
 // special reports whether casts stand before or after the kernel, so that it runs for this parameter alone.
-func (s *slot) special() bool { return !s.master.IsZero() || s.p.Grad.DType() != s.dtype }
+func (s *slot) special() bool { return s.p.Grad.DType() != s.p.Local.DType() }
 
 // value returns what the kernel updates.
 func (s *slot) value() tensor.Tensor {
@@ -199,6 +214,9 @@ func (o *Optimizer) add(a *tensor.Args, s *slot, g tensor.Tensor) {
 		} else {
 			a.List = append(a.List, s.moments[k].Ptr())
 		}
+	}
+	if a.DType.IsHalf() {
+		a.List = append(a.List, s.p.Local.Ptr())
 	}
 	a.ListLen = append(a.ListLen, n)
 }

@@ -29,7 +29,9 @@ func mlpStep(dev Device, d DType) func() {
 	x, y := random(dev, d, 3, 12, 7), randomTokens(dev, 5, 12)
 	t := NewTape(dev)
 	return func() {
-		t.Backward(CrossEntropy(m.forward(t.Input(x)), y, CrossEntropyOptions{}))
+		loss := CrossEntropy(m.forward(t.Input(x)), y, CrossEntropyOptions{})
+		_ = loss.Item()
+		t.Backward(loss)
 		ps.consume()
 		t.Reset()
 	}

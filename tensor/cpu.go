@@ -18,12 +18,20 @@ type CPU struct {
 }
 
 type cpuQueue struct {
-	pool *pool
-	half scratch // widened 16-bit operands
-	wide Args
+	pool   *pool
+	half   scratch   // widened 16-bit operands
+	chunks []float32 // parts of them, per thread
+	wide   Args
+	// the operand that is being widened or rounded, and its float32 memory
+	operand int
+	wideAt  Ptr
 	// packed panels of GEMM, per thread
 	lanes32 []gemmLane[float32]
 	lanes64 []gemmLane[float64]
+	// the same of bfloat16
+	lanesBF16 []bf16Lane
+	attn32    []attnLane[float32]
+	attn64    []attnLane[float64]
 }
 
 // Sync returns nil: kernels of the CPU are done when their launch returns.

@@ -139,10 +139,10 @@ func fillKernel[T any](conv func(float64) T) Kernel {
 
 // castKernels has a row per source type; the destination type is the output's.
 var castKernels = [NumDTypes]Kernel{
-	Float32:  castFrom(loadNumbers[float32]),
+	Float32:  castHalf(castFrom(loadNumbers[float32])),
 	Float64:  castFrom(loadNumbers[float64]),
-	BFloat16: castFrom(loadHalf[BF16]),
-	Float16:  castFrom(loadHalf[F16]),
+	BFloat16: castHalf(castFrom(loadHalf[BF16])),
+	Float16:  castHalf(castFrom(loadHalf[F16])),
 	Int32:    castFrom(loadNumbers[int32]),
 	Int64:    castFrom(loadNumbers[int64]),
 	Uint8:    castFrom(loadNumbers[uint8]),

@@ -1,8 +1,6 @@
 package tensor
 
 import (
-	"unsafe"
-
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
@@ -83,37 +81,41 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 		compareKernel(kernel.Ge[int32]), compareKernel(kernel.Ge[int64]), compareKernel(kernel.Ge[uint8])),
 	OpAffine: floats(affineKernel[float32](), affineKernel[float64]()),
 
-	OpNeg:          floats(map1(kernel.Neg[float32]), map1(kernel.Neg[float64])),
-	OpAbs:          floats(map1(kernel.Abs[float32]), map1(kernel.Abs[float64])),
-	OpExp:          floats(map1(kernel.Exp[float32]), map1(kernel.Exp[float64])),
-	OpLog:          floats(map1(kernel.Log[float32]), map1(kernel.Log[float64])),
-	OpSqrt:         floats(map1(kernel.Sqrt[float32]), map1(kernel.Sqrt[float64])),
-	OpSquare:       floats(map1(kernel.Square[float32]), map1(kernel.Square[float64])),
-	OpRecip:        floats(map1(kernel.Recip[float32]), map1(kernel.Recip[float64])),
-	OpSin:          floats(map1(kernel.Sin[float32]), map1(kernel.Sin[float64])),
-	OpCos:          floats(map1(kernel.Cos[float32]), map1(kernel.Cos[float64])),
-	OpTanh:         floats(map1(kernel.Tanh[float32]), map1(kernel.Tanh[float64])),
-	OpSigmoid:      floats(map1(kernel.Sigmoid[float32]), map1(kernel.Sigmoid[float64])),
-	OpReLU:         floats(map1(kernel.ReLU[float32]), map1(kernel.ReLU[float64])),
-	OpGELU:         floats(map1(kernel.GELU[float32]), map1(kernel.GELU[float64])),
-	OpGELUTanh:     floats(map1(kernel.GELUTanh[float32]), map1(kernel.GELUTanh[float64])),
-	OpSiLU:         floats(map1(kernel.SiLU[float32]), map1(kernel.SiLU[float64])),
-	OpAbsGrad:      floats(map2(kernel.AbsGrad[float32]), map2(kernel.AbsGrad[float64])),
-	OpLogGrad:      floats(map2(kernel.LogGrad[float32]), map2(kernel.LogGrad[float64])),
-	OpSqrtGrad:     floats(map2(kernel.SqrtGrad[float32]), map2(kernel.SqrtGrad[float64])),
-	OpSquareGrad:   floats(map2(kernel.SquareGrad[float32]), map2(kernel.SquareGrad[float64])),
-	OpRecipGrad:    floats(map2(kernel.RecipGrad[float32]), map2(kernel.RecipGrad[float64])),
-	OpSinGrad:      floats(map2(kernel.SinGrad[float32]), map2(kernel.SinGrad[float64])),
-	OpCosGrad:      floats(map2(kernel.CosGrad[float32]), map2(kernel.CosGrad[float64])),
-	OpTanhGrad:     floats(map2(kernel.TanhGrad[float32]), map2(kernel.TanhGrad[float64])),
-	OpSigmoidGrad:  floats(map2(kernel.SigmoidGrad[float32]), map2(kernel.SigmoidGrad[float64])),
-	OpReLUGrad:     floats(map2(kernel.ReLUGrad[float32]), map2(kernel.ReLUGrad[float64])),
-	OpGELUGrad:     floats(map2(kernel.GELUGrad[float32]), map2(kernel.GELUGrad[float64])),
-	OpGELUTanhGrad: floats(map2(kernel.GELUTanhGrad[float32]), map2(kernel.GELUTanhGrad[float64])),
-	OpSiLUGrad:     floats(map2(kernel.SiLUGrad[float32]), map2(kernel.SiLUGrad[float64])),
+	OpNeg:          maps1(kernel.Neg[float32], kernel.Neg[float64]),
+	OpAbs:          maps1(kernel.Abs[float32], kernel.Abs[float64]),
+	OpExp:          maps1(kernel.Exp[float32], kernel.Exp[float64]),
+	OpLog:          maps1(kernel.Log[float32], kernel.Log[float64]),
+	OpSqrt:         maps1(kernel.Sqrt[float32], kernel.Sqrt[float64]),
+	OpSquare:       maps1(kernel.Square[float32], kernel.Square[float64]),
+	OpRecip:        maps1(kernel.Recip[float32], kernel.Recip[float64]),
+	OpSin:          maps1(kernel.Sin[float32], kernel.Sin[float64]),
+	OpCos:          maps1(kernel.Cos[float32], kernel.Cos[float64]),
+	OpTanh:         maps1(kernel.Tanh[float32], kernel.Tanh[float64]),
+	OpSigmoid:      maps1(kernel.Sigmoid[float32], kernel.Sigmoid[float64]),
+	OpReLU:         maps1(kernel.ReLU[float32], kernel.ReLU[float64]),
+	OpGELU:         maps1(kernel.GELU[float32], kernel.GELU[float64]),
+	OpGELUTanh:     maps1(kernel.GELUTanh[float32], kernel.GELUTanh[float64]),
+	OpSiLU:         maps1(kernel.SiLU[float32], kernel.SiLU[float64]),
+	OpAbsGrad:      maps2(kernel.AbsGrad[float32], kernel.AbsGrad[float64]),
+	OpLogGrad:      maps2(kernel.LogGrad[float32], kernel.LogGrad[float64]),
+	OpSqrtGrad:     maps2(kernel.SqrtGrad[float32], kernel.SqrtGrad[float64]),
+	OpSquareGrad:   maps2(kernel.SquareGrad[float32], kernel.SquareGrad[float64]),
+	OpRecipGrad:    maps2(kernel.RecipGrad[float32], kernel.RecipGrad[float64]),
+	OpSinGrad:      maps2(kernel.SinGrad[float32], kernel.SinGrad[float64]),
+	OpCosGrad:      maps2(kernel.CosGrad[float32], kernel.CosGrad[float64]),
+	OpTanhGrad:     maps2(kernel.TanhGrad[float32], kernel.TanhGrad[float64]),
+	OpSigmoidGrad:  maps2(kernel.SigmoidGrad[float32], kernel.SigmoidGrad[float64]),
+	OpReLUGrad:     maps2(kernel.ReLUGrad[float32], kernel.ReLUGrad[float64]),
+	OpGELUGrad:     maps2(kernel.GELUGrad[float32], kernel.GELUGrad[float64]),
+	OpGELUTanhGrad: maps2(kernel.GELUTanhGrad[float32], kernel.GELUTanhGrad[float64]),
+	OpSiLUGrad:     maps2(kernel.SiLUGrad[float32], kernel.SiLUGrad[float64]),
 
-	OpMatMul: floats(matmulKernel(workspace32), matmulKernel(workspace64)),
-	OpColSum: floats(colSumKernel[float32](), colSumKernel[float64]()),
+	OpMatMul:        {Float32: matmulKernel(workspace32), Float64: matmulKernel(workspace64), BFloat16: matmulBF16},
+	OpLinearAct:     floats(matmulKernel(workspace32), matmulKernel(workspace64)),
+	OpGroupedLinear: floats(groupedKernel(workspace32), groupedKernel(workspace64)),
+	OpGroupedGrad:   floats(groupedGradKernel(workspace32), groupedGradKernel(workspace64)),
+	OpActGrad:       floats(actGradKernel[float32](), actGradKernel[float64]()),
+	OpColSum:        floats(colSumKernel[float32](), colSumKernel[float64]()),
 	OpSum: numbers(sumKernel(kernel.ReduceSum[float32]), sumKernel(kernel.ReduceSum[float64]),
 		sumKernel(kernel.ReduceSum[int32]), sumKernel(kernel.ReduceSum[int64]), sumKernel(kernel.ReduceSum[uint8])),
 	OpMax: numbers(extremeKernel(kernel.ReduceMax[float32]), extremeKernel(kernel.ReduceMax[float64]),
@@ -127,6 +129,9 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 	OpLogSoftmaxGrad: floats(rowsYG(kernel.LogSoftmaxGrad[float32]), rowsYG(kernel.LogSoftmaxGrad[float64])),
 	OpLogSumExp:      floats(rows1(kernel.LogSumExp[float32]), rows1(kernel.LogSumExp[float64])),
 	OpLogSumExpGrad:  floats(logSumExpGradKernel[float32](), logSumExpGradKernel[float64]()),
+
+	OpAttention:     floats(attentionKernel(attention32), attentionKernel(attention64)),
+	OpAttentionGrad: floats(attentionGradKernel(attention32), attentionGradKernel(attention64)),
 
 	OpCrossEntropy:     floats(crossEntropyKernel[float32](), crossEntropyKernel[float64]()),
 	OpCrossEntropyGrad: floats(crossEntropyGradKernel[float32](), crossEntropyGradKernel[float64]()),
@@ -150,55 +155,6 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 	OpDropout: floats(dropoutKernel[float32](), dropoutKernel[float64]()),
 
 	OpSumSquares: sumSquaresKernels,
-	OpSGD:        floats(sgdKernel[float32](), sgdKernel[float64]()),
-	OpAdam:       floats(adamKernel[float32](), adamKernel[float64]()),
-}
-
-// via32 makes a kernel for 16-bit floats out of the float32 one: operands are widened, and outputs rounded once.
-func via32(k Kernel) Kernel {
-	return func(q Queue, a *Args) {
-		c := q.(*cpuQueue)
-		if len(a.List) > 0 {
-			fail(a.Op.String(), nil, "cpu has no kernel for lists of %v", a.DType)
-		}
-		need := 0
-		for i := range a.N {
-			if a.DT[i].IsHalf() && a.X[i] != nil {
-				need += (a.Len[i]*4 + 63) &^ 63
-			}
-		}
-		wide := *a
-		wide.DType = Float32
-		p := c.half.get(need)
-		for i := range a.N {
-			if a.DT[i].IsHalf() && a.X[i] != nil {
-				widen(unsafe.Slice((*float32)(p), a.Len[i]), a.X[i], a.DT[i])
-				wide.X[i], wide.DT[i] = p, Float32
-				p = unsafe.Add(p, (a.Len[i]*4+63)&^63)
-			}
-		}
-		c.wide = wide
-		k(q, &c.wide)
-		for i := range a.Outs {
-			if a.DT[i].IsHalf() && a.X[i] != nil {
-				narrow(a.X[i], unsafe.Slice((*float32)(wide.X[i]), a.Len[i]), a.DT[i])
-			}
-		}
-	}
-}
-
-func widen(dst []float32, src Ptr, d DType) {
-	if d == BFloat16 {
-		kernel.BF16ToF32(dst, unsafe.Slice((*BF16)(src), len(dst)))
-	} else {
-		kernel.F16ToF32(dst, unsafe.Slice((*F16)(src), len(dst)))
-	}
-}
-
-func narrow(dst Ptr, src []float32, d DType) {
-	if d == BFloat16 {
-		kernel.F32ToBF16(unsafe.Slice((*BF16)(dst), len(src)), src)
-	} else {
-		kernel.F32ToF16(unsafe.Slice((*F16)(dst), len(src)), src)
-	}
+	OpSGD:        optimizers(3, sgdStep[float32], sgdStep[float64]),
+	OpAdam:       optimizers(4, adamStep[float32], adamStep[float64]),
 }

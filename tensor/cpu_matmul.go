@@ -8,9 +8,8 @@ import (
 
 // gemmLane is what one thread of the pool needs to multiply matrices.
 type gemmLane[T kernel.Float] struct {
-	g    kernel.Gemm[T]
-	bias []T // of each row of C, or nil
-	ws   []T
+	g  kernel.Gemm[T]
+	ws []T
 }
 
 func workspace32(q *cpuQueue) *[]gemmLane[float32] { return &q.lanes32 }
@@ -23,7 +22,7 @@ func matmulKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel
 		l := &(*lanes(q))[thread]
 		for b := lo; b < hi; b++ {
 			l.set(a, b)
-			l.block(0, l.g.M, 0, l.g.N)
+			kernel.GemmBlock(&l.g, l.ws, 0, l.g.M, 0, l.g.N)
 		}
 	}
 	blocks := func(q *cpuQueue, a *Args, lo, hi, thread int) {
@@ -32,15 +31,12 @@ func matmulKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel
 		for i := lo; i < hi; i++ {
 			i0, i1 := kernel.GemmPart(l.g.M, a.I[2], i/a.I[3])
 			j0, j1 := kernel.GemmPart(l.g.N, a.I[3], i%a.I[3])
-			l.block(i0, i1, j0, j1)
+			kernel.GemmBlock(&l.g, l.ws, i0, i1, j0, j1)
 		}
 	}
 	return func(q Queue, a *Args) {
 		c := q.(*cpuQueue)
-		all := lanes(c)
-		for len(*all) < c.pool.n {
-			*all = append(*all, gemmLane[T]{ws: make([]T, kernel.WorkspaceLen[T]())})
-		}
+		growLanes(c, lanes(c))
 		batch, m, n, k := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
 		if batch >= c.pool.n && batch > 1 {
 			c.pool.run(c, a, batch, (4*c.pool.grain-1)/max(m*n*k, 1)+1, 1, whole)
@@ -53,30 +49,36 @@ func matmulKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel
 	}
 }
 
-// block computes rows i0 to i1 and columns j0 to j1 of C.
-func (l *gemmLane[T]) block(i0, i1, j0, j1 int) {
-	l.addBias(i0, i1, j0, j1)
-	kernel.GemmBlock(&l.g, l.ws, i0, i1, j0, j1)
-}
-
-// addBias lets the products be added to the bias.
-func (l *gemmLane[T]) addBias(i0, i1, j0, j1 int) {
-	if l.bias == nil {
-		return
-	}
-	for i := i0; i < i1; i++ {
-		copy(l.g.C[i*l.g.LDC+j0:i*l.g.LDC+j1], l.bias[j0:j1])
+// growLanes makes sure that every thread has a lane.
+func growLanes[T kernel.Float](c *cpuQueue, all *[]gemmLane[T]) {
+	for len(*all) < c.pool.n {
+		*all = append(*all, gemmLane[T]{ws: make([]T, kernel.WorkspaceLen[T]())})
 	}
 }
 
+// set makes l.g matrix b of the batch. Outputs are C or, with two of them, what the activation is applied to and C.
 func (l *gemmLane[T]) set(a *Args, b int) {
-	at := func(i int) []T {
-		off := b * a.Stride[i][0]
-		return unsafe.Slice((*T)(unsafe.Add(a.X[i], off*int(unsafe.Sizeof(*new(T))))), a.Len[i]-off)
+	at := func(operand, stride int) []T {
+		off := b * a.Stride[stride][0]
+		return unsafe.Slice((*T)(unsafe.Add(a.X[operand], off*int(unsafe.Sizeof(*new(T))))), a.Len[operand]-off)
 	}
+	in := a.Outs
 	l.g = kernel.Gemm[T]{TransA: a.I[0] != 0, TransB: a.I[1] != 0, M: a.Dim[1], N: a.Dim[2], K: a.Dim[3], Alpha: 1, Beta: T(a.F[0]),
-		C: at(0), LDC: a.Stride[0][1], A: at(1), LDA: a.Stride[1][1], B: at(2), LDB: a.Stride[2][1]}
-	if l.bias = nil; a.N > 3 {
-		l.bias, l.g.Beta = slice[T](a, 3), 1
+		C: at(0, 0), LDC: a.Stride[0][1], A: at(in, 1), LDA: a.Stride[1][1], B: at(in+1, 2), LDB: a.Stride[2][1], Act: Activation(a.I[5])}
+	if in == 2 {
+		l.g.Out = at(1, 0)
 	}
+	if a.N > in+2 {
+		l.g.From = slice[T](a, in+2)
+	}
+}
+
+func actGradKernel[T kernel.Float]() Kernel {
+	return spread(dim1, dim0, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		var sum []T
+		if a.Outs == 2 {
+			sum = slice[T](a, 1)
+		}
+		kernel.ActivateGradColSum(Activation(a.I[0]), sum, slice[T](a, 0), slice[T](a, a.Outs), slice[T](a, a.Outs+1), a.Dim[0], a.Dim[1], lo, hi)
+	})
 }

@@ -34,27 +34,27 @@ func eachList[T any](a *Args, group, lo, hi int, f func(a *Args, i int, x [4][]T
 	}
 }
 
+// The optimizers' kernels are those of the parameter's type; see mixed for 16-bit ones.
+
 // OpSGD: List = value, gradient, momentum (nil without). I[0]: Nesterov, I[1]: first step.
 // F = lr, momentum, dampening, weight decay, gradient scale.
-func sgdKernel[T kernel.Float]() Kernel {
-	step := func(a *Args, _ int, x [4][]T) {
-		kernel.SGD(x[0], x[1], x[2], kernel.SGDHyper{LR: a.F[0], Momentum: a.F[1], Dampening: a.F[2], WeightDecay: a.F[3],
-			GradScale: a.F[4], Nesterov: a.I[0] != 0, First: a.I[1] != 0})
-	}
-	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) { eachList(a, 3, lo, hi, step) })
+func sgdStep[T kernel.Float](a *Args, _ int, x [4][]T) {
+	kernel.SGD(x[0], x[1], x[2], kernel.SGDHyper{LR: a.F[0], Momentum: a.F[1], Dampening: a.F[2], WeightDecay: a.F[3],
+		GradScale: a.F[4], Nesterov: a.I[0] != 0, First: a.I[1] != 0})
 }
 
 // OpAdam: List = value, gradient, first and second moment. I[0]: decoupled weight decay, I[1]: step, from 1.
 // F = lr, beta1, beta2, eps, weight decay, gradient scale.
-func adamKernel[T kernel.Float]() Kernel {
-	step := func(a *Args, _ int, x [4][]T) {
-		kernel.Adam(x[0], x[1], x[2], x[3], kernel.AdamHyper{LR: a.F[0], Beta1: a.F[1], Beta2: a.F[2], Eps: a.F[3],
-			WeightDecay: a.F[4], GradScale: a.F[5], Decoupled: a.I[0] != 0, Step: a.I[1]})
-	}
-	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) { eachList(a, 4, lo, hi, step) })
+func adamStep[T kernel.Float](a *Args, _ int, x [4][]T) {
+	kernel.Adam(x[0], x[1], x[2], x[3], kernel.AdamHyper{LR: a.F[0], Beta1: a.F[1], Beta2: a.F[2], Eps: a.F[3],
+		WeightDecay: a.F[4], GradScale: a.F[5], Decoupled: a.I[0] != 0, Step: a.I[1]})
 }
 
-// OpSumSquares: List = tensors; the output, Float64, gets the sum of squares of each.
+// SumSquaresBlock is the number of elements whose squares OpSumSquares adds up to one number.
+const SumSquaresBlock = 1 << 14
+
+// OpSumSquares: List = tensors; the output, Float64, gets the sums of squares of the blocks of SumSquaresBlock elements of
+// the first tensor, then of the second one, and so on; a tensor's last block may be shorter.
 var sumSquaresKernels = [NumDTypes]Kernel{
 	Float32:  sumSquaresKernel(kernel.SumSquares[float32]),
 	Float64:  sumSquaresKernel(kernel.SumSquares[float64]),
@@ -62,12 +62,19 @@ var sumSquaresKernels = [NumDTypes]Kernel{
 	Float16:  sumSquaresKernel(sumSquaresHalf[F16]),
 }
 
+// sumSquaresKernel lets a thread do the blocks that begin in its part of all elements.
 func sumSquaresKernel[T any](f func(x []T) float64) Kernel {
-	count := func(a *Args) int { return len(a.List) }
-	return spread(count, func(a *Args) int { return listTotal(a) / max(len(a.List), 1) }, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		out := slice[float64](a, 0)
-		for i := lo; i < hi; i++ {
-			out[i] = f(unsafe.Slice((*T)(a.List[i]), a.ListLen[i]))
+	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		out, at, block := slice[float64](a, 0), 0, 0
+		for i, n := range a.ListLen {
+			x := unsafe.Slice((*T)(a.List[i]), n)
+			for j := 0; j < n; j += SumSquaresBlock {
+				if lo <= at+j && at+j < hi {
+					out[block] = f(x[j:min(n, j+SumSquaresBlock)])
+				}
+				block++
+			}
+			at += n
 		}
 	})
 }

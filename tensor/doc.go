@@ -26,7 +26,9 @@
 // [Floats] and [Tensor.Item] copy values out, [Data] shares memory with a Go slice.
 //
 // The element types are Float32, Float64, BFloat16, Float16, Int32, Int64, Uint8 and Bool; operands of an operation have the
-// same one (see [Tensor.Cast]). 16-bit floats are computed in float32, and each result is rounded once.
+// same one (see [Tensor.Cast]). 16-bit floats are computed in float32, and each result is rounded once;
+// but losses of 16-bit floats are Float32. Where the CPU multiplies bfloat16 itself, so do MatMul and Linear: sums are float32,
+// and numbers below 2**-126 count as zeros.
 //
 // # Memory
 //

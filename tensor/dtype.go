@@ -29,6 +29,12 @@ type BF16 = kernel.BF16
 // F16 is the storage of one Float16 (IEEE binary16) element.
 type F16 = kernel.F16
 
+// ToBF16 rounds x to the nearest BFloat16, ties to even.
+func ToBF16(x float32) BF16 { return kernel.ToBF16(x) }
+
+// ToF16 rounds x to the nearest Float16, ties to even; from 65520 on to infinity.
+func ToF16(x float32) F16 { return kernel.ToF16(x) }
+
 // Elem is the set of Go types that hold one element.
 type Elem interface {
 	float32 | float64 | BF16 | F16 | int32 | int64 | uint8 | bool

@@ -1,6 +1,9 @@
 package tensor
 
-import "math/rand/v2"
+import (
+	"fmt"
+	"math/rand/v2"
+)
 
 // matmulCase multiplies matrices whose dimensions are dims(m, k, n), as they are stored.
 func matmulCase(name string, ta, tb bool, dims func(b, m, k, n int) [][]int) gradCase {
@@ -18,6 +21,12 @@ func linearShapes(bias bool) func(r *rand.Rand) [][]int {
 		}
 		return s
 	}
+}
+
+func linearActCase(act Activation, bias bool) gradCase {
+	return gradCase{name: activationOps[act].op.String(), shapes: linearShapes(bias), fn: func(_ *Tape, x []Tensor) Tensor {
+		return LinearAct(x[0], x[1], append(x, Tensor{})[2], act)
+	}}
 }
 
 func productCases() map[Op][]gradCase {
@@ -38,6 +47,11 @@ func productCases() map[Op][]gradCase {
 			{name: "bias", shapes: linearShapes(true), fn: func(_ *Tape, x []Tensor) Tensor { return Linear(x[0], x[1], x[2]) }},
 			{name: "no bias", shapes: linearShapes(false), fn: func(_ *Tape, x []Tensor) Tensor { return Linear(x[0], x[1], Tensor{}) }},
 			{name: "input and weight are one", shapes: matrix, fn: func(_ *Tape, x []Tensor) Tensor { return Linear(x[0], x[0], Tensor{}) }},
+		},
+		OpGroupedLinear: {{name: "groups", shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{{5, d[1]}, {3, d[0], d[1]}} },
+			fn: func(_ *Tape, x []Tensor) Tensor { return GroupedLinear(x[0], x[1], FromSlice([]int64{3, 0, 2}, 3)) }}},
+		OpLinearAct: {linearActCase(ActReLU, true), linearActCase(ActGELU, true), linearActCase(ActGELUTanh, false), linearActCase(ActSiLU, true),
+			{name: "input and weight are one", shapes: matrix, fn: func(_ *Tape, x []Tensor) Tensor { return LinearAct(x[0], x[0], Tensor{}, ActGELU) }},
 		},
 	}
 }
@@ -66,8 +80,13 @@ func rowCases() map[Op][]gradCase {
 		}
 		return CrossEntropy(x, y, o)
 	}
+	attention := func(o AttentionOptions) gradCase {
+		return row(fmt.Sprintf("causal %v, drop %v", o.Causal, o.Drop), func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(2), 1 + r.IntN(5), 6 * (1 + r.IntN(2))}} },
+			func(x []Tensor) Tensor { return Attention(x[0], 2, o) })
+	}
 	ignore := int64(-100)
 	return map[Op][]gradCase{
+		OpAttention:  {attention(AttentionOptions{}), attention(AttentionOptions{Causal: true}), attention(AttentionOptions{Drop: 0.4, Layer: 3})},
 		OpSoftmax:    {row("rows", rows, func(x []Tensor) Tensor { return x[0].Softmax() })},
 		OpLogSoftmax: {row("rows", rows, func(x []Tensor) Tensor { return x[0].LogSoftmax() })},
 		OpLogSumExp:  {row("rows", rows, func(x []Tensor) Tensor { return x[0].LogSumExp() })},

@@ -62,6 +62,58 @@ func halfGrads(d, half DType, f func(x, w Tensor) Tensor) [][]float64 {
 	return ps.grads()
 }
 
+// Products in bfloat16 are sums in float32 of the same values, rounded once, forward and backward, for every form that has
+// rules of its own; and a second microbatch is added. A multiplication that rounded on the way would be off by more.
+func TestBFloat16Products(t *testing.T) {
+	const m, n, k = 35, 67, 900
+	dev := NewCPU(2)
+	defer dev.Close()
+	for name, c := range map[string]struct {
+		x, w []int
+		f    func(x, w, b Tensor) Tensor
+	}{
+		"linear": {[]int{m, k}, []int{n, k}, Linear},
+		"nn":     {[]int{m, k}, []int{k, n}, func(x, w, _ Tensor) Tensor { return MatMul(x, w, false, false) }},
+		"nt":     {[]int{m, k}, []int{n, k}, func(x, w, _ Tensor) Tensor { return MatMul(x, w, false, true) }},
+		"tn":     {[]int{k, m}, []int{k, n}, func(x, w, _ Tensor) Tensor { return MatMul(x, w, true, false) }},
+		"batch":  {[]int{3, m, k}, []int{3, k, n}, func(x, w, _ Tensor) Tensor { return MatMul(x, w, false, false) }},
+	} {
+		results := map[DType][][]float64{}
+		for _, d := range []DType{Float32, BFloat16} {
+			ps := &params{dev: dev, dtype: d}
+			x, w, b := ps.add("x", UniformInit(-1, 1), c.x...), ps.add("w", UniformInit(-1, 1), c.w...), ps.add("b", UniformInit(-8, 8), n)
+			for _, p := range ps.list { // the same values in both types
+				h := New(dev, BFloat16, p.Dims()...)
+				p.init.Fill(h, HashName(p.Name()), 0)
+				for i, v := range Floats(h) {
+					storeFloat(p.Value.Ptr(), d, i, v)
+				}
+			}
+			for i := range 2 {
+				t := NewTape(dev)
+				y := c.f(t.Use(x), t.Use(w), t.Use(b))
+				out := append([]float64(nil), Floats(y)...)
+				options := []BackwardOption{More()}[i:]
+				t.Backward(y.Mul(y).Sum(), options...)
+				results[d] = append([][]float64{out}, ps.grads()...)
+			}
+		}
+		for i, want := range results[Float32] {
+			largest := 0.0
+			for _, v := range want {
+				largest = math.Max(largest, math.Abs(v))
+			}
+			for j, w := range want {
+				tol := 0x1p-8*math.Abs(w) + 0x1p-20*largest // the result: one rounding, and sums in another order
+				if i > 0 {
+					tol = 0x1p-6*math.Abs(w) + 0x1p-9*largest // y is rounded, doubled and multiplied
+				}
+				require.InDelta(t, w, results[BFloat16][i][j], tol, "%s: result %d, element %d", name, i, j)
+			}
+		}
+	}
+}
+
 // Means of float16 neither overflow nor lose small terms.
 func TestHalfMean(t *testing.T) {
 	x := New(hostDevice, Float16, 1<<17)

@@ -146,18 +146,24 @@ func (x Tensor) Dropout(p float64, layer uint64) Tensor {
 	}
 	in := t.contiguous(t.arg(x))
 	out := t.newLike(in)
-	rows, key, elems := t.rows, t.RandomKey(layer), in.n
-	if t.rows.Stride == 0 {
-		rows = Rows{0, 1, 0}
-	} else if t.mustShape("dropout", in.n == 0 || in.rank > 0 && t.localRows > 0 && in.dims[0]%t.localRows == 0, in); in.n > 0 {
-		elems = in.n / t.localRows
-	}
+	key := t.RandomKey(layer)
+	rows, elems := t.place("dropout", in, in.n)
 	t.dropout(out, in, p, key, rows, elems)
 	if n := t.rec(OpDropout, out, in); n != nil {
 		n.F[0], n.key = p, key
 		n.I = [8]int{rows.First, rows.Stride, elems}
 	}
 	return out.tensor()
+}
+
+// place says which rows of the global batch n elements belong to, whose leading dimension is in's, and how many of them
+// make up a row.
+func (t *Tape) place(op string, in *header, n int) (rows Rows, elems int) {
+	if t.rows.Stride == 0 {
+		return Rows{0, 1, 0}, n
+	}
+	t.mustShape(op, n == 0 || in.rank > 0 && t.localRows > 0 && in.dims[0]%t.localRows == 0, in)
+	return t.rows, n / max(t.localRows, 1)
 }
 
 func (t *Tape) dropout(out, in *header, p float64, key uint64, r Rows, elems int) {

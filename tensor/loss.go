@@ -11,24 +11,19 @@ func (t *Tape) globalCount(n int) float64 {
 	return float64(n) / float64(t.localRows) * float64(t.rows.Total)
 }
 
-// meanLoss returns Σ rows / count in type d, of one element, and records nothing. It gives rows away.
-func (t *Tape) meanLoss(rows *header, count float64, d DType) *header {
+// meanLoss returns Σ rows / count, of one element, and records nothing. It gives rows away. A loss of 16-bit floats is
+// Float32, like the rows.
+func (t *Tape) meanLoss(rows *header, count float64) *header {
 	sum := t.newTensor(rows.dtype)
 	t.reduce(OpSum, sum, nil, rows, 0, int(rows.rank))
 	t.affine(sum, sum, 1/count, 0)
 	t.release(rows)
-	if sum.dtype == d {
-		return sum
-	}
-	out := t.newTensor(d)
-	t.cast(out, sum)
-	t.release(sum)
-	return out
+	return sum
 }
 
-// upstream returns the loss's gradient divided by count, of one element; for a 16-bit loss in float32.
+// upstream returns the loss's gradient divided by count, of one element.
 func (t *Tape) upstream(n *Node) *header {
-	g := t.newTensor(statType(n.out.dtype))
+	g := t.newTensor(n.out.dtype)
 	t.cast(g, n.out.grad)
 	t.affine(g, g, 1/n.F[0], 0)
 	return g
@@ -46,7 +41,7 @@ type CrossEntropyOptions struct {
 
 // CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels
 // [...], of which either may be flattened. On a tape whose input is part of a global batch (Rows.Total) it returns this rank's part of the mean: the sum
-// over ranks is the loss.
+// over ranks is the loss. The loss of 16-bit logits is Float32.
 func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	t := tapeOf("cross_entropy", logits)
 	x, y := t.contiguous(t.arg(logits)), t.contiguous(t.arg(labels))
@@ -75,7 +70,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 		a.F[0], a.I[0] = o.Smoothing, int(ignore)
 		t.Launch()
 	}
-	out := t.meanLoss(loss, count, x.dtype)
+	out := t.meanLoss(loss, count)
 	n := t.rec(OpCrossEntropy, out, x, y)
 	if n == nil {
 		t.release(lse)
@@ -133,14 +128,14 @@ func pointLoss(op Op, x, y Tensor) Tensor {
 	each := t.newTensor(statType(a.dtype), a.dims[:a.rank]...)
 	t.unary(op, each, a, b)
 	count := t.globalCount(a.n)
-	out := t.meanLoss(each, count, a.dtype)
+	out := t.meanLoss(each, count)
 	if n := t.rec(op, out, a, b); n != nil {
 		n.F[0] = count
 	}
 	return out.tensor()
 }
 
-// MSE returns the mean of (x−y)², of this rank's part of the global batch (see CrossEntropy).
+// MSE returns the mean of (x−y)², of this rank's part of the global batch (see CrossEntropy), in Float32 for 16-bit x.
 func MSE(x, y Tensor) Tensor { return pointLoss(OpMSE, x, y) }
 
 // BCEWithLogits returns the mean binary cross-entropy of logits x and targets y in [0,1], of this rank's part of the

@@ -1,13 +1,15 @@
 package tensor
 
-// gemm launches C = op(A)·op(B) + beta·C on matrices that may be batched, or + bias for each row. c is [batch,m,n]; a
-// batch stride of 0 repeats a matrix.
+// gemm launches C = op(A)·op(B) + beta·C on matrices that may be batched, or + bias for each row, and then act. c is
+// [batch,m,n]; a batch stride of 0 repeats a matrix.
 type gemm struct {
 	batch, m, n, k int
 	ta, tb         bool
 	sa, sb, sc     int // elements between matrices of the batch
 	beta           float64
 	bias           *header // [n], or nil
+	act            Activation
+	pre            *header // where the activation's input goes, or nil
 }
 
 func rowStride(h *header, cols int) int {
@@ -21,7 +23,14 @@ func (t *Tape) gemm(c, a, b *header, g *gemm) {
 	if g.batch*g.m*g.n == 0 {
 		return
 	}
-	args := t.Args(OpMatMul, a.dtype)
+	op := OpMatMul
+	if g.act != NoActivation {
+		op = OpLinearAct
+	}
+	args := t.Args(op, a.dtype)
+	if g.pre != nil {
+		args.out(g.pre)
+	}
 	args.out(c).in(a).in(b)
 	if g.bias != nil {
 		args.in(g.bias)
@@ -42,6 +51,7 @@ func (t *Tape) gemm(c, a, b *header, g *gemm) {
 	s[1][0], s[1][1] = g.sa, rowStride(a, lda)
 	s[2][0], s[2][1] = g.sb, rowStride(b, ldb)
 	args.F[0] = g.beta
+	args.I[5] = int(g.act)
 	t.Launch()
 }
 
@@ -113,18 +123,23 @@ func matmulShape(a, b *header, ta, tb bool) gemm {
 }
 
 // gradTarget returns the memory that a rule writes the gradient of h into, and the beta to use: a parameter's gradient
-// itself, or new memory. Hand it to gradDone.
+// itself, the gradient that h has already if nothing else refers to it, or new memory. Hand it to gradDone.
 func (t *Tape) gradTarget(h *header) (dst *header, beta float64) {
 	if h.leaf != nil {
 		if dst, beta = t.leafGrad(h); dst.dtype == h.dtype {
 			return dst, beta
 		}
 		h.leaf.p.undoWrite(beta)
+	} else if h.grad != nil && h.more == nil && !h.grad.shared() && !t.keepAll {
+		return h.grad, 1
 	}
 	return t.newLike(h), 0
 }
 
 func (t *Tape) gradDone(h, dst *header) {
+	if dst == h.grad {
+		return
+	}
 	if h.leaf == nil || dst.tape == t {
 		t.addGrad(h, dst)
 	}
@@ -154,67 +169,4 @@ func matmulVJP(t *Tape, n *Node, need uint8) {
 		}
 		t.gradDone(b, dst)
 	}
-}
-
-// Linear returns x·wᵀ + b for x [..., in], w [out, in] and b [out] (or none), as torch.nn.functional.linear.
-func Linear(x, w, b Tensor) Tensor {
-	t := tapeOfOp(OpLinear, x, w)
-	xh, wh := t.arg(x), t.arg(w)
-	var bh *header
-	if !b.IsZero() {
-		bh = t.arg(b)
-		if bh.dtype != xh.dtype || bh.rank != 1 || bh.n != wh.dims[0] {
-			t.sameDType("linear", xh, wh, bh)
-			t.mustShape("linear", false, xh, wh, bh)
-		}
-	}
-	if xh.dtype != wh.dtype || xh.rank < 1 || wh.rank != 2 || xh.dims[xh.rank-1] != wh.dims[1] {
-		t.sameDType("linear", xh, wh)
-		t.mustShape("linear", false, xh, wh, bh)
-	}
-	m, n, k := xh.rowCount(), wh.dims[0], wh.dims[1]
-	out := t.blankHeader()
-	out.sizeAs(xh)
-	out.dims[out.rank-1], out.n = n, m*n
-	t.alloc(out)
-	t.gemm(out, xh, wh, &gemm{batch: 1, m: m, n: n, k: k, tb: true, bias: bh})
-	if bh != nil {
-		t.rec(OpLinear, out, xh, wh, bh)
-	} else {
-		t.rec(OpLinear, out, xh, wh)
-	}
-	return out.tensor()
-}
-
-func linearVJP(t *Tape, n *Node, need uint8) {
-	x, w, g := n.in[0], n.in[1], n.out.grad
-	m, out, in := x.rowCount(), w.dims[0], w.dims[1]
-	if need&1 != 0 {
-		dst, beta := t.gradTarget(x)
-		t.gemm(dst, g, w, &gemm{batch: 1, m: m, n: in, k: out, beta: beta})
-		t.gradDone(x, dst)
-	}
-	if need&2 != 0 {
-		dst, beta := t.gradTarget(w)
-		t.gemm(dst, g, x, &gemm{batch: 1, m: out, n: in, k: m, ta: true, beta: beta})
-		t.gradDone(w, dst)
-	}
-	if need&4 != 0 {
-		b := n.in[2]
-		dst, beta := t.gradTarget(b)
-		t.colSum(dst, g, m, out, beta)
-		t.gradDone(b, dst)
-	}
-}
-
-// colSum launches dst = beta·dst + the sum over rows of x [rows, cols].
-func (t *Tape) colSum(dst, x *header, rows, cols int, beta float64) {
-	if cols == 0 {
-		return
-	}
-	a := t.Args(OpColSum, x.dtype)
-	a.out(dst).in(x)
-	a.Dim[0], a.Dim[1] = rows, cols
-	a.F[0] = beta
-	t.Launch()
 }

@@ -10,7 +10,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/wait"
 )
 
-// pool runs a function on parts of a range, on threads that persist. The calling goroutine is one of them.
+// pool runs a function on parts of a range, on threads that persist. The calling goroutine is one of them. The cuts are
+// fixed; who computes a part is not: the caller takes over those of threads that have not begun when it has done its own.
+// So a small kernel need not wait for a thread that sleeps, nor any kernel for one that lost its core.
 type pool struct {
 	n       int
 	grain   int // elements, at least, for a part
@@ -31,10 +33,14 @@ type pool struct {
 }
 
 type worker struct {
-	bell *wait.Bell
-	jobs atomic.Uint32 // counts what was handed out
-	_    [64]byte
+	bell  *wait.Bell
+	jobs  atomic.Uint32 // counts the parts that were handed out
+	taken atomic.Uint32 // and those that somebody has begun
+	_     [64]byte
 }
+
+// take claims part number job, for the worker or for the caller.
+func (w *worker) take(job uint32) bool { return w.taken.CompareAndSwap(job-1, job) }
 
 // kernelPanic carries a panic from a worker to the goroutine that launched the kernel.
 type kernelPanic struct {
@@ -61,16 +67,21 @@ func (p *pool) start() {
 }
 
 func (p *pool) work(w *worker, i int) {
-	for seen := uint32(0); ; seen++ {
-		for s := p.policy.Start(); w.jobs.Load() == seen; {
+	for seen := uint32(0); ; {
+		job := seen
+		for s := p.policy.Start(); job == seen; job = w.jobs.Load() {
 			if !s.Again() {
 				_ = w.bell.Park(context.Background())
 			}
 		}
+		seen = job
+		if !w.take(job) {
+			continue
+		}
 		if p.fn == nil {
 			return
 		}
-		p.guard(i)
+		p.guard(i, i)
 		if p.left.Add(-1) == 0 {
 			p.done.Ring()
 		}
@@ -106,7 +117,13 @@ func (p *pool) run(q *cpuQueue, a *Args, n, grain, align int, fn part) {
 		w.jobs.Add(1)
 		w.bell.Ring()
 	}
-	p.guard(0)
+	p.guard(0, 0)
+	for i := parts - 1; i > 0; i-- {
+		if w := p.workers[i-1]; w.take(w.jobs.Load()) {
+			p.guard(i, 0)
+			p.left.Add(-1)
+		}
+	}
 	for s := p.policy.Start(); p.left.Load() != 0; {
 		if !s.Again() {
 			_ = p.done.Park(context.Background())
@@ -120,8 +137,8 @@ func (p *pool) run(q *cpuQueue, a *Args, n, grain, align int, fn part) {
 	}
 }
 
-// guard runs part i and notes its panic: the others must end before the caller unwinds.
-func (p *pool) guard(i int) {
+// guard runs part i on a thread and notes its panic: the others must end before the caller unwinds.
+func (p *pool) guard(i, thread int) {
 	defer func() {
 		if r := recover(); r != nil {
 			p.failed.CompareAndSwap(nil, &kernelPanic{r, debug.Stack()})
@@ -129,7 +146,7 @@ func (p *pool) guard(i int) {
 	}()
 	lo, hi := p.cut(i), p.cut(i+1)
 	if lo < hi {
-		p.fn(p.q, p.a, lo, hi, i)
+		p.fn(p.q, p.a, lo, hi, thread)
 	}
 }
 

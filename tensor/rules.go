@@ -64,6 +64,10 @@ const (
 
 	OpMatMul
 	OpLinear
+	OpLinearAct
+	OpActGrad
+	OpGroupedLinear
+	OpGroupedGrad
 	OpColSum
 
 	OpSum
@@ -76,6 +80,8 @@ const (
 	OpLogSoftmaxGrad
 	OpLogSumExp
 	OpLogSumExpGrad
+	OpAttention
+	OpAttentionGrad
 
 	OpCrossEntropy
 	OpCrossEntropyGrad
@@ -166,9 +172,13 @@ var rules = map[Op]OpSpec{
 	OpGELUTanhGrad: {Name: "gelu_tanh_grad", Const: true},
 	OpSiLUGrad:     {Name: "silu_grad", Const: true},
 
-	OpMatMul: {Name: "matmul", Saves: 3, VJP: matmulVJP},
-	OpLinear: {Name: "linear", Saves: 3, VJP: linearVJP},
-	OpColSum: {Name: "colsum", Const: true},
+	OpMatMul:        {Name: "matmul", Saves: 3, VJP: matmulVJP},
+	OpLinear:        {Name: "linear", Saves: 3, VJP: linearVJP},
+	OpLinearAct:     {Name: "linear_act", Saves: 3 | SaveOut, VJP: linearActVJP},
+	OpActGrad:       {Name: "act_grad", Const: true},
+	OpGroupedLinear: {Name: "grouped_linear", Saves: 7, VJP: groupedVJP},
+	OpGroupedGrad:   {Name: "grouped_grad", Const: true},
+	OpColSum:        {Name: "colsum", Const: true},
 
 	OpSum:            {Name: "sum", VJP: sumVJP},
 	OpMax:            {Name: "max", VJP: selectVJP},
@@ -180,6 +190,9 @@ var rules = map[Op]OpSpec{
 	OpLogSoftmaxGrad: {Name: "log_softmax_grad", Const: true},
 	OpLogSumExp:      {Name: "logsumexp", Saves: 1 | SaveOut, VJP: logSumExpVJP},
 	OpLogSumExpGrad:  {Name: "logsumexp_grad", Const: true},
+
+	OpAttention:     {Name: "attention", Saves: 1 | SaveOut, VJP: attentionVJP},
+	OpAttentionGrad: {Name: "attention_grad", Const: true},
 
 	OpCrossEntropy:     {Name: "cross_entropy", Saves: 3, VJP: crossEntropyVJP},
 	OpCrossEntropyGrad: {Name: "cross_entropy_grad", Const: true},

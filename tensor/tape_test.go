@@ -319,3 +319,24 @@ func wideGrad(p *Param) Tensor {
 	}
 	return p.Grad
 }
+
+// A product of matrices adds its gradient to one that is there already, in the kernel: no other pass over memory.
+func TestGradientsAddUpInProducts(t *testing.T) {
+	skipInDebug(t)
+	dev := newNullDevice(t)
+	launched := map[Op]int{}
+	for op := range dev.table {
+		for dt := range dev.table[op] {
+			dev.table[op][dt] = func(Queue, *Args) { launched[Op(op)]++ }
+		}
+	}
+	ps := &params{dev: dev, dtype: Float32}
+	a, b, c := ps.add("a", Constant(1), 8, 8), ps.add("b", Constant(1), 8, 8), ps.add("c", Constant(1), 8, 8)
+	tape := NewTape(dev)
+	x := tape.Use(a).Tanh()
+	y := Concat(0, MatMul(x, tape.Use(b), false, true), Linear(x, tape.Use(c), Tensor{}), MatMul(x, x, false, true))
+	clear(launched)
+	tape.Backward(y.Sum())
+	assert.Equal(t, 6, launched[OpMatMul])
+	assert.Zero(t, launched[OpAddTo]+launched[OpAdd])
+}

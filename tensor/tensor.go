@@ -245,18 +245,22 @@ func (x Tensor) WithRows(r Rows) Tensor {
 	return x
 }
 
-// Item returns the only element of x as a float64. On a device it waits for the computation.
+// Item returns the only element of x as a float64. On a device it waits for the computation. On the host it allocates
+// nothing.
 func (x Tensor) Item() float64 {
 	h := x.hdr()
 	if h.n != 1 {
 		fail("Item", []Shape{h.shape()}, "has %d elements, not one", h.n)
 	}
-	return Floats(x)[0]
+	var one [1]float64
+	return appendFloats(one[:0], x)[0]
 }
 
 // Floats returns a copy of x's elements as float64, in row-major order, whatever their type. It allocates: it is for
 // looking, not for training steps.
-func Floats(x Tensor) []float64 {
+func Floats(x Tensor) []float64 { return appendFloats(make([]float64, 0, x.hdr().n), x) }
+
+func appendFloats(out []float64, x Tensor) []float64 {
 	h := x.hdr()
 	p := h.ptr()
 	if !h.st.dev.Host() {
@@ -268,7 +272,6 @@ func Floats(x Tensor) []float64 {
 		}
 		p = buf
 	}
-	out := make([]float64, 0, h.n)
 	cols, ld := h.n, h.n
 	if h.ld != 0 {
 		cols, ld = h.dims[1], h.ld

@@ -31,7 +31,7 @@ func TestThreadsValues(t *testing.T) {
 	devs := threadCounts(t)
 	for _, c := range valueCases() {
 		for _, dims := range c.dims {
-			for _, d := range []DType{Float32, Float64, Float16} {
+			for _, d := range []DType{Float32, Float64, BFloat16, Float16} {
 				var in []Tensor
 				for i, s := range dims {
 					in = append(in, c.operand(hostDevice, d, uint64(i), s))
@@ -95,6 +95,7 @@ func randomProgram(dev Device, d DType, seed uint64) []float64 {
 		func() Tensor { return pick().Add(pick()) },
 		func() Tensor { return pick().Mul(t.Use(v)) },
 		func() Tensor { return Linear(pick(), t.Use(w), t.Use(v)) },
+		func() Tensor { return LinearAct(pick(), t.Use(w), t.Use(v), Activation(1+r.IntN(4))) },
 		func() Tensor { return MatMul(t.Use(w), pick(), true, true).Transpose(0, 1) },
 		func() Tensor { return pick().GELU() },
 		func() Tensor { return pick().Softmax().Scale(10) },
@@ -231,6 +232,25 @@ func TestPoolWaits(t *testing.T) {
 	defer dev.Close()
 	dev.SetRanks(1000)
 	assert.Equal(t, wait.Policy{Yields: wait.MaxYields}, dev.pool.policy)
+}
+
+// Parts of threads that do not begin are the caller's; here they never do.
+func TestPoolTakesOver(t *testing.T) {
+	p := newPool(3, 3)
+	p.started.Do(func() {
+		for range p.n - 1 {
+			p.workers = append(p.workers, &worker{bell: wait.NewBell()})
+		}
+	})
+	for range 3 {
+		var hits [3]int
+		p.run(nil, nil, 3, 1, 1, func(_ *cpuQueue, _ *Args, lo, hi, thread int) {
+			for i := lo; i < hi; i++ {
+				hits[i] += 1 + thread
+			}
+		})
+		require.Equal(t, [3]int{1, 1, 1}, hits)
+	}
 }
 
 // BenchmarkPool measures what it costs to run an empty kernel on all threads, with a pause of work between.

@@ -274,7 +274,7 @@ func TestJoinErrors(t *testing.T) {
 
 	late := c.start(1, "2", "-n 1 -join-timeout 300ms", program)
 	assert.Equal(t, 1, late.wait(t, 10*time.Second))
-	assert.Regexp(t, `node 1 cannot join within 300ms: node 0 at 10.77.0.1:29400: .*connection refused`, late.err.String())
+	assert.Regexp(t, `node 1 cannot join within 300ms: node 0 at 10.77.0.1:29400: dial .*(connection refused|i/o timeout)`, late.err.String())
 
 	a, b = zero(""), c.start(1, "3", "-n 1", program)
 	for _, x := range []*agent{a, b} {

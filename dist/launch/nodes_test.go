@@ -123,7 +123,7 @@ func TestSignalWhileWaiting(t *testing.T) {
 	assert.Equal(t, "ended by signal interrupt", requireExit(t, <-dialing.ended, 130))
 
 	zero := startNode(rdzv, 0, 3, 1, nil, "env")
-	joined := startNode(rdzv, 1, 3, 1, nil, "env")
+	joined := startNode(rdzv, 1, 3, 1, func(c *Config) { c.JoinTimeout = time.Second }, "env") // it may come too late, and wait for nobody
 	twin := startNode(rdzv, 2, 3, 1, func(c *Config) { c.JoinTimeout = time.Nanosecond }, "env")
 	assert.ErrorContains(t, <-twin.ended, "launch: node 2 cannot join within 1ns")
 	zero.signals <- syscall.SIGTERM

@@ -54,7 +54,7 @@ func run(t *testing.T, n int, cfg dist.Config, fault shm.Fault, change func(*tcp
 		joining.Go(func() {
 			var e *tcp.Engine
 			e, errs[r] = tcp.Join(t.Context(), c)
-			if fault != nil {
+			if errs[r] == nil && fault != nil {
 				e.SetSharedFault(fault)
 			}
 			engines[r] = process{e, &ended}

@@ -3,15 +3,15 @@
 // Join meets the other ranks through rank 0 and returns an Engine, which is connected to every other rank: by one TLS 1.3
 // connection for control, and by one for data in each direction. Both sides of each connection prove that they hold the
 // job's secret of 32 bytes (NewSecret, ParseSecret); nobody else gets or sends a byte. Sockets bind 127.0.0.1 unless
-// Config.Bind says otherwise, and nobody listens any more once all ranks are connected. Data may go unencrypted
-// (Config.Plain): its connections begin with the same proofs, belong to a control connection by a token that only its two
-// ends know, and then have checksums and frame numbers instead.
+// Config.Bind says otherwise, and nobody listens any more once all ranks are connected. A data connection begins with the
+// same proofs, and belongs to a control connection by a token that only its two ends know. Its frames are then encrypted
+// whole, with a key of its TLS session; where data may go unencrypted (Config.Plain), they have checksums and numbers instead.
 //
 //	secret.go   who may take part: one key for the job, derived from its secret
 //	join.go     Join; meeting.go: who meets whom; door.go: strangers
 //	frame.go    the format on the wire
 //	listen.go   on which address and port; data.go: how data connections are made
-//	link.go     the connections to one peer; wire.go: one connection, its frames read and written
+//	link.go     the connections to one peer; wire.go: one connection, its frames read and written; box.go: encrypted
 //	engine.go   all connections of a rank: frames go to groups
 //	group.go    a group: operations in order; a mismatch between ranks; lane.go: the goroutine that runs them
 //	pipe.go     a group's messages from one peer, send.go: to it; credit, so that nobody waits for another group

@@ -19,7 +19,6 @@ const (
 	largeWindow  = 1024 << 10
 	maxTags      = 8
 	creditStep   = 256 << 10 // the receiver reports what it took in steps of this
-	copyBlock    = 64 << 10  // the most that is written to a user's buffer under one lock
 )
 
 // pipe carries the messages of one group between this rank and one peer.
@@ -317,15 +316,19 @@ func (p *pipe) open() {
 func (p *pipe) stream(h *header, w *wire) error {
 	at := int(h.at())
 	for left := int(h.length); left > 0; {
-		b, err := w.some(min(left, copyBlock))
-		p.mu.Lock()
-		if p.want.fits(h) {
-			copy(p.want.b[at:], b)
-		}
-		p.mu.Unlock()
-		p.g.counters.Received.Add(uint64(len(b)))
-		at, left = at+len(b), left-len(b)
+		n, err := w.await(left)
 		if err != nil {
+			return err
+		}
+		p.mu.Lock()
+		var to []byte
+		if p.want.fits(h) {
+			to = p.want.b[at : at+n]
+		}
+		err = w.take(to)
+		p.mu.Unlock()
+		p.g.counters.Received.Add(uint64(n))
+		if at, left = at+n, left-n; err != nil {
 			return err
 		}
 	}

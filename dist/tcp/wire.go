@@ -4,18 +4,17 @@ import (
 	"bufio"
 	"crypto/tls"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
 	"net"
-	"sync"
 )
 
 const (
-	recordBytes = 16 << 10 // the payload of a TLS record
-	readBytes   = 64 << 10 // read from the system at once
-	packBytes   = 64 << 10 // written to the system at once, where TLS would write record by record
+	recordBytes  = 16 << 10  // the payload of a TLS record
+	recordHeader = 5         // of a TLS record
+	readBytes    = 64 << 10  // read from the system at once
+	boxedBytes   = 128 << 10 // read and written at once, where frames are boxed
 )
 
 // wire is one connection of a link. Any number of goroutines write to it, one at a time; one reads.
@@ -24,16 +23,17 @@ type wire struct {
 	conn net.Conn // TLS, or the connection itself
 	raw  net.Conn // below the TLS
 	seal bool     // conn is not encrypted: frames are sealed
+	box  *box     // frames are boxed; else nil
 
 	wmu  turn
-	wbuf []byte // header and head of a payload: one record
+	wbuf []byte // header and head of a payload; or boxes
 	vec  [2][]byte
-	pack *packed // below the TLS of a data connection; else nil
-	sent uint32  // frames written, guarded by wmu
+	sent uint32 // frames written, guarded by wmu
 
 	r      *bufio.Reader
 	got    uint32 // checksum of the payload so far
 	number uint32 // of the frame that is read next, where frames are sealed
+	next   []byte // of the payload, in r; a box, where frames are boxed
 	parted bool   // the peer will write nothing more
 }
 
@@ -54,46 +54,63 @@ func newWire(l *link, conn net.Conn) *wire {
 	return w
 }
 
-// newDataWire makes a wire of a connection that was dialed for data. Both sides have shown who they are; without
-// encryption they go on below the TLS.
+// newDataWire makes a wire of a connection that was dialed for data. Both sides have shown who they are, and go on below the
+// TLS: with boxes or, without encryption, checksums.
 func newDataWire(l *link, c *tls.Conn, plain bool) (*wire, error) {
 	p := c.NetConn().(*packed)
+	w := newWire(l, p.Conn)
+	w.r = p.r // the peer may have sent something already
 	if plain {
-		if p.r.Buffered() > 0 {
-			return nil, errors.New("tcp: the peer sent data too early")
-		}
-		return newWire(l, p.Conn), nil
+		return w, nil
 	}
-	p.hold = true
-	w := newWire(l, c)
-	w.pack = p
-	return w, nil
+	var err error
+	w.box, err = newBox(c)
+	w.seal, w.r = false, bufio.NewReaderSize(p.r, boxedBytes)
+	w.wbuf = make([]byte, 0, boxedBytes+headerBytes+3*boxOverhead)
+	return w, err
 }
 
 // write sends a frame; it blocks while the peer does not read.
 func (w *wire) write(h *header, payload []byte) error {
 	w.wmu.Lock()
 	defer w.wmu.Unlock()
+	if w.box != nil {
+		return w.writeBoxed(h, payload)
+	}
 	h.put(w.wbuf)
 	if w.seal {
 		w.sent = seal(w.wbuf, w.sent, payload)
 	}
-	n := len(payload)
-	if !w.seal || n <= len(w.wbuf)-headerBytes {
-		n = copy(w.wbuf[headerBytes:], payload)
-		if _, err := w.conn.Write(w.wbuf[:headerBytes+n]); err != nil {
-			return err
-		}
-		if n < len(payload) {
-			if _, err := w.conn.Write(payload[n:]); err != nil {
-				return err
-			}
-		}
-		return w.flush()
+	if len(payload) <= len(w.wbuf)-headerBytes {
+		n := copy(w.wbuf[headerBytes:], payload)
+		_, err := w.conn.Write(w.wbuf[:headerBytes+n])
+		return err
 	}
 	w.vec = [2][]byte{w.wbuf[:headerBytes], payload}
 	both := net.Buffers(w.vec[:])
 	_, err := both.WriteTo(w.conn)
+	return err
+}
+
+// writeBoxed sends a frame in boxes, several at once.
+func (w *wire) writeBoxed(h *header, payload []byte) error {
+	head := w.wbuf[:headerBytes]
+	h.put(head)
+	out, err := w.box.seal(head[:0], head)
+	for err == nil && len(payload) > 0 {
+		n := min(len(payload), boxBytes)
+		if len(out)+n+boxOverhead > cap(out) {
+			if _, err = w.conn.Write(out); err != nil {
+				break
+			}
+			out = out[:0]
+		}
+		out, err = w.box.seal(out, payload[:n])
+		payload = payload[n:]
+	}
+	if err == nil {
+		_, err = w.conn.Write(out)
+	}
 	return err
 }
 
@@ -106,27 +123,27 @@ func (w *wire) writePosted(frames []byte) error {
 		w.sent = seal(b, w.sent, b[headerBytes:end])
 		b = b[end:]
 	}
-	if _, err := w.conn.Write(frames); err != nil {
-		return err
-	}
-	return w.flush()
-}
-
-func (w *wire) flush() error {
-	if w.pack == nil {
-		return nil
-	}
-	return w.pack.flush()
+	_, err := w.conn.Write(frames)
+	return err
 }
 
 // header reads the next frame's.
 func (w *wire) header(h *header) error {
-	b, err := w.r.Peek(headerBytes)
+	n := headerBytes
+	if w.box != nil {
+		n += boxOverhead
+	}
+	b, err := w.r.Peek(n)
 	if err != nil {
 		if len(b) > 0 && err == io.EOF {
 			err = io.ErrUnexpectedEOF
 		}
 		return err
+	}
+	if w.box != nil {
+		if err := w.box.open(b[:headerBytes], b); err != nil {
+			return err
+		}
 	}
 	if err := h.parse(b, w.number); err != nil {
 		return fmt.Errorf("broke the protocol: %w", err)
@@ -135,34 +152,70 @@ func (w *wire) header(h *header) error {
 		w.number++
 	}
 	w.got = 0
-	_, err = w.r.Discard(headerBytes)
+	_, err = w.r.Discard(n)
 	return err
 }
 
-// some returns the next bytes of the payload, at most n; they are valid until the next call.
-func (w *wire) some(n int) ([]byte, error) {
+// await waits for the next bytes of the payload, of which left are left, and returns how many there are. take must follow.
+func (w *wire) await(left int) (n int, err error) {
+	if w.box != nil {
+		n = min(left, boxBytes)
+		w.next, err = w.r.Peek(n + boxOverhead)
+		return n, err
+	}
 	if w.r.Buffered() == 0 {
-		if _, err := w.r.Peek(1); err != nil {
-			return nil, err
+		if _, err = w.r.Peek(1); err != nil {
+			return 0, err
 		}
 	}
-	b, _ := w.r.Peek(min(n, w.r.Buffered())) // is there
-	if w.seal {
-		w.got = crc32.Update(w.got, castagnoli, b)
+	w.next, err = w.r.Peek(min(left, w.r.Buffered())) // is there
+	return len(w.next), err
+}
+
+// take puts what await found to dst, if that is not nil. It does not wait.
+func (w *wire) take(dst []byte) error {
+	b := w.next
+	w.next = nil
+	switch {
+	case w.box != nil:
+		if dst == nil {
+			dst = b[:len(b)-boxOverhead]
+		}
+		if err := w.box.open(dst, b); err != nil {
+			return err
+		}
+	default:
+		copy(dst, b)
+		if w.seal {
+			w.got = crc32.Update(w.got, castagnoli, b)
+		}
 	}
 	_, err := w.r.Discard(len(b))
-	return b, err
+	return err
 }
 
 // fill reads the whole payload.
 func (w *wire) fill(h *header, b []byte) error {
-	if _, err := io.ReadFull(w.r, b); err != nil {
-		return err
+	if w.box == nil {
+		if _, err := io.ReadFull(w.r, b); err != nil {
+			return err
+		}
+		if w.seal {
+			w.got = crc32.Checksum(b, castagnoli)
+		}
+		return w.check(h)
 	}
-	if w.seal {
-		w.got = crc32.Checksum(b, castagnoli)
+	for len(b) > 0 {
+		n, err := w.await(len(b))
+		if err == nil {
+			err = w.take(b[:n])
+		}
+		if err != nil {
+			return err
+		}
+		b = b[n:]
 	}
-	return w.check(h)
+	return nil
 }
 
 // check is called when the payload of h was read, before anyone relies on it.
@@ -179,41 +232,27 @@ func (w *wire) payload(h *header) ([]byte, error) {
 	return b, w.fill(h, b)
 }
 
-// packed is a connection below TLS: it reads several records at once and, when told to hold, gathers those that are
-// written.
+// packed is a connection below TLS. It reads several records at once, but hands them over one at a time: what follows the
+// last one is not TLS's any more, and stays in r.
 type packed struct {
 	net.Conn
 	r    *bufio.Reader
-	hold bool
-	mu   sync.Mutex // TLS may write an alert while it reads
-	b    []byte
+	left int // of the record
 }
 
 func newPacked(c net.Conn) *packed { return &packed{Conn: c, r: bufio.NewReaderSize(c, readBytes)} }
 
-func (p *packed) Read(b []byte) (int, error) { return p.r.Read(b) }
-
-func (p *packed) Write(b []byte) (int, error) {
-	if !p.hold {
-		return p.Conn.Write(b)
+func (p *packed) Read(b []byte) (int, error) {
+	if p.left == 0 { // type, version and length
+		head, err := p.r.Peek(recordHeader)
+		if err != nil && len(head) == 0 {
+			return 0, err
+		}
+		if p.left = len(head); err == nil {
+			p.left += int(binary.BigEndian.Uint16(head[3:]))
+		}
 	}
-	p.mu.Lock()
-	p.b = append(p.b, b...)
-	full := len(p.b) >= packBytes
-	p.mu.Unlock()
-	if full {
-		return len(b), p.flush()
-	}
-	return len(b), nil
-}
-
-func (p *packed) flush() error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.b) == 0 {
-		return nil
-	}
-	_, err := p.Conn.Write(p.b)
-	p.b = p.b[:0]
-	return err
+	n, err := p.r.Read(b[:min(len(b), p.left)])
+	p.left -= n
+	return n, err
 }

@@ -39,7 +39,7 @@ func main() {
 	flag.IntVar(&o.batch, "batch", 128, "rows of the global batch, over all ranks")
 	flag.Float64Var(&o.lr, "lr", 0, "learning rate (0: 0.1 for sgd, 1e-3 for adamw)")
 	flag.StringVar(&o.optim, "optim", "sgd", "optimizer: sgd (momentum 0.9) or adamw")
-	flag.StringVar(&o.dtype, "dtype", "float32", "float32 or float64")
+	flag.StringVar(&o.dtype, "dtype", "float32", "float32, float64, bfloat16 or float16 (16 bits: the optimizer keeps the parameters in float32 as well)")
 	flag.Uint64Var(&o.seed, "seed", 42, "seed of parameters and order")
 	flag.StringVar(&o.data, "data", "", "`directory` of IDX files, or synthetic (default: MNIST)")
 	flag.Float64Var(&o.bucketMB, "bucket-mb", 25, "largest gradient bucket in MiB")
@@ -93,8 +93,8 @@ func (o *options) check() (tensor.DType, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case dtype != tensor.Float32 && dtype != tensor.Float64:
-		return 0, fmt.Errorf("-dtype %s: float32 or float64", o.dtype)
+	case !dtype.IsFloat():
+		return 0, fmt.Errorf("-dtype %s: not a float type", o.dtype)
 	case o.optim != "sgd" && o.optim != "adamw":
 		return 0, fmt.Errorf("-optim %s: sgd or adamw", o.optim)
 	case o.ranks < 1 || o.batch < 1 || o.epochs < 1 || o.steps < 0 || o.threads < 0:
@@ -131,6 +131,7 @@ type trainer struct {
 	model  nn.Sequential
 	params nn.Params
 	opt    *optim.Optimizer
+	scaler *optim.Scaler // of the loss, in float16
 	tape   *tensor.Tape
 	eval   *tensor.Tape
 	train  *data.Loader
@@ -158,10 +159,13 @@ func newTrainer(o options, dtype tensor.DType, r *dist.Rank, train, test *data.I
 	if err != nil {
 		return nil, err
 	}
+	if dtype == tensor.Float16 {
+		t.scaler = optim.NewScaler()
+	}
 	if o.optim == "sgd" {
-		t.opt = optim.NewSGD(t.params, optim.SGDConfig{LR: o.lr, Momentum: 0.9})
+		t.opt = optim.NewSGD(t.params, optim.SGDConfig{LR: o.lr, Momentum: 0.9, Scaler: t.scaler})
 	} else {
-		t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: o.lr})
+		t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: o.lr, Scaler: t.scaler})
 	}
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
@@ -224,7 +228,11 @@ func (t *trainer) epoch(ctx context.Context, e, total int, bar *progress) error 
 func (t *trainer) step(b data.Batch) (float64, error) {
 	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(b.X)), b.Y)
 	part := loss.Item()
-	t.tape.Backward(loss) // gradients are summed over the ranks while it runs
+	scale := 1.0
+	if t.scaler != nil {
+		scale = t.scaler.Scale
+	}
+	t.tape.Backward(loss, tensor.Scale(scale)) // gradients are summed over the ranks while it runs
 	err := t.opt.Step()
 	t.tape.Reset()
 	return part, err

@@ -16,21 +16,26 @@ import (
 
 func main() {
 	steps := flag.Int("steps", 938, "training steps of 64 images")
+	dtype := flag.String("dtype", "float32", "float32, float64, or bfloat16 (the optimizer keeps the parameters in float32 as well)")
 	flag.Parse()
-	if err := train(*steps); err != nil {
+	d, err := tensor.ParseDType(*dtype)
+	if err == nil {
+		err = train(*steps, d)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func train(steps int) error {
-	trainSet, testSet, err := data.MNIST("", tensor.Float32)
+func train(steps int, dtype tensor.DType) error {
+	trainSet, testSet, err := data.MNIST("", dtype)
 	if err != nil {
 		return err
 	}
 	dev := tensor.NewCPU(0)
 	defer dev.Close()
 	model := nn.Sequential{nn.NewLinear(784, 128), nn.ReLU, nn.NewLinear(128, 10)}
-	params := nn.Init(model, dev, tensor.Float32, 1)
+	params := nn.Init(model, dev, dtype, 1)
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
 	tape := tensor.NewTape(dev)
 

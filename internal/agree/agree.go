@@ -165,7 +165,26 @@ func (v *Node) Here() []int {
 
 // Hopeless reports that nobody is left to wait for, and that this member leads too few.
 func (v *Node) Hopeless() bool {
-	return v.decided == nil && v.ready() && v.ballot == 0 && !v.quorum(v.candidates())
+	return v.decided == nil && v.ready() && v.ballot == 0 && !v.quorum(v.candidates()) && (v.hurried || v.settled())
+}
+
+// settled reports whether all who are here agree on who reaches whom. If one of two does not reach the other, the other is
+// dead, or will notice too: either way there will be news.
+func (v *Node) settled() bool {
+	here := v.Here()
+	for _, i := range here {
+		for _, k := range here {
+			if slices.Contains(v.peers[i].reach, k) != slices.Contains(v.peers[k].reach, i) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// linked reports whether i and k reach each other.
+func (v *Node) linked(i, k int) bool {
+	return slices.Contains(v.peers[i].reach, k) && slices.Contains(v.peers[k].reach, i)
 }
 
 // ready reports whether it is this member's turn to propose.
@@ -174,16 +193,14 @@ func (v *Node) ready() bool {
 	return v.peers[v.me].here && here[0] == v.me && (v.hurried || len(v.Waiting()) == 0)
 }
 
-// candidates are members that are here and all reach one another. Those who reach most are taken first: one member with a
-// bad connection must not keep two others out.
+// candidates are members that are here and all reach one another. Those who reach most, and are reached by them, are taken
+// first: one member with a bad connection, or one that died a moment ago, must not keep two others out.
 func (v *Node) candidates() []int {
 	here := v.Here()
 	count := func(i int) int {
 		n := 0
 		for _, k := range here {
-			if slices.Contains(v.peers[i].reach, k) {
-				n++
-			}
+			n += b2i(v.linked(i, k))
 		}
 		return n
 	}
@@ -195,7 +212,7 @@ func (v *Node) candidates() []int {
 	for _, i := range order {
 		fits := true
 		for _, k := range list {
-			fits = fits && slices.Contains(v.peers[i].reach, k) && slices.Contains(v.peers[k].reach, i)
+			fits = fits && v.linked(i, k)
 		}
 		if fits {
 			list = append(list, i)

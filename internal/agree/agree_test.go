@@ -238,6 +238,47 @@ func TestLeaderDies(t *testing.T) {
 	}
 }
 
+// A minority dies, and every survivor notices at another time: none gives up meanwhile, and they decide without haste.
+func TestDeathsNoticedLate(t *testing.T) {
+	for seed := range uint64(2_000) {
+		n := 3 + int(seed%6)
+		w := newNet(n, seed)
+		order := w.rng.Perm(n)
+		dead, alive := order[:(n-1)/2], order[(n-1)/2:]
+		news := [][2]int{} // who is to notice whose death
+		for _, d := range dead {
+			for _, a := range alive {
+				news = append(news, [2]int{a, d})
+			}
+		}
+		w.rng.Shuffle(len(news), func(i, k int) { news[i], news[k] = news[k], news[i] })
+		for _, i := range order {
+			w.nodes[i].Join()
+			for w.rng.IntN(3) > 0 && w.deliver(t) {
+			}
+		}
+		for _, d := range dead { // what they said is on the way
+			w.dead[d] = true
+			for i := range n {
+				w.queue[[2]int{i, d}] = nil
+			}
+		}
+		for len(news) > 0 {
+			if w.rng.IntN(3) == 0 {
+				a, d := news[0][0], news[0][1]
+				news, w.queue[[2]int{d, a}] = news[1:], nil
+				w.nodes[a].Lost(d)
+			}
+			w.deliver(t)
+			for _, a := range alive {
+				require.False(t, w.nodes[a].Hopeless(), "seed %d, %d members: member %d", seed, n, a)
+			}
+		}
+		w.settle(t)
+		require.NotNil(t, w.check(t, fmt.Sprint("seed ", seed)), "seed %d, %d members", seed, n)
+	}
+}
+
 // Those who do not come are waited for until somebody hurries, and hear of it when they come.
 func TestLatecomer(t *testing.T) {
 	w := newNet(3, 1)

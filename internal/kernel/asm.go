@@ -11,6 +11,7 @@ type isa struct {
 	name    string
 	gemm32  *engine[float32]
 	gemm64  *engine[float64]
+	bf16    []*engineBF16 // best first, the last one without instructions for bfloat16
 	vectors vectorSet
 	grain   float64 // multiply-adds that are worth waking another thread
 }
@@ -20,6 +21,13 @@ type isa struct {
 var isas = append(assemblyISAs(), &isa{
 	name: "generic", gemm32: genericEngine[float32](), gemm64: genericEngine[float64](), grain: 1 << 15,
 })
+
+// In init, because the conversions that widened refers to look at isas.
+func init() {
+	for _, s := range isas {
+		s.bf16 = append(s.bf16, widened(s.gemm32))
+	}
+}
 
 var active, cpuError = chooseISA(os.Getenv("RINGO_CPU"))
 

@@ -4,35 +4,68 @@
 
 package kernel
 
-// gemm6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C.
-//
-//go:noescape
-func gemm6x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+// controlRegister returns MXCSR: how the processor rounds and treats denormal numbers, and the exceptions so far.
+func controlRegister() uint32
 
-// gemm5x16F32AVX2 computes the tile C[0:5, 0:16] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C.
+// gemm6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm5x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+func gemm6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm4x16F32AVX2 computes the tile C[0:4, 0:16] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C.
+// gemmRows6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm4x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+func gemmRows6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm3x16F32AVX2 computes the tile C[0:3, 0:16] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C.
+// gemm5x16F32AVX2 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm3x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+func gemm5x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm2x16F32AVX2 computes the tile C[0:2, 0:16] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C.
+// gemmRows5x16F32AVX2 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm2x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+func gemmRows5x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm1x16F32AVX2 computes the tile C[0:1, 0:16] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C.
+// gemm4x16F32AVX2 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm1x16F32AVX2(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool)
+func gemm4x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemmRows4x16F32AVX2 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows4x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemm3x16F32AVX2 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm3x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemmRows3x16F32AVX2 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows3x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemm2x16F32AVX2 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemmRows2x16F32AVX2 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemm1x16F32AVX2 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+
+// gemmRows1x16F32AVX2 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
 // copyRows1F32AVX2 copies n > 0 rows of 8 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -49,35 +82,70 @@ func copyRows2F32AVX2(dst *float32, ds int, src *float32, ss int, n int)
 //go:noescape
 func transposeF32AVX2(dst *float32, ds int, src *float32, ss int, w int, blocks int)
 
-// gemm6x8F64AVX2 computes the tile C[0:6, 0:8] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C.
+// peakF32AVX2 does n > 0 turns of 12 multiply-adds of 8 elements.
 //
 //go:noescape
-func gemm6x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func peakF32AVX2(n int)
 
-// gemm5x8F64AVX2 computes the tile C[0:5, 0:8] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C.
+// gemm6x8F64AVX2 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm5x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func gemm6x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm4x8F64AVX2 computes the tile C[0:4, 0:8] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C.
+// gemmRows6x8F64AVX2 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm4x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func gemmRows6x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm3x8F64AVX2 computes the tile C[0:3, 0:8] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C.
+// gemm5x8F64AVX2 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm3x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func gemm5x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm2x8F64AVX2 computes the tile C[0:2, 0:8] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C.
+// gemmRows5x8F64AVX2 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm2x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func gemmRows5x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm1x8F64AVX2 computes the tile C[0:1, 0:8] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C.
+// gemm4x8F64AVX2 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm1x8F64AVX2(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool)
+func gemm4x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemmRows4x8F64AVX2 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows4x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemm3x8F64AVX2 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm3x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemmRows3x8F64AVX2 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows3x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemm2x8F64AVX2 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemmRows2x8F64AVX2 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemm1x8F64AVX2 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemm1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+
+// gemmRows1x8F64AVX2 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+//
+//go:noescape
+func gemmRows1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
 // copyRows1F64AVX2 copies n > 0 rows of 4 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -94,55 +162,110 @@ func copyRows2F64AVX2(dst *float64, ds int, src *float64, ss int, n int)
 //go:noescape
 func transposeF64AVX2(dst *float64, ds int, src *float64, ss int, w int, blocks int)
 
+// peakF64AVX2 does n > 0 turns of 12 multiply-adds of 4 elements.
+//
+//go:noescape
+func peakF64AVX2(n int)
+
 // addF32AVX2 computes dst = a + b. n is a positive multiple of 16.
 //
 //go:noescape
 func addF32AVX2(dst *float32, a *float32, b *float32, n int)
+
+// addPastF32AVX2 computes dst = a + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func addPastF32AVX2(dst *float32, a *float32, b *float32, n int)
 
 // addF64AVX2 computes dst = a + b. n is a positive multiple of 16.
 //
 //go:noescape
 func addF64AVX2(dst *float64, a *float64, b *float64, n int)
 
+// addPastF64AVX2 computes dst = a + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func addPastF64AVX2(dst *float64, a *float64, b *float64, n int)
+
 // subF32AVX2 computes dst = a - b. n is a positive multiple of 16.
 //
 //go:noescape
 func subF32AVX2(dst *float32, a *float32, b *float32, n int)
+
+// subPastF32AVX2 computes dst = a - b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func subPastF32AVX2(dst *float32, a *float32, b *float32, n int)
 
 // subF64AVX2 computes dst = a - b. n is a positive multiple of 16.
 //
 //go:noescape
 func subF64AVX2(dst *float64, a *float64, b *float64, n int)
 
+// subPastF64AVX2 computes dst = a - b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func subPastF64AVX2(dst *float64, a *float64, b *float64, n int)
+
 // mulF32AVX2 computes dst = a * b. n is a positive multiple of 16.
 //
 //go:noescape
 func mulF32AVX2(dst *float32, a *float32, b *float32, n int)
+
+// mulPastF32AVX2 computes dst = a * b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func mulPastF32AVX2(dst *float32, a *float32, b *float32, n int)
 
 // mulF64AVX2 computes dst = a * b. n is a positive multiple of 16.
 //
 //go:noescape
 func mulF64AVX2(dst *float64, a *float64, b *float64, n int)
 
+// mulPastF64AVX2 computes dst = a * b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func mulPastF64AVX2(dst *float64, a *float64, b *float64, n int)
+
 // gateF32AVX2 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
 //
 //go:noescape
 func gateF32AVX2(dst *float32, a *float32, b *float32, n int)
+
+// gatePastF32AVX2 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gatePastF32AVX2(dst *float32, a *float32, b *float32, n int)
 
 // gateF64AVX2 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
 //
 //go:noescape
 func gateF64AVX2(dst *float64, a *float64, b *float64, n int)
 
+// gatePastF64AVX2 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gatePastF64AVX2(dst *float64, a *float64, b *float64, n int)
+
 // affineF32AVX2 computes dst = a*x + b. n is a positive multiple of 16.
 //
 //go:noescape
 func affineF32AVX2(dst *float32, x *float32, n int, a float32, b float32)
 
+// affinePastF32AVX2 computes dst = a*x + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func affinePastF32AVX2(dst *float32, x *float32, n int, a float32, b float32)
+
 // affineF64AVX2 computes dst = a*x + b. n is a positive multiple of 16.
 //
 //go:noescape
 func affineF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
+
+// affinePastF64AVX2 computes dst = a*x + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func affinePastF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
 
 // axpyF32AVX2 computes dst += a*x. n is a positive multiple of 16.
 //
@@ -163,6 +286,26 @@ func centerF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
 //
 //go:noescape
 func centerF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
+
+// centerWF32AVX2 computes dst = (x-m) * s * w. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+
+// centerWF64AVX2 computes dst = (x-m) * s * w. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+
+// centerWBF32AVX2 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+
+// centerWBF64AVX2 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
 
 // softmaxGradF32AVX2 computes dst = y * (g-s). n is a positive multiple of 16.
 //
@@ -249,20 +392,40 @@ func adamHighF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, s
 //go:noescape
 func widenBF16AVX2(dst *float32, src *uint16, n int)
 
+// widenBF16PastAVX2 converts src to float32. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func widenBF16PastAVX2(dst *float32, src *uint16, n int)
+
 // widenF16AVX2 converts src to float32. n is a positive multiple of 16.
 //
 //go:noescape
 func widenF16AVX2(dst *float32, src *uint16, n int)
+
+// widenF16PastAVX2 converts src to float32. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func widenF16PastAVX2(dst *float32, src *uint16, n int)
 
 // roundF16AVX2 rounds src to the nearest, ties to even. n is a positive multiple of 16.
 //
 //go:noescape
 func roundF16AVX2(dst *uint16, src *float32, n int)
 
+// roundF16PastAVX2 rounds src to the nearest, ties to even. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func roundF16PastAVX2(dst *uint16, src *float32, n int)
+
 // roundBF16AVX2 rounds src to the nearest, ties to even. n is a positive multiple of 16.
 //
 //go:noescape
 func roundBF16AVX2(dst *uint16, src *float32, n int)
+
+// roundBF16PastAVX2 rounds src to the nearest, ties to even. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func roundBF16PastAVX2(dst *uint16, src *float32, n int)
 
 // expF32AVX2 computes dst = exp(x). n is a positive multiple of 16.
 //
@@ -312,12 +475,12 @@ func geluTanhGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
 // expSumF32AVX2 adds exp(x-m) to acc. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumF32AVX2(x *float32, n int, acc *[8]float64, m float64)
+func expSumF32AVX2(x *float32, n int, acc *[16]float64, m float32)
 
 // expSumStoreF32AVX2 computes dst = exp(x-m) and adds it to acc. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[8]float64, m float64)
+func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[16]float64, m float32)
 
 // logSoftmaxF32AVX2 computes dst = x - lse. n is a positive multiple of 16.
 //
@@ -332,12 +495,12 @@ func logSoftmaxF64AVX2(dst *float64, x *float64, n int, lse float64)
 // softmaxLossGradF32AVX2 computes dst = scale * (exp(x-lse) - off). n is a positive multiple of 16.
 //
 //go:noescape
-func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float64, off float64, scale float64)
+func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
 
 // logSoftmaxGradF32AVX2 computes dst = g - exp(y)*s. n is a positive multiple of 16.
 //
 //go:noescape
-func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float64)
+func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
 
 // maximumF32AVX2 raises each of the 16 interleaved maxima acc to x where x is larger. n is a positive multiple of 16.
 //
@@ -349,45 +512,45 @@ func maximumF32AVX2(x *float32, n int, acc *[16]float32)
 //go:noescape
 func maximumF64AVX2(x *float64, n int, acc *[16]float64)
 
-// sumEightF32AVX2 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumF32AVX2 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumEightF32AVX2(x *float32, n int, acc *[8]float32)
+func sumF32AVX2(x *float32, n int, acc *[16]float32)
 
-// sumEightF64AVX2 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumF64AVX2 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumEightF64AVX2(x *float64, n int, acc *[8]float64)
+func sumF64AVX2(x *float64, n int, acc *[16]float64)
 
-// sumWideF32AVX2 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumWideF32AVX2 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumWideF32AVX2(x *float32, n int, acc *[8]float64)
+func sumWideF32AVX2(x *float32, n int, acc *[16]float64)
 
-// sumWideF64AVX2 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumWideF64AVX2 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumWideF64AVX2(x *float64, n int, acc *[8]float64)
+func sumWideF64AVX2(x *float64, n int, acc *[16]float64)
 
-// squaresF32AVX2 adds (x-m)**2 to the eight interleaved sums acc. n is a positive multiple of 16.
+// squaresF32AVX2 adds (x-m)**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func squaresF32AVX2(x *float32, n int, acc *[8]float64, m float64)
+func squaresF32AVX2(x *float32, n int, acc *[16]float64, m float64)
 
-// squaresF64AVX2 adds (x-m)**2 to the eight interleaved sums acc. n is a positive multiple of 16.
+// squaresF64AVX2 adds (x-m)**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func squaresF64AVX2(x *float64, n int, acc *[8]float64, m float64)
+func squaresF64AVX2(x *float64, n int, acc *[16]float64, m float64)
 
-// dotF32AVX2 adds a*b to the eight interleaved sums acc. n is a positive multiple of 16.
+// dotF32AVX2 adds a*b to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func dotF32AVX2(a *float32, b *float32, n int, acc *[8]float64)
+func dotF32AVX2(a *float32, b *float32, n int, acc *[16]float64)
 
-// dotF64AVX2 adds a*b to the eight interleaved sums acc. n is a positive multiple of 16.
+// dotF64AVX2 adds a*b to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func dotF64AVX2(a *float64, b *float64, n int, acc *[8]float64)
+func dotF64AVX2(a *float64, b *float64, n int, acc *[16]float64)
 
 // weightBiasGradF32AVX2 adds g*(x-m)*s to w and g to b. n is a positive multiple of 16.
 //
@@ -409,15 +572,15 @@ func weightGradF32AVX2(w *float64, grad *float32, x *float32, n int, m float32, 
 //go:noescape
 func weightGradF64AVX2(w *float64, grad *float64, x *float64, n int, m float64, s float64)
 
-// normSumsWF32AVX2 adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsWF32AVX2 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsWF32AVX2(grad *float32, x *float32, w *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+func normSumsWF32AVX2(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 
-// normSumsWF64AVX2 adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsWF64AVX2 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 
 // normGradWF32AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. n is a positive multiple of 16.
 //
@@ -429,15 +592,15 @@ func normGradWF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int
 //go:noescape
 func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
 
-// normSumsF32AVX2 adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsF32AVX2 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsF32AVX2(grad *float32, x *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+func normSumsF32AVX2(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 
-// normSumsF64AVX2 adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsF64AVX2 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsF64AVX2(grad *float64, x *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+func normSumsF64AVX2(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 
 // normGradF32AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g. n is a positive multiple of 16.
 //
@@ -453,3 +616,48 @@ func normGradF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, 
 //
 //go:noescape
 func dropoutAVX2(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
+
+// probeFMAF32AVX2 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
+//
+//go:noescape
+func probeFMAF32AVX2(x *float32, n int)
+
+// probeFMAF64AVX2 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
+//
+//go:noescape
+func probeFMAF64AVX2(x *float64, n int)
+
+// probeReadAVX2 reads x. n is a positive multiple of 16.
+//
+//go:noescape
+func probeReadAVX2(x *float32, n int)
+
+// probeWriteAVX2 writes zeros. n is a positive multiple of 16.
+//
+//go:noescape
+func probeWriteAVX2(dst *float32, n int)
+
+// probeCopyAVX2 copies x. n is a positive multiple of 16.
+//
+//go:noescape
+func probeCopyAVX2(dst *float32, x *float32, n int)
+
+// probeCopyNTAVX2 copies x past the caches. dst begins at a multiple of 64 bytes. n is a positive multiple of 16.
+//
+//go:noescape
+func probeCopyNTAVX2(dst *float32, x *float32, n int)
+
+// probeTriadAVX2 computes dst = x + y. n is a positive multiple of 16.
+//
+//go:noescape
+func probeTriadAVX2(dst *float32, x *float32, y *float32, n int)
+
+// probeTriadNTAVX2 computes dst = x + y and writes it past the caches. dst begins at a multiple of 64 bytes. n is a positive multiple of 16.
+//
+//go:noescape
+func probeTriadNTAVX2(dst *float32, x *float32, y *float32, n int)
+
+// probeUpdateAVX2 reads x and writes it back. n is a positive multiple of 16.
+//
+//go:noescape
+func probeUpdateAVX2(x *float32, n int)

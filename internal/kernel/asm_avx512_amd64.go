@@ -4,145 +4,285 @@
 
 package kernel
 
-// gemm14x32F32AVX512 computes the tile C[0:14, 0:32] = alpha*A*B, plus C with add. A is packed [k][14]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm14x32F32AVX512 computes the tile C[0:14, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm14x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm14x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm13x32F32AVX512 computes the tile C[0:13, 0:32] = alpha*A*B, plus C with add. A is packed [k][13]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows14x32F32AVX512 computes the tile C[0:14, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm13x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows14x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm12x32F32AVX512 computes the tile C[0:12, 0:32] = alpha*A*B, plus C with add. A is packed [k][12]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm13x32F32AVX512 computes the tile C[0:13, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm12x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm13x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm11x32F32AVX512 computes the tile C[0:11, 0:32] = alpha*A*B, plus C with add. A is packed [k][11]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows13x32F32AVX512 computes the tile C[0:13, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm11x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows13x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm10x32F32AVX512 computes the tile C[0:10, 0:32] = alpha*A*B, plus C with add. A is packed [k][10]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm12x32F32AVX512 computes the tile C[0:12, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm10x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm12x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm9x32F32AVX512 computes the tile C[0:9, 0:32] = alpha*A*B, plus C with add. A is packed [k][9]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows12x32F32AVX512 computes the tile C[0:12, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm9x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows12x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm8x32F32AVX512 computes the tile C[0:8, 0:32] = alpha*A*B, plus C with add. A is packed [k][8]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm11x32F32AVX512 computes the tile C[0:11, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm8x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm11x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm7x32F32AVX512 computes the tile C[0:7, 0:32] = alpha*A*B, plus C with add. A is packed [k][7]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows11x32F32AVX512 computes the tile C[0:11, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm7x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows11x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm6x32F32AVX512 computes the tile C[0:6, 0:32] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm10x32F32AVX512 computes the tile C[0:10, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm6x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm10x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm5x32F32AVX512 computes the tile C[0:5, 0:32] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows10x32F32AVX512 computes the tile C[0:10, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm5x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows10x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm4x32F32AVX512 computes the tile C[0:4, 0:32] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm9x32F32AVX512 computes the tile C[0:9, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm4x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm9x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm3x32F32AVX512 computes the tile C[0:3, 0:32] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows9x32F32AVX512 computes the tile C[0:9, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm3x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows9x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm2x32F32AVX512 computes the tile C[0:2, 0:32] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm8x32F32AVX512 computes the tile C[0:8, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm2x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm8x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm1x32F32AVX512 computes the tile C[0:1, 0:32] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows8x32F32AVX512 computes the tile C[0:8, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm1x32F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows8x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm14x16F32AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus C with add. A is packed [k][14]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm7x32F32AVX512 computes the tile C[0:7, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm14x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm7x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm13x16F32AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus C with add. A is packed [k][13]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows7x32F32AVX512 computes the tile C[0:7, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm13x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows7x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm12x16F32AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus C with add. A is packed [k][12]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm6x32F32AVX512 computes the tile C[0:6, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm12x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm6x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm11x16F32AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus C with add. A is packed [k][11]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows6x32F32AVX512 computes the tile C[0:6, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm11x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows6x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm10x16F32AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus C with add. A is packed [k][10]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm5x32F32AVX512 computes the tile C[0:5, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm10x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm5x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm9x16F32AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus C with add. A is packed [k][9]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows5x32F32AVX512 computes the tile C[0:5, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm9x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows5x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm8x16F32AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus C with add. A is packed [k][8]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm4x32F32AVX512 computes the tile C[0:4, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm8x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm4x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm7x16F32AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus C with add. A is packed [k][7]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows4x32F32AVX512 computes the tile C[0:4, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm7x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows4x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm6x16F32AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm3x32F32AVX512 computes the tile C[0:3, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm6x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm3x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm5x16F32AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows3x32F32AVX512 computes the tile C[0:3, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm5x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows3x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm4x16F32AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm2x32F32AVX512 computes the tile C[0:2, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm4x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm2x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm3x16F32AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows2x32F32AVX512 computes the tile C[0:2, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm3x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows2x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm2x16F32AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm1x32F32AVX512 computes the tile C[0:1, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm2x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemm1x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm1x16F32AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows1x32F32AVX512 computes the tile C[0:1, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm1x16F32AVX512(k int, a *float32, b *float32, bs int, c *float32, cs int, alpha float32, add bool, mask uint64)
+func gemmRows1x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm14x16F32AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm14x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows14x16F32AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows14x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm13x16F32AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm13x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows13x16F32AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows13x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm12x16F32AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm12x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows12x16F32AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows12x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm11x16F32AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm11x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows11x16F32AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows11x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm10x16F32AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm10x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows10x16F32AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows10x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm9x16F32AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm9x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows9x16F32AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows9x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm8x16F32AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm8x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows8x16F32AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows8x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm7x16F32AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm7x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows7x16F32AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows7x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm6x16F32AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm6x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows6x16F32AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows6x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm5x16F32AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm5x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows5x16F32AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows5x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm4x16F32AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm4x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows4x16F32AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows4x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm3x16F32AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm3x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows3x16F32AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows3x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm2x16F32AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm2x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows2x16F32AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows2x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemm1x16F32AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm1x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+
+// gemmRows1x16F32AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows1x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // copyRows1F32AVX512 copies n > 0 rows of 16 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -159,145 +299,290 @@ func copyRows2F32AVX512(dst *float32, ds int, src *float32, ss int, n int)
 //go:noescape
 func transposeF32AVX512(dst *float32, ds int, src *float32, ss int, w int, blocks int)
 
-// gemm14x16F64AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus C with add. A is packed [k][14]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// peakF32AVX512 does n > 0 turns of 12 multiply-adds of 16 elements.
 //
 //go:noescape
-func gemm14x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func peakF32AVX512(n int)
 
-// gemm13x16F64AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus C with add. A is packed [k][13]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm14x16F64AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm13x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm14x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm12x16F64AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus C with add. A is packed [k][12]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows14x16F64AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm12x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows14x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm11x16F64AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus C with add. A is packed [k][11]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm13x16F64AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm11x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm13x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm10x16F64AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus C with add. A is packed [k][10]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows13x16F64AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm10x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows13x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm9x16F64AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus C with add. A is packed [k][9]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm12x16F64AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm9x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm12x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm8x16F64AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus C with add. A is packed [k][8]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows12x16F64AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm8x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows12x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm7x16F64AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus C with add. A is packed [k][7]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm11x16F64AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm7x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm11x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm6x16F64AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows11x16F64AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm6x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows11x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm5x16F64AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm10x16F64AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm5x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm10x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm4x16F64AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows10x16F64AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm4x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows10x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm3x16F64AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm9x16F64AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm3x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm9x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm2x16F64AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows9x16F64AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm2x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows9x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm1x16F64AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm8x16F64AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm1x16F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm8x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm14x8F64AVX512 computes the tile C[0:14, 0:8] = alpha*A*B, plus C with add. A is packed [k][14]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows8x16F64AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm14x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows8x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm13x8F64AVX512 computes the tile C[0:13, 0:8] = alpha*A*B, plus C with add. A is packed [k][13]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm7x16F64AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm13x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm7x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm12x8F64AVX512 computes the tile C[0:12, 0:8] = alpha*A*B, plus C with add. A is packed [k][12]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows7x16F64AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm12x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows7x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm11x8F64AVX512 computes the tile C[0:11, 0:8] = alpha*A*B, plus C with add. A is packed [k][11]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm6x16F64AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm11x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm6x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm10x8F64AVX512 computes the tile C[0:10, 0:8] = alpha*A*B, plus C with add. A is packed [k][10]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows6x16F64AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm10x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows6x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm9x8F64AVX512 computes the tile C[0:9, 0:8] = alpha*A*B, plus C with add. A is packed [k][9]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm5x16F64AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm9x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm5x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm8x8F64AVX512 computes the tile C[0:8, 0:8] = alpha*A*B, plus C with add. A is packed [k][8]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows5x16F64AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm8x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows5x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm7x8F64AVX512 computes the tile C[0:7, 0:8] = alpha*A*B, plus C with add. A is packed [k][7]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm4x16F64AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm7x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm4x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm6x8F64AVX512 computes the tile C[0:6, 0:8] = alpha*A*B, plus C with add. A is packed [k][6]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows4x16F64AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm6x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows4x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm5x8F64AVX512 computes the tile C[0:5, 0:8] = alpha*A*B, plus C with add. A is packed [k][5]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm3x16F64AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm5x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm3x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm4x8F64AVX512 computes the tile C[0:4, 0:8] = alpha*A*B, plus C with add. A is packed [k][4]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows3x16F64AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm4x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows3x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm3x8F64AVX512 computes the tile C[0:3, 0:8] = alpha*A*B, plus C with add. A is packed [k][3]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm2x16F64AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm3x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm2x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm2x8F64AVX512 computes the tile C[0:2, 0:8] = alpha*A*B, plus C with add. A is packed [k][2]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemmRows2x16F64AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm2x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemmRows2x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm1x8F64AVX512 computes the tile C[0:1, 0:8] = alpha*A*B, plus C with add. A is packed [k][1]; bs and cs are the bytes between rows of B and C. Columns outside mask are neither read nor written in C.
+// gemm1x16F64AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
 //
 //go:noescape
-func gemm1x8F64AVX512(k int, a *float64, b *float64, bs int, c *float64, cs int, alpha float64, add bool, mask uint64)
+func gemm1x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows1x16F64AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows1x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm14x8F64AVX512 computes the tile C[0:14, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm14x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows14x8F64AVX512 computes the tile C[0:14, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows14x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm13x8F64AVX512 computes the tile C[0:13, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm13x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows13x8F64AVX512 computes the tile C[0:13, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows13x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm12x8F64AVX512 computes the tile C[0:12, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm12x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows12x8F64AVX512 computes the tile C[0:12, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows12x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm11x8F64AVX512 computes the tile C[0:11, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm11x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows11x8F64AVX512 computes the tile C[0:11, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows11x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm10x8F64AVX512 computes the tile C[0:10, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm10x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows10x8F64AVX512 computes the tile C[0:10, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows10x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm9x8F64AVX512 computes the tile C[0:9, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm9x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows9x8F64AVX512 computes the tile C[0:9, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows9x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm8x8F64AVX512 computes the tile C[0:8, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm8x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows8x8F64AVX512 computes the tile C[0:8, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows8x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm7x8F64AVX512 computes the tile C[0:7, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm7x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows7x8F64AVX512 computes the tile C[0:7, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows7x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm6x8F64AVX512 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm6x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows6x8F64AVX512 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows6x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm5x8F64AVX512 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm5x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows5x8F64AVX512 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows5x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm4x8F64AVX512 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm4x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows4x8F64AVX512 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows4x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm3x8F64AVX512 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm3x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows3x8F64AVX512 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows3x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm2x8F64AVX512 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm2x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows2x8F64AVX512 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows2x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemm1x8F64AVX512 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemm1x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+
+// gemmRows1x8F64AVX512 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+//
+//go:noescape
+func gemmRows1x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
 // copyRows1F64AVX512 copies n > 0 rows of 8 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -314,55 +599,130 @@ func copyRows2F64AVX512(dst *float64, ds int, src *float64, ss int, n int)
 //go:noescape
 func transposeF64AVX512(dst *float64, ds int, src *float64, ss int, w int, blocks int)
 
+// peakF64AVX512 does n > 0 turns of 12 multiply-adds of 8 elements.
+//
+//go:noescape
+func peakF64AVX512(n int)
+
+// gemmDot5x5F32AVX512 computes the tile C[0:5, 0:5] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot5x5F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+
+// gemmDot5x1F32AVX512 computes the tile C[0:5, 0:1] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot5x1F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+
+// gemmDot1x5F32AVX512 computes the tile C[0:1, 0:5] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot1x5F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+
+// gemmDot1x1F32AVX512 computes the tile C[0:1, 0:1] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
+//
+//go:noescape
+func gemmDot1x1F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
+
 // addF32AVX512 computes dst = a + b. n is a positive multiple of 16.
 //
 //go:noescape
 func addF32AVX512(dst *float32, a *float32, b *float32, n int)
+
+// addPastF32AVX512 computes dst = a + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func addPastF32AVX512(dst *float32, a *float32, b *float32, n int)
 
 // addF64AVX512 computes dst = a + b. n is a positive multiple of 16.
 //
 //go:noescape
 func addF64AVX512(dst *float64, a *float64, b *float64, n int)
 
+// addPastF64AVX512 computes dst = a + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func addPastF64AVX512(dst *float64, a *float64, b *float64, n int)
+
 // subF32AVX512 computes dst = a - b. n is a positive multiple of 16.
 //
 //go:noescape
 func subF32AVX512(dst *float32, a *float32, b *float32, n int)
+
+// subPastF32AVX512 computes dst = a - b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func subPastF32AVX512(dst *float32, a *float32, b *float32, n int)
 
 // subF64AVX512 computes dst = a - b. n is a positive multiple of 16.
 //
 //go:noescape
 func subF64AVX512(dst *float64, a *float64, b *float64, n int)
 
+// subPastF64AVX512 computes dst = a - b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func subPastF64AVX512(dst *float64, a *float64, b *float64, n int)
+
 // mulF32AVX512 computes dst = a * b. n is a positive multiple of 16.
 //
 //go:noescape
 func mulF32AVX512(dst *float32, a *float32, b *float32, n int)
+
+// mulPastF32AVX512 computes dst = a * b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func mulPastF32AVX512(dst *float32, a *float32, b *float32, n int)
 
 // mulF64AVX512 computes dst = a * b. n is a positive multiple of 16.
 //
 //go:noescape
 func mulF64AVX512(dst *float64, a *float64, b *float64, n int)
 
+// mulPastF64AVX512 computes dst = a * b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func mulPastF64AVX512(dst *float64, a *float64, b *float64, n int)
+
 // gateF32AVX512 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
 //
 //go:noescape
 func gateF32AVX512(dst *float32, a *float32, b *float32, n int)
+
+// gatePastF32AVX512 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gatePastF32AVX512(dst *float32, a *float32, b *float32, n int)
 
 // gateF64AVX512 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
 //
 //go:noescape
 func gateF64AVX512(dst *float64, a *float64, b *float64, n int)
 
+// gatePastF64AVX512 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gatePastF64AVX512(dst *float64, a *float64, b *float64, n int)
+
 // affineF32AVX512 computes dst = a*x + b. n is a positive multiple of 16.
 //
 //go:noescape
 func affineF32AVX512(dst *float32, x *float32, n int, a float32, b float32)
 
+// affinePastF32AVX512 computes dst = a*x + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func affinePastF32AVX512(dst *float32, x *float32, n int, a float32, b float32)
+
 // affineF64AVX512 computes dst = a*x + b. n is a positive multiple of 16.
 //
 //go:noescape
 func affineF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
+
+// affinePastF64AVX512 computes dst = a*x + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func affinePastF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
 
 // axpyF32AVX512 computes dst += a*x. n is a positive multiple of 16.
 //
@@ -383,6 +743,26 @@ func centerF32AVX512(dst *float32, x *float32, n int, m float32, s float32)
 //
 //go:noescape
 func centerF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
+
+// centerWF32AVX512 computes dst = (x-m) * s * w. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+
+// centerWF64AVX512 computes dst = (x-m) * s * w. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+
+// centerWBF32AVX512 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+
+// centerWBF64AVX512 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
 
 // softmaxGradF32AVX512 computes dst = y * (g-s). n is a positive multiple of 16.
 //
@@ -469,20 +849,40 @@ func adamHighF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int,
 //go:noescape
 func widenBF16AVX512(dst *float32, src *uint16, n int)
 
+// widenBF16PastAVX512 converts src to float32. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func widenBF16PastAVX512(dst *float32, src *uint16, n int)
+
 // widenF16AVX512 converts src to float32. n is a positive multiple of 16.
 //
 //go:noescape
 func widenF16AVX512(dst *float32, src *uint16, n int)
+
+// widenF16PastAVX512 converts src to float32. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func widenF16PastAVX512(dst *float32, src *uint16, n int)
 
 // roundF16AVX512 rounds src to the nearest, ties to even. n is a positive multiple of 16.
 //
 //go:noescape
 func roundF16AVX512(dst *uint16, src *float32, n int)
 
+// roundF16PastAVX512 rounds src to the nearest, ties to even. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func roundF16PastAVX512(dst *uint16, src *float32, n int)
+
 // roundBF16AVX512 rounds src to the nearest, ties to even. n is a positive multiple of 16.
 //
 //go:noescape
 func roundBF16AVX512(dst *uint16, src *float32, n int)
+
+// roundBF16PastAVX512 rounds src to the nearest, ties to even. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func roundBF16PastAVX512(dst *uint16, src *float32, n int)
 
 // expF32AVX512 computes dst = exp(x). n is a positive multiple of 16.
 //
@@ -532,12 +932,12 @@ func geluTanhGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
 // expSumF32AVX512 adds exp(x-m) to acc. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+func expSumF32AVX512(x *float32, n int, acc *[16]float64, m float32)
 
 // expSumStoreF32AVX512 computes dst = exp(x-m) and adds it to acc. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[8]float64, m float64)
+func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[16]float64, m float32)
 
 // logSoftmaxF32AVX512 computes dst = x - lse. n is a positive multiple of 16.
 //
@@ -552,12 +952,12 @@ func logSoftmaxF64AVX512(dst *float64, x *float64, n int, lse float64)
 // softmaxLossGradF32AVX512 computes dst = scale * (exp(x-lse) - off). n is a positive multiple of 16.
 //
 //go:noescape
-func softmaxLossGradF32AVX512(dst *float32, x *float32, n int, lse float64, off float64, scale float64)
+func softmaxLossGradF32AVX512(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
 
 // logSoftmaxGradF32AVX512 computes dst = g - exp(y)*s. n is a positive multiple of 16.
 //
 //go:noescape
-func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float64)
+func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
 
 // maximumF32AVX512 raises each of the 16 interleaved maxima acc to x where x is larger. n is a positive multiple of 16.
 //
@@ -569,45 +969,45 @@ func maximumF32AVX512(x *float32, n int, acc *[16]float32)
 //go:noescape
 func maximumF64AVX512(x *float64, n int, acc *[16]float64)
 
-// sumEightF32AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumF32AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumEightF32AVX512(x *float32, n int, acc *[8]float32)
+func sumF32AVX512(x *float32, n int, acc *[16]float32)
 
-// sumEightF64AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumF64AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumEightF64AVX512(x *float64, n int, acc *[8]float64)
+func sumF64AVX512(x *float64, n int, acc *[16]float64)
 
-// sumWideF32AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumWideF32AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumWideF32AVX512(x *float32, n int, acc *[8]float64)
+func sumWideF32AVX512(x *float32, n int, acc *[16]float64)
 
-// sumWideF64AVX512 adds x to the eight interleaved sums acc. n is a positive multiple of 16.
+// sumWideF64AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func sumWideF64AVX512(x *float64, n int, acc *[8]float64)
+func sumWideF64AVX512(x *float64, n int, acc *[16]float64)
 
-// squaresF32AVX512 adds (x-m)**2 to the eight interleaved sums acc. n is a positive multiple of 16.
+// squaresF32AVX512 adds (x-m)**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func squaresF32AVX512(x *float32, n int, acc *[8]float64, m float64)
+func squaresF32AVX512(x *float32, n int, acc *[16]float64, m float64)
 
-// squaresF64AVX512 adds (x-m)**2 to the eight interleaved sums acc. n is a positive multiple of 16.
+// squaresF64AVX512 adds (x-m)**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func squaresF64AVX512(x *float64, n int, acc *[8]float64, m float64)
+func squaresF64AVX512(x *float64, n int, acc *[16]float64, m float64)
 
-// dotF32AVX512 adds a*b to the eight interleaved sums acc. n is a positive multiple of 16.
+// dotF32AVX512 adds a*b to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func dotF32AVX512(a *float32, b *float32, n int, acc *[8]float64)
+func dotF32AVX512(a *float32, b *float32, n int, acc *[16]float64)
 
-// dotF64AVX512 adds a*b to the eight interleaved sums acc. n is a positive multiple of 16.
+// dotF64AVX512 adds a*b to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func dotF64AVX512(a *float64, b *float64, n int, acc *[8]float64)
+func dotF64AVX512(a *float64, b *float64, n int, acc *[16]float64)
 
 // weightBiasGradF32AVX512 adds g*(x-m)*s to w and g to b. n is a positive multiple of 16.
 //
@@ -629,15 +1029,15 @@ func weightGradF32AVX512(w *float64, grad *float32, x *float32, n int, m float32
 //go:noescape
 func weightGradF64AVX512(w *float64, grad *float64, x *float64, n int, m float64, s float64)
 
-// normSumsWF32AVX512 adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsWF32AVX512 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 
-// normSumsWF64AVX512 adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsWF64AVX512 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 
 // normGradWF32AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. n is a positive multiple of 16.
 //
@@ -649,15 +1049,15 @@ func normGradWF32AVX512(dst *float32, grad *float32, x *float32, w *float32, n i
 //go:noescape
 func normGradWF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
 
-// normSumsF32AVX512 adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsF32AVX512 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsF32AVX512(grad *float32, x *float32, n int, su *[8]float64, suh *[8]float64, m float32, s float32)
+func normSumsF32AVX512(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
 
-// normSumsF64AVX512 adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsF64AVX512 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsF64AVX512(grad *float64, x *float64, n int, su *[8]float64, suh *[8]float64, m float64, s float64)
+func normSumsF64AVX512(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
 
 // normGradF32AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g. n is a positive multiple of 16.
 //
@@ -673,3 +1073,48 @@ func normGradF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64
 //
 //go:noescape
 func dropoutAVX512(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
+
+// probeFMAF32AVX512 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
+//
+//go:noescape
+func probeFMAF32AVX512(x *float32, n int)
+
+// probeFMAF64AVX512 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
+//
+//go:noescape
+func probeFMAF64AVX512(x *float64, n int)
+
+// probeReadAVX512 reads x. n is a positive multiple of 16.
+//
+//go:noescape
+func probeReadAVX512(x *float32, n int)
+
+// probeWriteAVX512 writes zeros. n is a positive multiple of 16.
+//
+//go:noescape
+func probeWriteAVX512(dst *float32, n int)
+
+// probeCopyAVX512 copies x. n is a positive multiple of 16.
+//
+//go:noescape
+func probeCopyAVX512(dst *float32, x *float32, n int)
+
+// probeCopyNTAVX512 copies x past the caches. dst begins at a multiple of 64 bytes. n is a positive multiple of 16.
+//
+//go:noescape
+func probeCopyNTAVX512(dst *float32, x *float32, n int)
+
+// probeTriadAVX512 computes dst = x + y. n is a positive multiple of 16.
+//
+//go:noescape
+func probeTriadAVX512(dst *float32, x *float32, y *float32, n int)
+
+// probeTriadNTAVX512 computes dst = x + y and writes it past the caches. dst begins at a multiple of 64 bytes. n is a positive multiple of 16.
+//
+//go:noescape
+func probeTriadNTAVX512(dst *float32, x *float32, y *float32, n int)
+
+// probeUpdateAVX512 reads x and writes it back. n is a positive multiple of 16.
+//
+//go:noescape
+func probeUpdateAVX512(x *float32, n int)

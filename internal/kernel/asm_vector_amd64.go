@@ -9,12 +9,21 @@ import "unsafe"
 // vecAdd computes dst = a + b. It returns how many elements it did: the first ones.
 func vecAdd[T Number](dst []T, a []T, b []T) int {
 	end := vectorLenOf[T](len(dst), 8)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(a)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(b))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		aAt := unsafe.Pointer(&a[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			addPastF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			addPastF64AVX512((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			addPastF32AVX2((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			addPastF64AVX2((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			addF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -32,12 +41,21 @@ func vecAdd[T Number](dst []T, a []T, b []T) int {
 // vecSub computes dst = a - b. It returns how many elements it did: the first ones.
 func vecSub[T Number](dst []T, a []T, b []T) int {
 	end := vectorLenOf[T](len(dst), 8)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(a)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(b))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		aAt := unsafe.Pointer(&a[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			subPastF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			subPastF64AVX512((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			subPastF32AVX2((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			subPastF64AVX2((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			subF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -55,12 +73,21 @@ func vecSub[T Number](dst []T, a []T, b []T) int {
 // vecMul computes dst = a * b. It returns how many elements it did: the first ones.
 func vecMul[T Number](dst []T, a []T, b []T) int {
 	end := vectorLenOf[T](len(dst), 8)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(a)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(b))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		aAt := unsafe.Pointer(&a[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			mulPastF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			mulPastF64AVX512((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			mulPastF32AVX2((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			mulPastF64AVX2((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			mulF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -78,12 +105,21 @@ func vecMul[T Number](dst []T, a []T, b []T) int {
 // vecGate computes dst = a, or 0 where b <= 0. It returns how many elements it did: the first ones.
 func vecGate[T Number](dst []T, a []T, b []T) int {
 	end := vectorLenOf[T](len(dst), 8)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(a)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(b))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		aAt := unsafe.Pointer(&a[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			gatePastF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			gatePastF64AVX512((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			gatePastF32AVX2((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			gatePastF64AVX2((*float64)(dstAt), (*float64)(aAt), (*float64)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			gateF32AVX512((*float32)(dstAt), (*float32)(aAt), (*float32)(bAt), n)
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -101,11 +137,20 @@ func vecGate[T Number](dst []T, a []T, b []T) int {
 // vecAffine computes dst = a*x + b. It returns how many elements it did: the first ones.
 func vecAffine[T Number](dst []T, x []T, a T, b T) int {
 	end := vectorLenOf[T](len(dst), 8)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			affinePastF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(a), float32(b))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			affinePastF64AVX512((*float64)(dstAt), (*float64)(xAt), n, float64(a), float64(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			affinePastF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(a), float32(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			affinePastF64AVX2((*float64)(dstAt), (*float64)(xAt), n, float64(a), float64(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			affineF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(a), float32(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -158,6 +203,53 @@ func vecCenter[T Number](dst []T, x []T, m T, s T) int {
 			centerF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
 			centerF64AVX2((*float64)(dstAt), (*float64)(xAt), n, float64(m), float64(s))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecCenterW computes dst = (x-m) * s * w. It returns how many elements it did: the first ones.
+func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T) int {
+	end := vectorLenOf[T](len(dst), 8)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		wAt := unsafe.Pointer(&w[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			centerWF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			centerWF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			centerWF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			centerWF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecCenterWB computes dst = (x-m) * s * w + b. It returns how many elements it did: the first ones.
+func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T) int {
+	end := vectorLenOf[T](len(dst), 8)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		wAt := unsafe.Pointer(&w[done : done+n][0])
+		bAt := unsafe.Pointer(&b[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			centerWBF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			centerWBF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			centerWBF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			centerWBF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
 		}
 		done += n
 	}
@@ -352,11 +444,16 @@ func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T,
 // vecWidenBF16 converts src to float32. It returns how many elements it did: the first ones.
 func vecWidenBF16(dst []float32, src []BF16) int {
 	end := vectorLen(len(dst))
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(src))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		srcAt := unsafe.Pointer(&src[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			widenBF16PastAVX512((*float32)(dstAt), (*uint16)(srcAt), n)
+		case far && active.vectors == vecAVX2:
+			widenBF16PastAVX2((*float32)(dstAt), (*uint16)(srcAt), n)
 		case active.vectors == vecAVX512:
 			widenBF16AVX512((*float32)(dstAt), (*uint16)(srcAt), n)
 		case active.vectors == vecAVX2:
@@ -370,11 +467,16 @@ func vecWidenBF16(dst []float32, src []BF16) int {
 // vecWidenF16 converts src to float32. It returns how many elements it did: the first ones.
 func vecWidenF16(dst []float32, src []F16) int {
 	end := vectorLen(len(dst))
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(src))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		srcAt := unsafe.Pointer(&src[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			widenF16PastAVX512((*float32)(dstAt), (*uint16)(srcAt), n)
+		case far && active.vectors == vecAVX2:
+			widenF16PastAVX2((*float32)(dstAt), (*uint16)(srcAt), n)
 		case active.vectors == vecAVX512:
 			widenF16AVX512((*float32)(dstAt), (*uint16)(srcAt), n)
 		case active.vectors == vecAVX2:
@@ -388,11 +490,16 @@ func vecWidenF16(dst []float32, src []F16) int {
 // vecRoundF16 rounds src to the nearest, ties to even. It returns how many elements it did: the first ones.
 func vecRoundF16(dst []F16, src []float32) int {
 	end := vectorLen(len(dst))
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(src))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		srcAt := unsafe.Pointer(&src[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			roundF16PastAVX512((*uint16)(dstAt), (*float32)(srcAt), n)
+		case far && active.vectors == vecAVX2:
+			roundF16PastAVX2((*uint16)(dstAt), (*float32)(srcAt), n)
 		case active.vectors == vecAVX512:
 			roundF16AVX512((*uint16)(dstAt), (*float32)(srcAt), n)
 		case active.vectors == vecAVX2:
@@ -406,11 +513,16 @@ func vecRoundF16(dst []F16, src []float32) int {
 // vecRoundBF16 rounds src to the nearest, ties to even. It returns how many elements it did: the first ones.
 func vecRoundBF16(dst []BF16, src []float32) int {
 	end := vectorLen(len(dst))
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(src))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		srcAt := unsafe.Pointer(&src[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			roundBF16PastAVX512((*uint16)(dstAt), (*float32)(srcAt), n)
+		case far && active.vectors == vecAVX2:
+			roundBF16PastAVX2((*uint16)(dstAt), (*float32)(srcAt), n)
 		case active.vectors == vecAVX512:
 			roundBF16AVX512((*uint16)(dstAt), (*float32)(srcAt), n)
 		case active.vectors == vecAVX2:
@@ -587,16 +699,16 @@ func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int {
 }
 
 // vecExpSum adds exp(x-m) to acc. It returns how many elements it did: the first ones.
-func vecExpSum[T Number](x []T, acc *[8]float64, m float64) int {
+func vecExpSum[T Number](x []T, acc *[16]float64, m T) int {
 	end := vectorLenOf[T](len(x), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			expSumF32AVX512((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
 		case active.vectors == vecAVX2:
-			expSumF32AVX2((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
 		}
 		done += n
 	}
@@ -604,7 +716,7 @@ func vecExpSum[T Number](x []T, acc *[8]float64, m float64) int {
 }
 
 // vecExpSumStore computes dst = exp(x-m) and adds it to acc. It returns how many elements it did: the first ones.
-func vecExpSumStore[T Number](dst []T, x []T, acc *[8]float64, m float64) int {
+func vecExpSumStore[T Number](dst []T, x []T, acc *[16]float64, m T) int {
 	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -612,9 +724,9 @@ func vecExpSumStore[T Number](dst []T, x []T, acc *[8]float64, m float64) int {
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			expSumStoreF32AVX512((*float32)(dstAt), (*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumStoreF32AVX512((*float32)(dstAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
 		case active.vectors == vecAVX2:
-			expSumStoreF32AVX2((*float32)(dstAt), (*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			expSumStoreF32AVX2((*float32)(dstAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
 		}
 		done += n
 	}
@@ -644,7 +756,7 @@ func vecLogSoftmax[T Number](dst []T, x []T, lse float64) int {
 }
 
 // vecSoftmaxLossGrad computes dst = scale * (exp(x-lse) - off). It returns how many elements it did: the first ones.
-func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse float64, off float64, scale float64) int {
+func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T) int {
 	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -652,9 +764,9 @@ func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse float64, off float64, scal
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			softmaxLossGradF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float64(lse), float64(off), float64(scale))
+			softmaxLossGradF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
 		case active.vectors == vecAVX2:
-			softmaxLossGradF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float64(lse), float64(off), float64(scale))
+			softmaxLossGradF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
 		}
 		done += n
 	}
@@ -662,7 +774,7 @@ func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse float64, off float64, scal
 }
 
 // vecLogSoftmaxGrad computes dst = g - exp(y)*s. It returns how many elements it did: the first ones.
-func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s float64) int {
+func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int {
 	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -671,9 +783,9 @@ func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s float64) int {
 		yAt := unsafe.Pointer(&y[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512:
-			logSoftmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float64(s))
+			logSoftmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
 		case active.vectors == vecAVX2:
-			logSoftmaxGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float64(s))
+			logSoftmaxGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
 		}
 		done += n
 	}
@@ -701,71 +813,71 @@ func vecMaximum[T Number](x []T, acc *[16]T) int {
 	return end
 }
 
-// vecSumEight adds x to the eight interleaved sums acc. It returns how many elements it did: the first ones.
-func vecSumEight[T Number](x []T, acc *[8]T) int {
+// vecSum adds x to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
+func vecSum[T Number](x []T, acc *[16]T) int {
 	end := vectorLenOf[T](len(x), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			sumEightF32AVX512((*float32)(xAt), n, (*[8]float32)(unsafe.Pointer(acc)))
+			sumF32AVX512((*float32)(xAt), n, (*[16]float32)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			sumEightF64AVX512((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			sumEightF32AVX2((*float32)(xAt), n, (*[8]float32)(unsafe.Pointer(acc)))
+			sumF32AVX2((*float32)(xAt), n, (*[16]float32)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			sumEightF64AVX2((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		}
 		done += n
 	}
 	return end
 }
 
-// vecSumWide adds x to the eight interleaved sums acc. It returns how many elements it did: the first ones.
-func vecSumWide[T Number](x []T, acc *[8]float64) int {
+// vecSumWide adds x to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
+func vecSumWide[T Number](x []T, acc *[16]float64) int {
 	end := vectorLenOf[T](len(x), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			sumWideF32AVX512((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumWideF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			sumWideF64AVX512((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumWideF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			sumWideF32AVX2((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumWideF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			sumWideF64AVX2((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			sumWideF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		}
 		done += n
 	}
 	return end
 }
 
-// vecSquares adds (x-m)**2 to the eight interleaved sums acc. It returns how many elements it did: the first ones.
-func vecSquares[T Number](x []T, acc *[8]float64, m float64) int {
+// vecSquares adds (x-m)**2 to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
+func vecSquares[T Number](x []T, acc *[16]float64, m float64) int {
 	end := vectorLenOf[T](len(x), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			squaresF32AVX512((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			squaresF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			squaresF64AVX512((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			squaresF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			squaresF32AVX2((*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			squaresF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			squaresF64AVX2((*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(acc)), float64(m))
+			squaresF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
 		}
 		done += n
 	}
 	return end
 }
 
-// vecDot adds a*b to the eight interleaved sums acc. It returns how many elements it did: the first ones.
-func vecDot[T Number](a []T, b []T, acc *[8]float64) int {
+// vecDot adds a*b to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
+func vecDot[T Number](a []T, b []T, acc *[16]float64) int {
 	end := vectorLenOf[T](len(a), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -773,13 +885,13 @@ func vecDot[T Number](a []T, b []T, acc *[8]float64) int {
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			dotF32AVX512((*float32)(aAt), (*float32)(bAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			dotF32AVX512((*float32)(aAt), (*float32)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			dotF64AVX512((*float64)(aAt), (*float64)(bAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			dotF64AVX512((*float64)(aAt), (*float64)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			dotF32AVX2((*float32)(aAt), (*float32)(bAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			dotF32AVX2((*float32)(aAt), (*float32)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			dotF64AVX2((*float64)(aAt), (*float64)(bAt), n, (*[8]float64)(unsafe.Pointer(acc)))
+			dotF64AVX2((*float64)(aAt), (*float64)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		}
 		done += n
 	}
@@ -833,8 +945,8 @@ func vecWeightGrad[T Number](w []float64, grad []T, x []T, m T, s T) int {
 	return end
 }
 
-// vecNormSumsW adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh. It returns how many elements it did: the first ones.
-func vecNormSumsW[T Number](grad []T, x []T, w []T, su *[8]float64, suh *[8]float64, m T, s T) int {
+// vecNormSumsW adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. It returns how many elements it did: the first ones.
+func vecNormSumsW[T Number](grad []T, x []T, w []T, su *[16]float64, suh *[16]float64, m T, s T) int {
 	end := vectorLenOf[T](len(grad), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -843,13 +955,13 @@ func vecNormSumsW[T Number](grad []T, x []T, w []T, su *[8]float64, suh *[8]floa
 		wAt := unsafe.Pointer(&w[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsWF32AVX512((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
+			normSumsWF32AVX512((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsWF64AVX512((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
+			normSumsWF64AVX512((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsWF32AVX2((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
+			normSumsWF32AVX2((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsWF64AVX2((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
+			normSumsWF64AVX2((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
 		}
 		done += n
 	}
@@ -880,8 +992,8 @@ func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T)
 	return end
 }
 
-// vecNormSums adds u = g and u*(x-m)*s to the eight interleaved sums su and suh. It returns how many elements it did: the first ones.
-func vecNormSums[T Number](grad []T, x []T, su *[8]float64, suh *[8]float64, m T, s T) int {
+// vecNormSums adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. It returns how many elements it did: the first ones.
+func vecNormSums[T Number](grad []T, x []T, su *[16]float64, suh *[16]float64, m T, s T) int {
 	end := vectorLenOf[T](len(grad), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -889,13 +1001,13 @@ func vecNormSums[T Number](grad []T, x []T, su *[8]float64, suh *[8]float64, m T
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsF32AVX512((*float32)(gradAt), (*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
+			normSumsF32AVX512((*float32)(gradAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsF64AVX512((*float64)(gradAt), (*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
+			normSumsF64AVX512((*float64)(gradAt), (*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsF32AVX2((*float32)(gradAt), (*float32)(xAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
+			normSumsF32AVX2((*float32)(gradAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsF64AVX2((*float64)(gradAt), (*float64)(xAt), n, (*[8]float64)(unsafe.Pointer(su)), (*[8]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
+			normSumsF64AVX2((*float64)(gradAt), (*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
 		}
 		done += n
 	}
@@ -936,4 +1048,150 @@ func vecDropout(dst []float32, x []float32, scale float32, limit uint32, key uin
 	case active.vectors == vecAVX2:
 		dropoutAVX2((*float32)(dstAt), (*float32)(xAt), n, float32(scale), uint32(limit), uint64(key), uint64(block))
 	}
+}
+
+// vecProbeFMA does 24 vector multiply-adds for each 16 elements of x, without touching them. It returns how many elements it did: the first ones.
+func vecProbeFMA[T Number](x []T) int {
+	end := vectorLenOf[T](len(x), 8)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			probeFMAF32AVX512((*float32)(xAt), n)
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			probeFMAF64AVX512((*float64)(xAt), n)
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			probeFMAF32AVX2((*float32)(xAt), n)
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			probeFMAF64AVX2((*float64)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeRead reads x. It returns how many elements it did: the first ones.
+func vecProbeRead(x []float32) int {
+	end := vectorLen(len(x))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeReadAVX512((*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeReadAVX2((*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeWrite writes zeros. It returns how many elements it did: the first ones.
+func vecProbeWrite(dst []float32) int {
+	end := vectorLen(len(dst))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeWriteAVX512((*float32)(dstAt), n)
+		case active.vectors == vecAVX2:
+			probeWriteAVX2((*float32)(dstAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeCopy copies x. It returns how many elements it did: the first ones.
+func vecProbeCopy(dst []float32, x []float32) int {
+	end := vectorLen(len(dst))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeCopyAVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeCopyAVX2((*float32)(dstAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeCopyNT copies x past the caches. dst begins at a multiple of 64 bytes. It returns how many elements it did: the first ones.
+func vecProbeCopyNT(dst []float32, x []float32) int {
+	end := vectorLen(len(dst))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeCopyNTAVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeCopyNTAVX2((*float32)(dstAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeTriad computes dst = x + y. It returns how many elements it did: the first ones.
+func vecProbeTriad(dst []float32, x []float32, y []float32) int {
+	end := vectorLen(len(dst))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeTriadAVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(yAt), n)
+		case active.vectors == vecAVX2:
+			probeTriadAVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(yAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeTriadNT computes dst = x + y and writes it past the caches. dst begins at a multiple of 64 bytes. It returns how many elements it did: the first ones.
+func vecProbeTriadNT(dst []float32, x []float32, y []float32) int {
+	end := vectorLen(len(dst))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeTriadNTAVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(yAt), n)
+		case active.vectors == vecAVX2:
+			probeTriadNTAVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(yAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeUpdate reads x and writes it back. It returns how many elements it did: the first ones.
+func vecProbeUpdate(x []float32) int {
+	end := vectorLen(len(x))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeUpdateAVX512((*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeUpdateAVX2((*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
 }

@@ -47,18 +47,24 @@ func BenchmarkRows(b *testing.B) {
 	benchFloat32(b, "Transpose", func(dst, x, _ []float32) { CopyStrided(dst, x, dims, ds, ss) })
 }
 
-// BenchmarkOptim shows that small and decaying moments do not slow the step down.
+// BenchmarkOptim shows that moments that are, or become, denormal do not slow the step down. Every step begins with the same
+// moments.
 func BenchmarkOptim(b *testing.B) {
 	m, v := make([]float32, benchSize), make([]float32, benchSize)
-	adam := func(p, g, _ []float32) {
-		Adam(p, g, m, v, AdamHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1, GradScale: 1})
+	for _, size := range []float32{1e-3, 1e-30, 1.2e-38, 1e-40, 1e-45, 0} {
+		moments := filled(benchSize, size)
+		for _, grad := range []float32{0, size} {
+			benchFloat32(b, fmt.Sprint("Adam/moments=", size, "/gradient=", grad), func(p, g, _ []float32) {
+				copy(m, moments)
+				copy(v, moments)
+				Fill(g, grad)
+				Adam(p, g, m, v, AdamHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1, GradScale: 1})
+			})
+			benchFloat32(b, fmt.Sprint("SGD/moments=", size, "/gradient=", grad), func(p, g, _ []float32) {
+				copy(m, moments)
+				Fill(g, grad)
+				SGD(p, g, m, SGDHyper{LR: 0.1, Momentum: 0.9, GradScale: 1})
+			})
+		}
 	}
-	benchFloat32(b, "Adam", adam)
-	for _, size := range []float32{1e-15, 1e-20, 1e-30, 1e-37, 1e-40, 0} {
-		benchFloat32(b, fmt.Sprint("Adam gradient ", size), func(p, g, _ []float32) {
-			Fill(g, size)
-			adam(p, g, nil)
-		})
-	}
-	benchFloat32(b, "SGD", func(p, g, _ []float32) { SGD(p, g, m, SGDHyper{LR: 0.1, Momentum: 0.9, GradScale: 1}) })
 }

@@ -54,9 +54,7 @@ func CrossEntropyGrad[T Float](dst, x, lse []T, label []int64, g []T, cols, lo, 
 		}
 		l := float64(lse[r])
 		at := exp[T](float64(x[y])-l) - off - (1 - smoothing) // before d, which may be x
-		for j := vecSoftmaxLossGrad(d, x, l, off, up); j < len(d); j++ {
-			d[j] = T(up * (exp[T](float64(x[j])-l) - off))
-		}
+		expScaled(d, x, lse[r], T(off), T(up))
 		d[y] = T(up * at)
 	}
 }

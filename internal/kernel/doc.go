@@ -1,7 +1,7 @@
 // Package kernel holds the CPU kernels: loops over plain slices that know nothing of tensors, devices or threads.
 //
 // The generic Go code here is the reference. It defines what a kernel computes; assembly and CUDA versions are tested
-// against it, and it runs wherever there is none of them. Matrix products ([Gemm]) have assembly of their own, chosen at
+// against it, and it runs wherever there is none of them. Matrix products ([Gemm], [GemmBF16]) have assembly of their own, chosen at
 // run time ([CPU]), and results that depend on the instruction set. The assembly of other kernels computes the same bits as
 // the Go code. The rules for all but matrix products:
 //
@@ -16,10 +16,13 @@
 //     the compiler to fuse the two into one operation on machines that could. So apart from package math, whose
 //     functions may differ in the last bit between architectures, results are the same on every machine.
 //   - float32 versions of exp, tanh, sigmoid, erf and what is built on them are evaluated in float64 and rounded once
-//     (scalar.go): Exp, Tanh, Sigmoid, GELU and SiLU err by less than 0.51 ulp. float64 versions use package math.
+//     (scalar.go): Exp, Tanh, Sigmoid, GELU and SiLU err by less than 0.51 ulp. The exponentials inside softmax, cross-entropy and
+//     attention are evaluated in float32 and err by less than 1 ulp. float64 versions use package math.
 //
 // Element types are float32, float64, int32, int64 and uint8 ([Number]) and bool. [BF16] and [F16] are storage formats:
-// convert them to float32, compute, and round back.
+// convert them to float32, compute, and round back; only [GemmBF16] multiplies bfloat16 as such, with AVX512-BF16 or, where
+// CPU and operating system grant them, the tiles of AMX. On a machine without AMX the tests check its kernels by their machine
+// code (binutils must read in it what was meant) and by an emulation of their packing and sums; there they have not run.
 //
 // Random numbers are a pure function of a key and an index ([Bits], [Key]), and dropout is keyed by an element's place in
 // the whole tensor ([Rows]), so a result does not depend on how the tensor is cut over ranks and threads.

@@ -25,16 +25,20 @@ func (m Rows) Global(e int) int {
 // round(p*2^32); so each is kept with probability 1-p, and p = 1 drops all. The scale 1/(1-p) is rounded to T once.
 // The gradient is the same function applied to the upstream gradient.
 func Dropout[T Float](dst, x []T, p float64, key uint64, m Rows, lo, hi int) {
-	limit := uint64(math.RoundToEven(p * 0x1p32))
-	scale := T(0)
-	if p < 1 {
-		scale = T(1 / (1 - p))
-	}
+	limit, scale := dropLimit[T](p)
 	for e := lo; e < hi; {
 		end := min(hi, e+m.run()-e%m.run())
 		dropRun(dst[e:end], x[e:end], limit, scale, key, uint64(m.Global(e)))
 		e = end
 	}
+}
+
+// dropLimit returns what a random word must reach for its element to be kept, and what that is multiplied by.
+func dropLimit[T Float](p float64) (limit uint64, scale T) {
+	if p < 1 {
+		scale = T(1 / (1 - p))
+	}
+	return uint64(math.RoundToEven(p * 0x1p32)), scale
 }
 
 // run is the number of elements, from a multiple of it, that have consecutive global indices.

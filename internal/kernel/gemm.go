@@ -5,8 +5,9 @@ import (
 	"unsafe"
 )
 
-// Gemm is one matrix product C = Alpha*op(A)*op(B) + Beta*C on row-major
-// matrices, where op is the identity or the transpose.
+// Gemm is one matrix product C = Alpha*op(A)*op(B) + Beta*C, or + From, on
+// row-major matrices, where op is the identity or the transpose. An activation
+// of the result can follow.
 //
 // op(A) is M x K, op(B) is K x N and C is M x N. LDA, LDB and LDC are the
 // elements from one row of the stored matrix to the next, so A is stored M x K,
@@ -14,7 +15,7 @@ import (
 //
 // As in BLAS, Beta = 0 means that C is not read (a NaN in it disappears), and
 // Alpha = 0 or K = 0 that A and B are not read: the result is Beta*C. C must
-// not overlap A or B.
+// not overlap the other matrices.
 type Gemm[T Float] struct {
 	TransA, TransB bool
 	M, N, K        int
@@ -26,6 +27,16 @@ type Gemm[T Float] struct {
 	Beta           T
 	C              []T
 	LDC            int
+
+	// From, if not nil, is the M x N matrix that the product is added to instead
+	// of C, as if it had been copied to C and Beta were 1. LDFrom = 0 repeats
+	// its first row: a bias.
+	From   []T
+	LDFrom int
+	// Act is applied to the result, in C or, if Out is not nil, into Out, whose
+	// rows are LDC elements apart.
+	Act Activation
+	Out []T
 }
 
 // RefGemm computes g by its definition: the specification and the test oracle
@@ -42,12 +53,18 @@ func RefGemm[T Float](g *Gemm[T]) {
 				ab *= g.Alpha
 			}
 			c := &g.C[i*g.LDC+j]
-			if g.Beta == 0 {
+			switch {
+			case g.From != nil:
+				*c = ab + g.From[i*g.LDFrom+j]
+			case g.Beta == 0:
 				*c = ab
-			} else {
+			default:
 				*c = ab + g.Beta**c
 			}
 		}
+	}
+	if g.Act != NoActivation {
+		g.finish(0, g.M, 0, g.N)
 	}
 }
 
@@ -73,6 +90,20 @@ func (g *Gemm[T]) check() {
 	checkMatrix("A", g.TransA, g.M, g.K, g.LDA, len(g.A))
 	checkMatrix("B", g.TransB, g.K, g.N, g.LDB, len(g.B))
 	checkMatrix("C", false, g.M, g.N, g.LDC, len(g.C))
+	if g.Out != nil {
+		checkMatrix("Out", false, g.M, g.N, g.LDC, len(g.Out))
+	}
+	if g.From == nil {
+		return
+	}
+	if g.LDFrom == 0 {
+		checkMatrix("From", false, min(g.M, 1), g.N, g.N, len(g.From))
+	} else {
+		checkMatrix("From", false, g.M, g.N, g.LDFrom, len(g.From))
+	}
+	if g.Beta != 0 {
+		panic("kernel: gemm: both From and Beta")
+	}
 }
 
 func checkMatrix(name string, trans bool, rows, cols, ld, n int) {
@@ -104,7 +135,9 @@ func WorkspaceLen[T Float]() int {
 // The bits of C do not depend on how it is cut into blocks: every element is,
 // for each block of K (their bounds depend on K only), one chain of additions
 // in the order of k, multiplied by Alpha and added to C in the order of the
-// blocks. They do depend on the instruction set, see [CPU].
+// blocks. (Where the operands' rows lie along K and N is small, it may be a sum
+// for each lane of a vector, which are then added.) They do depend on the
+// instruction set, see [CPU].
 func GemmBlock[T Float](g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 	// T may be a named type: the kernels are those of the type it is made of.
 	if single[T]() {

@@ -16,21 +16,42 @@ type engine[T Float] struct {
 	lanes      int // elements of a vector
 	step       int // panel heights are multiples of it
 	kc, mc, nc int // block sizes: K, rows in L2, columns in L3
-	// flat: a C of at most so many rows uses B where it lies. Packing does not
-	// pay for the few times that each panel is used.
-	flat int
+	// direct: tile takes A and B also where they lie. If not, it wants B packed
+	// always, and A.
+	direct bool
 	// narrow: tiles of at most lanes columns have a micro-kernel of their own,
 	// which wants B packed [k][lanes].
 	narrow bool
 	// crop: tile writes only the n columns that it is asked for. Without it, it
 	// writes cols of them.
 	crop bool
-	// tile is the micro-kernel: C[0:h, 0:n] = alpha*A*B, plus C with add.
-	// A is packed [k][h]; the rows of B and C are bs and cs elements apart.
-	tile func(h, n, k int, a, b []T, bs int, c []T, cs int, alpha T, add bool)
+	// tile is the micro-kernel: C[0:h, 0:n] = alpha*A*B, plus the rows of from
+	// if there are any.
+	tile func(h, n, k int, a, b operand[T], c []T, cs int, from operand[T], alpha T)
+	// dot is the micro-kernel for h x n dot products, h and n 1 or dotSide, of
+	// rows of A and of B (nil: none).
+	dot func(h, n, k int, a *T, as int, b *T, bs int, c []T, cs int, from operand[T], alpha T)
 	// Vector kernels for packing (nil: plain Go), with strides in bytes.
 	copyRows  [2]func(dst *T, ds int, src *T, ss, n int) // of 1 or 2 vectors
 	transpose func(dst *T, ds int, src *T, ss, w, blocks int)
+	peak      func(n int) // turns of peakChains multiply-adds (nil: no assembly)
+}
+
+// operand is a matrix as a micro-kernel takes it: by rows that are stride
+// elements apart, or, for A without byRows, by columns.
+type operand[T Float] struct {
+	at     *T // nil: none
+	stride int
+	byRows bool
+}
+
+// packedTile is tile for packed A and B, plus C with add.
+func (e *engine[T]) packedTile(h, n, k int, a, b []T, bs int, c []T, cs int, alpha T, add bool) {
+	var from operand[T]
+	if add {
+		from = operand[T]{at: &c[0], stride: cs}
+	}
+	e.tile(h, n, k, operand[T]{at: &a[0], stride: h}, operand[T]{at: &b[0], stride: bs}, c, cs, from, alpha)
 }
 
 // slack is room for vector stores that reach past the end of packed A and for
@@ -61,7 +82,6 @@ type gemmPass[T Float] struct {
 	g      Gemm[T] // a copy: a pointer would move the caller's Gemm to the heap
 	i0, i1 int     // rows of C
 	k0, k  int     // start and length of the block of K
-	add    bool
 	// The workspace: packed A, packed B, one tile of C.
 	a, b, edge []T
 }
@@ -82,24 +102,35 @@ func (e *engine[T]) block(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 		g.scaleC(i0, i1, j0, j1)
 	}
 	if empty {
+		if g.Act != NoActivation {
+			g.finish(i0, i1, j0, j1)
+		}
 		return
 	}
 	p := gemmPass[T]{engine: e, g: *g, i0: i0, i1: i1}
 	p.cutWorkspace(ws)
-	kc := e.kBlock(g.K)
+	kc, dots := e.kBlock(g.K), e.dots(g)
 	for j := j0; j < j1; j += e.nc {
 		for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
 			p.k = min(kc, g.K-p.k0)
-			p.add = p.k0 > 0 || g.Beta != 0
-			p.columns(j, min(j+e.nc, j1))
+			if dots {
+				p.dotColumns(j, min(j+e.nc, j1))
+			} else {
+				p.columns(j, min(j+e.nc, j1))
+			}
 		}
 	}
 }
 
-// scaleC multiplies a block of C by Beta, without reading it when that is 0.
+// scaleC multiplies a block of C by Beta, without reading it when that is 0, or
+// copies From to it.
 func (g *Gemm[T]) scaleC(i0, i1, j0, j1 int) {
 	for i := i0; i < i1; i++ {
 		row := g.C[i*g.LDC+j0 : i*g.LDC+j1]
+		if g.From != nil {
+			copy(row, g.From[i*g.LDFrom+j0:i*g.LDFrom+j1])
+			continue
+		}
 		if g.Beta == 0 {
 			clear(row)
 			continue
@@ -125,39 +156,74 @@ func (p *gemmPass[T]) cutWorkspace(ws []T) {
 func (p *gemmPass[T]) columns(j0, j1 int) {
 	m := p.i1 - p.i0
 	blocks := (m + p.mc - 1) / p.mc
+	flatA, flatB := p.flatA(j1-j0), p.flatB()
+	last := p.g.Act != NoActivation && p.k0+p.k == p.g.K
 	for i := range blocks {
 		lo, hi := p.i0+m*i/blocks, p.i0+m*(i+1)/blocks
 		h := p.panelHeight(hi - lo)
-		p.packA(lo, hi, h)
+		done := j0 // columns that are finished
+		if !flatA {
+			p.packA(lo, hi, h)
+		}
 		for j := j0; j < j1; j += p.cols {
 			n := min(p.cols, j1-j)
-			slot := p.b
+			group := (j - j0) % (packGroup * p.cols)
+			slot := p.b[group*p.k:]
 			if blocks > 1 { // kept for the other blocks of rows
 				slot = p.b[(j-j0)*p.k:]
 			}
-			b, bs := p.panelB(slot, j, n, i == 0)
+			var b operand[T]
+			if flatB && n == p.cols {
+				b = operand[T]{at: &p.g.B[p.k0*p.g.LDB+j], stride: p.g.LDB}
+			} else {
+				if i == 0 && flatB {
+					p.packB(slot, j, n)
+				} else if i == 0 && group == 0 {
+					p.packB(slot, j, min(packGroup*p.cols, j1-j))
+				}
+				b = operand[T]{at: &slot[0], stride: p.packedCols(n)}
+			}
 			for r := lo; r < hi; r += h {
-				p.tileOf(r, min(h, hi-r), j, n, p.a[(r-lo)*p.k:], b, bs)
+				p.tileOf(r, min(h, hi-r), j, n, p.panelA(r, lo, min(h, hi-r), flatA), b)
+			}
+			if next := j + n; last && ((next-j0)%(finishColumns*p.cols) == 0 || next == j1) {
+				p.g.finish(lo, hi, done, next)
+				done = next
 			}
 		}
 	}
 }
 
+// from is what a tile of C, at row i and column j, is added to.
+func (p *gemmPass[T]) from(i, j int, c []T) operand[T] {
+	g := &p.g
+	switch {
+	case p.k0 == 0 && g.From != nil:
+		return operand[T]{at: &g.From[i*g.LDFrom+j], stride: g.LDFrom}
+	case p.k0 > 0 || g.Beta != 0:
+		return operand[T]{at: &c[0], stride: g.LDC}
+	}
+	return operand[T]{}
+}
+
 // tileOf computes one tile of C. Where the micro-kernel cannot crop, the last
 // columns go through a tile in the workspace: the same kernel, the same bits.
-func (p *gemmPass[T]) tileOf(i, h, j, n int, a, b []T, bs int) {
+func (p *gemmPass[T]) tileOf(i, h, j, n int, a, b operand[T]) {
 	g := &p.g
 	c := g.C[i*g.LDC+j:]
+	from := p.from(i, j, c)
 	if p.crop || n == p.cols {
-		p.tile(h, n, p.k, a, b, bs, c, g.LDC, g.Alpha, p.add)
+		p.tile(h, n, p.k, a, b, c, g.LDC, from, g.Alpha)
 		return
 	}
-	if p.add {
+	if from.at != nil {
+		rows := unsafe.Slice(from.at, (h-1)*from.stride+n)
 		for r := range h {
-			copy(p.edge[r*p.cols:r*p.cols+n], c[r*g.LDC:r*g.LDC+n])
+			copy(p.edge[r*p.cols:r*p.cols+n], rows[r*from.stride:])
 		}
+		from = operand[T]{at: &p.edge[0], stride: p.cols}
 	}
-	p.tile(h, n, p.k, a, b, bs, p.edge, p.cols, g.Alpha, p.add)
+	p.tile(h, n, p.k, a, b, p.edge, p.cols, from, g.Alpha)
 	for r := range h {
 		copy(c[r*g.LDC:r*g.LDC+n], p.edge[r*p.cols:r*p.cols+n])
 	}

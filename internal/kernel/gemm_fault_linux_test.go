@@ -19,12 +19,12 @@ func TestGemmStaysInsideItsMemory(t *testing.T) {
 func gemmStaysInside[T Float](t *testing.T, e *testEngine[T]) {
 	var arena [4][]byte
 	for i := range arena {
-		arena[i] = fencedBytes(t, 8*max(e.workspace(), 64*80))
+		arena[i] = fencedBytes(t, 8*max(e.workspace(), 320*80))
 	}
 	ws := atEnd(arena[3], make([]T, e.workspace()))
 	for i := range 100 {
 		tr := transposes[i%4]
-		c := newCase[T](uint64(i), tr[0], tr[1], 1+i%37, 1+i%67, 1+i%43, i%2)
+		c := newCase[T](uint64(i), tr[0], tr[1], 1+i%37, 1+i%67, 1+i%43+i%3/2*dotLeast, i%2)
 		c.g.Beta = T(i % 3)
 		want := c.reference()
 		g := c.g
@@ -32,6 +32,39 @@ func gemmStaysInside[T Float](t *testing.T, e *testEngine[T]) {
 		e.block(&g, ws, 0, g.M, 0, g.N)
 		requireSameBits(t, inner(want), g.C, caseName(c))
 	}
+}
+
+func TestGemmBF16StaysInsideItsMemory(t *testing.T) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	onEveryBF16(t, func(t *testing.T, e *engineBF16, _ bool) {
+		var arena [5][]byte
+		for i := range arena {
+			arena[i] = fencedBytes(t, 4*max(e.workspace(), 320*80))
+		}
+		ws := atEnd(arena[4], make([]float32, e.workspace()))
+		for i := range 100 {
+			tr := transposes[i%4]
+			c := newBF16(uint64(i), tr[0], tr[1], 1+i%37, 1+i%67, 1+i%43, i%2, i%3 == 0, smallInt).withBias(smallInt)
+			c.g.Beta = float32(i % 3)
+			want := c.reference()
+			got := c.result(func(g *GemmBF16) {
+				fenced := *g
+				fenced.A, fenced.B = atEnd(arena[0], g.A), atEnd(arena[1], g.B)
+				if g.H != nil {
+					fenced.H = atEnd(arena[2], g.H)
+				} else {
+					fenced.C = atEnd(arena[2], g.C)
+				}
+				if g.Bias != nil {
+					fenced.Bias = atEnd(arena[3], g.Bias)
+				}
+				e.block(&fenced, ws, 0, g.M, 0, g.N)
+				copy(g.H, fenced.H)
+				copy(g.C, fenced.C)
+			})
+			requireSameBits(t, want, got, c)
+		}
+	})
 }
 
 // fencedBytes is memory of at least n bytes, followed by an inaccessible page.
@@ -46,7 +79,7 @@ func fencedBytes(t *testing.T, n int) []byte {
 }
 
 // atEnd copies x to the end of mem.
-func atEnd[T Float](mem []byte, x []T) []T {
+func atEnd[T any](mem []byte, x []T) []T {
 	y := atEndOf[T](mem, len(x))
 	copy(y, x)
 	return y

@@ -1,5 +1,7 @@
 package kernel
 
+import "unsafe"
+
 // genericEngine is the GEMM in plain Go, for every architecture.
 func genericEngine[T Float]() *engine[T] {
 	return &engine[T]{
@@ -11,21 +13,23 @@ func genericEngine[T Float]() *engine[T] {
 }
 
 // genericTile computes tiles of up to 2 x 4 elements; B is packed [k][4] always.
-func genericTile[T Float](h, n, k int, a, b []T, _ int, c []T, cs int, alpha T, add bool) {
+func genericTile[T Float](h, n, k int, a, b operand[T], c []T, cs int, from operand[T], alpha T) {
 	var acc [2][4]T
 	if h == 2 {
-		acc = product2x4(a[:2*k], b[:4*k])
+		acc = product2x4(unsafe.Slice(a.at, 2*k), unsafe.Slice(b.at, 4*k))
 	} else {
-		acc[0] = product1x4(a[:k], b[:4*k])
+		acc[0] = product1x4(unsafe.Slice(a.at, k), unsafe.Slice(b.at, 4*k))
 	}
 	for i := range h {
 		row := c[i*cs : i*cs+n]
-		for j := range row {
-			if add {
-				row[j] += T(alpha * acc[i][j])
-			} else {
+		if from.at == nil {
+			for j := range row {
 				row[j] = alpha * acc[i][j]
 			}
+			continue
+		}
+		for j, v := range unsafe.Slice(from.at, i*from.stride+n)[i*from.stride:] {
+			row[j] = v + T(alpha*acc[i][j])
 		}
 	}
 }

@@ -17,6 +17,8 @@ type gemmCase[T Float] struct {
 	rng  *rand.Rand
 	a, b []T // with guards
 	c    []T
+	from []T // of an epilogue
+	out  []T
 }
 
 // newCase makes a product of small integers, which is exact in every order of

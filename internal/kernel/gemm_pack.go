@@ -2,55 +2,121 @@ package kernel
 
 import "unsafe"
 
+const (
+	// packGroup panels of B are packed together: longer runs of memory are read.
+	packGroup = 4
+	// packDepth rows are copied to all panels of a group before the next.
+	packDepth = 16
+
+	// Up to these sizes, in bytes, an operand is used where it lies: it stays in
+	// cache, and packing costs more than it saves.
+	flatBytesA = 256 << 10
+	flatBytesB = 1 << 20
+	// Rows that are multiples of a page apart share their places in the caches.
+	badStride = 4096
+)
+
+// flatA reports whether A is used where it lies by n columns of C.
+func (p *gemmPass[T]) flatA(n int) bool {
+	size := int(unsafe.Sizeof(p.g.Alpha))
+	few := n <= 2*p.cols
+	small := p.g.M*p.g.K*size <= flatBytesA && p.g.LDA*size%badStride != 0
+	return p.direct && (few || small)
+}
+
+// flatB reports whether B is used where it lies.
+func (p *gemmPass[T]) flatB() bool {
+	size, m := int(unsafe.Sizeof(p.g.Alpha)), p.i1-p.i0
+	few := m <= 5*p.rows
+	small := m <= p.mc || p.g.K*p.g.N*size <= flatBytesB
+	return p.direct && !p.g.TransB && (few || small && p.g.LDB*size%badStride != 0)
+}
+
 // packA packs rows [lo, hi) of the current block of op(A) as panels of height
 // h, one after the other, each [k][h] (the last may be lower).
 func (p *gemmPass[T]) packA(lo, hi, h int) {
 	g := &p.g
+	if g.TransA {
+		p.packRows(p.a, h, false, g.A[p.k0*g.LDA+lo:], g.LDA, hi-lo, p.k)
+		return
+	}
 	for i := lo; i < hi; i += h {
-		w, dst := min(h, hi-i), p.a[(i-lo)*p.k:]
-		if g.TransA {
-			p.packRows(dst, w, g.A[p.k0*g.LDA+i:], g.LDA, w, p.k)
-		} else {
-			p.packTransposed(dst, w, g.A[i*g.LDA+p.k0:], g.LDA, w, p.k)
+		w := min(h, hi-i)
+		p.packTransposed(p.a[(i-lo)*p.k:], w, g.A[i*g.LDA+p.k0:], g.LDA, w, p.k)
+	}
+}
+
+// panelA is the panel of op(A) from row r on, h rows high; lo is the first row
+// of packed A.
+func (p *gemmPass[T]) panelA(r, lo, h int, flat bool) operand[T] {
+	g := &p.g
+	switch {
+	case !flat:
+		return operand[T]{at: &p.a[(r-lo)*p.k], stride: h}
+	case g.TransA:
+		return operand[T]{at: &g.A[p.k0*g.LDA+r], stride: g.LDA}
+	}
+	return operand[T]{at: &g.A[r*g.LDA+p.k0], stride: g.LDA, byRows: true}
+}
+
+// packB packs columns [j, j+n) of the current block of op(B) as panels of cols
+// columns, one after the other.
+func (p *gemmPass[T]) packB(dst []T, j, n int) {
+	g := &p.g
+	if !g.TransB {
+		p.packRows(dst, p.cols, true, g.B[p.k0*g.LDB+j:], g.LDB, n, p.k)
+		return
+	}
+	for c := 0; c < n; c += p.cols {
+		w := min(p.cols, n-c)
+		p.packTransposed(dst[c*p.k:], p.packedCols(w), g.B[(j+c)*g.LDB+p.k0:], g.LDB, w, p.k)
+	}
+}
+
+// packedCols is the elements between rows of a packed panel of n columns of B.
+func (e *engine[T]) packedCols(n int) int {
+	if e.narrow && n <= e.lanes {
+		return e.lanes
+	}
+	return e.cols
+}
+
+// packRows packs n columns of k rows of src as panels of w columns, one after
+// the other. The rows of the last panel are as long as it is wide, or w with
+// padded.
+func (e *engine[T]) packRows(dst []T, w int, padded bool, src []T, ss, n, k int) {
+	for r := 0; r < k; r += packDepth {
+		for c := 0; c < n; c += w {
+			cols := min(w, n-c)
+			ds := cols
+			if padded {
+				ds = e.packedCols(cols)
+			}
+			rows := min(packDepth, k-r)
+			e.copyBlock(dst[c*k+r*ds:], ds, src[r*ss+c:], ss, cols, rows, r+rows == k)
 		}
 	}
 }
 
-// panelB returns columns [j, j+n) of the current block of op(B) and the
-// elements between its rows, packed into slot with pack unless it was already.
-func (p *gemmPass[T]) panelB(slot []T, j, n int, pack bool) (b []T, bs int) {
-	g := &p.g
-	if !g.TransB && n == p.cols && p.i1-p.i0 <= p.flat {
-		return g.B[p.k0*g.LDB+j:], g.LDB
-	}
-	bs = p.cols
-	if p.narrow && n <= p.lanes {
-		bs = p.lanes
-	}
-	switch {
-	case !pack:
-	case g.TransB:
-		p.packTransposed(slot, bs, g.B[j*g.LDB+p.k0:], g.LDB, n, p.k)
-	default:
-		p.packRows(slot, bs, g.B[p.k0*g.LDB+j:], g.LDB, n, p.k)
-	}
-	return slot, bs
-}
-
-// packRows copies n rows of w elements from src to dst, whose rows are ss and
+// copyBlock copies n rows of w elements from src to dst, whose rows are ss and
 // ds elements apart. Vectors are copied whole. What a row writes behind its w
-// elements is overwritten by the next row, or never used.
-func (e *engine[T]) packRows(dst []T, ds int, src []T, ss, w, n int) {
+// elements is overwritten by the next row, or never used; the last row of a
+// panel must write no more than w.
+func (e *engine[T]) copyBlock(dst []T, ds int, src []T, ss, w, n int, last bool) {
 	fast := 0
 	if e.copyRows[0] != nil {
 		vectors := (w + e.lanes - 1) / e.lanes
-		if room := len(src) - vectors*e.lanes; room >= 0 { // read inside src only
-			fast = min(n, room/ss+1)
+		fast = n
+		if last && ds < vectors*e.lanes {
+			fast--
+		}
+		fast = min(fast, (len(src)-vectors*e.lanes+ss)/ss) // read inside src only
+		if fast > 0 {
 			size := int(unsafe.Sizeof(dst[0]))
 			e.copyRows[vectors-1](&dst[0], ds*size, &src[0], ss*size, fast)
 		}
 	}
-	for r := fast; r < n; r++ {
+	for r := max(fast, 0); r < n; r++ {
 		copy(dst[r*ds:r*ds+w], src[r*ss:r*ss+w])
 	}
 }

@@ -50,6 +50,25 @@ func gemmEveryTile[T Float](t *testing.T, e *testEngine[T]) {
 	}
 }
 
+// Products with few columns, which may be computed as dot products: every
+// remainder of rows, columns and K, also cut.
+func TestGemmFewColumns(t *testing.T) {
+	onEveryISA(t, gemmFewColumns[float32], gemmFewColumns[float64])
+}
+
+func gemmFewColumns[T Float](t *testing.T, e *testEngine[T]) {
+	for n := 1; n <= 16; n++ {
+		for m := 1; m <= 11; m += 1 + n%3 {
+			c := newCase[T](uint64(m*100+n), false, true, m, n, dotLeast+(3*m+n)%35, m%2*3)
+			c.g.Alpha, c.g.Beta = 0.5, []T{0, 1, 0.5}[n%3]
+			requireSameBits(t, c.reference(), c.run(t, e), caseName(c))
+			c.real()
+			want := c.run(t, e)
+			requireSameBits(t, want, runCut(t, c, e, randomCuts(c.rng, m), randomCuts(c.rng, n)), caseName(c))
+		}
+	}
+}
+
 // Shapes that fill and that exceed the blocks: K, rows in L2 and columns in L3.
 func TestGemmBlocks(t *testing.T) {
 	onEveryISA(t, gemmBlocks[float32], gemmBlocks[float64])

@@ -2,7 +2,7 @@ package kernel
 
 import "math"
 
-// The normalizations treat x as rows of cols elements. Row sums are accumulated in float64, in eight interleaved
+// The normalizations treat x as rows of cols elements. Row sums are accumulated in float64, in 16 interleaved
 // accumulators, and column sums in float64 from the first row to the last; the elementwise part is computed in T.
 
 // LayerNorm computes, for rows lo..hi, dst = (x-mean)*rstd*w + b (Ba, Kiros and Hinton 2016), where mean[r] is the mean of row r and
@@ -14,28 +14,30 @@ func LayerNorm[T Float](dst, mean, rstd, x, w, b []T, cols, lo, hi int, eps floa
 		m64 := rowSum(x) / float64(cols)
 		m, s := T(m64), T(1/math.Sqrt(sumSquaresAround(x, m64)/float64(cols)+eps))
 		mean[r], rstd[r] = m, s
-		center(d, x, m, s)
-		scaleShift(d, w, b)
+		normalize(d, x, w, b, m, s)
 	}
 }
 
-// scaleShift computes d = d*w + b; nil w and b stand for ones and zeros.
-func scaleShift[T Float](d, w, b []T) {
-	if w != nil {
-		productOf(d, d, w)
+// normalize computes dst = (x-m)*s*w + b; nil w and b stand for ones and zeros.
+func normalize[T Float](dst, x, w, b []T, m, s T) {
+	k := 0
+	switch {
+	case w != nil && b != nil:
+		k = vecCenterWB(dst, x, w, b, m, s)
+	case w != nil:
+		k = vecCenterW(dst, x, w, m, s)
+	case b == nil:
+		k = vecCenter(dst, x, m, s)
 	}
-	if b != nil {
-		addTo(d, b)
-	}
-}
-
-// center computes dst = (x-m)*s.
-func center[T Float](dst, x []T, m, s T) {
-	k := vecCenter(dst, x, m, s)
-	dst = dst[k:]
-	x = x[k:][:len(dst)]
-	for i := range dst {
-		dst[i] = (x[i] - m) * s
+	for i := k; i < len(dst); i++ {
+		v := (x[i] - m) * s
+		if w != nil {
+			v = T(v * w[i])
+		}
+		if b != nil {
+			v += b[i]
+		}
+		dst[i] = v
 	}
 }
 
@@ -71,7 +73,7 @@ func normGrad[T Float](dst, g, x, w []T, m, s, a, b T) {
 
 // normSums returns the sums of u and u*h over a row, where u = g*w and h = (x-m)*s.
 func normSums[T Float](g, x, w []T, m, s T) (su, suh float64) {
-	var a, b [8]float64
+	var a, b [16]float64
 	k := 0
 	if w == nil {
 		k = vecNormSums(g, x, &a, &b, m, s)
@@ -85,8 +87,8 @@ func normSums[T Float](g, x, w []T, m, s T) (su, suh float64) {
 		if w != nil {
 			u = T(u * w[i])
 		}
-		a[i&7] += float64(u)
-		b[i&7] += float64(float64(u) * float64((x[i]-m)*s))
+		a[i&15] += float64(u)
+		b[i&15] += float64(float64(u) * float64((x[i]-m)*s))
 	}
 	return total(&a), total(&b)
 }
@@ -135,8 +137,7 @@ func RMSNorm[T Float](dst, rstd, x, w []T, cols, lo, hi int, eps float64) {
 		d, x := row(dst, r, cols), row(x, r, cols)
 		s := T(1 / math.Sqrt(SumSquares(x)/float64(cols)+eps))
 		rstd[r] = s
-		center(d, x, 0, s)
-		scaleShift(d, w, nil)
+		normalize(d, x, w, nil, 0, s)
 	}
 }
 

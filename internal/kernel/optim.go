@@ -7,7 +7,8 @@ import "math"
 //
 // One thing differs. Arithmetic on denormal numbers is many times slower on some processors, and the moments of parameters
 // whose gradient is 0 would sink into them. So gradients, momentum and first moments below 2**-103 (1e-31) in float32,
-// and 2**-970 in float64, count as 0, and so do squares and second moments below the smallest normal number.
+// and 2**-970 in float64, count as 0, and so do squares and second moments below the smallest normal number: those that are read (a checkpoint may hold them) and those
+// that are written.
 
 // SGDHyper holds the hyperparameters of one step of [SGD].
 type SGDHyper struct {
@@ -47,7 +48,7 @@ func SGD[T Float](p, g, mom []T, h SGDHyper) {
 		d := T(flush(g[i], tiny)*scale) + T(wd*p[i])
 		m := d
 		if !h.First {
-			m = T(mu*mom[i]) + T(in*d)
+			m = T(mu*flush(mom[i], tiny)) + T(in*d)
 		}
 		m = flush(m, tiny)
 		mom[i] = m
@@ -113,9 +114,9 @@ func Adam[T Float](p, g, m, v []T, h AdamHyper) {
 	for i := range p {
 		d := T(flush(g[i], tiny)*scale) + T(wd*p[i])
 		x := T(p[i] * keep)
-		a := flush(lerp(m[i], d, in1), tiny)
+		a := flush(lerp(flush(m[i], tiny), d, in1), tiny)
 		d = flush(d, least)
-		b := flush(T(v[i]*b2)+T(T(in2*d)*d), normal)
+		b := flush(T(flush(v[i], normal)*b2)+T(T(in2*d)*d), normal)
 		m[i], v[i] = a, b
 		p[i] = x + T(step*a)/(T(math.Sqrt(float64(b)))/root+eps)
 	}

@@ -173,6 +173,15 @@ func TestDenormalSquare(t *testing.T) {
 	}
 }
 
+// TestDenormalMoments: moments that are denormal when they are read, as a checkpoint may hold them, count as 0.
+func TestDenormalMoments(t *testing.T) {
+	normal := smallestNormal[float32]()
+	g, m, v := []float32{float32(math.Sqrt(4 * float64(normal)))}, []float32{normal / 2}, []float32{normal / 2}
+	Adam([]float32{1}, g, m, v, AdamHyper{LR: 0.1, Beta1: 0.9, Beta2: 0.5, Eps: 1e-8, Step: 1, GradScale: 1})
+	assert.InEpsilon(t, 2*normal, v[0], 1e-6)
+	assert.InEpsilon(t, 0.1*g[0], m[0], 1e-6)
+}
+
 func TestLerpIsExactAtBothEnds(t *testing.T) {
 	assert.Equal(t, float32(1e8), lerp[float32](1e8, 0.1, 0))
 	assert.Equal(t, float32(0.1), lerp[float32](1e8, 0.1, 1))

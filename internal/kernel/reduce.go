@@ -5,14 +5,16 @@ package kernel
 // depends on lo and hi.
 
 const (
-	sumBlock = 128 // rows that are added up before pairwise summation starts
+	sumBlock = 256 // elements that are added up before pairwise summation starts
+	rowBlock = 128 // the same for rows
 	sumTile  = 512 // columns that are summed side by side
 )
 
 // ReduceSum computes dst[j] = sum of the n elements of output j; 0 for n = 0.
 //
-// Sums are pairwise: the n elements are cut into blocks of 128, and blocks are added as a balanced binary tree, so the
-// rounding error grows with log n. A block is added in eight interleaved accumulators if inner is 1, row by row otherwise.
+// Sums are pairwise: the n elements are cut into blocks, and blocks are added as a balanced binary tree, so the rounding
+// error grows with log n. A block has 256 elements, added in 16 interleaved accumulators, if inner is 1, and 128, added row by
+// row, otherwise.
 func ReduceSum[T Number](dst, x []T, n, inner, lo, hi int) {
 	if inner == 1 {
 		for j := lo; j < hi; j++ {
@@ -56,42 +58,26 @@ func sum[T Number](x []T) T {
 	if len(x) <= sumBlock {
 		return blockSum(x)
 	}
-	h := half(len(x))
+	h := half(len(x), sumBlock)
 	return sum(x[:h]) + sum(x[h:])
 }
 
-// half returns where a sum of n > sumBlock elements is cut in two: a multiple of sumBlock.
-func half(n int) int {
-	blocks := (n + sumBlock - 1) / sumBlock
-	return blocks / 2 * sumBlock
-}
+// half returns where a sum of n > block elements is cut in two: a multiple of block.
+func half(n, block int) int { return (n + block - 1) / block / 2 * block }
 
-// blockSum adds up x in eight accumulators.
+// blockSum adds up x in 16 accumulators.
 func blockSum[T Number](x []T) T {
-	var s8 [8]T
-	x = x[vecSumEight(x, &s8):]
-	a, b, c, d, e, f, g, h := s8[0], s8[1], s8[2], s8[3], s8[4], s8[5], s8[6], s8[7]
-	for ; len(x) >= 8; x = x[8:] {
-		a += x[0]
-		b += x[1]
-		c += x[2]
-		d += x[3]
-		e += x[4]
-		f += x[5]
-		g += x[6]
-		h += x[7]
+	var s [16]T
+	for i, v := range x[vecSum(x, &s):] {
+		s[i&15] += v
 	}
-	s := ((a + b) + (c + d)) + ((e + f) + (g + h))
-	for _, v := range x {
-		s += v
-	}
-	return s
+	return total(&s)
 }
 
 // sumRows computes dst = the sum of n rows of len(dst) <= sumTile columns, ld elements apart: pairwise over blocks of rows.
 func sumRows[T Number](dst, x []T, n, ld int) {
-	if n > sumBlock {
-		h := half(n)
+	if n > rowBlock {
+		h := half(n, rowBlock)
 		var t [sumTile]T
 		sumRows(dst, x, h, ld)
 		sumRows(t[:len(dst)], x[h*ld:], n-h, ld)
@@ -134,34 +120,22 @@ func ReduceProd[T Number](dst, x []T, n, inner, lo, hi int) {
 	}
 }
 
-// The float64 sums over a row have eight accumulators: element i goes to number i%8. They are added up as total does.
+// Sums over a row have 16 accumulators: element i goes to number i%16. They are added up as total does.
 
-func total(s *[8]float64) float64 {
-	return ((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))
+func total[T Number](s *[16]T) T {
+	return (((s[0] + s[1]) + (s[2] + s[3])) + ((s[4] + s[5]) + (s[6] + s[7]))) +
+		(((s[8] + s[9]) + (s[10] + s[11])) + ((s[12] + s[13]) + (s[14] + s[15])))
 }
 
-// SumSquares returns the sum of x*x in float64 (eight interleaved accumulators). The result depends on where the caller
+// SumSquares returns the sum of x*x in float64 (16 interleaved accumulators). The result depends on where the caller
 // cuts x.
 func SumSquares[T Float](x []T) float64 { return sumSquaresAround(x, 0) }
 
 // sumSquaresAround adds up (x-m)**2 in float64.
 func sumSquaresAround[T Float](x []T, m float64) float64 {
-	var s [8]float64
-	x = x[vecSquares(x, &s, m):]
-	a, b, c, d, e, f, g, h := s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
-	for ; len(x) >= 8; x = x[8:] {
-		a += square(float64(x[0]) - m)
-		b += square(float64(x[1]) - m)
-		c += square(float64(x[2]) - m)
-		d += square(float64(x[3]) - m)
-		e += square(float64(x[4]) - m)
-		f += square(float64(x[5]) - m)
-		g += square(float64(x[6]) - m)
-		h += square(float64(x[7]) - m)
-	}
-	s = [8]float64{a, b, c, d, e, f, g, h}
-	for i, v := range x {
-		s[i] += square(float64(v) - m)
+	var s [16]float64
+	for i, v := range x[vecSquares(x, &s, m):] {
+		s[i&15] += square(float64(v) - m)
 	}
 	return total(&s)
 }
@@ -170,34 +144,21 @@ func square(x float64) float64 { return float64(x * x) }
 
 // rowSum adds up x in float64.
 func rowSum[T Float](x []T) float64 {
-	var s [8]float64
-	x = x[vecSumWide(x, &s):]
-	a, b, c, d, e, f, g, h := s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7]
-	for ; len(x) >= 8; x = x[8:] {
-		a += float64(x[0])
-		b += float64(x[1])
-		c += float64(x[2])
-		d += float64(x[3])
-		e += float64(x[4])
-		f += float64(x[5])
-		g += float64(x[6])
-		h += float64(x[7])
-	}
-	s = [8]float64{a, b, c, d, e, f, g, h}
-	for i, v := range x {
-		s[i] += float64(v)
+	var s [16]float64
+	for i, v := range x[vecSumWide(x, &s):] {
+		s[i&15] += float64(v)
 	}
 	return total(&s)
 }
 
 // dot returns the inner product of a and b in float64.
 func dot[T Float](a, b []T) float64 {
-	var s [8]float64
+	var s [16]float64
 	k := vecDot(a, b, &s)
 	a = a[k:]
 	b = b[k:][:len(a)]
 	for i, v := range a {
-		s[i&7] += float64(float64(v) * float64(b[i]))
+		s[i&15] += float64(float64(v) * float64(b[i]))
 	}
 	return total(&s)
 }

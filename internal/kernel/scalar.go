@@ -39,6 +39,35 @@ func exp[T Float](x float64) float64 {
 	return s + float64(s*p)
 }
 
+// expNear is e**x, as the kernels of whole rows compute it: in float32 by the polynomial of Cephes' expf (Moshier 1989), with an
+// error below 1 ulp. Results that would be denormal are 0: those of x < -87.
+func expNear[T Float](x T) T {
+	if !single[T]() {
+		return T(math.Exp(float64(x)))
+	}
+	return T(exp32(float32(x)))
+}
+
+func exp32(x float32) float32 {
+	const shift = 0x1.8p23 // as in expParts
+	if x > 88 {
+		return float32(math.Inf(1))
+	}
+	if x < -87 {
+		return 0
+	}
+	n := float32(x*math.Log2E) + shift
+	k := n - shift
+	r := x - float32(k*0.693359375) - float32(k*-2.12194440e-4)
+	p := float32(r * 1.9875691500e-4)
+	p = float32((p + 1.3981999507e-3) * r)
+	p = float32((p + 8.3334519073e-3) * r)
+	p = float32((p + 4.1665795894e-2) * r)
+	p = float32((p+1.6666665459e-1)*r) + 5.0000001201e-1
+	y := float32(float32(r*r)*p) + r + 1
+	return y * math.Float32frombits((math.Float32bits(n)+127)<<23)
+}
+
 // sigmoid is 1/(1+exp(-x)) to the precision of T. A large exponential gives exactly 0, never NaN.
 func sigmoid[T Float](x float64) float64 { return 1 / (1 + exp[T](-x)) }
 

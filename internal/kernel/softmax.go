@@ -3,7 +3,7 @@ package kernel
 import "math"
 
 // The kernels in this file treat x as rows of cols elements and compute rows lo..hi. Row sums are accumulated in float64,
-// in eight interleaved accumulators.
+// in 16 interleaved accumulators.
 
 // row returns row r of x.
 func row[T any](x []T, r, cols int) []T { return x[r*cols : r*cols+cols : r*cols+cols] }
@@ -40,9 +40,9 @@ func logSumExp[T Float](x []T) float64 {
 		}
 		return m
 	}
-	var s [8]float64
-	for i, v := range x[vecExpSum(x, &s, m):] {
-		s[i&7] += exp[T](float64(v) - m)
+	var s [16]float64
+	for i, v := range x[vecExpSum(x, &s, T(m)):] {
+		s[i&15] += float64(expNear(v - T(m)))
 	}
 	return m + math.Log(total(&s))
 }
@@ -55,17 +55,28 @@ func Softmax[T Float](dst, x []T, cols, lo, hi int) {
 }
 
 func softmaxRow[T Float](dst, x []T) {
-	var s [8]float64
-	m := largest(x)
+	scaled(dst, dst, T(1/expSum(dst, x, T(largest(x)))))
+}
+
+// expSum computes dst = exp(x-m) and returns its sum.
+func expSum[T Float](dst, x []T, m T) float64 {
+	var s [16]float64
 	k := vecExpSumStore(dst, x, &s, m)
-	d := dst[k:]
-	x = x[k:][:len(d)]
-	for i := range d {
-		e := exp[T](float64(x[i]) - m)
-		d[i] = T(e)
-		s[i&7] += e
+	dst = dst[k:]
+	x = x[k:][:len(dst)]
+	for i := range dst {
+		e := expNear(x[i] - m)
+		dst[i] = e
+		s[i&15] += float64(e)
 	}
-	scaled(dst, dst, T(1/total(&s)))
+	return total(&s)
+}
+
+// expScaled computes dst = scale*(exp(x-lse) - off).
+func expScaled[T Float](dst, x []T, lse, off, scale T) {
+	for i := vecSoftmaxLossGrad(dst, x, lse, off, scale); i < len(dst); i++ {
+		dst[i] = scale * (expNear(x[i]-lse) - off)
+	}
 }
 
 // SoftmaxCausal is Softmax under the causal attention mask. Rows are queries, columns keys: row r stands at query position
@@ -82,11 +93,15 @@ func SoftmaxCausal[T Float](dst, x []T, cols, lo, hi, queries int) {
 // SoftmaxGrad computes dst = y*(g - sum(g*y)) in each row, where y is the output of [Softmax] or [SoftmaxCausal].
 func SoftmaxGrad[T Float](dst, g, y []T, cols, lo, hi int) {
 	for r := lo; r < hi; r++ {
-		d, g, y := row(dst, r, cols), row(g, r, cols), row(y, r, cols)
-		s := T(dot(g, y))
-		for i := vecSoftmaxGrad(d, g, y, s); i < len(d); i++ {
-			d[i] = y[i] * (g[i] - s)
-		}
+		g, y := row(g, r, cols), row(y, r, cols)
+		softmaxGradRow(row(dst, r, cols), g, y, T(dot(g, y)))
+	}
+}
+
+// softmaxGradRow computes dst = y*(g-s).
+func softmaxGradRow[T Float](dst, g, y []T, s T) {
+	for i := vecSoftmaxGrad(dst, g, y, s); i < len(dst); i++ {
+		dst[i] = y[i] * (g[i] - s)
 	}
 }
 
@@ -105,9 +120,9 @@ func LogSoftmax[T Float](dst, x []T, cols, lo, hi int) {
 func LogSoftmaxGrad[T Float](dst, g, y []T, cols, lo, hi int) {
 	for r := lo; r < hi; r++ {
 		d, g, y := row(dst, r, cols), row(g, r, cols), row(y, r, cols)
-		s := rowSum(g)
+		s := T(rowSum(g))
 		for i := vecLogSoftmaxGrad(d, g, y, s); i < len(d); i++ {
-			d[i] = T(float64(g[i]) - float64(exp[T](float64(y[i]))*s))
+			d[i] = g[i] - T(expNear(y[i])*s)
 		}
 	}
 }
@@ -122,10 +137,6 @@ func LogSumExp[T Float](dst, x []T, cols, lo, hi int) {
 // LogSumExpGrad computes dst = g[r]*exp(x - lse[r]) in each row r, where lse is the output of [LogSumExp].
 func LogSumExpGrad[T Float](dst, g, x, lse []T, cols, lo, hi int) {
 	for r := lo; r < hi; r++ {
-		d, x := row(dst, r, cols), row(x, r, cols)
-		m, s := float64(lse[r]), float64(g[r])
-		for i := vecSoftmaxLossGrad(d, x, m, 0, s); i < len(d); i++ {
-			d[i] = T(s * exp[T](float64(x[i])-m))
-		}
+		expScaled(row(dst, r, cols), row(x, r, cols), lse[r], 0, g[r])
 	}
 }

@@ -3,9 +3,11 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"os"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // softmaxNaive returns the probabilities of the first seen columns and ln(sum(exp(x))) of them.
@@ -165,4 +167,31 @@ func testSoftmaxGrads[T Float](t *testing.T) {
 			requireSame(t, got, in, name+" in place of g")
 		}
 	}
+}
+
+// TestExpNear goes through the float32 numbers (many more with RINGO_LONG): the error stays below 1 ulp, small results are 0, large
+// ones infinite, and nothing is denormal.
+func TestExpNear(t *testing.T) {
+	step := uint32(10007)
+	if os.Getenv("RINGO_LONG") == "1" {
+		step = 7
+	}
+	worst := 0.0
+	for u := uint64(0); u < 1<<32; u += uint64(step) {
+		x := math.Float32frombits(uint32(u))
+		got := expNear(x)
+		switch want := math.Exp(float64(x)); {
+		case x != x:
+			require.True(t, got != got)
+		case x > 88:
+			require.True(t, math.IsInf(float64(got), 1))
+		case x < -87:
+			require.Zero(t, got)
+		default:
+			require.GreaterOrEqual(t, got, smallestNormal[float32]())
+			worst = max(worst, ulpsApart(want, got))
+		}
+	}
+	t.Logf("largest error: %.3f ulp", worst)
+	assert.Less(t, worst, 1.0)
 }

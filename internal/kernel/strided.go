@@ -1,5 +1,7 @@
 package kernel
 
+import "unsafe"
+
 // MaxDims is the largest number of dimensions of [CopyStrided] and [AddStrided].
 const MaxDims = 8
 
@@ -120,10 +122,20 @@ func copyBlock[T any](dst, src []T, rows, cols axis) {
 		}
 		return
 	}
-	for r0 := 0; r0 < rows.n; r0 += tile {
-		r1 := min(r0+tile, rows.n)
-		for c0 := 0; c0 < cols.n; c0 += tile {
-			c1 := min(c0+tile, cols.n)
+	r, c := 0, 0
+	if cols.d == 1 && rows.s == 1 {
+		r, c = transposeSquares(dst, src, rows, cols)
+	}
+	copyTiles(dst, src, rows, cols, 0, r, c, cols.n)
+	copyTiles(dst, src, rows, cols, r, rows.n, 0, cols.n)
+}
+
+// copyTiles copies rows i0..i1 and columns j0..j1 of a block.
+func copyTiles[T any](dst, src []T, rows, cols axis, i0, i1, j0, j1 int) {
+	for r0 := i0; r0 < i1; r0 += tile {
+		r1 := min(r0+tile, i1)
+		for c0 := j0; c0 < j1; c0 += tile {
+			c1 := min(c0+tile, j1)
 			for r := r0; r < r1; r++ {
 				for c := c0; c < c1; c++ {
 					dst[r*rows.d+c*cols.d] = src[r*rows.s+c*cols.s]
@@ -131,6 +143,39 @@ func copyBlock[T any](dst, src []T, rows, cols axis) {
 			}
 		}
 	}
+}
+
+// panel is the edge of the squares, in elements, in which transposeSquares goes through a block: whole cache lines on both
+// sides, and not more rows than the processor remembers the pages of.
+const panel = 32
+
+// transposeSquares copies whole squares of vectors of a block that is a transpose, if there is assembly for it, and returns how
+// many rows and columns it did: the first ones.
+func transposeSquares[T any](dst, src []T, rows, cols axis) (r, c int) {
+	switch unsafe.Sizeof(*new(T)) {
+	case 4:
+		return squaresOf(active.gemm32, dst, src, rows, cols)
+	case 8:
+		return squaresOf(active.gemm64, dst, src, rows, cols)
+	}
+	return 0, 0
+}
+
+func squaresOf[F Float, T any](e *engine[F], dst, src []T, rows, cols axis) (r, c int) {
+	r, c = rows.n/e.lanes*e.lanes, cols.n/e.lanes*e.lanes
+	if e.transpose == nil || r*c == 0 {
+		return 0, 0
+	}
+	_, _ = dst[(r-1)*rows.d+c-1], src[(c-1)*cols.s+r-1]
+	size := int(unsafe.Sizeof(*new(T)))
+	for r0 := 0; r0 < r; r0 += panel {
+		blocks := min(panel, r-r0) / e.lanes
+		for c0 := 0; c0 < c; c0 += e.lanes {
+			d, s := unsafe.Pointer(&dst[r0*rows.d+c0]), unsafe.Pointer(&src[c0*cols.s+r0])
+			e.transpose((*F)(d), rows.d*size, (*F)(s), cols.s*size, e.lanes, blocks)
+		}
+	}
+	return r, c
 }
 
 // addBlock is copyBlock with an addition.

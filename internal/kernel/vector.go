@@ -36,3 +36,12 @@ func vectorLenOf[T Number](n, size int) int {
 	}
 	return vectorLen(n)
 }
+
+// farBytes is the size from which on the output of an elementwise kernel is written past the caches, which could not hold it:
+// that saves reading it first. Tests change it.
+var farBytes = 8 << 20
+
+// pastCaches reports whether dst should be written past the caches, and begins at a cache line, as it must then.
+func pastCaches[T any](dst []T) bool {
+	return len(dst)*int(unsafe.Sizeof(*new(T))) >= farBytes && uintptr(unsafe.Pointer(unsafe.SliceData(dst)))%64 == 0
+}

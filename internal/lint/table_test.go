@@ -70,6 +70,7 @@ var table = map[string]row{
 	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors"},
 	"ckpt/safetensors": {},
 
+	"bench/...":    {own: "...", others: "..."},
 	"cmd/...":      {own: "...", others: "..."},
 	"examples/...": {own: "...", others: "..."},
 }

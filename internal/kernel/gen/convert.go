@@ -9,25 +9,25 @@ import (
 // conversions are those between float32 and the 16-bit floats.
 func conversions() []*spec {
 	return []*spec{
-		{name: "widenBF16", params: parse("dst []float32, src []BF16"), doc: "converts src to float32.",
+		{name: "widenBF16", params: parse("dst []float32, src []BF16"), stream: true, doc: "converts src to float32.",
 			body: words(func(g *gen, i int) {
 				x := g.tmp()
 				g.VPMOVZXWD(g.at("src", i), x)
 				g.fp(4).store(g.fp(4).shiftLeft(x, 16), "dst", i)
 			})},
-		{name: "widenF16", params: parse("dst []float32, src []F16"), doc: "converts src to float32.",
+		{name: "widenF16", params: parse("dst []float32, src []F16"), stream: true, doc: "converts src to float32.",
 			body: words(func(g *gen, i int) {
 				x := g.tmp()
 				g.VCVTPH2PS(g.at("src", i), x)
 				g.fp(4).store(x, "dst", i)
 			})},
-		{name: "roundF16", params: parse("dst []F16, src []float32"), doc: "rounds src to the nearest, ties to even.",
+		{name: "roundF16", params: parse("dst []F16, src []float32"), stream: true, doc: "rounds src to the nearest, ties to even.",
 			body: words(func(g *gen, i int) {
 				h := g.half()
 				g.VCVTPS2PH(operand.Imm(0), g.fp(4).load("src", i), h)
-				g.VMOVUPS(h, g.at("dst", i))
+				g.fp(4).store(h, "dst", i)
 			})},
-		{name: "roundBF16", params: parse("dst []BF16, src []float32"), doc: "rounds src to the nearest, ties to even.",
+		{name: "roundBF16", params: parse("dst []BF16, src []float32"), stream: true, doc: "rounds src to the nearest, ties to even.",
 			body: words(roundBF16)},
 	}
 }
@@ -52,7 +52,7 @@ func roundBF16(g *gen, i int) {
 		g.VEXTRACTI128(operand.Imm(1), y, h)
 		g.VPACKUSDW(h, y.AsX(), h)
 	}
-	g.VMOVUPS(h, g.at("dst", i))
+	g.fp(4).store(h, "dst", i)
 }
 
 // philoxStep is the number of elements of a step of dropout.

@@ -30,6 +30,17 @@ func (s *spec) signature() string {
 	return fmt.Sprintf("%s%s(%s) int", s.goName(), constraint, strings.Join(ps, ", "))
 }
 
+// farAway is the condition under which the assembly writes past the caches.
+func (s *spec) farAway() string {
+	cond := "pastCaches(dst)"
+	for _, p := range s.params[1:] {
+		if p.slice() {
+			cond += fmt.Sprintf(" && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(%s))", p.name)
+		}
+	}
+	return cond
+}
+
 // call is the call of the assembly for one size and instruction set.
 func (s *spec) call(size int, isa string) string {
 	var slices, others []string
@@ -54,9 +65,18 @@ func (s *spec) cases() string {
 	if sizes == nil {
 		sizes = []int{4}
 	}
+	if s.stream {
+		b.WriteString(s.past().casesOf(sizes, "far && "))
+	}
+	b.WriteString(s.casesOf(sizes, ""))
+	return b.String()
+}
+
+func (s *spec) casesOf(sizes []int, far string) string {
+	var b strings.Builder
 	for _, isa := range isas {
 		for _, size := range sizes {
-			cond := "active.vectors == vec" + isa.name
+			cond := far + "active.vectors == vec" + isa.name
 			if len(sizes) > 1 {
 				cond += fmt.Sprintf(" && unsafe.Sizeof(*new(T)) == %d", size)
 			}
@@ -75,7 +95,11 @@ func (s *spec) function() string {
 	if s.generic() {
 		length = fmt.Sprintf("vectorLenOf[T](len(%s), %d)", first, s.sizes[len(s.sizes)-1])
 	}
-	fmt.Fprintf(&b, "func %s {\n\tend := %s\n\tfor done := 0; done < end; {\n\t\tn := min(asmChunk, end-done)\n", s.signature(), length)
+	fmt.Fprintf(&b, "func %s {\n\tend := %s\n", s.signature(), length)
+	if s.stream {
+		fmt.Fprintf(&b, "\tfar := %s\n", s.farAway())
+	}
+	b.WriteString("\tfor done := 0; done < end; {\n\t\tn := min(asmChunk, end-done)\n")
 	for _, p := range s.params {
 		if p.slice() {
 			fmt.Fprintf(&b, "\t\t%sAt := unsafe.Pointer(&%s[done : done+n][0])\n", p.name, p.name)

@@ -147,61 +147,75 @@ func (f fp) geluTanhSlope(x value) value {
 	return f.add(s, f.keep(f.compare(greater, c, f.c(0)), d))
 }
 
-// losses are the exponentials of whole rows. acc are eight interleaved sums.
+// losses are the exponentials of whole rows. acc are 16 interleaved sums.
 func losses() []*spec {
 	return []*spec{
-		{name: "expSum", params: parse("x []T, acc *[8]float64, m float64"), sizes: singleOnly,
+		{name: "expSum", params: parse("x []T, acc *[16]float64, m T"), sizes: singleOnly,
 			doc:  "adds exp(x-m) to acc.",
 			body: expSum(false)},
-		{name: "expSumStore", params: parse("dst, x []T, acc *[8]float64, m float64"), sizes: singleOnly,
+		{name: "expSumStore", params: parse("dst, x []T, acc *[16]float64, m T"), sizes: singleOnly,
 			doc:  "computes dst = exp(x-m) and adds it to acc.",
 			body: expSum(true)},
 		{name: "logSoftmax", params: parse("dst, x []T, lse float64"), sizes: bothSizes, doc: "computes dst = x - lse.",
 			body: wideUnary(func(f fp, x value) value { return f.sub(x, f.arg("lse")) })},
-		{name: "softmaxLossGrad", params: parse("dst, x []T, lse, off, scale float64"), sizes: singleOnly,
+		{name: "softmaxLossGrad", params: parse("dst, x []T, lse, off, scale T"), sizes: singleOnly,
 			doc: "computes dst = scale * (exp(x-lse) - off).",
-			body: wideUnary(func(f fp, x value) value {
-				return f.mul(f.sub(f.exp(f.sub(x, f.arg("lse"))), f.arg("off")), f.arg("scale"))
+			body: elementwise("dst", func(f fp, i int) value {
+				e := f.exp32(f.sub(f.load("x", i), f.arg("lse")))
+				return f.mul(f.sub(e, f.arg("off")), f.arg("scale"))
 			})},
-		{name: "logSoftmaxGrad", params: parse("dst, grad, y []T, s float64"), sizes: singleOnly,
+		{name: "logSoftmaxGrad", params: parse("dst, grad, y []T, s T"), sizes: singleOnly,
 			doc: "computes dst = g - exp(y)*s.",
-			body: func(g *gen) {
-				f := g.fp(8)
-				g.loop(func() {
-					g.vectors(8, func(i int) {
-						e := f.mul(f.exp(f.wide("y", i)), f.arg("s"))
-						f.storeNarrow(f.sub(f.wide("grad", i), e), "dst", i)
-					})
-				})
-			}},
+			body: elementwise("dst", func(f fp, i int) value {
+				return f.sub(f.load("grad", i), f.mul(f.exp32(f.load("y", i)), f.arg("s")))
+			})},
 	}
 }
 
 func expSum(store bool) func(g *gen) {
 	return func(g *gen) {
-		f := g.fp(8)
+		f, d := g.fp(4), g.fp(8)
 		acc := g.sums("acc")
 		g.loop(func() {
-			g.vectors(8, func(i int) {
-				e := f.exp(f.sub(f.wide("x", i), f.arg("m")))
-				acc.add(f, i, e)
+			g.vectors(4, func(i int) {
+				e := f.exp32(f.sub(f.load("x", i), f.arg("m")))
 				if store {
-					f.storeNarrow(e, "dst", i)
+					f.store(e, "dst", i)
 				}
+				lo, hi := g.widen(e)
+				acc.add(d, i, lo)
+				acc.add(d, i+g.lanes()/2, hi)
 			})
 		})
 		acc.store(g)
 	}
 }
 
-// sums are the registers of eight interleaved float64 accumulators.
+// exp32 is the exponential function in float32 arithmetic.
+func (f fp) exp32(x value) value {
+	const shift = 0x1.8p23
+	n := f.add(f.mul(x, f.c(math.Log2E)), f.c(shift))
+	k := f.sub(n, f.c(shift))
+	r := f.sub(f.sub(x, f.mul(k, f.c(0.693359375))), f.mul(k, f.c(-2.12194440e-4)))
+	p := f.mul(r, f.c(1.9875691500e-4))
+	for _, c := range []float64{1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1} {
+		p = f.mul(f.add(p, f.c(c)), r)
+	}
+	p = f.add(p, f.c(5.0000001201e-1))
+	y := f.add(f.add(f.mul(f.mul(r, r), p), r), f.c(1))
+	e := f.mul(y, f.shiftLeft(f.addInt(n, f.bits(127)), 23))
+	e = f.choose(f.compare(greater, x, f.c(88)), f.c(math.Inf(1)), e)
+	return f.keep(f.compare(notLess, x, f.c(-87)), e)
+}
+
+// sums are the registers of 16 interleaved float64 accumulators.
 type sums struct {
 	name string
 	regs []value
 }
 
 // sums loads the accumulators that argument name points to.
-func (g *gen) sums(name string) sums { return g.accumulators(name, 8*8) }
+func (g *gen) sums(name string) sums { return g.accumulators(name, 16*8) }
 
 // accumulators loads n bytes from argument name.
 func (g *gen) accumulators(name string, n int) sums {

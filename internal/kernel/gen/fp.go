@@ -271,7 +271,13 @@ func (f fp) flush(x, limit value) value {
 func (f fp) load(name string, i int) value { return f.reg(f.at(name, i)) }
 
 // store writes x to slice name from element i.
-func (f fp) store(x value, name string, i int) { f.VMOVUPS(f.reg(x), f.at(name, i)) }
+func (f fp) store(x value, name string, i int) {
+	if f.pastCaches && name == "dst" {
+		f.VMOVNTPS(f.reg(x), f.at(name, i))
+		return
+	}
+	f.VMOVUPS(f.reg(x), f.at(name, i))
+}
 
 // wide reads T elements from element i of slice name as float64.
 func (f fp) wide(name string, i int) value {

@@ -11,22 +11,33 @@ import (
 // unroll is the number of k steps in one turn of a micro-kernel's loop.
 const unroll = 4
 
+// peakChains independent multiply-adds fill the pipelines of every CPU.
+const peakChains = 12
+
 var maskRegs = []reg.Register{reg.K1, reg.K2}
 
 // microKernel emits the kernel for a tile of h rows and w vectors. Registers:
 // w vectors of B, then the h*w accumulators, then broadcast elements of A.
 // Every accumulator is one chain of fused multiply-adds in the order of k, so
 // that an element of C has the same bits whichever kernel computes it.
-func (g *gen) microKernel(h, w int) {
-	params := "k int, a, b *T, bs int, c *T, cs int, alpha T, add bool"
-	doc := fmt.Sprintf("computes the tile C[0:%d, 0:%d] = alpha*A*B, plus C with add. A is packed [k][%d]; bs and cs are the bytes between rows of B and C.", h, w*g.lanes(), h)
+//
+// There are two forms: for columns of A whose elements lie side by side (packed
+// A, or A stored transposed), and for rows that do.
+func (g *gen) microKernel(h, w int, byRows bool) {
+	params := "k int, a *T, as int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T"
+	name, form := "gemm", "The elements of a column of A lie side by side; as is the bytes between columns."
+	if byRows {
+		name, form = "gemmRows", "The elements of a row of A lie side by side; as is the bytes between rows."
+	}
+	doc := fmt.Sprintf("computes the tile C[0:%d, 0:%d] = alpha*A*B, plus the matrix from unless that is nil. %s bs, cs and fs are the bytes between rows of B, C and from.", h, w*g.lanes(), form)
 	if g.masked() {
 		params += ", mask uint64"
-		doc += " Columns outside mask are neither read nor written in C."
+		doc += " Columns outside mask are neither read nor written in C and from."
 	}
-	g.begin(fmt.Sprintf("gemm%dx%d", h, w*g.lanes()), params, doc)
+	g.begin(fmt.Sprintf("%s%dx%d", name, h, w*g.lanes()), params, doc)
 	g.arg("k", reg.RCX)
 	g.arg("a", reg.RSI)
+	g.arg("as", reg.RAX)
 	g.arg("b", reg.RBX)
 	g.arg("bs", reg.R8)
 	g.arg("c", reg.RDI)
@@ -36,8 +47,90 @@ func (g *gen) microKernel(h, w int) {
 	for i := range h * w {
 		g.zero(g.vec(w + i))
 	}
-	g.productLoop(h, w)
+	a := g.columns()
+	if byRows {
+		a = g.rows(h)
+	}
+	g.productLoop(h, w, a)
 	g.storeTile(h, w)
+}
+
+// operandA is where a micro-kernel finds A.
+type operandA struct {
+	at      func(i, u int) operand.Mem // row i, u steps ahead
+	advance func(steps int)
+}
+
+func (g *gen) columns() operandA {
+	g.LEAQ(operand.Mem{Base: reg.RAX, Index: reg.RAX, Scale: 2}, reg.R11)
+	return operandA{
+		at: func(i, u int) operand.Mem {
+			m := stepsAhead(reg.RSI, reg.RAX, reg.R11, u)
+			m.Disp = g.size * i
+			return m
+		},
+		advance: func(steps int) { g.skip(reg.RAX, reg.RSI, steps) },
+	}
+}
+
+// rows has a register for every third row.
+func (g *gen) rows(h int) operandA {
+	bases := []reg.Register{reg.RSI, reg.R11, reg.R12, reg.R13, reg.R14}[:(h+2)/3]
+	if len(bases) > 1 {
+		g.LEAQ(operand.Mem{Base: reg.RAX, Index: reg.RAX, Scale: 2}, reg.R10)
+	}
+	for i, b := range bases[1:] {
+		g.LEAQ(operand.Mem{Base: bases[i], Index: reg.R10, Scale: 1}, b)
+	}
+	return operandA{
+		at: func(i, u int) operand.Mem {
+			m := stepsAhead(bases[i/3], reg.RAX, nil, i%3)
+			m.Disp = g.size * u
+			return m
+		},
+		advance: func(steps int) {
+			for _, b := range bases {
+				g.ADDQ(operand.Imm(uint64(g.size*steps)), b)
+			}
+		},
+	}
+}
+
+// stepsAhead is the address u < 4 strides behind base; three is 3*stride.
+func stepsAhead(base, stride, three reg.Register, u int) operand.Mem {
+	switch u {
+	case 0:
+		return operand.Mem{Base: base}
+	case 3:
+		return operand.Mem{Base: base, Index: three, Scale: 1}
+	}
+	return operand.Mem{Base: base, Index: stride, Scale: uint8(u)}
+}
+
+// skip moves p on by one or unroll strides.
+func (g *gen) skip(stride, p reg.Register, steps int) {
+	if steps == 1 {
+		g.ADDQ(stride, p)
+	} else {
+		g.LEAQ(operand.Mem{Base: p, Index: stride, Scale: uint8(steps)}, p)
+	}
+}
+
+// peak emits a loop of multiply-adds on registers alone: enough chains to hide
+// the latency of each.
+func (g *gen) peak(chains int) {
+	g.begin("peak", "n int", fmt.Sprintf("does n > 0 turns of %d multiply-adds of %d elements.", chains, g.lanes()))
+	g.arg("n", reg.RCX)
+	for i := range chains + 2 {
+		g.zero(g.vec(i))
+	}
+	g.Label("loop")
+	for i := range chains {
+		g.addProduct(g.vec(0), g.vec(1), g.vec(2+i))
+	}
+	g.DECQ(reg.RCX)
+	g.JNZ(label("loop"))
+	g.end()
 }
 
 func (g *gen) masked() bool { return g.bytes == 64 }
@@ -56,39 +149,34 @@ func (g *gen) prefetchTile(h, w int) {
 }
 
 // productLoop adds the k rank-1 updates, unroll at a time and then singly.
-func (g *gen) productLoop(h, w int) {
+func (g *gen) productLoop(h, w int, a operandA) {
 	g.MOVQ(reg.RCX, reg.R10)
 	g.ANDQ(operand.Imm(unroll-1), reg.R10)
 	g.SHRQ(operand.Imm(uint64(bits.TrailingZeros(unroll))), reg.RCX)
 	g.JZ(label("tail"))
 	g.Label("loop")
 	for u := range unroll {
-		g.rankOne(h, w, u)
+		g.rankOne(h, w, u, a)
 	}
-	g.ADDQ(operand.I32(g.size*h*unroll), reg.RSI)
-	g.LEAQ(operand.Mem{Base: reg.RBX, Index: reg.R8, Scale: unroll}, reg.RBX)
+	a.advance(unroll)
+	g.skip(reg.R8, reg.RBX, unroll)
 	g.DECQ(reg.RCX)
 	g.JNZ(label("loop"))
 	g.Label("tail")
 	g.TESTQ(reg.R10, reg.R10)
 	g.JZ(label("done"))
 	g.Label("single")
-	g.rankOne(h, w, 0)
-	g.ADDQ(operand.I32(g.size*h), reg.RSI)
-	g.ADDQ(reg.R8, reg.RBX)
+	g.rankOne(h, w, 0, a)
+	a.advance(1)
+	g.skip(reg.R8, reg.RBX, 1)
 	g.DECQ(reg.R10)
 	g.JNZ(label("single"))
 	g.Label("done")
 }
 
 // rankOne adds one column of A times one row of B, u steps ahead.
-func (g *gen) rankOne(h, w, u int) {
-	row := [unroll]operand.Mem{
-		{Base: reg.RBX},
-		{Base: reg.RBX, Index: reg.R8, Scale: 1},
-		{Base: reg.RBX, Index: reg.R8, Scale: 2},
-		{Base: reg.RBX, Index: reg.R9, Scale: 1},
-	}[u]
+func (g *gen) rankOne(h, w, u int, a operandA) {
+	row := stepsAhead(reg.RBX, reg.R8, reg.R9, u)
 	for j := range w {
 		row.Disp = j * g.bytes
 		g.move(row, g.vec(j))
@@ -97,14 +185,14 @@ func (g *gen) rankOne(h, w, u int) {
 	spare := min(2, g.regs-first)
 	for i := range h {
 		t := g.vec(first + i%spare)
-		g.broadcast(mem(reg.RSI, g.size*(u*h+i)), t)
+		g.broadcast(a.at(i, u), t)
 		for j := range w {
 			g.addProduct(g.vec(j), t, g.vec(w+i*w+j))
 		}
 	}
 }
 
-// storeTile writes alpha times the accumulators to C, or adds them to it.
+// storeTile writes alpha times the accumulators to C, plus the rows of from.
 func (g *gen) storeTile(h, w int) {
 	alpha := g.vec(w + h*w)
 	addr, err := g.Param("alpha").Resolve()
@@ -123,23 +211,27 @@ func (g *gen) storeTile(h, w int) {
 			}
 		}
 	}
-	g.arg("add", reg.AL)
-	g.TESTB(reg.AL, reg.AL)
+	g.arg("from", reg.RSI)
+	g.arg("fs", reg.R8)
+	g.TESTQ(reg.RSI, reg.RSI)
 	g.JZ(label("overwrite"))
-	g.storeRows(h, w, masks, func(c operand.Mem, j int, acc reg.Register) {
-		g.scaleAdd(c, alpha, masks[j], acc)
+	g.storeRows(h, w, masks, func(i, j int, acc reg.Register) {
+		if i > 0 && j == 0 {
+			g.ADDQ(reg.R8, reg.RSI)
+		}
+		g.scaleAdd(mem(reg.RSI, j*g.bytes), alpha, masks[j], acc)
 	})
 	g.Label("overwrite")
-	g.storeRows(h, w, masks, func(_ operand.Mem, _ int, acc reg.Register) {
+	g.storeRows(h, w, masks, func(_, _ int, acc reg.Register) {
 		g.mul(acc, alpha, acc)
 	})
 }
 
-func (g *gen) storeRows(h, w int, masks []reg.Register, finish func(c operand.Mem, j int, acc reg.Register)) {
+func (g *gen) storeRows(h, w int, masks []reg.Register, finish func(i, j int, acc reg.Register)) {
 	for i := range h {
 		for j := range w {
 			c, acc := mem(reg.RDI, j*g.bytes), g.vec(w+i*w+j)
-			finish(c, j, acc)
+			finish(i, j, acc)
 			if masks[j] != nil {
 				g.moveMasked(acc, masks[j], c)
 			} else {

@@ -50,9 +50,12 @@ var ymm = []reg.Register{
 type gen struct {
 	*build.Context
 	isa
-	size      int // bytes of one element: 4 or 8
+	size      int  // bytes of one element: 4 or 8
+	pairs     bool // an element of A and B is a pair of bfloat16 numbers
 	pointers  map[string]pointer
 	constants map[constant]scalar
+	// pastCaches makes stores to dst go past the caches.
+	pastCaches bool
 }
 
 // constant names a number in the read-only data: its bits and its size.
@@ -71,6 +74,9 @@ func (g *gen) goType() string { return fmt.Sprintf("float%d", 8*g.size) }
 // begin starts a function called name+type+isa, as in addF32AVX512.
 func (g *gen) begin(name, params, doc string) {
 	full := fmt.Sprintf("%sF%d%s", name, 8*g.size, g.name)
+	if g.pairs {
+		full = name + g.name
+	}
 	g.function(full, strings.ReplaceAll(params, "T", g.goType()), doc)
 }
 
@@ -98,17 +104,29 @@ func mem(base reg.Register, disp int) operand.Mem {
 
 func label(name string) operand.LabelRef { return operand.LabelRef(name) }
 
+// file emits what all instruction sets have.
 func (g *gen) file() {
-	g.ConstraintExpr("!noasm")
+	if g.name == "AVX2" { // once: every machine with assembly has it
+		g.controlRegister()
+	}
 	for _, g.size = range []int{4, 8} {
 		for _, w := range g.widths {
 			for h := g.height; h > 0; h-- {
-				g.microKernel(h, w)
+				g.microKernel(h, w, false)
+				g.microKernel(h, w, true)
 			}
 		}
 		g.copyRows(1)
 		g.copyRows(2)
 		g.transpose()
+		g.peak(peakChains)
+	}
+	if g.masked() {
+		g.size = 4
+		for _, h := range []int{dotSide, 1} {
+			g.dotKernel(h, dotSide)
+			g.dotKernel(h, 1)
+		}
 	}
 	for _, s := range vectorKernels() {
 		sizes := s.sizes
@@ -117,6 +135,9 @@ func (g *gen) file() {
 		}
 		for _, g.size = range sizes {
 			g.vector(s)
+			if s.stream {
+				g.vector(s.past())
+			}
 		}
 	}
 }
@@ -124,7 +145,7 @@ func (g *gen) file() {
 // vectorKernels are all kernels besides those of GEMM.
 func vectorKernels() []*spec {
 	var all []*spec
-	for _, set := range [][]*spec{streams(), optimizers(), conversions(), exponentials(), losses(), reductions(), dropout()} {
+	for _, set := range [][]*spec{streams(), optimizers(), conversions(), exponentials(), losses(), reductions(), dropout(), probes()} {
 		all = append(all, set...)
 	}
 	return all
@@ -136,8 +157,13 @@ func outputs() (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+	emit := map[string]func(g *gen){}
 	for _, s := range isas {
-		files, err := output(s)
+		emit[s.name] = (*gen).file
+	}
+	emit[bf16.name], emit[amx.name] = (*gen).bf16File, (*gen).amxFile
+	for _, s := range append(isas, bf16, amx) {
+		files, err := output(s, emit[s.name])
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -147,9 +173,10 @@ func outputs() (map[string][]byte, error) {
 }
 
 // output is the text of the two files of s, by path.
-func output(s isa) (map[string][]byte, error) {
+func output(s isa, emit func(g *gen)) (map[string][]byte, error) {
 	g := &gen{Context: build.NewContext(), isa: s, constants: map[constant]scalar{}}
-	g.file()
+	g.ConstraintExpr("!noasm")
+	emit(g)
 	f, err := g.Result()
 	if err != nil {
 		return nil, err

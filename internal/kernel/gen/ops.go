@@ -23,8 +23,14 @@ func (g *gen) moveMasked(from, k, to operand.Op) { g.pick(g.VMOVUPS, g.VMOVUPD, 
 func (g *gen) broadcast(m, to operand.Op)        { g.pick(g.VBROADCASTSS, g.VBROADCASTSD, m, to) }
 func (g *gen) mul(a, b, to operand.Op)           { g.pick(g.VMULPS, g.VMULPD, a, b, to) }
 
-// addProduct: acc += a*b, rounded once.
-func (g *gen) addProduct(a, b, acc operand.Op) { g.pick(g.VFMADD231PS, g.VFMADD231PD, a, b, acc) }
+// addProduct: acc += a*b, rounded once (twice for pairs).
+func (g *gen) addProduct(a, b, acc operand.Op) {
+	if g.pairs {
+		g.encode(dotBF16(a, b, acc)...)
+		return
+	}
+	g.pick(g.VFMADD231PS, g.VFMADD231PD, a, b, acc)
+}
 
 // scaleAdd: acc = alpha*acc + m, rounded once. With a mask (AVX-512) nothing
 // outside it is read.

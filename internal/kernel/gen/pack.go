@@ -7,6 +7,9 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
+// prefetchAhead is how many bytes ahead of its reads transpose asks for memory.
+const prefetchAhead = 256
+
 // copyRows emits the copy of n rows of w vectors.
 func (g *gen) copyRows(w int) {
 	g.begin(fmt.Sprintf("copyRows%d", w), "dst *T, ds int, src *T, ss int, n int",
@@ -16,7 +19,12 @@ func (g *gen) copyRows(w int) {
 	g.arg("src", reg.RSI)
 	g.arg("ss", reg.R8)
 	g.arg("n", reg.RCX)
+	g.MOVQ(reg.R8, reg.R9)
+	g.SHLQ(operand.Imm(4), reg.R9)
 	g.Label("loop")
+	for j := 0; j < w*g.bytes; j += 64 {
+		g.PREFETCHT0(operand.Mem{Base: reg.RSI, Index: reg.R9, Scale: 1, Disp: j})
+	}
 	for j := range w {
 		g.move(mem(reg.RSI, j*g.bytes), g.vec(j))
 	}
@@ -49,6 +57,7 @@ func (g *gen) transpose() {
 	g.MOVQ(reg.R9, reg.R11)
 	for i := range n {
 		g.move(mem(reg.R10, 0), g.vec(i))
+		g.PREFETCHT0(mem(reg.R10, prefetchAhead))
 		if i < n-1 {
 			g.DECQ(reg.R11)
 			g.JZ(label("loaded"))

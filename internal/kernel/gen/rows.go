@@ -1,26 +1,26 @@
 package main
 
 // reductions are the sums and maxima of rows, and the kernels of the
-// normalizations. Sums are float64, in eight interleaved accumulators.
+// normalizations. Sums are float64, in 16 interleaved accumulators.
 func reductions() []*spec {
 	all := []*spec{
 		{name: "maximum", params: parse("x []T, acc *[16]T"), sizes: bothSizes,
 			doc:  "raises each of the 16 interleaved maxima acc to x where x is larger.",
 			body: maximum},
-		{name: "sumEight", params: parse("x []T, acc *[8]T"), sizes: bothSizes,
-			doc:  "adds x to the eight interleaved sums acc.",
-			body: sumEight},
-		{name: "sumWide", params: parse("x []T, acc *[8]float64"), sizes: bothSizes,
-			doc:  "adds x to the eight interleaved sums acc.",
+		{name: "sum", params: parse("x []T, acc *[16]T"), sizes: bothSizes,
+			doc:  "adds x to the 16 interleaved sums acc.",
+			body: narrowSum},
+		{name: "sumWide", params: parse("x []T, acc *[16]float64"), sizes: bothSizes,
+			doc:  "adds x to the 16 interleaved sums acc.",
 			body: wideSum(func(f fp, i int) value { return f.wide("x", i) })},
-		{name: "squares", params: parse("x []T, acc *[8]float64, m float64"), sizes: bothSizes,
-			doc: "adds (x-m)**2 to the eight interleaved sums acc.",
+		{name: "squares", params: parse("x []T, acc *[16]float64, m float64"), sizes: bothSizes,
+			doc: "adds (x-m)**2 to the 16 interleaved sums acc.",
 			body: wideSum(func(f fp, i int) value {
 				d := f.sub(f.wide("x", i), f.arg("m"))
 				return f.mul(d, d)
 			})},
-		{name: "dot", params: parse("a, b []T, acc *[8]float64"), sizes: bothSizes,
-			doc:  "adds a*b to the eight interleaved sums acc.",
+		{name: "dot", params: parse("a, b []T, acc *[16]float64"), sizes: bothSizes,
+			doc:  "adds a*b to the 16 interleaved sums acc.",
 			body: wideSum(func(f fp, i int) value { return f.mul(f.wide("a", i), f.wide("b", i)) })},
 		gradW("weightBiasGrad", "w, b []float64, grad, x []T, m, s T", "adds g*(x-m)*s to w and g to b."),
 		gradW("weightGrad", "w []float64, grad, x []T, m, s T", "adds g*(x-m)*s to w."),
@@ -55,19 +55,16 @@ func maximum(g *gen) {
 	acc.store(g)
 }
 
-func sumEight(g *gen) {
-	if g.size == 8 {
-		wideSum(func(f fp, i int) value { return f.load("x", i) })(g)
-		return
-	}
-	acc := g.YMM() // eight float32
-	g.VMOVUPS(g.fixed("acc", 0), acc)
+func narrowSum(g *gen) {
+	f := g.fp(g.size)
+	acc := g.accumulators("acc", step*g.size)
 	g.loop(func() {
-		for i := 0; i < step; i += 8 {
-			g.VADDPS(g.at("x", i), acc, acc)
-		}
+		g.vectors(g.size, func(i int) {
+			r := acc.regs[i/g.lanes()]
+			g.pick(g.VADDPS, g.VADDPD, f.load("x", i), r, r)
+		})
 	})
-	g.VMOVUPS(acc, g.fixed("acc", 0))
+	acc.store(g)
 }
 
 // product is g*w, or g without a weight.
@@ -93,12 +90,12 @@ func (g *gen) eachWide(i int, a, b value, use func(i int, a, b value)) {
 }
 
 func normSums(weight bool) *spec {
-	s := &spec{name: "normSums", params: parse("grad, x []T, su, suh *[8]float64, m, s T"), sizes: bothSizes,
-		doc: "adds u = g and u*(x-m)*s to the eight interleaved sums su and suh."}
+	s := &spec{name: "normSums", params: parse("grad, x []T, su, suh *[16]float64, m, s T"), sizes: bothSizes,
+		doc: "adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh."}
 	if weight {
 		s.name += "W"
-		s.params = parse("grad, x, w []T, su, suh *[8]float64, m, s T")
-		s.doc = "adds u = g*w and u*(x-m)*s to the eight interleaved sums su and suh."
+		s.params = parse("grad, x, w []T, su, suh *[16]float64, m, s T")
+		s.doc = "adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh."
 	}
 	s.body = func(g *gen) {
 		f, d := g.fp(g.size), g.fp(8)

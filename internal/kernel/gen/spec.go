@@ -25,8 +25,10 @@ type spec struct {
 	// its caller.
 	once bool
 	unit int // elements of one turn of the loop; 0: step
-	doc  string
-	body func(g *gen)
+	// stream: a second version writes dst past the caches.
+	stream bool
+	doc    string
+	body   func(g *gen)
 }
 
 var (
@@ -81,6 +83,20 @@ func (s *spec) typeName(size int) string {
 }
 
 func (s *spec) asmName(size int, isa string) string { return s.name + s.typeName(size) + isa }
+
+// past is the version of s that writes dst past the caches.
+func (s *spec) past() *spec {
+	p := *s
+	p.name += "Past"
+	p.doc += " It writes past the caches: dst begins at a cache line."
+	p.body = func(g *gen) {
+		g.pastCaches = true
+		s.body(g)
+		g.pastCaches = false
+		g.SFENCE()
+	}
+	return &p
+}
 
 // asmParams is the parameter list of the assembly: pointers, then the number of
 // elements, then the others.

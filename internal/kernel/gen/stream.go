@@ -4,17 +4,17 @@ package main
 // do the operations of the Go reference, in its order, each one rounded.
 func streams() []*spec {
 	return []*spec{
-		{name: "add", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a + b.",
+		{name: "add", params: parse("dst, a, b []T"), sizes: bothSizes, stream: true, doc: "computes dst = a + b.",
 			body: pairwise(fp.add)},
-		{name: "sub", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a - b.",
+		{name: "sub", params: parse("dst, a, b []T"), sizes: bothSizes, stream: true, doc: "computes dst = a - b.",
 			body: pairwise(fp.sub)},
-		{name: "mul", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a * b.",
+		{name: "mul", params: parse("dst, a, b []T"), sizes: bothSizes, stream: true, doc: "computes dst = a * b.",
 			body: pairwise(fp.mul)},
-		{name: "gate", params: parse("dst, a, b []T"), sizes: bothSizes, doc: "computes dst = a, or 0 where b <= 0.",
+		{name: "gate", params: parse("dst, a, b []T"), sizes: bothSizes, stream: true, doc: "computes dst = a, or 0 where b <= 0.",
 			body: pairwise(func(f fp, a, b value) value {
 				return f.keep(f.compare(notAtMost, f.reg(b), f.c(0)), a)
 			})},
-		{name: "affine", params: parse("dst, x []T, a, b T"), sizes: bothSizes, doc: "computes dst = a*x + b.",
+		{name: "affine", params: parse("dst, x []T, a, b T"), sizes: bothSizes, stream: true, doc: "computes dst = a*x + b.",
 			body: elementwise("dst", func(f fp, i int) value {
 				return f.add(f.mul(f.load("x", i), f.arg("a")), f.arg("b"))
 			})},
@@ -24,6 +24,12 @@ func streams() []*spec {
 			})},
 		{name: "center", params: parse("dst, x []T, m, s T"), sizes: bothSizes, doc: "computes dst = (x-m) * s.",
 			body: elementwise("dst", func(f fp, i int) value { return f.centered(i) })},
+		{name: "centerW", params: parse("dst, x, w []T, m, s T"), sizes: bothSizes, doc: "computes dst = (x-m) * s * w.",
+			body: elementwise("dst", func(f fp, i int) value { return f.mul(f.centered(i), f.at("w", i)) })},
+		{name: "centerWB", params: parse("dst, x, w, b []T, m, s T"), sizes: bothSizes, doc: "computes dst = (x-m) * s * w + b.",
+			body: elementwise("dst", func(f fp, i int) value {
+				return f.add(f.mul(f.centered(i), f.at("w", i)), f.at("b", i))
+			})},
 		{name: "softmaxGrad", params: parse("dst, grad, y []T, s T"), sizes: bothSizes, doc: "computes dst = y * (g-s).",
 			body: elementwise("dst", func(f fp, i int) value {
 				return f.mul(f.sub(f.load("grad", i), f.arg("s")), f.at("y", i))
@@ -87,7 +93,7 @@ func momentum(first, nesterov bool) *spec {
 		d := f.gradient(i)
 		m := d
 		if !first {
-			m = f.add(f.mul(f.load("mom", i), f.arg("mu")), f.mul(d, f.arg("in")))
+			m = f.add(f.mul(f.flush(f.load("mom", i), f.arg("tiny")), f.arg("mu")), f.mul(d, f.arg("in")))
 		}
 		m = f.flush(m, f.arg("tiny"))
 		f.store(m, "mom", i)
@@ -110,7 +116,7 @@ func adam(name string, low bool) *spec {
 	}
 	s.body = elementwise("p", func(f fp, i int) value {
 		d := f.gradient(i)
-		m := f.load("m", i)
+		m := f.flush(f.load("m", i), f.arg("tiny"))
 		diff := f.mul(f.sub(d, m), f.arg("weight"))
 		if low {
 			m = f.add(m, diff)
@@ -120,7 +126,7 @@ func adam(name string, low bool) *spec {
 		m = f.flush(m, f.arg("tiny"))
 		f.store(m, "m", i)
 		d = f.flush(d, f.arg("least"))
-		v := f.add(f.mul(f.load("v", i), f.arg("b2")), f.mul(f.mul(d, f.arg("in2")), d))
+		v := f.add(f.mul(f.flush(f.load("v", i), f.arg("normal")), f.arg("b2")), f.mul(f.mul(d, f.arg("in2")), d))
 		v = f.flush(v, f.arg("normal"))
 		f.store(v, "v", i)
 		denom := f.add(f.div(f.sqrt(v), f.arg("root")), f.arg("eps"))

@@ -1,0 +1,112 @@
+// Command half measures bfloat16 on the CPU for the script run, which starts it beside PyTorch: it reads one JSON request
+// a line and answers each with the seconds of one call, the best of several repetitions.
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"log"
+	"os"
+	"time"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// request is a product op(A)·op(B) of M x K and K x N, or with Optim a training step of a network on Batch rows.
+type request struct {
+	TransA, TransB bool
+	M, N, K        int
+	Optim          string
+	Batch          int
+	Seconds        float64 // to measure for
+}
+
+func main() {
+	threads := flag.Int("threads", 1, "computing threads")
+	dtype := flag.String("dtype", "bfloat16", "element type")
+	flag.Parse()
+	d, err := tensor.ParseDType(*dtype)
+	if err != nil {
+		log.Fatal(err)
+	}
+	dev := tensor.NewCPU(*threads)
+	fmt.Printf("ringo, kernels of %s\n", kernel.CPU())
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		var r request
+		if err := json.Unmarshal(in.Bytes(), &r); err != nil {
+			log.Fatal(err)
+		}
+		step := r.product
+		if r.Optim != "" {
+			step = r.network
+		}
+		fmt.Println(best(step(dev, d), r.Seconds))
+	}
+}
+
+// best returns the seconds of a call of f: the smallest mean of 5 repetitions.
+func best(f func(), seconds float64) float64 {
+	f()
+	start, calls := time.Now(), 0
+	for ; time.Since(start).Seconds() < seconds/5; calls++ {
+		f()
+	}
+	least := time.Since(start).Seconds() / float64(calls)
+	for range 4 {
+		start = time.Now()
+		for range calls {
+			f()
+		}
+		least = min(least, time.Since(start).Seconds()/float64(calls))
+	}
+	return least
+}
+
+func uniform(dev tensor.Device, d tensor.DType, key uint64, dims ...int) tensor.Tensor {
+	x := tensor.New(dev, d, dims...)
+	tensor.UniformInit(-1, 1).Fill(x, key, 0)
+	return x
+}
+
+func (r request) product(dev tensor.Device, d tensor.DType) func() {
+	side := func(key uint64, trans bool, rows, cols int) tensor.Tensor {
+		if trans {
+			rows, cols = cols, rows
+		}
+		return uniform(dev, d, key, rows, cols)
+	}
+	a, b := side(1, r.TransA, r.M, r.K), side(2, r.TransB, r.K, r.N)
+	tape := tensor.NewTape(dev, tensor.NoGrad())
+	return func() {
+		tensor.MatMul(tape.Input(a), tape.Input(b), r.TransA, r.TransB)
+		tape.Reset()
+	}
+}
+
+func (r request) network(dev tensor.Device, d tensor.DType) func() {
+	model := nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
+	params := nn.Init(model, dev, d, 1)
+	var opt *optim.Optimizer
+	if r.Optim == "sgd" {
+		opt = optim.NewSGD(params, optim.SGDConfig{LR: 0.01, Momentum: 0.9})
+	} else {
+		opt = optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3, WeightDecay: 0.01})
+	}
+	x, y := uniform(dev, d, 1, r.Batch, 784), tensor.New(dev, tensor.Int64, r.Batch)
+	for i := range r.Batch {
+		tensor.Data[int64](y)[i] = int64(i % 10)
+	}
+	tape := tensor.NewTape(dev)
+	return func() {
+		tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
+		if err := opt.Step(); err != nil {
+			log.Fatal(err)
+		}
+		tape.Reset()
+	}
+}

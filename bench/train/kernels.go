@@ -1,0 +1,43 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ringo-ml/ringo/internal/trace"
+)
+
+// kind is a kernel and the elements of its result: what is worth telling apart in a step.
+type kind struct {
+	name  string
+	elems int64
+}
+
+// printKernels writes what a step spent in each kind of kernel of the tape (not the optimizer's), the longest first. It
+// counts whole steps, as many as the recorder had room for.
+func (t *trainer) printKernels(w io.Writer) {
+	spans := t.r.Trace.Spans()
+	steps := t.done
+	if all := len(spans) + t.r.Trace.Dropped(); all > len(spans) {
+		steps = steps * len(spans) / all
+		spans = spans[:all/t.done*steps]
+	}
+	total, calls := map[kind]time.Duration{}, map[kind]int{}
+	for _, s := range spans {
+		k := kind{s.Name, s.Arg}
+		if s.Track == trace.Comm {
+			k.name = "issue to end of " + s.Name
+		}
+		total[k] += time.Duration(s.End - s.Start)
+		calls[k]++
+	}
+	kinds := slices.SortedFunc(maps.Keys(total), func(a, b kind) int { return cmp.Compare(total[b], total[a]) })
+	for _, k := range kinds {
+		fmt.Fprintf(w, "%9.1f µs  %5.1f calls  %s of %d\n", float64(total[k].Nanoseconds())/1e3/float64(steps),
+			float64(calls[k])/float64(steps), k.name, k.elems)
+	}
+}

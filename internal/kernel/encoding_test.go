@@ -1,0 +1,126 @@
+package kernel
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// The assembler of Go does not know the instructions for bfloat16 and AMX, so
+// the generator encodes them. What binutils reads in the bytes must be what was
+// meant. This is all that a CPU without AMX can say about the kernels of AMX.
+func TestEncodings(t *testing.T) {
+	if _, err := exec.LookPath("objdump"); err != nil {
+		t.Skip("needs objdump (binutils)")
+	}
+	for file, want := range map[string]func() map[string][]string{"asm_avx512bf16_amd64.s": wantDot, "asm_amx_amd64.s": wantAMX} {
+		code := encoded(t, file)
+		for name, list := range want() {
+			require.Equal(t, list, disassemble(t, code[name]), name)
+			delete(code, name)
+		}
+		require.Empty(t, code, "functions with machine code that nothing was expected of")
+	}
+}
+
+// encoded is the machine code written as numbers in each function of an assembly file.
+func encoded(t *testing.T, file string) map[string][]byte {
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	code, name := map[string][]byte{}, ""
+	for _, line := range regexp.MustCompile(`TEXT ·(\w+)|(LONG|BYTE) +\$(\w+)`).FindAllSubmatch(text, -1) {
+		if line[1] != nil {
+			name = string(line[1])
+			continue
+		}
+		v, err := strconv.ParseUint(string(line[3]), 0, 32)
+		require.NoError(t, err)
+		if string(line[2]) == "BYTE" {
+			code[name] = append(code[name], byte(v))
+		} else {
+			code[name] = binary.LittleEndian.AppendUint32(code[name], uint32(v))
+		}
+	}
+	return code
+}
+
+// disassemble returns instructions in Intel's syntax.
+func disassemble(t *testing.T, code []byte) (list []string) {
+	file := filepath.Join(t.TempDir(), "code")
+	require.NoError(t, os.WriteFile(file, code, 0o600))
+	out, err := exec.Command("objdump", "-D", "-b", "binary", "-m", "i386:x86-64", "-M", "intel", "--no-show-raw-insn", file).Output()
+	require.NoError(t, err)
+	for _, line := range bytes.Split(out, []byte("\n")) {
+		if m := regexp.MustCompile(`^ +[0-9a-f]+:\t(.+)`).FindSubmatch(line); m != nil {
+			list = append(list, strings.Join(strings.Fields(string(m[1])), " "))
+		}
+	}
+	return list
+}
+
+// wantDot are the products of the micro-kernels: registers 0 and 1 hold B, then
+// come the sums by row, then two elements of A.
+func wantDot() map[string][]string {
+	all := map[string][]string{"roundTileAVX512BF16": {"vcvtne2ps2bf16 zmm2,zmm1,zmm0"}}
+	for w := 1; w <= 2; w++ {
+		for h := 1; h <= 14; h++ {
+			var one []string
+			for i := range h {
+				for j := range w {
+					one = append(one, fmt.Sprintf("vdpbf16ps zmm%d,zmm%d,zmm%d", w+i*w+j, j, w+h*w+i%2))
+				}
+			}
+			name := fmt.Sprintf("gemm%dx%dAVX512BF16", h, 16*w)
+			for range 5 { // 4 steps of k in a turn of the loop, and the remainder's
+				all[name] = append(all[name], one...)
+			}
+		}
+	}
+	return all
+}
+
+func wantAMX() map[string][]string {
+	loadB := []string{"tileloadd tmm6,[rbx+r8*1+0x0]", "tileloadd tmm7,[rbx+r8*1+0x40]"}
+	first := []string{"tileloadd tmm4,[rsi+r9*1+0x0]", "tdpbf16ps tmm0,tmm4,tmm6", "tdpbf16ps tmm1,tmm4,tmm7"}
+	second := []string{"tileloadd tmm5,[r12+r9*1+0x0]", "tdpbf16ps tmm2,tmm5,tmm6", "tdpbf16ps tmm3,tmm5,tmm7"}
+	zero := []string{"tilezero tmm0", "tilezero tmm1", "tilezero tmm2", "tilezero tmm3"}
+	store := []string{"tilestored [rdi+rdx*1+0x0],tmm0", "tilestored [rdi+rdx*1+0x40],tmm1",
+		"tilestored [rdi+rdx*1+0x800],tmm2", "tilestored [rdi+rdx*1+0x840],tmm3"}
+	join := func(parts ...[]string) (all []string) {
+		for _, p := range parts {
+			all = append(all, p...)
+		}
+		return all
+	}
+	config, release := []string{"ldtilecfg [rax]"}, []string{"tilerelease"}
+	return map[string][]string{
+		"tile1AMX": join(config, zero[:2], loadB, first, store[:2], release),
+		"tile2AMX": join(config, zero, loadB, first, second, store, release),
+	}
+}
+
+// On a CPU with AMX its kernels have the bits of the emulation.
+func TestAMXIsAsEmulated(t *testing.T) {
+	for _, e := range isas[0].bf16 {
+		if e.unit == 1 {
+			continue
+		}
+		for i := range 40 {
+			tr := transposes[i%4]
+			c := newBF16(uint64(i), tr[0], tr[1], 1+i*7%70, 1+i*5%80, 1+i*37%900, 1, i%3 == 0, realNumber).withBias(realNumber)
+			c.g.Alpha, c.g.Beta = 0.5, float32(i%2)
+			requireSameBits(t, c.run(t, emulatedAMX()), c.run(t, e), c)
+		}
+		return
+	}
+	t.Skip("this CPU or system does not grant AMX")
+}

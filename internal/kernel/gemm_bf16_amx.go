@@ -1,0 +1,73 @@
+package kernel
+
+import "unsafe"
+
+// The micro-kernels of AMX multiply tiles of 16 rows of 16 pairs. A panel of A is
+// packed [h][words], where the words of a block of K are filled up with zeros to a
+// multiple of 16, and one of B [words][32].
+
+const tileSide = 16
+
+// amxEngine makes the engine of a micro-kernel for tiles, with the packing of an
+// engine that sums pairs.
+func amxEngine(e *engineBF16, tile func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool)) *engineBF16 {
+	x, tiles := *e, *e.engine
+	tiles.rows, tiles.cols, tiles.narrow, tiles.crop = 2*tileSide, 2*tileSide, false, true
+	x.engine, x.unit, x.product = &tiles, tileSide, tile
+	x.packB = [2]packer{zeroFilled(e.packB[0]), zeroFilled(e.packB[1])}
+	x.packA = [2]packer{copyPairs, func(dst []float32, _ int, src []BF16, ss, w, k int, ws []float32) {
+		words := tileWords(k)
+		x.packB[0](ws, tiles.cols, src, ss, w, k, nil)
+		tiles.packTransposed(dst, words, ws, tiles.cols, words, w)
+	}}
+	return &x
+}
+
+// tileWords is the words of k elements, filled up.
+func tileWords(k int) int { return (k + 2*tileSide - 1) / (2 * tileSide) * tileSide }
+
+// zeroFilled packs as p does, and zeros behind it.
+func zeroFilled(p packer) packer {
+	return func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32) {
+		clear(dst[(k+1)/2*ds : tileWords(k)*ds])
+		p(dst, ds, src, ss, w, k, ws)
+	}
+}
+
+// copyPairs packs w rows of k elements as they are, and zeros behind them.
+func copyPairs(dst []float32, _ int, src []BF16, ss, w, k int, _ []float32) {
+	n := 2 * tileWords(k)
+	pairs := unsafe.Slice((*BF16)(unsafe.Pointer(&dst[0])), w*n)
+	for i := range w {
+		row := pairs[i*n : (i+1)*n]
+		clear(row[copy(row, src[i*ss:i*ss+k]):])
+	}
+}
+
+// emulatedAMX is the engine of AMX in plain Go: what TDPBF16PS computes (Intel
+// SDM, volume 2). For 16 pairs at a time, one chain of fused multiply-adds each
+// for the even and the odd elements; their sum is added to the result. Denormal
+// numbers count as zeros.
+func emulatedAMX() *engineBF16 {
+	return amxEngine(emulatedDot(), func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool) {
+		for i := range h {
+			for j := range n {
+				var sum float32
+				for p := 0; p < k; p += tileSide {
+					var even, odd float32
+					for q := p; q < p+tileSide; q++ {
+						x, y := unpair(a[i*k+q]), unpair(b[q*bs+j])
+						even = DotBF16(even, [2]BF16{x[0]}, [2]BF16{y[0]})
+						odd = DotBF16(odd, [2]BF16{x[1]}, [2]BF16{y[1]})
+					}
+					sum = daz(sum + daz(even+odd))
+				}
+				if s := &c[i*cs+j]; add {
+					*s = fma32(alpha, sum, *s)
+				} else {
+					*s = alpha * sum
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,245 @@
+package kernel
+
+import (
+	"fmt"
+	"unsafe"
+)
+
+// engineBF16 multiplies bfloat16 matrices with the micro-kernels of another
+// engine, whose elements (words) are pairs of bfloat16 numbers that follow each
+// other in K, or single ones converted to float32. Packing makes the words.
+type engineBF16 struct {
+	*engine[float32]
+	pair int // elements of K in a word
+	unit int // the words of a block of K are filled up to a multiple of it
+	// packA packs a panel of A, and packB one of B whose rows are ds words
+	// apart. src holds a panel of K rows (packA[1], packB[0]) or its transpose,
+	// w rows of k elements; its rows are ss elements apart. ws is room for cols*kc words.
+	packA, packB [2]packer
+	// product is the micro-kernel: C[0:h, 0:n] = alpha*A*B, plus C with add.
+	product func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool)
+	// round rounds the sum of n columns of a tile and the bias. It may read
+	// cols elements of a row of src and of bias.
+	round func(dst []BF16, ds int, src []float32, ss, h, n int, bias []float32)
+}
+
+type packer = func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32)
+
+// widened makes the engine that converts to float32 while packing.
+func widened(e *engine[float32]) *engineBF16 {
+	columns := func(dst []float32, ds int, src []BF16, ss, w, k int, ws []float32) {
+		for i := range w {
+			BF16ToF32(ws[i*k:(i+1)*k], src[i*ss:i*ss+k])
+		}
+		e.packTransposed(dst, ds, ws, k, w, k)
+	}
+	rows := func(dst []float32, ds int, src []BF16, ss, w, k int, _ []float32) {
+		for i := range k {
+			BF16ToF32(dst[i*ds:i*ds+w], src[i*ss:i*ss+w])
+		}
+	}
+	return &engineBF16{engine: e, pair: 1, unit: 1, packA: [2]packer{columns, rows}, packB: [2]packer{rows, columns}, product: e.packedTile, round: roundTile}
+}
+
+const (
+	// sumColumns is the number of columns whose sums are kept in float32 until
+	// the last block of K, when the result is bfloat16.
+	sumColumns = 1024
+	// keptB is the number of words of packed B that are kept for all rows.
+	keptB = 1 << 20
+)
+
+func (e *engineBF16) workspace() int {
+	return keptB + (e.mc+e.cols)*e.kc + e.mc*sumColumns + e.rows*e.cols + e.cols + 2*slack
+}
+
+// passBF16 is the state of one block call.
+type passBF16 struct {
+	*engineBF16
+	g      GemmBF16 // a copy: a pointer would move the caller's to the heap
+	i0, i1 int      // rows of the block
+	k0, k  int      // first element and number of elements of the block of K
+	words  int
+	nc     int  // columns of a block
+	keep   bool // packed B
+	pack   bool // B for these rows
+	add    bool // to the sums of earlier blocks, or to Beta times the result
+	last   bool // block of K
+	// The workspace: packed A and B, room for packing, sums, a tile, the bias of a tile.
+	a, b, room, sums, tile, bias []float32
+}
+
+func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
+	g.check()
+	if i0 < 0 || i1 > g.M || j0 < 0 || j1 > g.N {
+		panic(fmt.Sprintf("kernel: gemm: rows [%d, %d) and columns [%d, %d) of %d x %d", i0, i1, j0, j1, g.M, g.N))
+	}
+	if len(ws) < e.workspace() {
+		panic(fmt.Sprintf("kernel: gemm: workspace of %d elements, want %d", len(ws), e.workspace()))
+	}
+	if i0 >= i1 || j0 >= j1 {
+		return
+	}
+	if g.K == 0 || g.Alpha == 0 {
+		for i := i0; i < i1; i++ {
+			for j := j0; j < j1; j++ {
+				g.put(i, j, g.scaled(i, j))
+			}
+		}
+		return
+	}
+	if g.H == nil && g.Beta != 0 && g.Beta != 1 {
+		f := Gemm[float32]{Beta: g.Beta, C: g.C, LDC: g.LDC}
+		f.scaleC(i0, i1, j0, j1)
+	}
+	p := passBF16{engineBF16: e, g: *g}
+	p.cut(ws)
+	rows := (i1 - i0 + e.mc - 1) / e.mc
+	p.plan(rows)
+	for j := j0; j < j1; j += p.nc {
+		for r := range rows {
+			p.i0, p.i1 = i0+(i1-i0)*r/rows, i0+(i1-i0)*(r+1)/rows
+			p.pack = r == 0 || !p.keep
+			p.columns(j, min(j+p.nc, j1))
+		}
+	}
+}
+
+// plan chooses how many columns to compute at a time, for so many blocks of rows:
+// as many as have room for packed B, with all of K, if there are several.
+func (p *passBF16) plan(rows int) {
+	p.nc = sumColumns
+	if panels := keptB / (p.cols * tileWords(2*p.g.K/p.pair)); rows > 1 && panels > 0 {
+		p.nc, p.keep = min(sumColumns, panels*p.cols), true
+	}
+}
+
+// scaled is Beta times an element of the result, which is not read if Beta is 0.
+func (g *GemmBF16) scaled(i, j int) float32 {
+	if g.Beta == 0 {
+		return 0
+	}
+	return g.Beta * g.get(i, j)
+}
+
+// cut cuts the workspace. Packed B starts on a cache line.
+func (p *passBF16) cut(ws []float32) {
+	take := func(n int) []float32 {
+		x := ws[:n:n]
+		ws = ws[n:]
+		return x
+	}
+	ws = aligned(ws)
+	p.b, p.room = take(keptB), take(p.cols*p.kc)
+	p.sums, p.tile, p.bias = take(p.mc*sumColumns), take(p.rows*p.cols), take(p.cols)
+	clear(p.bias)
+	p.a = ws
+}
+
+// aligned drops what is before the first cache line.
+func aligned(ws []float32) []float32 {
+	const line = 64
+	return ws[-uintptr(unsafe.Pointer(&ws[0]))%line/4:]
+}
+
+// columns computes columns [j0, j1), at most nc, of the current rows.
+func (p *passBF16) columns(j0, j1 int) {
+	g := &p.g
+	kc := p.pair * p.kBlock((g.K+p.pair-1)/p.pair)
+	h := p.panelHeight(p.i1 - p.i0)
+	for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
+		p.k = min(kc, g.K-p.k0)
+		p.words = (p.k + p.pair*p.unit - 1) / (p.pair * p.unit) * p.unit
+		p.add, p.last = p.k0 > 0 || g.Beta != 0, p.k0+p.k == g.K
+		p.panelsA(h)
+		for j := j0; j < j1; j += p.cols {
+			n := min(p.cols, j1-j)
+			b := p.b
+			if p.keep {
+				b = b[p.k0/p.pair*p.nc+(j-j0)*p.words:]
+			}
+			bs := p.panelB(b, j, n)
+			for i := p.i0; i < p.i1; i += h {
+				p.tileOf(i, min(h, p.i1-i), j, n, j-j0, b, bs)
+			}
+		}
+	}
+}
+
+// panelsA packs the current rows of op(A) as panels of height h.
+func (p *passBF16) panelsA(h int) {
+	g := &p.g
+	for i := p.i0; i < p.i1; i += h {
+		w, dst := min(h, p.i1-i), p.a[(i-p.i0)*p.words:]
+		if g.TransA {
+			p.packA[1](dst, w, g.A[p.k0*g.LDA+i:], g.LDA, w, p.k, p.room)
+		} else {
+			p.packA[0](dst, w, g.A[i*g.LDA+p.k0:], g.LDA, w, p.k, p.room)
+		}
+	}
+}
+
+// panelB packs columns [j, j+n) of op(B) into b, unless they are there, and
+// returns the words of a row.
+func (p *passBF16) panelB(b []float32, j, n int) (bs int) {
+	g := &p.g
+	bs = p.cols
+	if p.narrow && n <= p.lanes {
+		bs = p.lanes
+	}
+	switch {
+	case !p.pack:
+	case g.TransB:
+		p.packB[1](b, bs, g.B[j*g.LDB+p.k0:], g.LDB, n, p.k, p.room)
+	default:
+		p.packB[0](b, bs, g.B[p.k0*g.LDB+j:], g.LDB, n, p.k, p.room)
+	}
+	return bs
+}
+
+// tileOf computes one tile, whose sums are at column at of those that are kept.
+func (p *passBF16) tileOf(i, h, j, n, at int, b []float32, bs int) {
+	g := &p.g
+	a := p.a[(i-p.i0)*p.words:]
+	if g.H == nil && (p.crop || n == p.cols) {
+		p.product(h, n, p.words, a, b, bs, g.C[i*g.LDC+j:], g.LDC, g.Alpha, p.add)
+		return
+	}
+	sums, ss := p.tile, p.cols
+	if g.H == nil {
+		p.load(i, h, j, n)
+		p.product(h, n, p.words, a, b, bs, sums, ss, g.Alpha, p.add)
+		for r := range h {
+			copy(g.C[(i+r)*g.LDC+j:(i+r)*g.LDC+j+n], sums[r*ss:])
+		}
+		return
+	}
+	if !p.last || p.k0 > 0 {
+		sums, ss = p.sums[(i-p.i0)*sumColumns+at:], sumColumns
+	}
+	if p.k0 == 0 && p.add {
+		for r := range h {
+			for c := range n {
+				sums[r*ss+c] = g.Beta * g.H[(i+r)*g.LDC+j+c].Float32()
+			}
+		}
+	}
+	p.product(h, n, p.words, a, b, bs, sums, ss, g.Alpha, p.add)
+	if p.last {
+		if g.Bias != nil {
+			BF16ToF32(p.bias[:n], g.Bias[j:j+n])
+		}
+		p.round(g.H[i*g.LDC+j:], g.LDC, sums, ss, h, n, p.bias)
+	}
+}
+
+// load copies a tile of C to the workspace, where it is added to.
+func (p *passBF16) load(i, h, j, n int) {
+	if !p.add {
+		return
+	}
+	g := &p.g
+	for r := range h {
+		copy(p.tile[r*p.cols:r*p.cols+n], g.C[(i+r)*g.LDC+j:])
+	}
+}

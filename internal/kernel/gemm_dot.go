@@ -1,0 +1,40 @@
+package kernel
+
+const (
+	// dotSide is the largest number of rows and columns of a tile of dot products.
+	dotSide = 5
+	// dotLeast is the K from which on they are used: below, adding up the lanes
+	// costs more than the lanes that a vector of columns leaves empty.
+	dotLeast = 256
+)
+
+// dots reports whether g is computed as dot products: rows of A and columns of B
+// lie in memory one after the other, and there are too few columns to fill a
+// vector. It looks at what the parts of a cut have in common only.
+func (e *engine[T]) dots(g *Gemm[T]) bool {
+	return e.dot != nil && !g.TransA && g.TransB && g.N <= 2*dotSide && g.K >= dotLeast
+}
+
+// dotColumns is columns for dot products: nothing is packed.
+func (p *gemmPass[T]) dotColumns(j0, j1 int) {
+	g := &p.g
+	for i := p.i0; i < p.i1; {
+		h := 1
+		if p.i1-i >= dotSide {
+			h = dotSide
+		}
+		for j := j0; j < j1; {
+			n := 1
+			if j1-j >= dotSide {
+				n = dotSide
+			}
+			c := g.C[i*g.LDC+j:]
+			p.dot(h, n, p.k, &g.A[i*g.LDA+p.k0], g.LDA, &g.B[j*g.LDB+p.k0], g.LDB, c, g.LDC, p.from(i, j, c), g.Alpha)
+			j += n
+		}
+		i += h
+	}
+	if g.Act != NoActivation && p.k0+p.k == g.K {
+		g.finish(p.i0, p.i1, j0, j1)
+	}
+}

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// probeFMAs is the number of vector multiply-adds in one turn of the loop of
+// probeFMA. A multiple of its independent chains: latency must not count.
+const probeFMAs = 24
+
+// probes are loops that do one thing as fast as the processor can: they tell
+// what the other kernels could reach at best.
+func probes() []*spec {
+	return []*spec{
+		{name: "probeFMA", params: parse("x []T"), sizes: bothSizes,
+			doc: "does 24 vector multiply-adds for each 16 elements of x, without touching them.",
+			body: func(g *gen) {
+				var acc []reg.VecVirtual
+				for range min(probeFMAs, g.regs-4) / 12 * 12 {
+					acc = append(acc, g.tmp())
+					g.zero(acc[len(acc)-1])
+				}
+				a, b := g.tmp(), g.tmp()
+				g.zero(a)
+				g.zero(b)
+				g.loop(func() {
+					for i := range probeFMAs {
+						g.addProduct(a, b, acc[i%len(acc)])
+					}
+				})
+			}},
+		{name: "probeRead", params: parse("x []float32"), doc: "reads x.",
+			body: words(func(g *gen, i int) { g.fp(4).load("x", i) })},
+		{name: "probeWrite", params: parse("dst []float32"), doc: "writes zeros.",
+			body: words(func(g *gen, i int) {
+				zero := g.tmp()
+				g.zero(zero)
+				g.fp(4).store(zero, "dst", i)
+			})},
+		{name: "probeCopy", params: parse("dst, x []float32"), doc: "copies x.",
+			body: words(func(g *gen, i int) { g.fp(4).store(g.fp(4).load("x", i), "dst", i) })},
+		{name: "probeCopyNT", params: parse("dst, x []float32"), doc: "copies x past the caches. dst begins at a multiple of 64 bytes.",
+			body: words(func(g *gen, i int) { g.VMOVNTPS(g.fp(4).load("x", i), g.at("dst", i)) })},
+		{name: "probeTriad", params: parse("dst, x, y []float32"), doc: "computes dst = x + y.",
+			body: words(func(g *gen, i int) {
+				g.fp(4).store(g.fp(4).add(g.fp(4).load("x", i), g.at("y", i)), "dst", i)
+			})},
+		{name: "probeTriadNT", params: parse("dst, x, y []float32"), doc: "computes dst = x + y and writes it past the caches. dst begins at a multiple of 64 bytes.",
+			body: words(func(g *gen, i int) {
+				g.VMOVNTPS(g.fp(4).add(g.fp(4).load("x", i), g.at("y", i)), g.at("dst", i))
+			})},
+		{name: "probeUpdate", params: parse("x []float32"), doc: "reads x and writes it back.",
+			body: words(func(g *gen, i int) { g.fp(4).store(g.fp(4).load("x", i), "x", i) })},
+	}
+}
+
+// controlRegister makes the function that tests look at MXCSR with.
+func (g *gen) controlRegister() {
+	g.Function("controlRegister")
+	g.Attributes(attr.NOSPLIT)
+	g.Doc("controlRegister returns MXCSR: how the processor rounds and treats denormal numbers, and the exceptions so far.")
+	g.SignatureExpr("func() uint32")
+	to, err := g.ReturnIndex(0).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	g.STMXCSR(to.Addr)
+	g.RET()
+}

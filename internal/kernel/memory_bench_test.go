@@ -1,0 +1,127 @@
+package kernel
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+)
+
+// probeBench is one kind of traffic and the bytes that it moves for each element: what memory does at best.
+type probeBench struct {
+	name  string
+	bytes int
+	run   func(o *benchOperands)
+}
+
+// probeBenches write past the caches where they do not read what they write: nothing else reaches the bandwidth.
+func probeBenches() []probeBench {
+	return []probeBench{
+		{"read", 4, func(o *benchOperands) { vecProbeRead(o.x) }},
+		{"write", 4, func(o *benchOperands) { vecProbeWrite(o.dst) }},
+		{"update", 8, func(o *benchOperands) { vecProbeUpdate(o.dst) }},
+		{"copy", 8, func(o *benchOperands) { vecProbeCopyNT(o.dst, o.x) }},
+		{"copy through the caches", 8, func(o *benchOperands) { vecProbeCopy(o.dst, o.x) }},
+		{"triad", 12, func(o *benchOperands) { vecProbeTriadNT(o.dst, o.x, o.y) }},
+		{"triad through the caches", 12, func(o *benchOperands) { vecProbeTriad(o.dst, o.x, o.y) }},
+	}
+}
+
+// lineAligned returns n numbers that begin at a cache line.
+func lineAligned(n int) []float32 {
+	b := make([]float32, n+16)
+	skip := int(-uintptr(unsafe.Pointer(&b[0]))) & 63 / 4
+	return b[skip : skip+n : skip+n]
+}
+
+// memoryOperands are operands far beyond the caches, those of a thread of its own.
+func memoryOperands(threads int) (os []*benchOperands) {
+	for range threads {
+		o := newBenchOperands(1 << 23 / threads)
+		dst := lineAligned(len(o.dst))
+		copy(dst, o.dst)
+		o.dst = dst
+		os = append(os, o)
+	}
+	return os
+}
+
+// onThreads returns the seconds that f takes on all operands, each in a goroutine.
+func onThreads(os []*benchOperands, f func(o *benchOperands)) float64 {
+	start := time.Now()
+	var wg sync.WaitGroup
+	for _, o := range os[1:] {
+		wg.Go(func() { f(o) })
+	}
+	f(os[0])
+	wg.Wait()
+	return time.Since(start).Seconds()
+}
+
+func median(x []float64) float64 {
+	slices.Sort(x)
+	return x[len(x)/2]
+}
+
+// BenchmarkPeak measures what the processor can do at best: multiply-adds in registers, and traffic to memory.
+func BenchmarkPeak(b *testing.B) {
+	if active.vectors == vecNone {
+		b.Skip("the probes are in assembly")
+	}
+	const fmas = 24                                                                    // vectors, for each 16 elements
+	flops := map[vectorSet]float64{vecAVX512: 2 * fmas, vecAVX2: fmas}[active.vectors] // of float32 an element
+	for _, threads := range []int{1, 2} {
+		os := memoryOperands(threads)
+		n := float64(threads * len(os[0].x))
+		probe := func(name string, work float64, unit string, f func(o *benchOperands)) {
+			b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
+				var times []float64
+				for b.Loop() {
+					times = append(times, onThreads(os, f))
+				}
+				b.ReportMetric(n*work/median(times)/1e9, unit)
+			})
+		}
+		probe("FMA/float32", flops, "GFLOP/s", func(o *benchOperands) { vecProbeFMA(o.x) })
+		probe("FMA/float64", flops/2, "GFLOP/s", func(o *benchOperands) {
+			vecProbeFMA(unsafe.Slice((*float64)(unsafe.Pointer(&o.x[0])), len(o.x)/2))
+			vecProbeFMA(unsafe.Slice((*float64)(unsafe.Pointer(&o.x[0])), len(o.x)/2))
+		})
+		for _, p := range probeBenches() {
+			probe(p.name, float64(p.bytes), "GB/s", p.run)
+		}
+	}
+}
+
+// BenchmarkMemory measures kernels on operands in memory, by turns with the probe that has the same kind of traffic. It reports
+// the median GB/s and the median share of what the probe reached just before.
+func BenchmarkMemory(b *testing.B) {
+	if active.vectors == vecNone {
+		b.Skip("the probes are in assembly")
+	}
+	probes := map[string]probeBench{}
+	for _, p := range probeBenches() {
+		probes[p.name] = p
+	}
+	for _, threads := range []int{1, 2} {
+		os := memoryOperands(threads)
+		n := float64(threads * len(os[0].x))
+		for _, c := range vectorBenches() {
+			p := probes[c.probe]
+			b.Run(fmt.Sprintf("%s/threads=%d", c.name, threads), func(b *testing.B) {
+				var times, shares []float64
+				for b.Loop() {
+					peak := onThreads(os, p.run)
+					t := onThreads(os, c.run)
+					times = append(times, t)
+					shares = append(shares, 100*float64(c.bytes)/t*peak/float64(p.bytes))
+				}
+				b.ReportMetric(n*float64(c.bytes)/median(times)/1e9, "GB/s")
+				b.ReportMetric(median(shares), "%peak")
+				b.ReportMetric(0, "ns/op") // of probe and kernel together
+			})
+		}
+	}
+}

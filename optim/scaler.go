@@ -1,0 +1,32 @@
+package optim
+
+import "math"
+
+// Scaler is dynamic loss scaling, torch.amp.GradScaler with its defaults: small gradients would vanish in Float16, so the
+// loss is multiplied by Scale and the optimizer divides the gradients by it. Give it to the optimizer's configuration and
+// to each Backward:
+//
+//	tape.Backward(loss, tensor.Scale(scaler.Scale))
+//
+// A step whose gradients are not all finite changes nothing but Scale, which is halved; it does not count as one of the
+// optimizer's Steps. All ranks decide the same, for the norm of the gradients decides. Both fields are its state, for
+// checkpoints.
+type Scaler struct {
+	Scale float64 // what to multiply the loss by
+	Good  int     // steps since Scale last changed; after 2000 it is doubled
+}
+
+// NewScaler returns a Scaler that starts at 65536.
+func NewScaler() *Scaler { return &Scaler{Scale: 1 << 16} }
+
+// update follows a step whose gradients had the given norm, and reports whether it may be done.
+func (s *Scaler) update(norm float64) bool {
+	if math.IsInf(norm, 0) || math.IsNaN(norm) {
+		s.Scale, s.Good = s.Scale/2, 0
+		return false
+	}
+	if s.Good++; s.Good == 2000 {
+		s.Scale, s.Good = 2*s.Scale, 0
+	}
+	return true
+}

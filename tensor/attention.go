@@ -1,0 +1,73 @@
+package tensor
+
+import "math"
+
+// AttentionOptions says which keys a query sees, and how its probabilities are thinned out.
+type AttentionOptions struct {
+	Causal bool    // position i sees positions 0 to i
+	Drop   float64 // drops probabilities as [Tensor.Dropout] does, on a tape in training
+	Layer  uint64  // the hash of the dropout layer's name
+}
+
+// Attention is scaled dot-product self-attention (Vaswani et al. 2017; PyTorch's scaled_dot_product_attention): for qkv
+// [B, T, 3·heads·headDim], the queries, keys and values of all heads in this order, it returns the heads' joined outputs
+// softmax(q·kᵀ/√headDim)·v [B, T, heads·headDim]. The T×T probabilities are never whole in memory (Dao et al.,
+// "FlashAttention", 2022).
+func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
+	t := tapeOf("attention", qkv)
+	in := t.contiguous(t.arg(qkv))
+	if headDim <= 0 || in.rank != 3 || in.dims[2]%(3*headDim) != 0 {
+		fail("attention", []Shape{in.shape()}, "needs [batch, time, 3·heads·%d]", headDim)
+	}
+	if !(o.Drop >= 0 && o.Drop < 1) {
+		fail("attention", nil, "probability %v is not in [0,1)", o.Drop)
+	}
+	b, n, width := in.dims[0], in.dims[1], in.dims[2]/3
+	out, lse := t.newTensor(in.dtype, b, n, width), t.newTensor(statType(in.dtype), b, width/headDim, n)
+	f := attention{I: [8]int{headDim, b2i(o.Causal)}}
+	if t.training && o.Drop > 0 {
+		f.drop, f.key = o.Drop, t.RandomKey(o.Layer)
+		rows, elems := t.place("attention", in, lse.n*n)
+		f.I[2], f.I[3], f.I[4] = rows.First, rows.Stride, elems
+	}
+	t.attention(OpAttention, &f, []*header{out, lse}, []*header{in})
+	node := t.rec(OpAttention, out, in)
+	if node != nil {
+		node.I, node.F[0], node.key = f.I, f.drop, f.key
+	}
+	t.keepStats(node, lse)
+	return out.tensor()
+}
+
+// attention is what the kernels of Attention want to know. I = head dimension, causal; First, Stride and elements a row
+// of dropout.
+type attention struct {
+	I    [8]int
+	drop float64
+	key  uint64
+}
+
+// attention launches op; ins[0] is qkv.
+func (t *Tape) attention(op Op, f *attention, outs, ins []*header) {
+	in := ins[0]
+	if in.n == 0 {
+		return
+	}
+	a := t.Args(op, in.dtype)
+	for _, h := range outs {
+		a.out(h)
+	}
+	for _, h := range ins {
+		a.in(h)
+	}
+	a.Dim[0], a.Dim[1], a.Dim[2] = in.dims[0], in.dims[1], in.dims[2]
+	a.I, a.F[0], a.F[1], a.Key = f.I, 1/math.Sqrt(float64(f.I[0])), f.drop, f.key
+	t.Launch()
+}
+
+func attentionVJP(t *Tape, n *Node, _ uint8) {
+	in := n.in[0]
+	d := t.newLike(in)
+	t.attention(OpAttentionGrad, &attention{n.I, n.F[0], n.key}, []*header{d}, []*header{in, n.out, n.out.grad, n.aux[0]})
+	t.addGrad(in, d)
+}

@@ -1,0 +1,52 @@
+package tensor
+
+import "github.com/ringo-ml/ringo/internal/kernel"
+
+// attnLane is what one thread of the pool needs to compute attention.
+type attnLane[T kernel.Float] struct {
+	a kernel.Attention[T]
+	w *kernel.AttentionWork[T]
+}
+
+func attention32(q *cpuQueue) *[]attnLane[float32] { return &q.attn32 }
+func attention64(q *cpuQueue) *[]attnLane[float64] { return &q.attn64 }
+
+// attentionKernel computes OpAttention: operands are output, logarithmic sums, qkv; see Tape.attention.
+func attentionKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
+	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
+		l.a.Out, l.a.LSE, l.a.QKV = slice[T](a, 0), slice[T](a, 1), slice[T](a, 2)
+		return l.a.Blocks()
+	}, kernel.AttentionForward[T])
+}
+
+// attentionGradKernel computes OpAttentionGrad: operands are the gradient, qkv, output, its gradient, logarithmic sums.
+func attentionGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
+	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
+		l.a.GradQKV, l.a.QKV, l.a.Out = slice[T](a, 0), slice[T](a, 1), slice[T](a, 2)
+		l.a.GradOut, l.a.LSE = slice[T](a, 3), slice[T](a, 4)
+		return a.Dim[0] * l.a.Heads
+	}, kernel.AttentionGrad[T])
+}
+
+// attentionLaunch makes a kernel that cuts as many parts as operands says over the pool.
+func attentionLaunch[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T], operands func(l *attnLane[T], a *Args) int,
+	run func(a *kernel.Attention[T], w *kernel.AttentionWork[T], lo, hi int)) Kernel {
+	fn := func(q *cpuQueue, _ *Args, lo, hi, thread int) {
+		all := *lanes(q)
+		run(&all[0].a, all[thread].w, lo, hi)
+	}
+	return func(q Queue, a *Args) {
+		c := q.(*cpuQueue)
+		all := lanes(c)
+		for len(*all) < c.pool.n {
+			*all = append(*all, attnLane[T]{w: kernel.NewAttentionWork[T]()})
+		}
+		l := &(*all)[0]
+		hd := a.I[0]
+		l.a = kernel.Attention[T]{Steps: a.Dim[1], Heads: a.Dim[2] / (3 * hd), HeadDim: hd, Causal: a.I[1] != 0, Scale: T(a.F[0]),
+			Drop: a.F[1], Key: a.Key, Rows: kernel.Rows{First: a.I[2], Stride: a.I[3], Elems: a.I[4], Cols: a.I[4], FullCols: a.I[4]}}
+		parts := operands(l, a)
+		work := a.Dim[0] * a.Dim[1] * a.Dim[1] * a.Dim[2] / parts // multiplications of a part, roughly
+		c.pool.run(c, a, parts, (4*c.pool.grain-1)/max(work, 1)+1, 1, fn)
+	}
+}

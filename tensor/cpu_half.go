@@ -1,0 +1,175 @@
+package tensor
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+// halfChunk elements of 16-bit operands are widened at a time: they and the results stay in the L1 cache.
+const halfChunk = 1024
+
+// chunk is room for halfChunk elements, the i-th of 2 of a thread.
+func (q *cpuQueue) chunk(thread, i int) []float32 {
+	at := (2*thread + i) * halfChunk
+	return q.chunks[at : at+halfChunk]
+}
+
+// inChunks makes a kernel for 16-bit floats of a part that works on chunks: count(a) elements are cut into them.
+func inChunks(count func(a *Args) int, fn part) Kernel {
+	k := spread(count, one, halfChunk, fn)
+	return func(q Queue, a *Args) {
+		c := q.(*cpuQueue)
+		if c.chunks == nil {
+			c.chunks = make([]float32, 2*c.pool.n*halfChunk)
+		}
+		k(q, a)
+	}
+}
+
+// at returns the address of element i of operand k, which is a 16-bit float.
+func (a *Args) at(k, i int) Ptr { return unsafe.Add(a.X[k], 2*i) }
+
+// halfMap is map1 or, with two, map2 for 16-bit floats.
+func halfMap(two bool, f func(dst, x, y []float32)) Kernel {
+	return inChunks(outLen, func(q *cpuQueue, a *Args, lo, hi, thread int) {
+		for ; lo < hi; lo += halfChunk {
+			n := min(halfChunk, hi-lo)
+			x, y := q.chunk(thread, 0)[:n], q.chunk(thread, 1)[:n]
+			widen(x, a.at(1, lo), a.DType)
+			if two {
+				widen(y, a.at(2, lo), a.DType)
+			}
+			f(x, x, y)
+			narrow(a.at(0, lo), x, a.DType)
+		}
+	})
+}
+
+// maps1 are the kernels of f(dst, x) for all floats, and maps2 those of f(dst, x, y).
+func maps1(f32 func(dst, x []float32), f64 func(dst, x []float64)) (k [NumDTypes]Kernel) {
+	half := halfMap(false, func(dst, x, _ []float32) { f32(dst, x) })
+	k[Float32], k[Float64], k[BFloat16], k[Float16] = map1(f32), map1(f64), half, half
+	return k
+}
+
+func maps2(f32 func(dst, x, y []float32), f64 func(dst, x, y []float64)) (k [NumDTypes]Kernel) {
+	half := halfMap(true, f32)
+	k[Float32], k[Float64], k[BFloat16], k[Float16] = map2(f32), map2(f64), half, half
+	return k
+}
+
+// castHalf converts between float32 and 16-bit floats, and leaves other types to k.
+func castHalf(k Kernel) Kernel {
+	direct := spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		if a.DT[0] == Float32 {
+			widen(slice[float32](a, 0)[lo:hi], a.at(1, lo), a.DT[1])
+		} else {
+			narrow(a.at(0, lo), slice[float32](a, 1)[lo:hi], a.DT[0])
+		}
+	})
+	return func(q Queue, a *Args) {
+		if to, from := a.DT[0], a.DT[1]; to == Float32 && from.IsHalf() || from == Float32 && to.IsHalf() {
+			direct(q, a)
+		} else {
+			k(q, a)
+		}
+	}
+}
+
+// mixed makes an optimizer's kernel for 16-bit parameters with float32 masters. Each group of List has the 16-bit value
+// behind the group of the float32 kernel (master, gradient, moments), and its gradient is of 16 bits. Memory is passed
+// over once.
+func mixed(group int, step func(a *Args, i int, x [4][]float32)) Kernel {
+	return inChunks(listTotal, func(q *cpuQueue, a *Args, lo, hi, thread int) {
+		at := 0
+		for i, n := range a.ListLen {
+			list := a.List[i*(group+1) : (i+1)*(group+1)]
+			for from, to := max(lo-at, 0), min(hi-at, n); from < to; from += halfChunk {
+				m := min(halfChunk, to-from)
+				var x [4][]float32
+				for k := range group {
+					if list[k] != nil {
+						x[k] = unsafe.Slice((*float32)(unsafe.Add(list[k], 4*from)), m)
+					}
+				}
+				x[1] = q.chunk(thread, 0)[:m]
+				widen(x[1], unsafe.Add(list[1], 2*from), a.DType)
+				step(a, i, x)
+				narrow(unsafe.Add(list[group], 2*from), x[0], a.DType)
+			}
+			at += n
+		}
+	})
+}
+
+// optimizers are the kernels of a step for all floats.
+func optimizers(group int, f32 func(a *Args, i int, x [4][]float32), f64 func(a *Args, i int, x [4][]float64)) (k [NumDTypes]Kernel) {
+	half := mixed(group, f32)
+	k[Float32], k[Float64], k[BFloat16], k[Float16] = multiTensor(group, f32), multiTensor(group, f64), half, half
+	return k
+}
+
+func multiTensor[T kernel.Float](group int, step func(a *Args, i int, x [4][]T)) Kernel {
+	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) { eachList(a, group, lo, hi, step) })
+}
+
+// via32 makes a kernel for 16-bit floats out of the float32 one: operands are widened, and outputs rounded once.
+func via32(k Kernel) Kernel {
+	return func(q Queue, a *Args) {
+		c := q.(*cpuQueue)
+		if len(a.List) > 0 {
+			fail(a.Op.String(), nil, "cpu has no kernel for lists of %v", a.DType)
+		}
+		need := 0
+		for i := range a.N {
+			if a.DT[i].IsHalf() && a.X[i] != nil {
+				need += (a.Len[i]*4 + 63) &^ 63
+			}
+		}
+		wide := *a
+		wide.DType = Float32
+		p := c.half.get(need)
+		for i := range a.N {
+			if a.DT[i].IsHalf() && a.X[i] != nil {
+				c.operand, c.wideAt = i, p
+				c.pool.run(c, a, a.Len[i], c.pool.grain, 16, widenPart)
+				wide.X[i], wide.DT[i] = p, Float32
+				p = unsafe.Add(p, (a.Len[i]*4+63)&^63)
+			}
+		}
+		c.wide = wide
+		k(q, &c.wide)
+		for i := range a.Outs {
+			if a.DT[i].IsHalf() && a.X[i] != nil {
+				c.operand, c.wideAt = i, wide.X[i]
+				c.pool.run(c, a, a.Len[i], c.pool.grain, 16, narrowPart)
+			}
+		}
+	}
+}
+
+// widenPart widens a part of q.operand to q.wideAt, and narrowPart rounds it back.
+func widenPart(q *cpuQueue, a *Args, lo, hi, _ int) {
+	widen(unsafe.Slice((*float32)(unsafe.Add(q.wideAt, 4*lo)), hi-lo), a.at(q.operand, lo), a.DT[q.operand])
+}
+
+func narrowPart(q *cpuQueue, a *Args, lo, hi, _ int) {
+	narrow(a.at(q.operand, lo), unsafe.Slice((*float32)(unsafe.Add(q.wideAt, 4*lo)), hi-lo), a.DT[q.operand])
+}
+
+func widen(dst []float32, src Ptr, d DType) {
+	if d == BFloat16 {
+		kernel.BF16ToF32(dst, unsafe.Slice((*BF16)(src), len(dst)))
+	} else {
+		kernel.F16ToF32(dst, unsafe.Slice((*F16)(src), len(dst)))
+	}
+}
+
+func narrow(dst Ptr, src []float32, d DType) {
+	if d == BFloat16 {
+		kernel.F32ToBF16(unsafe.Slice((*BF16)(dst), len(src)), src)
+	} else {
+		kernel.F32ToF16(unsafe.Slice((*F16)(dst), len(src)), src)
+	}
+}

@@ -1,0 +1,60 @@
+package tensor
+
+import "fmt"
+
+// GroupedLinear multiplies groups of rows by a matrix each: the first counts[0] rows of x [rows, in] by the transpose of
+// w[0], the next counts[1] by that of w[1], and so on, for w [groups, out, in]. It returns [rows, out]. Groups may be
+// empty; counts [groups] are Int64 and add up to rows. A mixture of experts is such a product.
+func GroupedLinear(x, w, counts Tensor) Tensor {
+	t := tapeOfOp(OpGroupedLinear, x, w)
+	xh, wh, ch := t.contiguous(t.arg(x)), t.arg(w), t.arg(counts)
+	t.sameDType("grouped_linear", xh, wh)
+	ok := xh.rank == 2 && wh.rank == 3 && ch.rank == 1 && xh.dims[1] == wh.dims[2] && ch.n == wh.dims[0]
+	t.mustShape("grouped_linear", ok, xh, wh, ch)
+	if ch.dtype != Int64 {
+		fail("grouped_linear", []Shape{ch.shape()}, "counts must be int64")
+	}
+	out := t.newTensor(xh.dtype, xh.dims[0], wh.dims[1])
+	t.grouped(OpGroupedLinear, out, xh, wh, ch, wh.dims[1], wh.dims[2], true, 0)
+	t.rec(OpGroupedLinear, out, xh, wh, ch)
+	return out.tensor()
+}
+
+// grouped launches, for OpGroupedLinear, c = a·b[e] + beta·c on each group of rows, where b[e] is k x n, or n x k with
+// tb; and for OpGroupedGrad c[e] = aᵀ·b + beta·c[e], where a group of a has n columns and one of b k.
+func (t *Tape) grouped(op Op, c, a, b, counts *header, n, k int, tb bool, beta float64) {
+	args := t.Args(op, a.dtype)
+	args.out(c).in(a).in(b).in(counts)
+	args.Dim[0], args.Dim[1], args.Dim[2], args.Dim[3] = a.dims[0], n, k, counts.n
+	args.Rank = 4
+	args.I[0], args.F[0] = b2i(tb), beta
+	t.Launch()
+}
+
+func groupedVJP(t *Tape, n *Node, need uint8) {
+	x, w, counts, g := n.in[0], n.in[1], n.in[2], n.out.grad
+	out, in := w.dims[1], w.dims[2]
+	if need&1 != 0 {
+		dst, beta := t.gradTarget(x)
+		t.grouped(OpGroupedLinear, dst, g, w, counts, in, out, false, beta)
+		t.gradDone(x, dst)
+	}
+	if need&2 != 0 {
+		dst, beta := t.gradTarget(w)
+		t.grouped(OpGroupedGrad, dst, g, x, counts, out, in, false, beta)
+		t.gradDone(w, dst)
+	}
+}
+
+// checkCounts panics unless the groups are all rows.
+func checkCounts(counts []int64, rows int) {
+	sum := int64(0)
+	for _, n := range counts {
+		if sum += n; n < 0 {
+			break
+		}
+	}
+	if sum != int64(rows) {
+		panic(&Failure{Op: "grouped_linear", Err: fmt.Errorf("groups of %v rows, of %d", counts, rows)})
+	}
+}
