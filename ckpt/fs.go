@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 )
 
 // fileSystem is what a checkpoint needs of a file system. Tests put one in its place that fails, and forgets what was not
@@ -35,7 +36,10 @@ type file interface {
 // disk is the file system of the operating system.
 type disk struct{}
 
-type diskFile struct{ *os.File }
+type diskFile struct {
+	*os.File
+	mu sync.Mutex // of WriteAt: in the kernel writers of a file wait for each other spinning, on cores that could hash
+}
 
 func (disk) MkdirAll(name string) error  { return os.MkdirAll(name, 0o777) }
 func (disk) Mkdir(name string) error     { return os.Mkdir(name, 0o777) }
@@ -46,10 +50,10 @@ func (disk) Create(name string, size int64) (file, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := f.Truncate(size); err != nil {
+	if err := allocate(f, size); err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	return diskFile{f}, nil
+	return &diskFile{File: f}, nil
 }
 
 func (disk) Open(name string, write bool) (file, error) {
@@ -71,7 +75,7 @@ func (disk) Open(name string, write bool) (file, error) {
 	if opened, err := f.Stat(); err != nil || !os.SameFile(info, opened) {
 		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened", name), err, f.Close())
 	}
-	return diskFile{f}, nil
+	return &diskFile{File: f}, nil
 }
 
 // Rename does not replace: os.Rename would an empty directory.
@@ -103,7 +107,9 @@ func (disk) SyncDir(name string) error {
 }
 
 // WriteAt writes and has the disk begin.
-func (f diskFile) WriteAt(b []byte, off int64) (int, error) {
+func (f *diskFile) WriteAt(b []byte, off int64) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	n, err := f.File.WriteAt(b, off)
 	if n >= flushBytes {
 		startFlush(f.File, off, n)
@@ -114,7 +120,7 @@ func (f diskFile) WriteAt(b []byte, off int64) (int, error) {
 // flushBytes is the smallest write that is worth a request of its own.
 const flushBytes = 1 << 20
 
-func (f diskFile) Size() (int64, error) {
+func (f *diskFile) Size() (int64, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return 0, err
