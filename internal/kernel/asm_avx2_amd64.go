@@ -617,16 +617,6 @@ func normGradF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, 
 //go:noescape
 func dropoutAVX2(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
 
-// probeFMAF32AVX2 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
-//
-//go:noescape
-func probeFMAF32AVX2(x *float32, n int)
-
-// probeFMAF64AVX2 does 24 vector multiply-adds for each 16 elements of x, without touching them. n is a positive multiple of 16.
-//
-//go:noescape
-func probeFMAF64AVX2(x *float64, n int)
-
 // probeReadAVX2 reads x. n is a positive multiple of 16.
 //
 //go:noescape

@@ -1050,27 +1050,6 @@ func vecDropout(dst []float32, x []float32, scale float32, limit uint32, key uin
 	}
 }
 
-// vecProbeFMA does 24 vector multiply-adds for each 16 elements of x, without touching them. It returns how many elements it did: the first ones.
-func vecProbeFMA[T Number](x []T) int {
-	end := vectorLenOf[T](len(x), 8)
-	for done := 0; done < end; {
-		n := min(asmChunk, end-done)
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			probeFMAF32AVX512((*float32)(xAt), n)
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			probeFMAF64AVX512((*float64)(xAt), n)
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			probeFMAF32AVX2((*float32)(xAt), n)
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			probeFMAF64AVX2((*float64)(xAt), n)
-		}
-		done += n
-	}
-	return end
-}
-
 // vecProbeRead reads x. It returns how many elements it did: the first ones.
 func vecProbeRead(x []float32) int {
 	end := vectorLen(len(x))

@@ -114,8 +114,6 @@ func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T) int { r
 
 func vecDropout(dst []float32, x []float32, scale float32, limit uint32, key uint64, block uint64) {}
 
-func vecProbeFMA[T Number](x []T) int { return 0 }
-
 func vecProbeRead(x []float32) int { return 0 }
 
 func vecProbeWrite(dst []float32) int { return 0 }

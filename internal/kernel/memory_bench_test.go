@@ -70,29 +70,40 @@ func BenchmarkPeak(b *testing.B) {
 	if active.vectors == vecNone {
 		b.Skip("the probes are in assembly")
 	}
-	const fmas = 24                                                                    // vectors, for each 16 elements
-	flops := map[vectorSet]float64{vecAVX512: 2 * fmas, vecAVX2: fmas}[active.vectors] // of float32 an element
 	for _, threads := range []int{1, 2} {
+		benchFlops[float32](b, "FMA/float32", threads)
+		benchFlops[float64](b, "FMA/float64", threads)
 		os := memoryOperands(threads)
 		n := float64(threads * len(os[0].x))
-		probe := func(name string, work float64, unit string, f func(o *benchOperands)) {
-			b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
+		for _, p := range probeBenches() {
+			b.Run(fmt.Sprintf("%s/threads=%d", p.name, threads), func(b *testing.B) {
 				var times []float64
 				for b.Loop() {
-					times = append(times, onThreads(os, f))
+					times = append(times, onThreads(os, p.run))
 				}
-				b.ReportMetric(n*work/median(times)/1e9, unit)
+				b.ReportMetric(n*float64(p.bytes)/median(times)/1e9, "GB/s")
 			})
 		}
-		probe("FMA/float32", flops, "GFLOP/s", func(o *benchOperands) { vecProbeFMA(o.x) })
-		probe("FMA/float64", flops/2, "GFLOP/s", func(o *benchOperands) {
-			vecProbeFMA(unsafe.Slice((*float64)(unsafe.Pointer(&o.x[0])), len(o.x)/2))
-			vecProbeFMA(unsafe.Slice((*float64)(unsafe.Pointer(&o.x[0])), len(o.x)/2))
-		})
-		for _, p := range probeBenches() {
-			probe(p.name, float64(p.bytes), "GB/s", p.run)
-		}
 	}
+}
+
+// benchFlops reports what all threads reach together.
+func benchFlops[T Float](b *testing.B, name string, threads int) {
+	b.Run(fmt.Sprintf("%s/threads=%d", name, threads), func(b *testing.B) {
+		speeds := make([]float64, threads)
+		for b.Loop() {
+			var wg sync.WaitGroup
+			for i := range speeds {
+				wg.Go(func() { speeds[i] = max(speeds[i], PeakFlops[T](10*time.Millisecond)) })
+			}
+			wg.Wait()
+		}
+		total := 0.0
+		for _, s := range speeds {
+			total += s
+		}
+		b.ReportMetric(total/1e9, "GFLOP/s")
+	})
 }
 
 // BenchmarkMemory measures kernels on operands in memory, by turns with the probe that has the same kind of traffic. It reports

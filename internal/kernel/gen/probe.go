@@ -2,34 +2,12 @@ package main
 
 import (
 	"github.com/mmcloughlin/avo/attr"
-	"github.com/mmcloughlin/avo/reg"
 )
-
-// probeFMAs is the number of vector multiply-adds in one turn of the loop of
-// probeFMA. A multiple of its independent chains: latency must not count.
-const probeFMAs = 24
 
 // probes are loops that do one thing as fast as the processor can: they tell
 // what the other kernels could reach at best.
 func probes() []*spec {
 	return []*spec{
-		{name: "probeFMA", params: parse("x []T"), sizes: bothSizes,
-			doc: "does 24 vector multiply-adds for each 16 elements of x, without touching them.",
-			body: func(g *gen) {
-				var acc []reg.VecVirtual
-				for range min(probeFMAs, g.regs-4) / 12 * 12 {
-					acc = append(acc, g.tmp())
-					g.zero(acc[len(acc)-1])
-				}
-				a, b := g.tmp(), g.tmp()
-				g.zero(a)
-				g.zero(b)
-				g.loop(func() {
-					for i := range probeFMAs {
-						g.addProduct(a, b, acc[i%len(acc)])
-					}
-				})
-			}},
 		{name: "probeRead", params: parse("x []float32"), doc: "reads x.",
 			body: words(func(g *gen, i int) { g.fp(4).load("x", i) })},
 		{name: "probeWrite", params: parse("dst []float32"), doc: "writes zeros.",
