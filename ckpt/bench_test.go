@@ -106,6 +106,7 @@ func BenchmarkSaveAsync(b *testing.B) {
 			if err := s.wait(); err != nil {
 				return err
 			}
+			s.removal.Wait()
 			b.StartTimer()
 		}
 		return s.Close()
