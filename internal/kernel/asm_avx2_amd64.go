@@ -432,45 +432,90 @@ func roundBF16PastAVX2(dst *uint16, src *float32, n int)
 //go:noescape
 func expF32AVX2(dst *float32, x *float32, n int)
 
+// expPastF32AVX2 computes dst = exp(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func expPastF32AVX2(dst *float32, x *float32, n int)
+
 // sigmoidF32AVX2 computes dst = sigmoid(x). n is a positive multiple of 16.
 //
 //go:noescape
 func sigmoidF32AVX2(dst *float32, x *float32, n int)
+
+// sigmoidPastF32AVX2 computes dst = sigmoid(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func sigmoidPastF32AVX2(dst *float32, x *float32, n int)
 
 // tanhF32AVX2 computes dst = tanh(x). n is a positive multiple of 16.
 //
 //go:noescape
 func tanhF32AVX2(dst *float32, x *float32, n int)
 
+// tanhPastF32AVX2 computes dst = tanh(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func tanhPastF32AVX2(dst *float32, x *float32, n int)
+
 // siluF32AVX2 computes dst = x*sigmoid(x). n is a positive multiple of 16.
 //
 //go:noescape
 func siluF32AVX2(dst *float32, x *float32, n int)
 
-// siluGradF32AVX2 computes g times the derivative of silu at x. n is a positive multiple of 16.
+// siluPastF32AVX2 computes dst = x*sigmoid(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func siluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+func siluPastF32AVX2(dst *float32, x *float32, n int)
 
 // geluF32AVX2 computes dst = x*Phi(x). n is a positive multiple of 16.
 //
 //go:noescape
 func geluF32AVX2(dst *float32, x *float32, n int)
 
+// geluPastF32AVX2 computes dst = x*Phi(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluPastF32AVX2(dst *float32, x *float32, n int)
+
+// geluTanhF32AVX2 computes dst = the tanh form of gelu. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhF32AVX2(dst *float32, x *float32, n int)
+
+// geluTanhPastF32AVX2 computes dst = the tanh form of gelu. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhPastF32AVX2(dst *float32, x *float32, n int)
+
+// siluGradF32AVX2 computes g times the derivative of silu at x. n is a positive multiple of 16.
+//
+//go:noescape
+func siluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+
+// siluGradPastF32AVX2 computes g times the derivative of silu at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func siluGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
+
 // geluGradF32AVX2 computes g times the derivative of gelu at x. n is a positive multiple of 16.
 //
 //go:noescape
 func geluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
 
-// geluTanhF32AVX2 computes the tanh form of gelu. n is a positive multiple of 16.
+// geluGradPastF32AVX2 computes g times the derivative of gelu at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func geluTanhF32AVX2(dst *float32, x *float32, n int)
+func geluGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
 
 // geluTanhGradF32AVX2 computes g times the derivative of geluTanh at x. n is a positive multiple of 16.
 //
 //go:noescape
 func geluTanhGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+
+// geluTanhGradPastF32AVX2 computes g times the derivative of geluTanh at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
 
 // expSumF32AVX2 adds exp(x-m) to acc. n is a positive multiple of 16.
 //

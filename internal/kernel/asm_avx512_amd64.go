@@ -889,45 +889,90 @@ func roundBF16PastAVX512(dst *uint16, src *float32, n int)
 //go:noescape
 func expF32AVX512(dst *float32, x *float32, n int)
 
+// expPastF32AVX512 computes dst = exp(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func expPastF32AVX512(dst *float32, x *float32, n int)
+
 // sigmoidF32AVX512 computes dst = sigmoid(x). n is a positive multiple of 16.
 //
 //go:noescape
 func sigmoidF32AVX512(dst *float32, x *float32, n int)
+
+// sigmoidPastF32AVX512 computes dst = sigmoid(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func sigmoidPastF32AVX512(dst *float32, x *float32, n int)
 
 // tanhF32AVX512 computes dst = tanh(x). n is a positive multiple of 16.
 //
 //go:noescape
 func tanhF32AVX512(dst *float32, x *float32, n int)
 
+// tanhPastF32AVX512 computes dst = tanh(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func tanhPastF32AVX512(dst *float32, x *float32, n int)
+
 // siluF32AVX512 computes dst = x*sigmoid(x). n is a positive multiple of 16.
 //
 //go:noescape
 func siluF32AVX512(dst *float32, x *float32, n int)
 
-// siluGradF32AVX512 computes g times the derivative of silu at x. n is a positive multiple of 16.
+// siluPastF32AVX512 computes dst = x*sigmoid(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func siluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
+func siluPastF32AVX512(dst *float32, x *float32, n int)
 
 // geluF32AVX512 computes dst = x*Phi(x). n is a positive multiple of 16.
 //
 //go:noescape
 func geluF32AVX512(dst *float32, x *float32, n int)
 
+// geluPastF32AVX512 computes dst = x*Phi(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluPastF32AVX512(dst *float32, x *float32, n int)
+
+// geluTanhF32AVX512 computes dst = the tanh form of gelu. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhF32AVX512(dst *float32, x *float32, n int)
+
+// geluTanhPastF32AVX512 computes dst = the tanh form of gelu. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhPastF32AVX512(dst *float32, x *float32, n int)
+
+// siluGradF32AVX512 computes g times the derivative of silu at x. n is a positive multiple of 16.
+//
+//go:noescape
+func siluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
+
+// siluGradPastF32AVX512 computes g times the derivative of silu at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func siluGradPastF32AVX512(dst *float32, grad *float32, x *float32, n int)
+
 // geluGradF32AVX512 computes g times the derivative of gelu at x. n is a positive multiple of 16.
 //
 //go:noescape
 func geluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
 
-// geluTanhF32AVX512 computes the tanh form of gelu. n is a positive multiple of 16.
+// geluGradPastF32AVX512 computes g times the derivative of gelu at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func geluTanhF32AVX512(dst *float32, x *float32, n int)
+func geluGradPastF32AVX512(dst *float32, grad *float32, x *float32, n int)
 
 // geluTanhGradF32AVX512 computes g times the derivative of geluTanh at x. n is a positive multiple of 16.
 //
 //go:noescape
 func geluTanhGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
+
+// geluTanhGradPastF32AVX512 computes g times the derivative of geluTanh at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhGradPastF32AVX512(dst *float32, grad *float32, x *float32, n int)
 
 // expSumF32AVX512 adds exp(x-m) to acc. n is a positive multiple of 16.
 //

@@ -536,11 +536,16 @@ func vecRoundBF16(dst []BF16, src []float32) int {
 // vecExp computes dst = exp(x). It returns how many elements it did: the first ones.
 func vecExp[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			expPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			expPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			expF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -554,11 +559,16 @@ func vecExp[T Number](dst []T, x []T) int {
 // vecSigmoid computes dst = sigmoid(x). It returns how many elements it did: the first ones.
 func vecSigmoid[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			sigmoidPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			sigmoidPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			sigmoidF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -572,11 +582,16 @@ func vecSigmoid[T Number](dst []T, x []T) int {
 // vecTanh computes dst = tanh(x). It returns how many elements it did: the first ones.
 func vecTanh[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			tanhPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			tanhPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			tanhF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -590,11 +605,16 @@ func vecTanh[T Number](dst []T, x []T) int {
 // vecSilu computes dst = x*sigmoid(x). It returns how many elements it did: the first ones.
 func vecSilu[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			siluPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			siluPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			siluF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -605,33 +625,19 @@ func vecSilu[T Number](dst []T, x []T) int {
 	return end
 }
 
-// vecSiluGrad computes g times the derivative of silu at x. It returns how many elements it did: the first ones.
-func vecSiluGrad[T Number](dst []T, grad []T, x []T) int {
-	end := vectorLenOf[T](len(dst), 4)
-	for done := 0; done < end; {
-		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		gradAt := unsafe.Pointer(&grad[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512:
-			siluGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
-		case active.vectors == vecAVX2:
-			siluGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
-		}
-		done += n
-	}
-	return end
-}
-
 // vecGelu computes dst = x*Phi(x). It returns how many elements it did: the first ones.
 func vecGelu[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			geluPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			geluPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			geluF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -642,33 +648,19 @@ func vecGelu[T Number](dst []T, x []T) int {
 	return end
 }
 
-// vecGeluGrad computes g times the derivative of gelu at x. It returns how many elements it did: the first ones.
-func vecGeluGrad[T Number](dst []T, grad []T, x []T) int {
-	end := vectorLenOf[T](len(dst), 4)
-	for done := 0; done < end; {
-		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		gradAt := unsafe.Pointer(&grad[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512:
-			geluGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
-		case active.vectors == vecAVX2:
-			geluGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
-		}
-		done += n
-	}
-	return end
-}
-
-// vecGeluTanh computes the tanh form of gelu. It returns how many elements it did: the first ones.
+// vecGeluTanh computes dst = the tanh form of gelu. It returns how many elements it did: the first ones.
 func vecGeluTanh[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			geluTanhPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			geluTanhPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			geluTanhF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -679,15 +671,68 @@ func vecGeluTanh[T Number](dst []T, x []T) int {
 	return end
 }
 
-// vecGeluTanhGrad computes g times the derivative of geluTanh at x. It returns how many elements it did: the first ones.
-func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int {
+// vecSiluGrad computes g times the derivative of silu at x. It returns how many elements it did: the first ones.
+func vecSiluGrad[T Number](dst []T, grad []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(grad)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			siluGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			siluGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX512:
+			siluGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			siluGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecGeluGrad computes g times the derivative of gelu at x. It returns how many elements it did: the first ones.
+func vecGeluGrad[T Number](dst []T, grad []T, x []T) int {
+	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(grad)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		gradAt := unsafe.Pointer(&grad[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case far && active.vectors == vecAVX512:
+			geluGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			geluGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX512:
+			geluGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			geluGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecGeluTanhGrad computes g times the derivative of geluTanh at x. It returns how many elements it did: the first ones.
+func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int {
+	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(grad)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		gradAt := unsafe.Pointer(&grad[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case far && active.vectors == vecAVX512:
+			geluTanhGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			geluTanhGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			geluTanhGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:

@@ -66,13 +66,13 @@ func vecTanh[T Number](dst []T, x []T) int { return 0 }
 
 func vecSilu[T Number](dst []T, x []T) int { return 0 }
 
-func vecSiluGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
-
 func vecGelu[T Number](dst []T, x []T) int { return 0 }
 
-func vecGeluGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
-
 func vecGeluTanh[T Number](dst []T, x []T) int { return 0 }
+
+func vecSiluGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
+
+func vecGeluGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
 
 func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
 
