@@ -10,6 +10,12 @@ TEXT ·controlRegister(SB), NOSPLIT, $0-4
 	STMXCSR ret+0(FP)
 	RET
 
+// func storeFence()
+// Requires: MMX+
+TEXT ·storeFence(SB), NOSPLIT, $0
+	SFENCE
+	RET
+
 // func gemm6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
 TEXT ·gemm6x16F32AVX2(SB), NOSPLIT, $0-76
@@ -4825,6 +4831,33 @@ loop:
 	VZEROUPPER
 	RET
 
+// func centerPastF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
+// Requires: AVX
+TEXT ·centerPastF32AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS m+24(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+28(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS m+24(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+28(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
 // func centerF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
 // Requires: AVX
 TEXT ·centerF64AVX2(SB), NOSPLIT, $0-40
@@ -4864,6 +4897,45 @@ loop:
 	VZEROUPPER
 	RET
 
+// func centerPastF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
+// Requires: AVX
+TEXT ·centerPastF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD m+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD m+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD m+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD m+24(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+32(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
 // func centerWF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
 // Requires: AVX
 TEXT ·centerWF32AVX2(SB), NOSPLIT, $0-40
@@ -4888,6 +4960,36 @@ loop:
 	VMULPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func centerWPastF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+// Requires: AVX
+TEXT ·centerWPastF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS m+32(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+36(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       (BX)(AX*4), Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS m+32(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+36(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       32(BX)(AX*4), Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
@@ -4938,6 +5040,50 @@ loop:
 	VZEROUPPER
 	RET
 
+// func centerWPastF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+// Requires: AVX
+TEXT ·centerWPastF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       (BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       32(BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       64(BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD m+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       96(BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
 // func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
 // Requires: AVX
 TEXT ·centerWBF32AVX2(SB), NOSPLIT, $0-48
@@ -4965,6 +5111,39 @@ loop:
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VADDPS       32(R8)(AX*4), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func centerWBPastF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+// Requires: AVX
+TEXT ·centerWBPastF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS m+40(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+44(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       (BX)(AX*4), Y0, Y0
+	VADDPS       (R8)(AX*4), Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS m+40(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+44(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       32(BX)(AX*4), Y0, Y0
+	VADDPS       32(R8)(AX*4), Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
@@ -5020,6 +5199,55 @@ loop:
 	VZEROUPPER
 	RET
 
+// func centerWBPastF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+// Requires: AVX
+TEXT ·centerWBPastF64AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       (BX)(AX*8), Y0, Y0
+	VADDPD       (R8)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       32(BX)(AX*8), Y0, Y0
+	VADDPD       32(R8)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       64(BX)(AX*8), Y0, Y0
+	VADDPD       64(R8)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD m+40(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       96(BX)(AX*8), Y0, Y0
+	VADDPD       96(R8)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
 // func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
 // Requires: AVX
 TEXT ·softmaxGradF32AVX2(SB), NOSPLIT, $0-36
@@ -5040,6 +5268,32 @@ loop:
 	VSUBPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func softmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+// Requires: AVX
+TEXT ·softmaxGradPastF32AVX2(SB), NOSPLIT, $0-36
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS s+32(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMULPS       (BX)(AX*4), Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS s+32(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMULPS       32(BX)(AX*4), Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
@@ -5076,6 +5330,42 @@ loop:
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       96(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func softmaxGradPastF64AVX2(dst *float64, grad *float64, y *float64, n int, s float64)
+// Requires: AVX
+TEXT ·softmaxGradPastF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD s+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       (BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD s+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       32(BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD s+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       64(BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD s+32(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMULPD       96(BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
@@ -9649,6 +9939,95 @@ loop:
 	VZEROUPPER
 	RET
 
+// func softmaxLossGradPastF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
+// Requires: AVX, AVX2
+TEXT ·softmaxLossGradPastF32AVX2(SB), NOSPLIT, $0-36
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS lse+24(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y1
+	VADDPS       c32_4b400000<>+0(SB), Y1, Y1
+	VSUBPS       c32_4b400000<>+0(SB), Y1, Y2
+	VMULPS       c32_3f318000<>+0(SB), Y2, Y3
+	VSUBPS       Y3, Y0, Y3
+	VMULPS       c32_b95e8083<>+0(SB), Y2, Y2
+	VSUBPS       Y2, Y3, Y2
+	VMULPS       c32_39506967<>+0(SB), Y2, Y3
+	VADDPS       c32_3ab743ce<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3c088908<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3f000000<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y2, Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y2, Y3, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VPADDD       c32_7f<>+0(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y2, Y1
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y2
+	VMOVUPS      c32_7f800000<>+0(SB), Y3
+	VBLENDVPS    Y2, Y3, Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
+	VANDPS       Y1, Y0, Y0
+	VBROADCASTSS off+28(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS scale+32(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS lse+24(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y1
+	VADDPS       c32_4b400000<>+0(SB), Y1, Y1
+	VSUBPS       c32_4b400000<>+0(SB), Y1, Y2
+	VMULPS       c32_3f318000<>+0(SB), Y2, Y3
+	VSUBPS       Y3, Y0, Y3
+	VMULPS       c32_b95e8083<>+0(SB), Y2, Y2
+	VSUBPS       Y2, Y3, Y2
+	VMULPS       c32_39506967<>+0(SB), Y2, Y3
+	VADDPS       c32_3ab743ce<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3c088908<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y3, Y3
+	VADDPS       c32_3f000000<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y2, Y4
+	VMULPS       Y3, Y4, Y3
+	VADDPS       Y2, Y3, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VPADDD       c32_7f<>+0(SB), Y1, Y1
+	VPSLLD       $0x17, Y1, Y1
+	VMULPS       Y1, Y2, Y1
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y2
+	VMOVUPS      c32_7f800000<>+0(SB), Y3
+	VBLENDVPS    Y2, Y3, Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
+	VANDPS       Y1, Y0, Y0
+	VBROADCASTSS off+28(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS scale+32(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
 // func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
 // Requires: AVX, AVX2
 TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-36
@@ -9729,6 +10108,92 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func logSoftmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+// Requires: AVX, AVX2
+TEXT ·logSoftmaxGradPastF32AVX2(SB), NOSPLIT, $0-36
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y2
+	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y3
+	VMULPS       c32_3f318000<>+0(SB), Y3, Y4
+	VSUBPS       Y4, Y1, Y4
+	VMULPS       c32_b95e8083<>+0(SB), Y3, Y3
+	VSUBPS       Y3, Y4, Y3
+	VMULPS       c32_39506967<>+0(SB), Y3, Y4
+	VADDPS       c32_3ab743ce<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3c088908<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y3, Y5
+	VMULPS       Y4, Y5, Y4
+	VADDPS       Y3, Y4, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y3, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
+	VANDPS       Y2, Y1, Y1
+	VBROADCASTSS s+32(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y2
+	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y3
+	VMULPS       c32_3f318000<>+0(SB), Y3, Y4
+	VSUBPS       Y4, Y1, Y4
+	VMULPS       c32_b95e8083<>+0(SB), Y3, Y3
+	VSUBPS       Y3, Y4, Y3
+	VMULPS       c32_39506967<>+0(SB), Y3, Y4
+	VADDPS       c32_3ab743ce<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3c088908<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y4, Y4
+	VADDPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       Y3, Y3, Y5
+	VMULPS       Y4, Y5, Y4
+	VADDPS       Y3, Y4, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y2, Y2
+	VPSLLD       $0x17, Y2, Y2
+	VMULPS       Y2, Y3, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y3, Y4, Y2, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
+	VANDPS       Y2, Y1, Y1
+	VBROADCASTSS s+32(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
@@ -10490,6 +10955,53 @@ loop:
 	VZEROUPPER
 	RET
 
+// func normGradWPastF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+// Requires: AVX
+TEXT ·normGradWPastF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ w+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VMULPS       (R8)(AX*4), Y0, Y0
+	VBROADCASTSS a+48(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VBROADCASTSS m+40(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS b+52(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+44(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VMULPS       32(R8)(AX*4), Y0, Y0
+	VBROADCASTSS a+48(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VBROADCASTSS m+40(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS b+52(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+44(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
 // func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
 // Requires: AVX
 TEXT ·normGradWF64AVX2(SB), NOSPLIT, $0-72
@@ -10561,6 +11073,83 @@ loop:
 	VBROADCASTSD s+48(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func normGradWPastF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+// Requires: AVX
+TEXT ·normGradWPastF64AVX2(SB), NOSPLIT, $0-72
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ w+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VMULPD       (R8)(AX*8), Y0, Y0
+	VBROADCASTSD a+56(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VMULPD       32(R8)(AX*8), Y0, Y0
+	VBROADCASTSD a+56(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VMULPD       64(R8)(AX*8), Y0, Y0
+	VBROADCASTSD a+56(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      64(BX)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VMULPD       96(R8)(AX*8), Y0, Y0
+	VBROADCASTSD a+56(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      96(BX)(AX*8), Y1
+	VBROADCASTSD m+40(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+48(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+64(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+48(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
@@ -10749,6 +11338,50 @@ loop:
 	VZEROUPPER
 	RET
 
+// func normGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+// Requires: AVX
+TEXT ·normGradPastF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS a+40(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VBROADCASTSS m+32(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS b+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+36(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS a+40(FP), Y1
+	VSUBPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VBROADCASTSS m+32(FP), Y2
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS s+36(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VBROADCASTSS b+44(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS s+36(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
 // func normGradF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
 // Requires: AVX
 TEXT ·normGradF64AVX2(SB), NOSPLIT, $0-64
@@ -10815,6 +11448,78 @@ loop:
 	VBROADCASTSD s+40(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func normGradPastF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+// Requires: AVX
+TEXT ·normGradPastF64AVX2(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD a+48(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+56(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD a+48(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+56(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD a+48(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      64(BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+56(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD a+48(FP), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVUPS      96(BX)(AX*8), Y1
+	VBROADCASTSD m+32(FP), Y2
+	VSUBPD       Y2, Y1, Y1
+	VBROADCASTSD s+40(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VBROADCASTSD b+56(FP), Y2
+	VMULPD       Y2, Y1, Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD s+40(FP), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop

@@ -29393,6 +29393,25 @@ loop:
 	VZEROUPPER
 	RET
 
+// func centerPastF32AVX512(dst *float32, x *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·centerPastF32AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST m+24(FP), Z0, Z0
+	VMULPS.BCST s+28(FP), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
 // func centerF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
 // Requires: AVX, AVX512F
 TEXT ·centerF64AVX512(SB), NOSPLIT, $0-40
@@ -29416,6 +29435,29 @@ loop:
 	VZEROUPPER
 	RET
 
+// func centerPastF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·centerPastF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST m+24(FP), Z0, Z0
+	VMULPD.BCST s+32(FP), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST m+24(FP), Z0, Z0
+	VMULPD.BCST s+32(FP), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
 // func centerWF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
 // Requires: AVX, AVX512F
 TEXT ·centerWF32AVX512(SB), NOSPLIT, $0-40
@@ -29431,6 +29473,27 @@ loop:
 	VMULPS.BCST s+36(FP), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func centerWPastF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·centerWPastF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST m+32(FP), Z0, Z0
+	VMULPS.BCST s+36(FP), Z0, Z0
+	VMULPS      (BX)(AX*4), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
@@ -29463,6 +29526,32 @@ loop:
 	VZEROUPPER
 	RET
 
+// func centerWPastF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·centerWPastF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST m+32(FP), Z0, Z0
+	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD      (BX)(AX*8), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST m+32(FP), Z0, Z0
+	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD      64(BX)(AX*8), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
 // func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
 // Requires: AVX, AVX512F
 TEXT ·centerWBF32AVX512(SB), NOSPLIT, $0-48
@@ -29480,6 +29569,29 @@ loop:
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VADDPS      (R8)(AX*4), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func centerWBPastF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F
+TEXT ·centerWBPastF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST m+40(FP), Z0, Z0
+	VMULPS.BCST s+44(FP), Z0, Z0
+	VMULPS      (BX)(AX*4), Z0, Z0
+	VADDPS      (R8)(AX*4), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
@@ -29515,6 +29627,35 @@ loop:
 	VZEROUPPER
 	RET
 
+// func centerWBPastF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F
+TEXT ·centerWBPastF64AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST m+40(FP), Z0, Z0
+	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD      (BX)(AX*8), Z0, Z0
+	VADDPD      (R8)(AX*8), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST m+40(FP), Z0, Z0
+	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD      64(BX)(AX*8), Z0, Z0
+	VADDPD      64(R8)(AX*8), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
 // func softmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
 // Requires: AVX, AVX512F
 TEXT ·softmaxGradF32AVX512(SB), NOSPLIT, $0-36
@@ -29529,6 +29670,26 @@ loop:
 	VSUBPS.BCST s+32(FP), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func softmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
+// Requires: AVX, AVX512F
+TEXT ·softmaxGradPastF32AVX512(SB), NOSPLIT, $0-36
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST s+32(FP), Z0, Z0
+	VMULPS      (BX)(AX*4), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
@@ -29553,6 +29714,30 @@ loop:
 	VSUBPD.BCST s+32(FP), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func softmaxGradPastF64AVX512(dst *float64, grad *float64, y *float64, n int, s float64)
+// Requires: AVX, AVX512F
+TEXT ·softmaxGradPastF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST s+32(FP), Z0, Z0
+	VMULPD      (BX)(AX*8), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST s+32(FP), Z0, Z0
+	VMULPD      64(BX)(AX*8), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
@@ -31915,6 +32100,55 @@ loop:
 	VZEROUPPER
 	RET
 
+// func softmaxLossGradPastF32AVX512(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
+// Requires: AVX, AVX512F
+TEXT ·softmaxLossGradPastF32AVX512(SB), NOSPLIT, $0-36
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Z0
+	VSUBPS.BCST  lse+24(FP), Z0, Z0
+	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z0, Z2
+	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
+	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z3
+	VMULPS.BCST  c32_3f318000<>+0(SB), Z3, Z4
+	VSUBPS       Z4, Z0, Z4
+	VMULPS.BCST  c32_b95e8083<>+0(SB), Z3, Z3
+	VSUBPS       Z3, Z4, Z3
+	VMULPS.BCST  c32_39506967<>+0(SB), Z3, Z4
+	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z4, Z4
+	VMULPS       Z3, Z4, Z4
+	VADDPS.BCST  c32_3c088908<>+0(SB), Z4, Z4
+	VMULPS       Z3, Z4, Z4
+	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z4, Z4
+	VMULPS       Z3, Z4, Z4
+	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z4, Z4
+	VMULPS       Z3, Z4, Z4
+	VADDPS.BCST  c32_3f000000<>+0(SB), Z4, Z4
+	VMULPS       Z3, Z3, Z5
+	VMULPS       Z4, Z5, Z4
+	VADDPS       Z3, Z4, Z3
+	VADDPS.BCST  c32_3f800000<>+0(SB), Z3, Z3
+	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
+	VPSLLD       $0x17, Z2, Z2
+	VMULPS       Z2, Z3, Z2
+	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z0, K1
+	VBROADCASTSS c32_7f800000<>+0(SB), Z3
+	VBLENDMPS    Z3, Z2, K1, Z1
+	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z0, K1
+	VMOVAPS.Z    Z1, K1, Z0
+	VSUBPS.BCST  off+28(FP), Z0, Z0
+	VMULPS.BCST  scale+32(FP), Z0, Z0
+	VMOVNTPS     Z0, (DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
 // func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
 // Requires: AVX, AVX512F
 TEXT ·logSoftmaxGradF32AVX512(SB), NOSPLIT, $0-36
@@ -31959,6 +32193,56 @@ loop:
 	VMULPS.BCST  s+32(FP), Z1, Z1
 	VSUBPS       Z1, Z0, Z0
 	VMOVUPS      Z0, (DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func logSoftmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
+// Requires: AVX, AVX512F
+TEXT ·logSoftmaxGradPastF32AVX512(SB), NOSPLIT, $0-36
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      (BX)(AX*4), Z1
+	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
+	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z4
+	VMULPS.BCST  c32_3f318000<>+0(SB), Z4, Z5
+	VSUBPS       Z5, Z1, Z5
+	VMULPS.BCST  c32_b95e8083<>+0(SB), Z4, Z4
+	VSUBPS       Z4, Z5, Z4
+	VMULPS.BCST  c32_39506967<>+0(SB), Z4, Z5
+	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z5, Z5
+	VMULPS       Z4, Z5, Z5
+	VADDPS.BCST  c32_3c088908<>+0(SB), Z5, Z5
+	VMULPS       Z4, Z5, Z5
+	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z5, Z5
+	VMULPS       Z4, Z5, Z5
+	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z5, Z5
+	VMULPS       Z4, Z5, Z5
+	VADDPS.BCST  c32_3f000000<>+0(SB), Z5, Z5
+	VMULPS       Z4, Z4, Z6
+	VMULPS       Z5, Z6, Z5
+	VADDPS       Z4, Z5, Z4
+	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
+	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
+	VPSLLD       $0x17, Z2, Z2
+	VMULPS       Z2, Z4, Z2
+	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
+	VBROADCASTSS c32_7f800000<>+0(SB), Z4
+	VBLENDMPS    Z4, Z2, K1, Z3
+	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMOVAPS.Z    Z3, K1, Z1
+	VMULPS.BCST  s+32(FP), Z1, Z1
+	VSUBPS       Z1, Z0, Z0
+	VMOVNTPS     Z0, (DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
@@ -32451,6 +32735,33 @@ loop:
 	VZEROUPPER
 	RET
 
+// func normGradWPastF32AVX512(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+// Requires: AVX, AVX512F
+TEXT ·normGradWPastF32AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ w+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VMULPS      (R8)(AX*4), Z0, Z0
+	VSUBPS.BCST a+48(FP), Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z1
+	VSUBPS.BCST m+40(FP), Z1, Z1
+	VMULPS.BCST s+44(FP), Z1, Z1
+	VMULPS.BCST b+52(FP), Z1, Z1
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST s+44(FP), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
 // func normGradWF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
 // Requires: AVX, AVX512F
 TEXT ·normGradWF64AVX512(SB), NOSPLIT, $0-72
@@ -32482,6 +32793,43 @@ loop:
 	VSUBPD      Z1, Z0, Z0
 	VMULPD.BCST s+48(FP), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func normGradWPastF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+// Requires: AVX, AVX512F
+TEXT ·normGradWPastF64AVX512(SB), NOSPLIT, $0-72
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ w+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VMULPD      (R8)(AX*8), Z0, Z0
+	VSUBPD.BCST a+56(FP), Z0, Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VSUBPD.BCST m+40(FP), Z1, Z1
+	VMULPD.BCST s+48(FP), Z1, Z1
+	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z0
+	VMULPD.BCST s+48(FP), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VMULPD      64(R8)(AX*8), Z0, Z0
+	VSUBPD.BCST a+56(FP), Z0, Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VSUBPD.BCST m+40(FP), Z1, Z1
+	VMULPD.BCST s+48(FP), Z1, Z1
+	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z0
+	VMULPD.BCST s+48(FP), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
@@ -32593,6 +32941,31 @@ loop:
 	VZEROUPPER
 	RET
 
+// func normGradPastF32AVX512(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+// Requires: AVX, AVX512F
+TEXT ·normGradPastF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST a+40(FP), Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z1
+	VSUBPS.BCST m+32(FP), Z1, Z1
+	VMULPS.BCST s+36(FP), Z1, Z1
+	VMULPS.BCST b+44(FP), Z1, Z1
+	VSUBPS      Z1, Z0, Z0
+	VMULPS.BCST s+36(FP), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
 // func normGradF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
 // Requires: AVX, AVX512F
 TEXT ·normGradF64AVX512(SB), NOSPLIT, $0-64
@@ -32621,6 +32994,40 @@ loop:
 	VSUBPD      Z1, Z0, Z0
 	VMULPD.BCST s+40(FP), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func normGradPastF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+// Requires: AVX, AVX512F
+TEXT ·normGradPastF64AVX512(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST a+48(FP), Z0, Z0
+	VMOVUPS     (BX)(AX*8), Z1
+	VSUBPD.BCST m+32(FP), Z1, Z1
+	VMULPD.BCST s+40(FP), Z1, Z1
+	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z0
+	VMULPD.BCST s+40(FP), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST a+48(FP), Z0, Z0
+	VMOVUPS     64(BX)(AX*8), Z1
+	VSUBPD.BCST m+32(FP), Z1, Z1
+	VMULPD.BCST s+40(FP), Z1, Z1
+	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD      Z1, Z0, Z0
+	VMULPD.BCST s+40(FP), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop

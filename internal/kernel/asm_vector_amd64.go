@@ -188,13 +188,21 @@ func vecAxpy[T Number](dst []T, x []T, a T) int {
 }
 
 // vecCenter computes dst = (x-m) * s. It returns how many elements it did: the first ones.
-func vecCenter[T Number](dst []T, x []T, m T, s T) int {
+func vecCenter[T Number](dst []T, x []T, m T, s T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			centerPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			centerPastF64AVX512((*float64)(dstAt), (*float64)(xAt), n, float64(m), float64(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			centerPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			centerPastF64AVX2((*float64)(dstAt), (*float64)(xAt), n, float64(m), float64(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			centerF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -210,7 +218,7 @@ func vecCenter[T Number](dst []T, x []T, m T, s T) int {
 }
 
 // vecCenterW computes dst = (x-m) * s * w. It returns how many elements it did: the first ones.
-func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T) int {
+func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -218,6 +226,14 @@ func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T) int {
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		wAt := unsafe.Pointer(&w[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			centerWPastF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			centerWPastF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			centerWPastF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			centerWPastF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			centerWF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -233,7 +249,7 @@ func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T) int {
 }
 
 // vecCenterWB computes dst = (x-m) * s * w + b. It returns how many elements it did: the first ones.
-func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T) int {
+func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -242,6 +258,14 @@ func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T) int {
 		wAt := unsafe.Pointer(&w[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			centerWBPastF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			centerWBPastF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			centerWBPastF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			centerWBPastF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			centerWBF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -257,7 +281,7 @@ func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T) int {
 }
 
 // vecSoftmaxGrad computes dst = y * (g-s). It returns how many elements it did: the first ones.
-func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int {
+func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -265,6 +289,14 @@ func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int {
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		yAt := unsafe.Pointer(&y[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			softmaxGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			softmaxGradPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), n, float64(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			softmaxGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			softmaxGradPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), n, float64(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			softmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -801,13 +833,17 @@ func vecLogSoftmax[T Number](dst []T, x []T, lse float64) int {
 }
 
 // vecSoftmaxLossGrad computes dst = scale * (exp(x-lse) - off). It returns how many elements it did: the first ones.
-func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T) int {
+func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T, far bool) int {
 	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			softmaxLossGradPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
+		case far && active.vectors == vecAVX2:
+			softmaxLossGradPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
 		case active.vectors == vecAVX512:
 			softmaxLossGradF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
 		case active.vectors == vecAVX2:
@@ -819,7 +855,7 @@ func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T) int {
 }
 
 // vecLogSoftmaxGrad computes dst = g - exp(y)*s. It returns how many elements it did: the first ones.
-func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int {
+func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T, far bool) int {
 	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -827,6 +863,10 @@ func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int {
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		yAt := unsafe.Pointer(&y[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			logSoftmaxGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
+		case far && active.vectors == vecAVX2:
+			logSoftmaxGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
 		case active.vectors == vecAVX512:
 			logSoftmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
 		case active.vectors == vecAVX2:
@@ -1014,7 +1054,7 @@ func vecNormSumsW[T Number](grad []T, x []T, w []T, su *[16]float64, suh *[16]fl
 }
 
 // vecNormGradW computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. It returns how many elements it did: the first ones.
-func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T) int {
+func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -1023,6 +1063,14 @@ func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		wAt := unsafe.Pointer(&w[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			normGradWPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s), float32(a), float32(b))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			normGradWPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s), float64(a), float64(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			normGradWPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s), float32(a), float32(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			normGradWPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s), float64(a), float64(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			normGradWF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s), float32(a), float32(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -1060,7 +1108,7 @@ func vecNormSums[T Number](grad []T, x []T, su *[16]float64, suh *[16]float64, m
 }
 
 // vecNormGrad computes dst = s * (u - a - (x-m)*s*b) with u = g. It returns how many elements it did: the first ones.
-func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T) int {
+func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -1068,6 +1116,14 @@ func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T) int {
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			normGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s), float32(a), float32(b))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			normGradPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s), float64(a), float64(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			normGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s), float32(a), float32(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			normGradPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s), float64(a), float64(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			normGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s), float32(a), float32(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:

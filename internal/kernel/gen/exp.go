@@ -114,13 +114,13 @@ func losses() []*spec {
 			body: expSum(true)},
 		{name: "logSoftmax", params: parse("dst, x []T, lse float64"), sizes: bothSizes, doc: "computes dst = x - lse.",
 			body: logSoftmax},
-		{name: "softmaxLossGrad", params: parse("dst, x []T, lse, off, scale T"), sizes: singleOnly,
+		{name: "softmaxLossGrad", params: parse("dst, x []T, lse, off, scale T"), sizes: singleOnly, row: true,
 			doc: "computes dst = scale * (exp(x-lse) - off).",
 			body: elementwise("dst", func(f fp, i int) value {
 				e := f.exp32(f.sub(f.load("x", i), f.arg("lse")))
 				return f.mul(f.sub(e, f.arg("off")), f.arg("scale"))
 			})},
-		{name: "logSoftmaxGrad", params: parse("dst, grad, y []T, s T"), sizes: singleOnly,
+		{name: "logSoftmaxGrad", params: parse("dst, grad, y []T, s T"), sizes: singleOnly, row: true,
 			doc: "computes dst = g - exp(y)*s.",
 			body: elementwise("dst", func(f fp, i int) value {
 				return f.sub(f.load("grad", i), f.mul(f.exp32(f.load("y", i)), f.arg("s")))
