@@ -17,7 +17,7 @@
 //     functions may differ in the last bit between architectures, results are the same on every machine.
 //   - float32 versions of exp, tanh, sigmoid, erf and what is built on them are evaluated in float32 (scalar.go). Exp errs by at
 //     most 1 ulp, as the exponentials inside softmax, cross-entropy and attention do; Tanh, Sigmoid and SiLU by at most 2.5 ulp;
-//     GELU by 7 + x*x and GELUTanh by 4 + 4|x| + |x*x*x|/5 ulp, the terms with x for negative x alone, whose results vanish
+//     GELU by 8 + x*x and GELUTanh by 5 + 4|x| + |x*x*x|/4 ulp, the terms with x for negative x alone, whose results vanish
 //     (1 + tanh there would leave no correct digit); the slopes of SiLU, GELU and GELUTanh by 3e-7. Results of Sigmoid below
 //     1e-38, of GELU below 1e-37 and of SiLU below 1e-36 may be 0. float64 versions use package math.
 //

@@ -139,9 +139,9 @@ func float32Bounds() []float32Bound {
 		{"Tanh", Tanh[float32], math.Tanh, flat(2.5), 0},
 		{"Sigmoid", Sigmoid[float32], sigmoidNaive, flat(2.5), 1e-38},
 		{"SiLU", SiLU[float32], func(x float64) float64 { return x * sigmoidNaive(x) }, flat(2.5), 1e-36},
-		{"GELU", GELU[float32], geluNaive, func(x float64) float64 { return 7 + lower(x)*lower(x) }, 1e-37},
+		{"GELU", GELU[float32], geluNaive, func(x float64) float64 { return 8 + lower(x)*lower(x) }, 1e-37},
 		{"GELUTanh", GELUTanh[float32], geluTanhNaive, func(x float64) float64 {
-			return 4 - 4*lower(x) - 0.2*lower(x)*lower(x)*lower(x)
+			return 5 - 4*lower(x) - 0.25*lower(x)*lower(x)*lower(x)
 		}, 1e-37},
 		{"SiLUGrad", slope(SiLUGrad[float32]), slope64(SiLUGrad[float64]), flat(0), 3e-7},
 		{"GELUGrad", slope(GELUGrad[float32]), slope64(GELUGrad[float64]), flat(0), 3e-7},
