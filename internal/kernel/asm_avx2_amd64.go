@@ -7,6 +7,9 @@ package kernel
 // controlRegister returns MXCSR: how the processor rounds and treats denormal numbers, and the exceptions so far.
 func controlRegister() uint32
 
+// storeFence makes stores past the caches visible before all later stores.
+func storeFence()
+
 // gemm6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
@@ -282,40 +285,80 @@ func axpyF64AVX2(dst *float64, x *float64, n int, a float64)
 //go:noescape
 func centerF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
 
+// centerPastF32AVX2 computes dst = (x-m) * s. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerPastF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
+
 // centerF64AVX2 computes dst = (x-m) * s. n is a positive multiple of 16.
 //
 //go:noescape
 func centerF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
+
+// centerPastF64AVX2 computes dst = (x-m) * s. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerPastF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
 
 // centerWF32AVX2 computes dst = (x-m) * s * w. n is a positive multiple of 16.
 //
 //go:noescape
 func centerWF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
 
+// centerWPastF32AVX2 computes dst = (x-m) * s * w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWPastF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+
 // centerWF64AVX2 computes dst = (x-m) * s * w. n is a positive multiple of 16.
 //
 //go:noescape
 func centerWF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+
+// centerWPastF64AVX2 computes dst = (x-m) * s * w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWPastF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
 
 // centerWBF32AVX2 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
 //
 //go:noescape
 func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
 
+// centerWBPastF32AVX2 computes dst = (x-m) * s * w + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBPastF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+
 // centerWBF64AVX2 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
 //
 //go:noescape
 func centerWBF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+
+// centerWBPastF64AVX2 computes dst = (x-m) * s * w + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBPastF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
 
 // softmaxGradF32AVX2 computes dst = y * (g-s). n is a positive multiple of 16.
 //
 //go:noescape
 func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
 
+// softmaxGradPastF32AVX2 computes dst = y * (g-s). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func softmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+
 // softmaxGradF64AVX2 computes dst = y * (g-s). n is a positive multiple of 16.
 //
 //go:noescape
 func softmaxGradF64AVX2(dst *float64, grad *float64, y *float64, n int, s float64)
+
+// softmaxGradPastF64AVX2 computes dst = y * (g-s). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func softmaxGradPastF64AVX2(dst *float64, grad *float64, y *float64, n int, s float64)
 
 // sgdF32AVX2 is one step of SGD without momentum. n is a positive multiple of 16.
 //
@@ -432,45 +475,90 @@ func roundBF16PastAVX2(dst *uint16, src *float32, n int)
 //go:noescape
 func expF32AVX2(dst *float32, x *float32, n int)
 
+// expPastF32AVX2 computes dst = exp(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func expPastF32AVX2(dst *float32, x *float32, n int)
+
 // sigmoidF32AVX2 computes dst = sigmoid(x). n is a positive multiple of 16.
 //
 //go:noescape
 func sigmoidF32AVX2(dst *float32, x *float32, n int)
+
+// sigmoidPastF32AVX2 computes dst = sigmoid(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func sigmoidPastF32AVX2(dst *float32, x *float32, n int)
 
 // tanhF32AVX2 computes dst = tanh(x). n is a positive multiple of 16.
 //
 //go:noescape
 func tanhF32AVX2(dst *float32, x *float32, n int)
 
+// tanhPastF32AVX2 computes dst = tanh(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func tanhPastF32AVX2(dst *float32, x *float32, n int)
+
 // siluF32AVX2 computes dst = x*sigmoid(x). n is a positive multiple of 16.
 //
 //go:noescape
 func siluF32AVX2(dst *float32, x *float32, n int)
 
-// siluGradF32AVX2 computes g times the derivative of silu at x. n is a positive multiple of 16.
+// siluPastF32AVX2 computes dst = x*sigmoid(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func siluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+func siluPastF32AVX2(dst *float32, x *float32, n int)
 
 // geluF32AVX2 computes dst = x*Phi(x). n is a positive multiple of 16.
 //
 //go:noescape
 func geluF32AVX2(dst *float32, x *float32, n int)
 
+// geluPastF32AVX2 computes dst = x*Phi(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluPastF32AVX2(dst *float32, x *float32, n int)
+
+// geluTanhF32AVX2 computes dst = the tanh form of gelu. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhF32AVX2(dst *float32, x *float32, n int)
+
+// geluTanhPastF32AVX2 computes dst = the tanh form of gelu. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhPastF32AVX2(dst *float32, x *float32, n int)
+
+// siluGradF32AVX2 computes g times the derivative of silu at x. n is a positive multiple of 16.
+//
+//go:noescape
+func siluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+
+// siluGradPastF32AVX2 computes g times the derivative of silu at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func siluGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
+
 // geluGradF32AVX2 computes g times the derivative of gelu at x. n is a positive multiple of 16.
 //
 //go:noescape
 func geluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
 
-// geluTanhF32AVX2 computes the tanh form of gelu. n is a positive multiple of 16.
+// geluGradPastF32AVX2 computes g times the derivative of gelu at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func geluTanhF32AVX2(dst *float32, x *float32, n int)
+func geluGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
 
 // geluTanhGradF32AVX2 computes g times the derivative of geluTanh at x. n is a positive multiple of 16.
 //
 //go:noescape
 func geluTanhGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
+
+// geluTanhGradPastF32AVX2 computes g times the derivative of geluTanh at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
 
 // expSumF32AVX2 adds exp(x-m) to acc. n is a positive multiple of 16.
 //
@@ -497,10 +585,20 @@ func logSoftmaxF64AVX2(dst *float64, x *float64, n int, lse float64)
 //go:noescape
 func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
 
+// softmaxLossGradPastF32AVX2 computes dst = scale * (exp(x-lse) - off). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func softmaxLossGradPastF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
+
 // logSoftmaxGradF32AVX2 computes dst = g - exp(y)*s. n is a positive multiple of 16.
 //
 //go:noescape
 func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+
+// logSoftmaxGradPastF32AVX2 computes dst = g - exp(y)*s. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func logSoftmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
 
 // maximumF32AVX2 raises each of the 16 interleaved maxima acc to x where x is larger. n is a positive multiple of 16.
 //
@@ -587,10 +685,20 @@ func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[16]floa
 //go:noescape
 func normGradWF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
 
+// normGradWPastF32AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradWPastF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+
 // normGradWF64AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. n is a positive multiple of 16.
 //
 //go:noescape
 func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+
+// normGradWPastF64AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradWPastF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
 
 // normSumsF32AVX2 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
@@ -607,10 +715,20 @@ func normSumsF64AVX2(grad *float64, x *float64, n int, su *[16]float64, suh *[16
 //go:noescape
 func normGradF32AVX2(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
 
+// normGradPastF32AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+
 // normGradF64AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g. n is a positive multiple of 16.
 //
 //go:noescape
 func normGradF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+
+// normGradPastF64AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradPastF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
 
 // dropoutAVX2 computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. n is a positive multiple of 32.
 //

@@ -739,40 +739,80 @@ func axpyF64AVX512(dst *float64, x *float64, n int, a float64)
 //go:noescape
 func centerF32AVX512(dst *float32, x *float32, n int, m float32, s float32)
 
+// centerPastF32AVX512 computes dst = (x-m) * s. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerPastF32AVX512(dst *float32, x *float32, n int, m float32, s float32)
+
 // centerF64AVX512 computes dst = (x-m) * s. n is a positive multiple of 16.
 //
 //go:noescape
 func centerF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
+
+// centerPastF64AVX512 computes dst = (x-m) * s. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerPastF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
 
 // centerWF32AVX512 computes dst = (x-m) * s * w. n is a positive multiple of 16.
 //
 //go:noescape
 func centerWF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
 
+// centerWPastF32AVX512 computes dst = (x-m) * s * w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWPastF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+
 // centerWF64AVX512 computes dst = (x-m) * s * w. n is a positive multiple of 16.
 //
 //go:noescape
 func centerWF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+
+// centerWPastF64AVX512 computes dst = (x-m) * s * w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWPastF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
 
 // centerWBF32AVX512 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
 //
 //go:noescape
 func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
 
+// centerWBPastF32AVX512 computes dst = (x-m) * s * w + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBPastF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+
 // centerWBF64AVX512 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
 //
 //go:noescape
 func centerWBF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+
+// centerWBPastF64AVX512 computes dst = (x-m) * s * w + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func centerWBPastF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
 
 // softmaxGradF32AVX512 computes dst = y * (g-s). n is a positive multiple of 16.
 //
 //go:noescape
 func softmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
 
+// softmaxGradPastF32AVX512 computes dst = y * (g-s). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func softmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
+
 // softmaxGradF64AVX512 computes dst = y * (g-s). n is a positive multiple of 16.
 //
 //go:noescape
 func softmaxGradF64AVX512(dst *float64, grad *float64, y *float64, n int, s float64)
+
+// softmaxGradPastF64AVX512 computes dst = y * (g-s). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func softmaxGradPastF64AVX512(dst *float64, grad *float64, y *float64, n int, s float64)
 
 // sgdF32AVX512 is one step of SGD without momentum. n is a positive multiple of 16.
 //
@@ -889,45 +929,90 @@ func roundBF16PastAVX512(dst *uint16, src *float32, n int)
 //go:noescape
 func expF32AVX512(dst *float32, x *float32, n int)
 
+// expPastF32AVX512 computes dst = exp(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func expPastF32AVX512(dst *float32, x *float32, n int)
+
 // sigmoidF32AVX512 computes dst = sigmoid(x). n is a positive multiple of 16.
 //
 //go:noescape
 func sigmoidF32AVX512(dst *float32, x *float32, n int)
+
+// sigmoidPastF32AVX512 computes dst = sigmoid(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func sigmoidPastF32AVX512(dst *float32, x *float32, n int)
 
 // tanhF32AVX512 computes dst = tanh(x). n is a positive multiple of 16.
 //
 //go:noescape
 func tanhF32AVX512(dst *float32, x *float32, n int)
 
+// tanhPastF32AVX512 computes dst = tanh(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func tanhPastF32AVX512(dst *float32, x *float32, n int)
+
 // siluF32AVX512 computes dst = x*sigmoid(x). n is a positive multiple of 16.
 //
 //go:noescape
 func siluF32AVX512(dst *float32, x *float32, n int)
 
-// siluGradF32AVX512 computes g times the derivative of silu at x. n is a positive multiple of 16.
+// siluPastF32AVX512 computes dst = x*sigmoid(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func siluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
+func siluPastF32AVX512(dst *float32, x *float32, n int)
 
 // geluF32AVX512 computes dst = x*Phi(x). n is a positive multiple of 16.
 //
 //go:noescape
 func geluF32AVX512(dst *float32, x *float32, n int)
 
+// geluPastF32AVX512 computes dst = x*Phi(x). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluPastF32AVX512(dst *float32, x *float32, n int)
+
+// geluTanhF32AVX512 computes dst = the tanh form of gelu. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhF32AVX512(dst *float32, x *float32, n int)
+
+// geluTanhPastF32AVX512 computes dst = the tanh form of gelu. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhPastF32AVX512(dst *float32, x *float32, n int)
+
+// siluGradF32AVX512 computes g times the derivative of silu at x. n is a positive multiple of 16.
+//
+//go:noescape
+func siluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
+
+// siluGradPastF32AVX512 computes g times the derivative of silu at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func siluGradPastF32AVX512(dst *float32, grad *float32, x *float32, n int)
+
 // geluGradF32AVX512 computes g times the derivative of gelu at x. n is a positive multiple of 16.
 //
 //go:noescape
 func geluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
 
-// geluTanhF32AVX512 computes the tanh form of gelu. n is a positive multiple of 16.
+// geluGradPastF32AVX512 computes g times the derivative of gelu at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func geluTanhF32AVX512(dst *float32, x *float32, n int)
+func geluGradPastF32AVX512(dst *float32, grad *float32, x *float32, n int)
 
 // geluTanhGradF32AVX512 computes g times the derivative of geluTanh at x. n is a positive multiple of 16.
 //
 //go:noescape
 func geluTanhGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
+
+// geluTanhGradPastF32AVX512 computes g times the derivative of geluTanh at x. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func geluTanhGradPastF32AVX512(dst *float32, grad *float32, x *float32, n int)
 
 // expSumF32AVX512 adds exp(x-m) to acc. n is a positive multiple of 16.
 //
@@ -954,10 +1039,20 @@ func logSoftmaxF64AVX512(dst *float64, x *float64, n int, lse float64)
 //go:noescape
 func softmaxLossGradF32AVX512(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
 
+// softmaxLossGradPastF32AVX512 computes dst = scale * (exp(x-lse) - off). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func softmaxLossGradPastF32AVX512(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
+
 // logSoftmaxGradF32AVX512 computes dst = g - exp(y)*s. n is a positive multiple of 16.
 //
 //go:noescape
 func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
+
+// logSoftmaxGradPastF32AVX512 computes dst = g - exp(y)*s. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func logSoftmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
 
 // maximumF32AVX512 raises each of the 16 interleaved maxima acc to x where x is larger. n is a positive multiple of 16.
 //
@@ -1044,10 +1139,20 @@ func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[16]fl
 //go:noescape
 func normGradWF32AVX512(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
 
+// normGradWPastF32AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradWPastF32AVX512(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+
 // normGradWF64AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. n is a positive multiple of 16.
 //
 //go:noescape
 func normGradWF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+
+// normGradWPastF64AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradWPastF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
 
 // normSumsF32AVX512 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
 //
@@ -1064,10 +1169,20 @@ func normSumsF64AVX512(grad *float64, x *float64, n int, su *[16]float64, suh *[
 //go:noescape
 func normGradF32AVX512(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
 
+// normGradPastF32AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradPastF32AVX512(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+
 // normGradF64AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g. n is a positive multiple of 16.
 //
 //go:noescape
 func normGradF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+
+// normGradPastF64AVX512 computes dst = s * (u - a - (x-m)*s*b) with u = g. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func normGradPastF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
 
 // dropoutAVX512 computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. n is a positive multiple of 32.
 //

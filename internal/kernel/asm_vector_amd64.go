@@ -188,13 +188,21 @@ func vecAxpy[T Number](dst []T, x []T, a T) int {
 }
 
 // vecCenter computes dst = (x-m) * s. It returns how many elements it did: the first ones.
-func vecCenter[T Number](dst []T, x []T, m T, s T) int {
+func vecCenter[T Number](dst []T, x []T, m T, s T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			centerPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			centerPastF64AVX512((*float64)(dstAt), (*float64)(xAt), n, float64(m), float64(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			centerPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			centerPastF64AVX2((*float64)(dstAt), (*float64)(xAt), n, float64(m), float64(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			centerF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -210,7 +218,7 @@ func vecCenter[T Number](dst []T, x []T, m T, s T) int {
 }
 
 // vecCenterW computes dst = (x-m) * s * w. It returns how many elements it did: the first ones.
-func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T) int {
+func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -218,6 +226,14 @@ func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T) int {
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		wAt := unsafe.Pointer(&w[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			centerWPastF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			centerWPastF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			centerWPastF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			centerWPastF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			centerWF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -233,7 +249,7 @@ func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T) int {
 }
 
 // vecCenterWB computes dst = (x-m) * s * w + b. It returns how many elements it did: the first ones.
-func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T) int {
+func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -242,6 +258,14 @@ func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T) int {
 		wAt := unsafe.Pointer(&w[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			centerWBPastF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			centerWBPastF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			centerWBPastF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			centerWBPastF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			centerWBF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -257,7 +281,7 @@ func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T) int {
 }
 
 // vecSoftmaxGrad computes dst = y * (g-s). It returns how many elements it did: the first ones.
-func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int {
+func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -265,6 +289,14 @@ func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int {
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		yAt := unsafe.Pointer(&y[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			softmaxGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			softmaxGradPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), n, float64(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			softmaxGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			softmaxGradPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), n, float64(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			softmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -536,11 +568,16 @@ func vecRoundBF16(dst []BF16, src []float32) int {
 // vecExp computes dst = exp(x). It returns how many elements it did: the first ones.
 func vecExp[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			expPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			expPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			expF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -554,11 +591,16 @@ func vecExp[T Number](dst []T, x []T) int {
 // vecSigmoid computes dst = sigmoid(x). It returns how many elements it did: the first ones.
 func vecSigmoid[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			sigmoidPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			sigmoidPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			sigmoidF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -572,11 +614,16 @@ func vecSigmoid[T Number](dst []T, x []T) int {
 // vecTanh computes dst = tanh(x). It returns how many elements it did: the first ones.
 func vecTanh[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			tanhPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			tanhPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			tanhF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -590,11 +637,16 @@ func vecTanh[T Number](dst []T, x []T) int {
 // vecSilu computes dst = x*sigmoid(x). It returns how many elements it did: the first ones.
 func vecSilu[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			siluPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			siluPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			siluF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -605,33 +657,19 @@ func vecSilu[T Number](dst []T, x []T) int {
 	return end
 }
 
-// vecSiluGrad computes g times the derivative of silu at x. It returns how many elements it did: the first ones.
-func vecSiluGrad[T Number](dst []T, grad []T, x []T) int {
-	end := vectorLenOf[T](len(dst), 4)
-	for done := 0; done < end; {
-		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		gradAt := unsafe.Pointer(&grad[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512:
-			siluGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
-		case active.vectors == vecAVX2:
-			siluGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
-		}
-		done += n
-	}
-	return end
-}
-
 // vecGelu computes dst = x*Phi(x). It returns how many elements it did: the first ones.
 func vecGelu[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			geluPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			geluPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			geluF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -642,33 +680,19 @@ func vecGelu[T Number](dst []T, x []T) int {
 	return end
 }
 
-// vecGeluGrad computes g times the derivative of gelu at x. It returns how many elements it did: the first ones.
-func vecGeluGrad[T Number](dst []T, grad []T, x []T) int {
-	end := vectorLenOf[T](len(dst), 4)
-	for done := 0; done < end; {
-		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		gradAt := unsafe.Pointer(&grad[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512:
-			geluGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
-		case active.vectors == vecAVX2:
-			geluGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
-		}
-		done += n
-	}
-	return end
-}
-
-// vecGeluTanh computes the tanh form of gelu. It returns how many elements it did: the first ones.
+// vecGeluTanh computes dst = the tanh form of gelu. It returns how many elements it did: the first ones.
 func vecGeluTanh[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			geluTanhPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			geluTanhPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			geluTanhF32AVX512((*float32)(dstAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -679,15 +703,68 @@ func vecGeluTanh[T Number](dst []T, x []T) int {
 	return end
 }
 
-// vecGeluTanhGrad computes g times the derivative of geluTanh at x. It returns how many elements it did: the first ones.
-func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int {
+// vecSiluGrad computes g times the derivative of silu at x. It returns how many elements it did: the first ones.
+func vecSiluGrad[T Number](dst []T, grad []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(grad)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			siluGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			siluGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX512:
+			siluGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			siluGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecGeluGrad computes g times the derivative of gelu at x. It returns how many elements it did: the first ones.
+func vecGeluGrad[T Number](dst []T, grad []T, x []T) int {
+	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(grad)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		gradAt := unsafe.Pointer(&grad[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case far && active.vectors == vecAVX512:
+			geluGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			geluGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX512:
+			geluGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			geluGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecGeluTanhGrad computes g times the derivative of geluTanh at x. It returns how many elements it did: the first ones.
+func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int {
+	end := vectorLenOf[T](len(dst), 4)
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(grad)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(x))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		gradAt := unsafe.Pointer(&grad[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case far && active.vectors == vecAVX512:
+			geluTanhGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
+		case far && active.vectors == vecAVX2:
+			geluTanhGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX512:
 			geluTanhGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n)
 		case active.vectors == vecAVX2:
@@ -756,13 +833,17 @@ func vecLogSoftmax[T Number](dst []T, x []T, lse float64) int {
 }
 
 // vecSoftmaxLossGrad computes dst = scale * (exp(x-lse) - off). It returns how many elements it did: the first ones.
-func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T) int {
+func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T, far bool) int {
 	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			softmaxLossGradPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
+		case far && active.vectors == vecAVX2:
+			softmaxLossGradPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
 		case active.vectors == vecAVX512:
 			softmaxLossGradF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
 		case active.vectors == vecAVX2:
@@ -774,7 +855,7 @@ func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T) int {
 }
 
 // vecLogSoftmaxGrad computes dst = g - exp(y)*s. It returns how many elements it did: the first ones.
-func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int {
+func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T, far bool) int {
 	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -782,6 +863,10 @@ func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int {
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		yAt := unsafe.Pointer(&y[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512:
+			logSoftmaxGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
+		case far && active.vectors == vecAVX2:
+			logSoftmaxGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
 		case active.vectors == vecAVX512:
 			logSoftmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
 		case active.vectors == vecAVX2:
@@ -969,7 +1054,7 @@ func vecNormSumsW[T Number](grad []T, x []T, w []T, su *[16]float64, suh *[16]fl
 }
 
 // vecNormGradW computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. It returns how many elements it did: the first ones.
-func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T) int {
+func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -978,6 +1063,14 @@ func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		wAt := unsafe.Pointer(&w[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			normGradWPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s), float32(a), float32(b))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			normGradWPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s), float64(a), float64(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			normGradWPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s), float32(a), float32(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			normGradWPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s), float64(a), float64(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			normGradWF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s), float32(a), float32(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
@@ -1015,7 +1108,7 @@ func vecNormSums[T Number](grad []T, x []T, su *[16]float64, suh *[16]float64, m
 }
 
 // vecNormGrad computes dst = s * (u - a - (x-m)*s*b) with u = g. It returns how many elements it did: the first ones.
-func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T) int {
+func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T, far bool) int {
 	end := vectorLenOf[T](len(dst), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -1023,6 +1116,14 @@ func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T) int {
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			normGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s), float32(a), float32(b))
+		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			normGradPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s), float64(a), float64(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			normGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s), float32(a), float32(b))
+		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			normGradPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s), float64(a), float64(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
 			normGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s), float32(a), float32(b))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:

@@ -16,13 +16,13 @@ func vecAffine[T Number](dst []T, x []T, a T, b T) int { return 0 }
 
 func vecAxpy[T Number](dst []T, x []T, a T) int { return 0 }
 
-func vecCenter[T Number](dst []T, x []T, m T, s T) int { return 0 }
+func vecCenter[T Number](dst []T, x []T, m T, s T, far bool) int { return 0 }
 
-func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T) int { return 0 }
+func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T, far bool) int { return 0 }
 
-func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T) int { return 0 }
+func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T, far bool) int { return 0 }
 
-func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int { return 0 }
+func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T, far bool) int { return 0 }
 
 func vecSgd[T Number](p []T, grad []T, lr T, wd T, scale T, tiny T) int { return 0 }
 
@@ -66,13 +66,13 @@ func vecTanh[T Number](dst []T, x []T) int { return 0 }
 
 func vecSilu[T Number](dst []T, x []T) int { return 0 }
 
-func vecSiluGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
-
 func vecGelu[T Number](dst []T, x []T) int { return 0 }
 
-func vecGeluGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
-
 func vecGeluTanh[T Number](dst []T, x []T) int { return 0 }
+
+func vecSiluGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
+
+func vecGeluGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
 
 func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
 
@@ -82,9 +82,9 @@ func vecExpSumStore[T Number](dst []T, x []T, acc *[16]float64, m T) int { retur
 
 func vecLogSoftmax[T Number](dst []T, x []T, lse float64) int { return 0 }
 
-func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T) int { return 0 }
+func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T, far bool) int { return 0 }
 
-func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T) int { return 0 }
+func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T, far bool) int { return 0 }
 
 func vecMaximum[T Number](x []T, acc *[16]T) int { return 0 }
 
@@ -104,13 +104,15 @@ func vecNormSumsW[T Number](grad []T, x []T, w []T, su *[16]float64, suh *[16]fl
 	return 0
 }
 
-func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T) int { return 0 }
+func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T, far bool) int {
+	return 0
+}
 
 func vecNormSums[T Number](grad []T, x []T, su *[16]float64, suh *[16]float64, m T, s T) int {
 	return 0
 }
 
-func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T) int { return 0 }
+func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T, far bool) int { return 0 }
 
 func vecDropout(dst []float32, x []float32, scale float32, limit uint32, key uint64, block uint64) {}
 

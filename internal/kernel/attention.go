@@ -200,9 +200,9 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 	for r := range w.n {
 		s, d, seen := row(w.s, r, attnCols), row(w.d, r, attnCols), a.seen(w.i+r, j, n)
 		padded := padUnseen(s, seen)
-		expScaled(s[:padded], s[:padded], lse[r], 0, 1)
+		expScaled(s[:padded], s[:padded], lse[r], 0, 1, false)
 		w.drop(a, d[:seen], r, j)
-		softmaxGradRow(d[:padded], d[:padded], s[:padded], T(dot(g[r*ld:][:a.HeadDim], out[r*ld:][:a.HeadDim])))
+		softmaxGradRow(d[:padded], d[:padded], s[:padded], T(dot(g[r*ld:][:a.HeadDim], out[r*ld:][:a.HeadDim])), false)
 		w.drop(a, s[:seen], r, j)
 		clear(s[seen:]) // NaN must not reach keys that the query does not see
 		clear(d[seen:])

@@ -41,6 +41,7 @@ func CrossEntropy[T Float](loss, lse, x []T, label []int64, cols, lo, hi int, sm
 // are 0.
 func CrossEntropyGrad[T Float](dst, x, lse []T, label []int64, g []T, cols, lo, hi int, smoothing float64, ignore int64) {
 	off := smoothing / float64(cols)
+	far := rowsPastCaches(dst, cols, x)
 	for r := lo; r < hi; r++ {
 		d, x := row(dst, r, cols), row(x, r, cols)
 		y := label[r]
@@ -54,7 +55,8 @@ func CrossEntropyGrad[T Float](dst, x, lse []T, label []int64, g []T, cols, lo, 
 		}
 		l := float64(lse[r])
 		at := exp[T](float64(x[y])-l) - off - (1 - smoothing) // before d, which may be x
-		expScaled(d, x, lse[r], T(off), T(up))
+		expScaled(d, x, lse[r], T(off), T(up), far)
 		d[y] = T(up * at)
 	}
+	rowsDone(far)
 }

@@ -15,9 +15,11 @@
 //   - Products are rounded before they are added: the code converts each product explicitly, T(a*b) + c, which forbids
 //     the compiler to fuse the two into one operation on machines that could. So apart from package math, whose
 //     functions may differ in the last bit between architectures, results are the same on every machine.
-//   - float32 versions of exp, tanh, sigmoid, erf and what is built on them are evaluated in float64 and rounded once
-//     (scalar.go): Exp, Tanh, Sigmoid, GELU and SiLU err by less than 0.51 ulp. The exponentials inside softmax, cross-entropy and
-//     attention are evaluated in float32 and err by less than 1 ulp. float64 versions use package math.
+//   - float32 versions of exp, tanh, sigmoid, erf and what is built on them are evaluated in float32 (scalar.go). Exp errs by at
+//     most 1 ulp, as the exponentials inside softmax, cross-entropy and attention do; Tanh, Sigmoid and SiLU by at most 2.5 ulp;
+//     GELU by 8 + x*x and GELUTanh by 5 + 4|x| + |x*x*x|/4 ulp, the terms with x for negative x alone, whose results vanish
+//     (1 + tanh there would leave no correct digit); the slopes of SiLU, GELU and GELUTanh by 3e-7. Results of Sigmoid below
+//     1e-38, of GELU below 1e-37 and of SiLU below 1e-36 may be 0. float64 versions use package math.
 //
 // Element types are float32, float64, int32, int64 and uint8 ([Number]) and bool. [BF16] and [F16] are storage formats:
 // convert them to float32, compute, and round back; only [GemmBF16] multiplies bfloat16 as such, with AVX512-BF16 or, where

@@ -9,25 +9,27 @@ import "math"
 // rstd[r] = 1/sqrt(variance + eps) with the biased variance in two passes. w and b have cols elements; nil stands for
 // ones and zeros.
 func LayerNorm[T Float](dst, mean, rstd, x, w, b []T, cols, lo, hi int, eps float64) {
+	far := rowsPastCaches(dst, cols, x)
 	for r := lo; r < hi; r++ {
 		d, x := row(dst, r, cols), row(x, r, cols)
 		m64 := rowSum(x) / float64(cols)
 		m, s := T(m64), T(1/math.Sqrt(sumSquaresAround(x, m64)/float64(cols)+eps))
 		mean[r], rstd[r] = m, s
-		normalize(d, x, w, b, m, s)
+		normalize(d, x, w, b, m, s, far)
 	}
+	rowsDone(far)
 }
 
 // normalize computes dst = (x-m)*s*w + b; nil w and b stand for ones and zeros.
-func normalize[T Float](dst, x, w, b []T, m, s T) {
+func normalize[T Float](dst, x, w, b []T, m, s T, far bool) {
 	k := 0
 	switch {
 	case w != nil && b != nil:
-		k = vecCenterWB(dst, x, w, b, m, s)
+		k = vecCenterWB(dst, x, w, b, m, s, far)
 	case w != nil:
-		k = vecCenterW(dst, x, w, m, s)
+		k = vecCenterW(dst, x, w, m, s, far)
 	case b == nil:
-		k = vecCenter(dst, x, m, s)
+		k = vecCenter(dst, x, m, s, far)
 	}
 	for i := k; i < len(dst); i++ {
 		v := (x[i] - m) * s
@@ -44,18 +46,20 @@ func normalize[T Float](dst, x, w, b []T, m, s T) {
 // LayerNormGradX computes, for rows lo..hi, the gradient of [LayerNorm] with respect to x: with h = (x-mean)*rstd and u = g*w,
 // dst = rstd*(u - mean(u) - h*mean(u*h)). w may be nil.
 func LayerNormGradX[T Float](dst, g, x, w, mean, rstd []T, cols, lo, hi int) {
+	far := rowsPastCaches(dst, cols, g, x)
 	for r := lo; r < hi; r++ {
 		d, g, x := row(dst, r, cols), row(g, r, cols), row(x, r, cols)
 		m, s := mean[r], rstd[r]
 		su, suh := normSums(g, x, w, m, s)
-		normGrad(d, g, x, w, m, s, T(su/float64(cols)), T(suh/float64(cols)))
+		normGrad(d, g, x, w, m, s, T(su/float64(cols)), T(suh/float64(cols)), far)
 	}
+	rowsDone(far)
 }
 
 // normGrad computes dst = s*(u - a - h*b), where u = g*w and h = (x-m)*s.
-func normGrad[T Float](dst, g, x, w []T, m, s, a, b T) {
+func normGrad[T Float](dst, g, x, w []T, m, s, a, b T, far bool) {
 	if w == nil {
-		k := vecNormGrad(dst, g, x, m, s, a, b)
+		k := vecNormGrad(dst, g, x, m, s, a, b, far)
 		dst = dst[k:]
 		g, x = g[k:][:len(dst)], x[k:][:len(dst)]
 		for i := range dst {
@@ -63,7 +67,7 @@ func normGrad[T Float](dst, g, x, w []T, m, s, a, b T) {
 		}
 		return
 	}
-	k := vecNormGradW(dst, g, x, w, m, s, a, b)
+	k := vecNormGradW(dst, g, x, w, m, s, a, b, far)
 	dst = dst[k:]
 	g, x, w = g[k:][:len(dst)], x[k:][:len(dst)], w[k:][:len(dst)]
 	for i := range dst {
@@ -133,23 +137,27 @@ func storeSums[T Float](dst []T, s []float64, acc bool) {
 // RMSNorm computes, for rows lo..hi, dst = x*rstd*w (Zhang and Sennrich 2019), where rstd[r] = 1/sqrt(mean(x*x) + eps).
 // w has cols elements; nil stands for ones.
 func RMSNorm[T Float](dst, rstd, x, w []T, cols, lo, hi int, eps float64) {
+	far := rowsPastCaches(dst, cols, x)
 	for r := lo; r < hi; r++ {
 		d, x := row(dst, r, cols), row(x, r, cols)
 		s := T(1 / math.Sqrt(SumSquares(x)/float64(cols)+eps))
 		rstd[r] = s
-		normalize(d, x, w, nil, 0, s)
+		normalize(d, x, w, nil, 0, s, far)
 	}
+	rowsDone(far)
 }
 
 // RMSNormGradX computes, for rows lo..hi, the gradient of [RMSNorm] with respect to x: with h = x*rstd and u = g*w,
 // dst = rstd*(u - h*mean(u*h)). w may be nil.
 func RMSNormGradX[T Float](dst, g, x, w, rstd []T, cols, lo, hi int) {
+	far := rowsPastCaches(dst, cols, g, x)
 	for r := lo; r < hi; r++ {
 		d, g, x := row(dst, r, cols), row(g, r, cols), row(x, r, cols)
 		s := rstd[r]
 		_, suh := normSums(g, x, w, 0, s)
-		normGrad(d, g, x, w, 0, s, 0, T(suh/float64(cols)))
+		normGrad(d, g, x, w, 0, s, 0, T(suh/float64(cols)), far)
 	}
+	rowsDone(far)
 }
 
 // RMSNormGradW computes, for columns lo..hi, the gradient of [RMSNorm] with respect to its weight,

@@ -2,13 +2,12 @@ package kernel
 
 import "math"
 
-// This file holds the scalar functions behind the elementwise kernels. For float64 they are package math. For
-// float32 they are evaluated in float64 by polynomials with a relative error below 2e-9 and rounded to float32 once,
-// which keeps the error of Exp, Tanh, Sigmoid, GELU and SiLU below 0.51 ulp and handles
-// overflow and subnormal results without special cases.
+// This file holds the scalar functions behind the elementwise kernels. For float64 they are package math. For float32 they are
+// evaluated in float32, by polynomials and without fused products, so that 16 elements fit a register and every machine computes
+// the same bits. The bounds on their errors stand in doc.go.
 //
-// The functions that the kernels call take and return T and are not inlined: on amd64 the conversion to float64
-// merges into its target register, and in a loop it would wait for the result of the previous element.
+// The functions that the kernels call take and return T and are not inlined: a result would wait in a register for the next
+// element's conversion.
 
 // expParts returns p and s, a power of two, with exp(x) = s + s*p and |p| < 0.42, for -708 < x < 709: x is reduced to
 // |r| <= ln(2)/2, and p = exp(r)-1 is Taylor's series to degree 8 (relative error of p below 6e-10), its even and odd
@@ -49,95 +48,125 @@ func expNear[T Float](x T) T {
 }
 
 func exp32(x float32) float32 {
-	const shift = 0x1.8p23 // as in expParts
 	if x > 88 {
 		return float32(math.Inf(1))
 	}
 	if x < -87 {
 		return 0
 	}
-	n := float32(x*math.Log2E) + shift
+	p, n := expParts32(x)
+	return (p + 1) * pow2(math.Float32bits(n))
+}
+
+// expParts32 returns p and n with exp(x) = (1+p) * pow2(bits of n): |p| < 0.42, relative error of p about 1 ulp.
+func expParts32(x float32) (p, n float32) {
+	const shift = 0x1.8p23 // as in expParts
+	n = float32(x*math.Log2E) + shift
 	k := n - shift
 	r := x - float32(k*0.693359375) - float32(k*-2.12194440e-4)
-	p := float32(r * 1.9875691500e-4)
+	p = float32(r * 1.9875691500e-4)
 	p = float32((p + 1.3981999507e-3) * r)
 	p = float32((p + 8.3334519073e-3) * r)
 	p = float32((p + 4.1665795894e-2) * r)
 	p = float32((p+1.6666665459e-1)*r) + 5.0000001201e-1
-	y := float32(float32(r*r)*p) + r + 1
-	return y * math.Float32frombits((math.Float32bits(n)+127)<<23)
+	return float32(float32(r*r)*p) + r, n
+}
+
+// pow2 is two to the power of the low bits of n, between -126 and 127.
+func pow2(n uint32) float32 { return math.Float32frombits((n + 127) << 23) }
+
+// expAll32 is exp32 with denormal results, which take two powers of two.
+func expAll32(x float32) float32 {
+	const shift = 0x1.8p23
+	if x > 89 {
+		x = 89
+	}
+	if x < -104 {
+		x = -104
+	}
+	p, n := expParts32(x)
+	h := math.Float32bits(float32((n-shift)*0.5) + shift)
+	return float32((p+1)*pow2(h)) * pow2(math.Float32bits(n)-h)
 }
 
 // sigmoid is 1/(1+exp(-x)) to the precision of T. A large exponential gives exactly 0, never NaN.
 func sigmoid[T Float](x float64) float64 { return 1 / (1 + exp[T](-x)) }
 
-// phi returns the standard normal distribution function and density at x to the precision of T. The distribution
-// function has full relative precision in the lower tail too.
-func phi[T Float](x float64) (cdf, pdf float64) {
-	z := math.Abs(x) * (math.Sqrt2 / 2)
-	e := exp[T](-float64(z * z))
-	var tail float64 // erfc(z)
-	if single[T]() {
-		tail = e * erfcx(z)
-	} else {
-		tail = math.Erfc(z)
+// normal32 returns the standard normal distribution function at x and exp(-x*x/2). The lower tail is without cancellation.
+func normal32(x float32) (cdf, e float32) {
+	e = exp32(x * x * -0.5)
+	tail := float32(e*erfcx32(float32(math.Abs(float64(x))))) * 0.5
+	if x > 0 {
+		return 1 - tail, e
 	}
-	upper := 1 - float64(math.Float64bits(x)>>63) // 1-tail/2 for positive x; signs are random, a branch is slow
-	cdf = upper + math.Copysign(0.5*tail, -x)
-	return cdf, e * (1 / (math.Sqrt2 * math.SqrtPi))
+	return tail, e
 }
 
-// erfcx approximates exp(z*z)*erfc(z) for 0 <= z < 11 as a polynomial in t = 1/(1+0.35z), times t: a Chebyshev fit with a
-// relative error below 4e-10. Beyond 11 it stays positive and bounded.
-func erfcx(z float64) float64 {
-	t := 1 / (1 + float64(0.35*z))
-	q := float64(t * t)
-	even := 0.1288106917549816 + float64(q*0.10231660425997344)
-	even = 0.007037914850400276 + float64(q*even)
-	even = 0.10880677958508976 + float64(q*even)
-	even = 0.18452166903312034 + float64(q*even)
-	even = 0.19746305174823775 + float64(q*even)
-	odd := -0.19669387362568128 + float64(q*(-0.018734149323068286))
-	odd = -0.004795261530029037 + float64(q*odd)
-	odd = 0.1274861817565086 + float64(q*odd)
-	odd = 0.16623347353751447 + float64(q*odd)
-	odd = 0.1975469178318557 + float64(q*odd)
-	return t * (even + float64(t*odd))
+// erfcx32 approximates exp(z*z)*erfc(z) with z = x/sqrt(2), 0 <= z < 9.5, as a polynomial in t = 1/(1+0.45z), times t: a minimax
+// fit with a relative error below 1.3e-8. Beyond it stays positive and bounded.
+func erfcx32(x float32) float32 {
+	t := 1 / (float32(x*(0.45/math.Sqrt2)) + 1)
+	p := float32(t*-0.032755406018) + 0.14456699416
+	p = float32(p*t) - 0.19458848507
+	p = float32(p*t) + 0.0052612187794
+	p = float32(p*t) + 0.087353537216
+	p = float32(p*t) + 0.063872716317
+	p = float32(p*t) + 0.19350162931
+	p = float32(p*t) + 0.22463680719
+	p = float32(p*t) + 0.25428433653
+	p = float32(p*t) + 0.25386663951
+	return p * t
 }
 
 //go:noinline
-func expOf[T Float](x T) T { return T(exp[T](float64(x))) }
+func expOf[T Float](x T) T {
+	if !single[T]() {
+		return T(math.Exp(float64(x)))
+	}
+	return T(expAll32(float32(x)))
+}
 
 //go:noinline
-func sigmoidOf[T Float](x T) T { return T(sigmoid[T](float64(x))) }
+func sigmoidOf[T Float](x T) T { return 1 / (1 + expNear(-x)) }
 
-// tanhOf is the hyperbolic tangent: with e = exp(2x)-1 it is e/(e+2), without cancellation.
+// tanhOf is the hyperbolic tangent: with e = exp(2|x|)-1 it is e/(e+2), without cancellation.
 //
 //go:noinline
 func tanhOf[T Float](x T) T {
 	if !single[T]() {
 		return T(math.Tanh(float64(x)))
 	}
-	if x == 0 || x > 10 || x < -10 { // keeps the sign of zero; 1-tanh(10) is below 2**-28
-		return max(-1, min(x, 1))
+	a := float32(math.Abs(float64(x)))
+	if a > 10 { // 1-tanh(10) is below 2**-28
+		a = 10
 	}
-	p, s := expParts(2 * float64(x))
-	e := float64(s*p) + (s - 1)
-	return T(e / (e + 2))
+	p, n := expParts32(a + a)
+	s := pow2(math.Float32bits(n))
+	e := float32(s*p) + (s - 1)
+	return T(math.Copysign(float64(e/(e+2)), float64(x)))
 }
 
 //go:noinline
 func geluOf[T Float](x T) T {
-	cdf, _ := phi[T](float64(x))
-	return T(float64(x) * cdf)
+	if !single[T]() {
+		return T(0.5 * float64(x) * math.Erfc(-float64(x)*(math.Sqrt2/2)))
+	}
+	cdf, _ := normal32(float32(x))
+	return x * T(cdf)
 }
 
-// geluSlope is the derivative of geluOf.
+// geluSlope is the derivative of geluOf: Phi(x) + x*Phi'(x).
 //
 //go:noinline
 func geluSlope[T Float](x T) T {
-	cdf, pdf := phi[T](float64(x))
-	return T(cdf + float64(float64(x)*pdf))
+	const density = 1 / (math.Sqrt2 * math.SqrtPi)
+	if !single[T]() {
+		v := float64(x)
+		pdf := math.Exp(-float64(v*v)/2) * density
+		return T(0.5*math.Erfc(-v*(math.Sqrt2/2)) + float64(v*pdf))
+	}
+	cdf, e := normal32(float32(x))
+	return T(cdf) + T(x*T(e*density))
 }
 
 const (
@@ -145,34 +174,51 @@ const (
 	geluCubic = 0.044715
 )
 
+// geluTanhOf is x*sigmoid(u) with u = x*(geluScale + geluScale*geluCubic*x*x).
+//
 //go:noinline
 func geluTanhOf[T Float](x T) T {
-	v := float64(x)
-	return T(v * sigmoid[T](geluScale*(v+float64(geluCubic*v*v*v))))
+	w := T(x*x*(-geluScale*geluCubic)) - geluScale
+	return x / (1 + expNear(x*w))
 }
 
-// geluTanhSlope is the derivative of geluTanhOf: with u = 2*sqrt(2/pi)*(x + 0.044715*x**3) and s = sigmoid(u), s + x*s*(1-s)*u'.
+// within is x brought into [-near, near] in float32, [-far, far] in float64. NaN stays NaN.
+func within[T Float](x T, near, far float64) T {
+	if !single[T]() {
+		near = far
+	}
+	if x > T(near) {
+		x = T(near)
+	}
+	if x < -T(near) {
+		x = -T(near)
+	}
+	return x
+}
+
+// geluTanhSlope is the derivative of geluTanhOf: s + x*s*(1-s)*u' with s = sigmoid(u), where 1-s is exp(-u)*s. Beyond 10 it
+// is as at 10, 0 or 1 but for less than 1e-34 (float64: 20 and 1e-250), so that exp(-u) stays finite.
 //
 //go:noinline
 func geluTanhSlope[T Float](x T) T {
-	v := float64(x)
-	q := geluCubic * v * v
-	s := sigmoid[T](geluScale * (v + float64(q*v)))
-	d := s
-	if c := s * (1 - s); c > 0 { // a saturated sigmoid has slope 0, also where u' overflows
-		d += float64(v * c * geluScale * (1 + float64(3*q)))
-	}
-	return T(d)
+	x = within(x, 10, 20)
+	q := T(x * x)
+	e := expNear(x * (T(q*(-geluScale*geluCubic)) - geluScale))
+	s := 1 / (1 + e)
+	du := T(q*(3*geluScale*geluCubic)) + geluScale
+	return s + T(T(T(x*s)*T(e*s))*du)
 }
 
 //go:noinline
-func siluOf[T Float](x T) T { return T(float64(x) * sigmoid[T](float64(x))) }
+func siluOf[T Float](x T) T { return x / (1 + expNear(-x)) }
 
-// siluSlope is the derivative of siluOf.
+// siluSlope is the derivative of siluOf: s + x*s*(1-s) with s = sigmoid(x), where 1-s is exp(-x)*s. Beyond 80 it is as at 80,
+// 0 or 1 but for less than 1e-32 (float64: 700 and 1e-300).
 //
 //go:noinline
 func siluSlope[T Float](x T) T {
-	v := float64(x)
-	s := sigmoid[T](v)
-	return T(s * (1 + float64(v*(1-s))))
+	x = within(x, 80, 700)
+	e := expNear(-x)
+	s := 1 / (1 + e)
+	return s + T(T(x*s)*T(e*s))
 }

@@ -73,8 +73,8 @@ func expSum[T Float](dst, x []T, m T) float64 {
 }
 
 // expScaled computes dst = scale*(exp(x-lse) - off).
-func expScaled[T Float](dst, x []T, lse, off, scale T) {
-	for i := vecSoftmaxLossGrad(dst, x, lse, off, scale); i < len(dst); i++ {
+func expScaled[T Float](dst, x []T, lse, off, scale T, far bool) {
+	for i := vecSoftmaxLossGrad(dst, x, lse, off, scale, far); i < len(dst); i++ {
 		dst[i] = scale * (expNear(x[i]-lse) - off)
 	}
 }
@@ -92,15 +92,17 @@ func SoftmaxCausal[T Float](dst, x []T, cols, lo, hi, queries int) {
 
 // SoftmaxGrad computes dst = y*(g - sum(g*y)) in each row, where y is the output of [Softmax] or [SoftmaxCausal].
 func SoftmaxGrad[T Float](dst, g, y []T, cols, lo, hi int) {
+	far := rowsPastCaches(dst, cols, g, y)
 	for r := lo; r < hi; r++ {
 		g, y := row(g, r, cols), row(y, r, cols)
-		softmaxGradRow(row(dst, r, cols), g, y, T(dot(g, y)))
+		softmaxGradRow(row(dst, r, cols), g, y, T(dot(g, y)), far)
 	}
+	rowsDone(far)
 }
 
 // softmaxGradRow computes dst = y*(g-s).
-func softmaxGradRow[T Float](dst, g, y []T, s T) {
-	for i := vecSoftmaxGrad(dst, g, y, s); i < len(dst); i++ {
+func softmaxGradRow[T Float](dst, g, y []T, s T, far bool) {
+	for i := vecSoftmaxGrad(dst, g, y, s, far); i < len(dst); i++ {
 		dst[i] = y[i] * (g[i] - s)
 	}
 }
@@ -118,13 +120,15 @@ func LogSoftmax[T Float](dst, x []T, cols, lo, hi int) {
 
 // LogSoftmaxGrad computes dst = g - exp(y)*sum(g) in each row, where y is the output of [LogSoftmax].
 func LogSoftmaxGrad[T Float](dst, g, y []T, cols, lo, hi int) {
+	far := rowsPastCaches(dst, cols, g, y)
 	for r := lo; r < hi; r++ {
 		d, g, y := row(dst, r, cols), row(g, r, cols), row(y, r, cols)
 		s := T(rowSum(g))
-		for i := vecLogSoftmaxGrad(d, g, y, s); i < len(d); i++ {
+		for i := vecLogSoftmaxGrad(d, g, y, s, far); i < len(d); i++ {
 			d[i] = g[i] - T(expNear(y[i])*s)
 		}
 	}
+	rowsDone(far)
 }
 
 // LogSumExp computes dst[r] = ln(sum(exp(x))) of each row; -Inf for a row of -Inf, +Inf for a row with +Inf.
@@ -136,7 +140,9 @@ func LogSumExp[T Float](dst, x []T, cols, lo, hi int) {
 
 // LogSumExpGrad computes dst = g[r]*exp(x - lse[r]) in each row r, where lse is the output of [LogSumExp].
 func LogSumExpGrad[T Float](dst, g, x, lse []T, cols, lo, hi int) {
+	far := rowsPastCaches(dst, cols, x)
 	for r := lo; r < hi; r++ {
-		expScaled(row(dst, r, cols), row(x, r, cols), lse[r], 0, g[r])
+		expScaled(row(dst, r, cols), row(x, r, cols), lse[r], 0, g[r], far)
 	}
+	rowsDone(far)
 }

@@ -79,6 +79,10 @@ func runGrad[T Float](t *testing.T, c gradCase[T], g, x []T) []T {
 
 func TestGradSpecial(t *testing.T) {
 	inf, nan := math.Inf(1), math.NaN()
+	edges := []float64{-20, -700} // where the slopes of GELUTanh and SiLU end
+	GELUTanhGrad(edges[:1], []float64{5}, edges[:1])
+	SiLUGrad(edges[1:], []float64{5}, edges[1:])
+	require.InDeltaSlice(t, []float64{0, 0}, edges, 1e-250)
 	x := []float64{-2, math.Copysign(0, -1), 0, 3, nan}
 	cases := []struct {
 		name string
@@ -88,8 +92,8 @@ func TestGradSpecial(t *testing.T) {
 	}{
 		{"Abs", AbsGrad[float64], x, []float64{-5, 0, 0, 5, nan}},
 		{"ReLU", ReLUGrad[float64], x, []float64{0, 0, 0, 5, 5}},
-		{"GELUTanh", GELUTanhGrad[float64], []float64{-1e200, 1e200, nan}, []float64{0, 5, nan}},
-		{"SiLU", SiLUGrad[float64], []float64{-1e200, 1e200, nan}, []float64{math.Copysign(0, -1), 5, nan}},
+		{"GELUTanh", GELUTanhGrad[float64], []float64{-1e200, 1e200, nan}, []float64{edges[0], 5, nan}},
+		{"SiLU", SiLUGrad[float64], []float64{-1e200, 1e200, nan}, []float64{edges[1], 5, nan}},
 		{"GELU", GELUGrad[float64], []float64{-1e100, 1e100, nan}, []float64{0, 5, nan}},
 		{"Log", LogGrad[float64], []float64{0, 2}, []float64{inf, 2.5}},
 	}

@@ -45,3 +45,24 @@ var farBytes = 8 << 20
 func pastCaches[T any](dst []T) bool {
 	return len(dst)*int(unsafe.Sizeof(*new(T))) >= farBytes && uintptr(unsafe.Pointer(unsafe.SliceData(dst)))%64 == 0
 }
+
+// rowsPastCaches is pastCaches for the rows of dst, which all begin at a cache line then. Those of xs, inputs that dst may be,
+// are in the caches already. [rowsDone] must follow.
+func rowsPastCaches[T any](dst []T, cols int, xs ...[]T) bool {
+	if !pastCaches(dst) || cols*int(unsafe.Sizeof(*new(T)))%64 != 0 {
+		return false
+	}
+	for _, x := range xs {
+		if unsafe.SliceData(x) == unsafe.SliceData(dst) {
+			return false
+		}
+	}
+	return true
+}
+
+// rowsDone ends the writing of rows past the caches. One fence for each row would cost more than is gained.
+func rowsDone(far bool) {
+	if far {
+		storeFence()
+	}
+}

@@ -27,6 +27,9 @@ func (s *spec) signature() string {
 	for _, p := range s.params {
 		ps = append(ps, p.name+" "+p.typ)
 	}
+	if s.row {
+		ps = append(ps, "far bool")
+	}
 	return fmt.Sprintf("%s%s(%s) int", s.goName(), constraint, strings.Join(ps, ", "))
 }
 
@@ -65,7 +68,7 @@ func (s *spec) cases() string {
 	if sizes == nil {
 		sizes = []int{4}
 	}
-	if s.stream {
+	if s.stream || s.row {
 		b.WriteString(s.past().casesOf(sizes, "far && "))
 	}
 	b.WriteString(s.casesOf(sizes, ""))

@@ -2,64 +2,41 @@ package main
 
 import "math"
 
-// exponentials are the float32 kernels built on exp, evaluated in float64 as in
-// scalar.go, operation by operation.
+// exponentials are the float32 kernels built on exp, operation by operation as
+// in scalar.go.
 func exponentials() []*spec {
-	const unary, grad = "dst, x []T", "dst, grad, x []T"
-	return []*spec{
-		{name: "exp", params: parse(unary), sizes: singleOnly, doc: "computes dst = exp(x).",
-			body: wideUnary(fp.exp)},
-		{name: "sigmoid", params: parse(unary), sizes: singleOnly, doc: "computes dst = sigmoid(x).",
-			body: wideUnary(fp.sigmoid)},
-		{name: "tanh", params: parse(unary), sizes: singleOnly, doc: "computes dst = tanh(x).",
-			body: wideUnary(fp.tanh)},
-		{name: "silu", params: parse(unary), sizes: singleOnly, doc: "computes dst = x*sigmoid(x).",
-			body: wideUnary(func(f fp, x value) value { return f.mul(x, f.sigmoid(x)) })},
-		{name: "siluGrad", params: parse(grad), sizes: singleOnly, doc: "computes g times the derivative of silu at x.",
-			body: wideSlope(fp.siluSlope)},
-		{name: "gelu", params: parse(unary), sizes: singleOnly, doc: "computes dst = x*Phi(x).",
-			body: wideUnary(func(f fp, x value) value {
-				cdf, _ := f.phi(x)
-				return f.mul(x, cdf)
-			})},
-		{name: "geluGrad", params: parse(grad), sizes: singleOnly, doc: "computes g times the derivative of gelu at x.",
-			body: wideSlope(func(f fp, x value) value {
-				cdf, pdf := f.phi(x)
-				return f.add(cdf, f.mul(x, pdf))
-			})},
-		{name: "geluTanh", params: parse(unary), sizes: singleOnly, doc: "computes the tanh form of gelu.",
-			body: wideUnary(func(f fp, x value) value {
-				_, s := f.geluSigmoid(x)
-				return f.mul(x, s)
-			})},
-		{name: "geluTanhGrad", params: parse(grad), sizes: singleOnly, doc: "computes g times the derivative of geluTanh at x.",
-			body: wideSlope(fp.geluTanhSlope)},
+	var all []*spec
+	for _, k := range []struct {
+		name, doc string
+		op        func(f fp, x value) value
+	}{
+		{"exp", "exp(x)", fp.expAll32},
+		{"sigmoid", "sigmoid(x)", func(f fp, x value) value { return f.div(f.c(1), f.onePlusExp(f.neg(x))) }},
+		{"tanh", "tanh(x)", fp.tanh},
+		{"silu", "x*sigmoid(x)", func(f fp, x value) value { return f.div(x, f.onePlusExp(f.neg(x))) }},
+		{"gelu", "x*Phi(x)", func(f fp, x value) value {
+			cdf, _ := f.normal(x)
+			return f.mul(x, cdf)
+		}},
+		{"geluTanh", "the tanh form of gelu", func(f fp, x value) value {
+			return f.div(x, f.onePlusExp(f.mul(x, f.geluTanhWeight(f.mul(x, x)))))
+		}},
+	} {
+		all = append(all, &spec{name: k.name, params: parse("dst, x []T"), sizes: singleOnly, stream: true,
+			doc:  "computes dst = " + k.doc + ".",
+			body: elementwise("dst", func(f fp, i int) value { return k.op(f, f.load("x", i)) })})
 	}
-}
-
-// wideUnary is a body that stores op(x), evaluated in float64, in dst.
-func wideUnary(op func(f fp, x value) value) func(g *gen) {
-	return func(g *gen) {
-		f := g.fp(8)
-		g.loop(func() {
-			g.vectors(8, func(i int) { f.storeNarrow(op(f, f.wide("x", i)), "dst", i) })
-		})
+	for _, k := range []struct {
+		name  string
+		slope func(f fp, x value) value
+	}{{"silu", fp.siluSlope}, {"gelu", fp.geluSlope}, {"geluTanh", fp.geluTanhSlope}} {
+		all = append(all, &spec{name: k.name + "Grad", params: parse("dst, grad, x []T"), sizes: singleOnly, stream: true,
+			doc: "computes g times the derivative of " + k.name + " at x.",
+			body: elementwise("dst", func(f fp, i int) value {
+				return f.mul(k.slope(f, f.load("x", i)), f.at("grad", i))
+			})})
 	}
-}
-
-// wideSlope is a body that stores g*op(x), with op(x) evaluated in float64 and
-// rounded to float32, in dst.
-func wideSlope(op func(f fp, x value) value) func(g *gen) {
-	return func(g *gen) {
-		f := g.fp(8)
-		g.loop(func() {
-			g.vectors(8, func(i int) {
-				x := f.narrow(op(f, f.wide("x", i)))
-				g.VMULPS(g.at("grad", i), x, x)
-				g.VMOVUPS(x, g.at("dst", i))
-			})
-		})
-	}
+	return all
 }
 
 // series is c[0] + q*(c[1] + q*(...)).
@@ -71,62 +48,40 @@ func (f fp) series(q value, c ...float64) value {
 	return f.add(sum, f.c(c[0]))
 }
 
-// expParts returns p and s with exp(x) = s + s*p.
-func (f fp) expParts(x value) (p, s value) {
-	const shift = 0x1.8p52
-	n := f.add(f.mul(x, f.c(math.Log2E)), f.c(shift))
-	r := f.sub(x, f.mul(f.sub(n, f.c(shift)), f.c(math.Ln2)))
-	q := f.mul(r, r)
-	even := f.series(q, 1, 1.0/6, 1.0/120, 1.0/5040)
-	odd := f.series(q, 1.0/2, 1.0/24, 1.0/720, 1.0/40320)
-	p = f.mul(r, f.add(even, f.mul(r, odd)))
-	return p, f.shiftLeft(f.addInt(n, f.bits(1023)), 52)
-}
-
-func (f fp) exp(x value) value {
-	p, s := f.expParts(x)
-	e := f.add(s, f.mul(s, p))
-	e = f.choose(f.compare(greater, x, f.c(708)), f.c(math.Inf(1)), e)
-	return f.keep(f.compare(notLess, x, f.c(-708)), e)
-}
-
-func (f fp) sigmoid(x value) value {
-	return f.div(f.c(1), f.add(f.exp(f.neg(x)), f.c(1)))
-}
+// onePlusExp is 1 + exp(x).
+func (f fp) onePlusExp(x value) value { return f.add(f.exp32(x), f.c(1)) }
 
 func (f fp) tanh(x value) value {
-	p, s := f.expParts(f.add(x, x))
+	a := f.least(f.c(10), f.abs(x))
+	p, n := f.expParts32(f.add(a, a))
+	s := f.pow2(n)
 	e := f.add(f.mul(s, p), f.sub(s, f.c(1)))
-	y := f.div(e, f.add(e, f.c(2)))
-	one := f.or(f.and(x, f.signBit()), f.c(1))
-	y = f.choose(f.compare(greater, f.abs(x), f.c(10)), one, y)
-	return f.choose(f.compare(eq, x, f.c(0)), x, y)
+	return f.or(f.div(e, f.add(e, f.c(2))), f.and(x, f.signBit()))
 }
 
 func (f fp) siluSlope(x value) value {
-	s := f.sigmoid(x)
-	return f.mul(s, f.add(f.mul(x, f.sub(f.c(1), s)), f.c(1)))
+	x = f.clamp(x, -80, 80)
+	e := f.exp32(f.neg(x))
+	s := f.div(f.c(1), f.add(e, f.c(1)))
+	return f.add(s, f.mul(f.mul(x, s), f.mul(e, s)))
 }
 
-// phi returns the normal distribution function and density.
-func (f fp) phi(x value) (cdf, pdf value) {
-	z := f.mul(f.abs(x), f.c(math.Sqrt2/2))
-	e := f.exp(f.neg(f.mul(z, z)))
-	tail := f.mul(f.mul(e, f.erfcx(z)), f.c(0.5))
-	tail = f.or(f.and(tail, f.magnitude()), f.and(f.neg(x), f.signBit()))
-	// 1 - the sign bit: all ones for a positive x, and 0 for a negative one.
-	upper := f.and(f.addInt(f.shiftRight(x, 63), f.bits(math.MaxUint64)), f.c(1))
-	return f.add(upper, tail), f.mul(e, f.c(1/(math.Sqrt2*math.SqrtPi)))
+// normal returns the normal distribution function and exp(-x*x/2).
+func (f fp) normal(x value) (cdf, e value) {
+	e = f.exp32(f.mul(f.mul(x, x), f.c(-0.5)))
+	tail := f.mul(f.mul(e, f.erfcx(f.abs(x))), f.c(0.5))
+	return f.choose(f.compare(greater, x, f.c(0)), f.sub(f.c(1), tail), tail), e
 }
 
-func (f fp) erfcx(z value) value {
-	t := f.div(f.c(1), f.add(f.mul(z, f.c(0.35)), f.c(1)))
-	q := f.mul(t, t)
-	even := f.series(q, 0.19746305174823775, 0.18452166903312034, 0.10880677958508976,
-		0.007037914850400276, 0.1288106917549816, 0.10231660425997344)
-	odd := f.series(q, 0.1975469178318557, 0.16623347353751447, 0.1274861817565086,
-		-0.004795261530029037, -0.19669387362568128, -0.018734149323068286)
-	return f.mul(t, f.add(even, f.mul(t, odd)))
+func (f fp) geluSlope(x value) value {
+	cdf, e := f.normal(x)
+	return f.add(cdf, f.mul(x, f.mul(e, f.c(1/(math.Sqrt2*math.SqrtPi)))))
+}
+
+func (f fp) erfcx(x value) value {
+	t := f.div(f.c(1), f.add(f.mul(x, f.c(0.45/math.Sqrt2)), f.c(1)))
+	return f.mul(f.series(t, 0.25386663951, 0.25428433653, 0.22463680719, 0.19350162931, 0.063872716317,
+		0.087353537216, 0.0052612187794, -0.19458848507, 0.14456699416, -0.032755406018), t)
 }
 
 const (
@@ -134,17 +89,18 @@ const (
 	geluCubic = 0.044715
 )
 
-// geluSigmoid returns q = geluCubic*x*x and the sigmoid of the tanh form.
-func (f fp) geluSigmoid(x value) (q, s value) {
-	q = f.mul(f.mul(x, f.c(geluCubic)), x)
-	return q, f.sigmoid(f.mul(f.add(x, f.mul(q, x)), f.c(geluScale)))
+// geluTanhWeight is -u/x of the tanh form, from q = x*x.
+func (f fp) geluTanhWeight(q value) value {
+	return f.sub(f.mul(q, f.c(-geluScale*geluCubic)), f.c(geluScale))
 }
 
 func (f fp) geluTanhSlope(x value) value {
-	q, s := f.geluSigmoid(x)
-	c := f.mul(s, f.sub(f.c(1), s))
-	d := f.mul(f.mul(f.mul(x, c), f.c(geluScale)), f.add(f.mul(q, f.c(3)), f.c(1)))
-	return f.add(s, f.keep(f.compare(greater, c, f.c(0)), d))
+	x = f.clamp(x, -10, 10)
+	q := f.mul(x, x)
+	e := f.exp32(f.mul(x, f.geluTanhWeight(q)))
+	s := f.div(f.c(1), f.add(e, f.c(1)))
+	du := f.add(f.mul(q, f.c(3*geluScale*geluCubic)), f.c(geluScale))
+	return f.add(s, f.mul(f.mul(f.mul(x, s), f.mul(e, s)), du))
 }
 
 // losses are the exponentials of whole rows. acc are 16 interleaved sums.
@@ -157,19 +113,27 @@ func losses() []*spec {
 			doc:  "computes dst = exp(x-m) and adds it to acc.",
 			body: expSum(true)},
 		{name: "logSoftmax", params: parse("dst, x []T, lse float64"), sizes: bothSizes, doc: "computes dst = x - lse.",
-			body: wideUnary(func(f fp, x value) value { return f.sub(x, f.arg("lse")) })},
-		{name: "softmaxLossGrad", params: parse("dst, x []T, lse, off, scale T"), sizes: singleOnly,
+			body: logSoftmax},
+		{name: "softmaxLossGrad", params: parse("dst, x []T, lse, off, scale T"), sizes: singleOnly, row: true,
 			doc: "computes dst = scale * (exp(x-lse) - off).",
 			body: elementwise("dst", func(f fp, i int) value {
 				e := f.exp32(f.sub(f.load("x", i), f.arg("lse")))
 				return f.mul(f.sub(e, f.arg("off")), f.arg("scale"))
 			})},
-		{name: "logSoftmaxGrad", params: parse("dst, grad, y []T, s T"), sizes: singleOnly,
+		{name: "logSoftmaxGrad", params: parse("dst, grad, y []T, s T"), sizes: singleOnly, row: true,
 			doc: "computes dst = g - exp(y)*s.",
 			body: elementwise("dst", func(f fp, i int) value {
 				return f.sub(f.load("grad", i), f.mul(f.exp32(f.load("y", i)), f.arg("s")))
 			})},
 	}
+}
+
+// logSoftmax subtracts in float64.
+func logSoftmax(g *gen) {
+	f := g.fp(8)
+	g.loop(func() {
+		g.vectors(8, func(i int) { f.storeNarrow(f.sub(f.wide("x", i), f.arg("lse")), "dst", i) })
+	})
 }
 
 func expSum(store bool) func(g *gen) {
@@ -191,21 +155,37 @@ func expSum(store bool) func(g *gen) {
 	}
 }
 
-// exp32 is the exponential function in float32 arithmetic.
+const shift32 = 0x1.8p23
+
+// exp32 is the exponential function; denormal results are 0.
 func (f fp) exp32(x value) value {
-	const shift = 0x1.8p23
-	n := f.add(f.mul(x, f.c(math.Log2E)), f.c(shift))
-	k := f.sub(n, f.c(shift))
+	p, n := f.expParts32(x)
+	e := f.mul(f.add(p, f.c(1)), f.pow2(n))
+	e = f.choose(f.compare(greater, x, f.c(88)), f.c(math.Inf(1)), e)
+	return f.keep(f.compare(notLess, x, f.c(-87)), e)
+}
+
+// expParts32 returns p and n with exp(x) = (1+p) * pow2(n).
+func (f fp) expParts32(x value) (p, n value) {
+	n = f.add(f.mul(x, f.c(math.Log2E)), f.c(shift32))
+	k := f.sub(n, f.c(shift32))
 	r := f.sub(f.sub(x, f.mul(k, f.c(0.693359375))), f.mul(k, f.c(-2.12194440e-4)))
-	p := f.mul(r, f.c(1.9875691500e-4))
+	p = f.mul(r, f.c(1.9875691500e-4))
 	for _, c := range []float64{1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1} {
 		p = f.mul(f.add(p, f.c(c)), r)
 	}
 	p = f.add(p, f.c(5.0000001201e-1))
-	y := f.add(f.add(f.mul(f.mul(r, r), p), r), f.c(1))
-	e := f.mul(y, f.shiftLeft(f.addInt(n, f.bits(127)), 23))
-	e = f.choose(f.compare(greater, x, f.c(88)), f.c(math.Inf(1)), e)
-	return f.keep(f.compare(notLess, x, f.c(-87)), e)
+	return f.add(f.mul(f.mul(r, r), p), r), n
+}
+
+// pow2 is two to the power of the low bits of n.
+func (f fp) pow2(n value) value { return f.shiftLeft(f.addInt(n, f.bits(127)), 23) }
+
+// expAll32 is exp32 with denormal results.
+func (f fp) expAll32(x value) value {
+	p, n := f.expParts32(f.clamp(x, -104, 89))
+	h := f.add(f.mul(f.sub(n, f.c(shift32)), f.c(0.5)), f.c(shift32))
+	return f.mul(f.mul(f.add(p, f.c(1)), f.pow2(h)), f.pow2(f.subInt(n, h)))
 }
 
 // sums are the registers of 16 interleaved float64 accumulators.

@@ -191,6 +191,25 @@ func (f fp) addInt(a, b value) value {
 	return f.two(a, b, four{f.VPADDD, f.VPADDQ, f.VPADDD_BCST, f.VPADDQ_BCST})
 }
 
+// subInt subtracts integers of the elements' size.
+func (f fp) subInt(a, b value) value {
+	return f.two(a, b, four{f.VPSUBD, f.VPSUBQ, f.VPSUBD_BCST, f.VPSUBQ_BCST})
+}
+
+// least is the smaller of a and b, most the larger; b where one is NaN.
+func (f fp) least(a, b value) value {
+	return f.two(a, b, four{f.VMINPS, f.VMINPD, f.VMINPS_BCST, f.VMINPD_BCST})
+}
+
+func (f fp) most(a, b value) value {
+	return f.two(a, b, four{f.VMAXPS, f.VMAXPD, f.VMAXPS_BCST, f.VMAXPD_BCST})
+}
+
+// clamp is x within lo and hi; NaN stays NaN.
+func (f fp) clamp(x value, lo, hi float64) value {
+	return f.most(f.c(lo), f.least(f.c(hi), x))
+}
+
 func (f fp) shiftLeft(a value, n uint64) value {
 	to := f.tmp()
 	f.pickSize(f.VPSLLD, f.VPSLLQ)(operand.Imm(n), f.reg(a), to)

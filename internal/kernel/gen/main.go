@@ -108,6 +108,7 @@ func label(name string) operand.LabelRef { return operand.LabelRef(name) }
 func (g *gen) file() {
 	if g.name == "AVX2" { // once: every machine with assembly has it
 		g.controlRegister()
+		g.storeFence()
 	}
 	for _, g.size = range []int{4, 8} {
 		for _, w := range g.widths {
@@ -135,7 +136,7 @@ func (g *gen) file() {
 		}
 		for _, g.size = range sizes {
 			g.vector(s)
-			if s.stream {
+			if s.stream || s.row {
 				g.vector(s.past())
 			}
 		}

@@ -46,3 +46,13 @@ func (g *gen) controlRegister() {
 	g.STMXCSR(to.Addr)
 	g.RET()
 }
+
+// storeFence makes the function that follows rows written past the caches.
+func (g *gen) storeFence() {
+	g.Function("storeFence")
+	g.Attributes(attr.NOSPLIT)
+	g.Doc("storeFence makes stores past the caches visible before all later stores.")
+	g.SignatureExpr("func()")
+	g.SFENCE()
+	g.RET()
+}

@@ -115,7 +115,7 @@ func normSums(weight bool) *spec {
 }
 
 func normGrad(weight bool) *spec {
-	s := &spec{name: "normGrad", params: parse("dst, grad, x []T, m, s, a, b T"), sizes: bothSizes,
+	s := &spec{name: "normGrad", params: parse("dst, grad, x []T, m, s, a, b T"), sizes: bothSizes, row: true,
 		doc: "computes dst = s * (u - a - (x-m)*s*b) with u = g."}
 	if weight {
 		s.name += "W"

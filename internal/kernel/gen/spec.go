@@ -27,8 +27,11 @@ type spec struct {
 	unit int // elements of one turn of the loop; 0: step
 	// stream: a second version writes dst past the caches.
 	stream bool
-	doc    string
-	body   func(g *gen)
+	// row: dst is one row of an output. The Go function is told whether that
+	// goes past the caches, by an argument far; the fence comes after all rows.
+	row  bool
+	doc  string
+	body func(g *gen)
 }
 
 var (
@@ -93,7 +96,9 @@ func (s *spec) past() *spec {
 		g.pastCaches = true
 		s.body(g)
 		g.pastCaches = false
-		g.SFENCE()
+		if !s.row {
+			g.SFENCE()
+		}
 	}
 	return &p
 }
