@@ -75,6 +75,7 @@ func newItem(name string, p *tensor.Param, data tensor.Tensor) (item, error) {
 	if !data.Contiguous() {
 		return x, fmt.Errorf("%s is not contiguous", name)
 	}
+	tensor.Settle(data) // here, by one goroutine: several tensors may be views of the same memory
 	var err error
 	if x.part, err = heldPart(x.shape, p.Shard, data.Len()); err != nil {
 		return x, fmt.Errorf("%s: %w", name, err)
@@ -92,13 +93,11 @@ func (x *item) claim() claimItem {
 	return c
 }
 
-// hostBytes returns the memory of a tensor, or a copy of it where that is not the host's, after waiting for collectives that
-// use it.
+// hostBytes returns the memory of a tensor, or a copy of it where that is not the host's. No collective may use it.
 func hostBytes(x tensor.Tensor) ([]byte, error) {
 	if x.Len() == 0 {
 		return nil, nil
 	}
-	tensor.Settle(x)
 	dev := x.Device()
 	if dev.Host() {
 		return x.Bytes(), nil
