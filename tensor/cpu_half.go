@@ -89,7 +89,7 @@ func mixed(group int, step func(a *Args, i int, x [4][]float32)) Kernel {
 				m := min(halfChunk, to-from)
 				var x [4][]float32
 				for k := range group {
-					if list[k] != nil {
+					if k != 1 && list[k] != nil {
 						x[k] = unsafe.Slice((*float32)(unsafe.Add(list[k], 4*from)), m)
 					}
 				}

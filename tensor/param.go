@@ -58,6 +58,7 @@ type Param struct {
 	dims   []int
 	init   Initializer
 	frozen bool
+	buffer bool
 	hooks  []Hooks
 	state  gradState
 	sync   Pending
@@ -75,9 +76,12 @@ type Buffer struct{ Param }
 // NewBuffer returns a buffer of a shape, with no values yet.
 func NewBuffer(init Initializer, dims ...int) *Buffer {
 	b := &Buffer{*NewParam(init, dims...)}
-	b.frozen = true
+	b.frozen, b.buffer = true, true
 	return b
 }
+
+// IsBuffer reports whether p is the Param of a Buffer.
+func (p *Param) IsBuffer() bool { return p.buffer }
 
 // Name returns the dotted name, such as "0.weight".
 func (p *Param) Name() string { return p.name }
@@ -112,7 +116,13 @@ func (p *Param) Hooks() []Hooks { return p.hooks }
 // Make gives the parameter memory on dev and its initial values, a function of seed, name and element index alone.
 func (p *Param) Make(dev Device, dtype DType, seed uint64) {
 	p.SetValue(New(dev, dtype, p.dims...))
-	p.init.Fill(p.Value, RandomKey(seed, HashName(p.name)), 0)
+	p.Fill(p.Value, seed, 0)
+}
+
+// Fill writes the initial values of elements first, first+1, … of the parameter into x, those of Make: a shard is made
+// without the whole.
+func (p *Param) Fill(x Tensor, seed uint64, first int) {
+	p.init.Fill(x, RandomKey(seed, HashName(p.name)), uint64(first))
 }
 
 // SetValue makes v, of p's shape, the parameter's value and what the optimizer updates.
@@ -154,6 +164,13 @@ func (p *Param) gradReady() {
 		after = h.GradReady(p, after)
 	}
 	p.sync = after
+}
+
+// Awaited reports whether a gradient may still come: whether the tape that used p last has uses of it that Backward has
+// not differentiated.
+func (p *Param) Awaited() bool {
+	s := p.last
+	return s != nil && s.serial == s.t.serial && s.pending > 0
 }
 
 // leafState is a parameter on one tape.

@@ -117,6 +117,17 @@ func Borrow(x Tensor, f Fence, seq uint64) {
 	s.lent++
 }
 
+// Place makes x, which FromPtr made, and all views of it refer to memory at p: that of a parameter while it is gathered.
+// nil takes the memory away; using x then panics. What was in flight on the memory before must be over.
+func Place(x Tensor, p Ptr) { x.hdr().st.ptr = p }
+
+// Spoil fills x with NaN in debug mode (RINGO_DEBUG=1), to show who reads memory that was given up.
+func Spoil(x Tensor) {
+	if h := x.hdr(); debugMode && h.st.dev.Host() && h.ld == 0 {
+		spoil(h.ptr(), h.n*h.dtype.Size())
+	}
+}
+
 // Settle waits until no collective uses x's memory.
 func Settle(x Tensor) { x.hdr().st.settle() }
 

@@ -13,5 +13,9 @@
 //	ringo topo
 //
 // measure what collectives and links can do on this machine or job.
+//
+//	ringo ckpt verify checkpoints/step-00000100
+//
+// finds out whether a checkpoint is sound; ls, diff and convert are beside it.
 // `ringo COMMAND -h` has the details.
 package main

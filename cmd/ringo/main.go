@@ -16,6 +16,7 @@ type cli struct {
 	Run     runCmd     `cmd:"" help:"Run a program as several ranks, on one host or several."`
 	Viz     vizCmd     `cmd:"" help:"Draw the messages of a collective."`
 	Bench   benchCmd   `cmd:"" help:"Measure collectives: latency, bandwidth, what is possible."`
+	Ckpt    ckptCmd    `cmd:"" help:"List, verify, compare and convert checkpoints."`
 	Topo    topoCmd    `cmd:"" help:"Show hosts, caches and links, and where to place ranks."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }

@@ -91,7 +91,7 @@ func needsProcesses(t *testing.T) {
 func TestUsage(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ args, want string }{
-		{"", `expected one of "run", "viz", "bench", "topo", "version"`},
+		{"", `expected one of "run", "viz", "bench", "ckpt", "topo"`},
 		{"frob", "unexpected argument frob"},
 		{"run", "--ranks"},
 		{"run -n 2", "<program>"},

@@ -164,10 +164,11 @@ func (s *suite) splitByExtremeKeys(t *testing.T) {
 
 // grandchildrenFail: a failure reaches the groups that were made from a group that is closed by now.
 func (s *suite) grandchildrenFail(t *testing.T) {
+	closed := newCrossing(2)
 	s.ok(t, 2, func(r *dist.Rank) error {
 		parent := r.World.With()
 		child := parent.With()
-		if err := errors.Join(child.Barrier().Wait(), parent.Close(), r.World.Barrier().Wait()); err != nil {
+		if err := closed.cross(errors.Join(child.Barrier().Wait(), parent.Close(), r.World.Barrier().Wait())); err != nil {
 			return err
 		}
 		if r.World.Rank() == 1 {

@@ -11,6 +11,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
@@ -24,7 +25,9 @@ type options struct {
 	lr, bucketMB                         float64
 	optim, dtype, data, trace, plot      string
 	seed                                 uint64
-	json                                 bool
+	json, resume                         bool
+	save                                 string
+	saveEvery                            int
 }
 
 func main() {
@@ -43,6 +46,9 @@ func main() {
 	flag.BoolVar(&o.json, "json", false, "print the summary as one JSON line")
 	flag.StringVar(&o.trace, "trace", "", "write a timeline for Perfetto to this `file`")
 	flag.StringVar(&o.plot, "plot", "", "draw loss and accuracy to this .svg `file`")
+	flag.StringVar(&o.save, "save", "", "save checkpoints to this `directory`")
+	flag.IntVar(&o.saveEvery, "save-every", 100, "steps between checkpoints")
+	flag.BoolVar(&o.resume, "resume", false, "go on from the latest checkpoint in the directory of -save, if there is one")
 	flag.Parse()
 	if err := run(o, os.Stdout); err != nil {
 		log.Fatal(err)
@@ -69,6 +75,11 @@ func run(o options, w io.Writer) error {
 		if err != nil {
 			return err
 		}
+		if o.resume {
+			if err := t.resume(ctx); err != nil {
+				return err
+			}
+		}
 		if err := t.fit(ctx); err != nil {
 			return err
 		}
@@ -88,6 +99,8 @@ func (o *options) check() (tensor.DType, error) {
 		return 0, fmt.Errorf("-optim %s: sgd or adamw", o.optim)
 	case o.ranks < 1 || o.batch < 1 || o.epochs < 1 || o.steps < 0 || o.threads < 0:
 		return 0, fmt.Errorf("-ranks, -batch and -epochs must be at least 1, -steps and -threads not negative")
+	case o.save != "" && o.saveEvery < 1 || o.resume && o.save == "":
+		return 0, fmt.Errorf("-save-every must be at least 1, and -resume needs -save")
 	case !(o.lr >= 0) || !(o.bucketMB*(1<<20) >= 1):
 		return 0, fmt.Errorf("-lr must not be negative, -bucket-mb must be a byte at least")
 	case flag.NArg() > 0:
@@ -124,21 +137,22 @@ type trainer struct {
 	train  *data.Loader
 	test   *data.Loader
 
-	losses []float64 // of the global batch, by step
-	epochs []epoch
+	history
+	summed  int // losses that are summed over the ranks; the others are this rank's part
+	saver   *ckpt.Saver
+	saved   int // step of the last checkpoint
+	resumed int // step at which this process began
+
 	wall   time.Time
 	time   time.Duration // of training steps
 	waited time.Duration // in communication
 }
 
-// epoch is what is known at the end of one.
-type epoch struct {
-	steps    int // since the start
-	accuracy float64
-}
-
 func newTrainer(o options, dtype tensor.DType, r *dist.Rank, train, test *data.Images) (*trainer, error) {
 	t := &trainer{o: o, r: r, wall: time.Now(), stats: r.World.With(dist.Name("stats"))}
+	if o.save != "" {
+		t.saver = ckpt.NewSaver(r.World, o.save, ckpt.Config{Keep: 3})
+	}
 	var err error
 	t.model = nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
 	t.params, err = ddp.Attach(r.World, t.model, ddp.Config{DType: dtype, Seed: o.seed, BucketBytes: int(o.bucketMB * (1 << 20))})
@@ -166,33 +180,48 @@ func (t *trainer) fit(ctx context.Context) error {
 	if t.o.steps > 0 {
 		total = t.o.steps
 	}
-	bar := newProgress(t.r, t.o, total)
+	bar := newProgress(t.r, t.o, total-len(t.Losses))
 	defer bar.close()
-	for e := 0; len(t.losses) < total; e++ {
-		start, waited := time.Now(), t.r.World.Waited()
-		first := len(t.losses)
-		for _, b := range t.train.Epoch(ctx, e) {
-			loss, err := t.step(b)
-			if err != nil {
-				return err
-			}
-			t.losses = append(t.losses, loss)
-			bar.step()
-			if len(t.losses) == total {
-				break
-			}
-		}
-		if err := t.train.Err(); err != nil {
-			return err
-		}
-		t.time += time.Since(start)
-		t.waited += t.r.World.Waited() - waited
-		if err := t.endEpoch(ctx, first); err != nil {
+	for e := t.train.State().Epoch; len(t.Losses) < total; e++ {
+		if err := t.epoch(ctx, e, total, bar); err != nil {
 			return err
 		}
 		bar.epoch(e, t)
 	}
+	if n := len(t.Epochs); n == 0 || t.Epochs[n-1].Steps < len(t.Losses) { // resumed at the very end
+		return t.endEpoch(ctx)
+	}
 	return nil
+}
+
+// epoch trains for an epoch, or for what is left of it after a resume, until there are total steps.
+func (t *trainer) epoch(ctx context.Context, e, total int, bar *progress) error {
+	start, waited := time.Now(), t.r.World.Waited()
+	for i, b := range t.train.Epoch(ctx, e) {
+		loss, err := t.step(b)
+		if err != nil {
+			return err
+		}
+		t.Losses = append(t.Losses, loss)
+		bar.step()
+		if i+1 < t.train.Steps() { // else when the accuracy is known
+			if err := t.saveIfDue(ctx); err != nil {
+				return err
+			}
+		}
+		if len(t.Losses) == total {
+			break
+		}
+	}
+	if err := t.train.Err(); err != nil {
+		return err
+	}
+	t.time += time.Since(start)
+	t.waited += t.r.World.Waited() - waited
+	if err := t.endEpoch(ctx); err != nil {
+		return err
+	}
+	return t.saveIfDue(ctx)
 }
 
 // step trains on one batch and returns this rank's part of the loss.
@@ -209,9 +238,16 @@ func (t *trainer) step(b data.Batch) (float64, error) {
 	return part, err
 }
 
+// sumLosses makes losses those of the global batch.
+func (t *trainer) sumLosses() error {
+	err := t.stats.SumFloats(t.Losses[t.summed:])
+	t.summed = len(t.Losses)
+	return err
+}
+
 // endEpoch sums the losses over the ranks and measures the accuracy on the test set.
-func (t *trainer) endEpoch(ctx context.Context, first int) error {
-	if err := t.stats.SumFloats(t.losses[first:]); err != nil {
+func (t *trainer) endEpoch(ctx context.Context) error {
+	if err := t.sumLosses(); err != nil {
 		return err
 	}
 	var sums [2]float64 // right, seen
@@ -226,6 +262,6 @@ func (t *trainer) endEpoch(ctx context.Context, first int) error {
 	if err := t.stats.SumFloats(sums[:]); err != nil {
 		return err
 	}
-	t.epochs = append(t.epochs, epoch{len(t.losses), sums[0] / sums[1]})
+	t.Epochs = append(t.Epochs, epoch{len(t.Losses), sums[0] / sums[1]})
 	return nil
 }

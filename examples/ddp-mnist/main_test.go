@@ -99,11 +99,44 @@ func TestFiles(t *testing.T) {
 	}
 }
 
+// TestResume: a run that stops and goes on, in the middle of an epoch or at its end, has the losses, the accuracies and the
+// parameters of one that does not stop, bit by bit; on another number of ranks, up to rounding.
+func TestResume(t *testing.T) {
+	o := short()
+	o.ranks, o.batch, o.optim, o.steps = 2, 2500, "adamw", 6 // 4 steps an epoch
+	want := train(t, o)
+	for _, stop := range []int{3, 4} {
+		o.save, o.saveEvery, o.steps = t.TempDir(), 1, stop
+		train(t, o)
+		o.steps, o.resume = 6, true
+		got := train(t, o)
+		require.Equal(t, stop, got.ResumedAt)
+		require.Equal(t, want.LossesSHA256, got.LossesSHA256, "stopped after %d", stop)
+		require.Equal(t, want.ParamsSHA256, got.ParamsSHA256)
+		require.Equal(t, [2]int{want.Steps, want.Epochs}, [2]int{got.Steps, got.Epochs})
+		require.Equal(t, want.TestAccuracy, got.TestAccuracy)
+
+		o.ranks = 3
+		got = train(t, o) // there is nothing left to do
+		require.Equal(t, [2]int{6, 6}, [2]int{got.Steps, got.ResumedAt})
+		require.Equal(t, want.ParamsSHA256, got.ParamsSHA256)
+		o.ranks, o.resume = 2, false
+	}
+	o.ranks, o.save, o.saveEvery, o.steps = 2, t.TempDir(), 3, 4
+	train(t, o)
+	o.ranks, o.resume, o.steps = 3, true, 6
+	got := train(t, o)
+	require.Equal(t, 3, got.ResumedAt)
+	require.InEpsilon(t, want.FinalLoss, got.FinalLoss, 1e-4)
+}
+
 func TestBadFlags(t *testing.T) {
 	for want, change := range map[string]func(o *options){
 		"-dtype int32":       func(o *options) { o.dtype = "int32" },
 		"unknown dtype":      func(o *options) { o.dtype = "float" },
 		"-optim lion":        func(o *options) { o.optim = "lion" },
+		"-resume needs":      func(o *options) { o.resume = true },
+		"-save-every must":   func(o *options) { o.save = "x" },
 		"-ranks":             func(o *options) { o.ranks = 0 },
 		"-bucket-mb must be": func(o *options) { o.bucketMB = 1e-9 },
 		"-lr must not":       func(o *options) { o.lr = math.NaN() },

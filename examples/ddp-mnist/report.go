@@ -2,10 +2,12 @@ package main
 
 import (
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"slices"
@@ -52,7 +54,7 @@ func (p *progress) epoch(e int, t *trainer) {
 		_ = p.bar.Clear()
 	}
 	if !t.o.json {
-		p.r.Logf("epoch %d  loss %.4f  test accuracy %.2f%%", e+1, t.losses[len(t.losses)-1], 100*t.epochs[len(t.epochs)-1].accuracy)
+		p.r.Logf("epoch %d  loss %.4f  test accuracy %.2f%%", e+1, t.Losses[len(t.Losses)-1], 100*t.Epochs[len(t.Epochs)-1].Accuracy)
 	}
 }
 
@@ -74,6 +76,8 @@ type summary struct {
 	FinalLoss     float64 `json:"final_loss"`
 	TestAccuracy  float64 `json:"test_accuracy"`
 	ParamsSHA256  string  `json:"params_sha256"`
+	LossesSHA256  string  `json:"losses_sha256"`
+	ResumedAt     int     `json:"resumed_at"` // steps done before this process began
 	StepsPerS     float64 `json:"steps_per_s"`
 	SamplesPerS   float64 `json:"samples_per_s"`
 	ExposedComm   float64 `json:"exposed_comm_fraction"`
@@ -88,17 +92,29 @@ type summary struct {
 }
 
 func (t *trainer) summary() summary {
-	s, n := t.r.World.Stats(), len(t.losses)
+	s, n := t.r.World.Stats(), len(t.Losses)
 	_, peak := t.tape.Memory()
-	steps := float64(n) / t.time.Seconds()
+	steps, exposed := 0.0, 0.0
+	if t.time > 0 {
+		steps, exposed = float64(n-t.resumed)/t.time.Seconds(), t.waited.Seconds()/t.time.Seconds()
+	}
 	return summary{
 		Example: "ddp-mnist", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Threads: t.r.Device.(*tensor.CPU).Threads(),
-		Steps: n, Epochs: len(t.epochs), FirstLoss: t.losses[0], FinalLoss: t.losses[n-1],
-		TestAccuracy: t.epochs[len(t.epochs)-1].accuracy, ParamsSHA256: digest(t.params),
-		StepsPerS: steps, SamplesPerS: steps * float64(t.o.batch), ExposedComm: t.waited.Seconds() / t.time.Seconds(),
+		Steps: n, Epochs: len(t.Epochs), FirstLoss: t.Losses[0], FinalLoss: t.Losses[n-1],
+		TestAccuracy: t.Epochs[len(t.Epochs)-1].Accuracy, ParamsSHA256: digest(t.params), LossesSHA256: bitsOf(t.Losses), ResumedAt: t.resumed,
+		StepsPerS: steps, SamplesPerS: steps * float64(t.o.batch), ExposedComm: exposed,
 		PayloadBytes: s.Payload["allreduce"], WireBytes: s.Wire["allreduce"], WallS: time.Since(t.wall).Seconds(),
 		Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, GoVersion: runtime.Version(), PeakStepBytes: peak,
 	}
+}
+
+// bitsOf hashes numbers.
+func bitsOf(x []float64) string {
+	h := sha256.New()
+	for _, v := range x {
+		h.Write(binary.LittleEndian.AppendUint64(nil, math.Float64bits(v)))
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // digest hashes the parameters' values, little endian, in the order of their names.
@@ -138,8 +154,9 @@ func (t *trainer) report() error {
 	}
 	t.r.Logf("%d steps on %d ranks (%s, %d threads each) in %.1f s: %.0f steps/s, %.0f samples/s", s.Steps, s.Ranks, s.Backend,
 		s.Threads, s.WallS, s.StepsPerS, s.SamplesPerS)
+	steps := float64(max(1, s.Steps-s.ResumedAt))
 	t.r.Logf("exposed communication %.1f%%, all-reduced %.1f MiB a step (%.1f MiB sent)", 100*s.ExposedComm,
-		float64(s.PayloadBytes)/float64(s.Steps)/(1<<20), float64(s.WireBytes)/float64(s.Steps)/(1<<20))
+		float64(s.PayloadBytes)/steps/(1<<20), float64(s.WireBytes)/steps/(1<<20))
 	t.r.Logf("loss %.4f → %.4f, test accuracy %.2f%%, parameters %.12s…", s.FirstLoss, s.FinalLoss, 100*s.TestAccuracy, s.ParamsSHA256)
 	return nil
 }
@@ -158,13 +175,13 @@ func (t *trainer) writeTrace() error {
 
 // writePlot draws the loss of every step and the accuracy after every epoch.
 func (t *trainer) writePlot() error {
-	loss := make(plotter.XYs, len(t.losses))
-	for i, l := range t.losses {
+	loss := make(plotter.XYs, len(t.Losses))
+	for i, l := range t.Losses {
 		loss[i] = plotter.XY{X: float64(i + 1), Y: l}
 	}
-	accuracy := make(plotter.XYs, len(t.epochs))
-	for i, e := range t.epochs {
-		accuracy[i] = plotter.XY{X: float64(e.steps), Y: e.accuracy}
+	accuracy := make(plotter.XYs, len(t.Epochs))
+	for i, e := range t.Epochs {
+		accuracy[i] = plotter.XY{X: float64(e.Steps), Y: e.Accuracy}
 	}
 	p := plot.New()
 	p.Title.Text = fmt.Sprintf("ddp-mnist on %d ranks", t.r.World.Size())

@@ -66,7 +66,9 @@ var table = map[string]row{
 	"tp":   {own: "nn optim dist dist/autograd tensor"},
 	"moe":  {own: "nn optim dist dist/autograd tensor"},
 	"pp":   {own: "nn optim dist tensor"},
-	"ckpt": {own: "nn optim dist tensor"},
+
+	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors"},
+	"ckpt/safetensors": {},
 
 	"bench/...":    {own: "...", others: "..."},
 	"cmd/...":      {own: "...", others: "..."},

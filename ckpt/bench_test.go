@@ -1,0 +1,157 @@
+package ckpt
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// benchBytes is the size of the checkpoints that are measured.
+const benchBytes = 1 << 30
+
+// benchParams returns parameters of 64 MiB each, in flat shards.
+func benchParams(g *dist.Group) nn.Params {
+	var params nn.Params
+	const n = 16 << 20
+	for i := range benchBytes / (4 * n) {
+		p := tensor.NewParam(tensor.Constant(0), n)
+		p.SetName(string(rune('a' + i)))
+		lo, hi := share(n, g.Rank(), g.Size()), share(n, g.Rank()+1, g.Size())
+		p.Shard = tensor.Shard{Global: []int{n}, Flat: [2]int{lo, hi}, Counts: true}
+		p.Local = tensor.New(g.Device(), tensor.Float32, hi-lo)
+		for k := range tensor.Data[float32](p.Local) {
+			tensor.Data[float32](p.Local)[k] = float32(k)
+		}
+		params = append(params, p)
+	}
+	return params
+}
+
+// BenchmarkSave saves 1 GiB, flushed, in turns with dd: disks have moods. Metrics are medians.
+func BenchmarkSave(b *testing.B) {
+	for _, ranks := range []int{1, 2} {
+		b.Run("ranks="+string(rune('0'+ranks)), func(b *testing.B) {
+			dir := b.TempDir()
+			var ours, dds []float64
+			onRanks(b, ranks, func(g *dist.Group) error {
+				params := benchParams(g)
+				s := NewSaver(g, dir, Config{Keep: 1})
+				for step := range b.N {
+					if g.Rank() == 0 {
+						dds = append(dds, dd(b, "if=/dev/zero", "of="+filepath.Join(dir, "dd"), "bs=1M", "count=1024", "conv=fsync"))
+						s.removal.Wait()
+						require.NoError(b, os.Remove(filepath.Join(dir, "dd")))
+					}
+					if err := g.Barrier().Wait(); err != nil {
+						return err
+					}
+					start := time.Now()
+					if err := s.Save(context.Background(), State{Step: step, Params: params}); err != nil {
+						return err
+					}
+					if g.Rank() == 0 {
+						ours = append(ours, benchBytes/1e6/time.Since(start).Seconds())
+					}
+				}
+				return s.Close()
+			})
+			b.ReportMetric(median(ours), "MB/s")
+			b.ReportMetric(median(dds), "dd-MB/s")
+			b.ReportMetric(0, "ns/op")
+		})
+	}
+}
+
+// dd returns MB/s of 1 GiB.
+func dd(b *testing.B, args ...string) float64 {
+	if _, err := exec.LookPath("dd"); err != nil {
+		b.Skip("no dd")
+	}
+	start := time.Now()
+	out, err := exec.Command("dd", args...).CombinedOutput()
+	require.NoError(b, err, "%s", out)
+	return benchBytes / 1e6 / time.Since(start).Seconds()
+}
+
+func median(x []float64) float64 {
+	slices.Sort(x)
+	return x[len(x)/2]
+}
+
+// BenchmarkSaveAsync measures what Save takes to return, beside BenchmarkCopy.
+func BenchmarkSaveAsync(b *testing.B) {
+	dir := b.TempDir()
+	b.SetBytes(benchBytes)
+	onRanks(b, 1, func(g *dist.Group) error {
+		params := benchParams(g)
+		s := NewSaver(g, dir, Config{Keep: 1, Async: true})
+		for step := range b.N + 1 {
+			if step == 1 { // the first one allocates
+				b.ResetTimer()
+			}
+			if err := s.Save(context.Background(), State{Step: step, Params: params}); err != nil {
+				return err
+			}
+			b.StopTimer()
+			if err := s.wait(); err != nil {
+				return err
+			}
+			s.removal.Wait()
+			b.StartTimer()
+		}
+		return s.Close()
+	})
+}
+
+// BenchmarkLoad loads 1 GiB that the system has in memory, hashes verified.
+func BenchmarkLoad(b *testing.B) {
+	for _, ranks := range []int{1, 2} {
+		b.Run("ranks="+string(rune('0'+ranks)), func(b *testing.B) {
+			dir := b.TempDir()
+			b.SetBytes(benchBytes)
+			onRanks(b, ranks, func(g *dist.Group) error {
+				params := benchParams(g)
+				s := NewSaver(g, dir, Config{})
+				if err := s.Save(context.Background(), State{Params: params}); err != nil {
+					return err
+				}
+				if g.Rank() == 0 {
+					b.ResetTimer()
+				}
+				for range b.N {
+					if _, err := Load(context.Background(), g, filepath.Join(dir, stepName(0)), &State{Params: params}, LoadConfig{}); err != nil {
+						return err
+					}
+				}
+				return s.Close()
+			})
+		})
+	}
+}
+
+// BenchmarkCopy copies 1 GiB to memory that is there already, as an async save does.
+func BenchmarkCopy(b *testing.B) {
+	from, to := make([]byte, benchBytes), make([]byte, benchBytes)
+	for i := range from { // memory that was never written is one page
+		from[i] = byte(i)
+	}
+	copy(to, from)
+	b.SetBytes(benchBytes)
+	b.ResetTimer()
+	for range b.N {
+		_ = parallel(16, func(i int) error {
+			copy(to[i*benchBytes/16:(i+1)*benchBytes/16], from[i*benchBytes/16:])
+			return nil
+		})
+	}
+}

@@ -1,0 +1,258 @@
+package ckpt
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+)
+
+// write makes a safetensors file from a header and data.
+func write(t *testing.T, dir, name, header string, data []byte) {
+	t.Helper()
+	b := binary.LittleEndian.AppendUint64(nil, uint64(len(header)))
+	require.NoError(t, os.WriteFile(filepath.Join(dir, name), append(append(b, header...), data...), 0o666))
+}
+
+// edit replaces a part of a file, and returns the text as it was.
+func edit(t *testing.T, file, old, new string) {
+	t.Helper()
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(text), old)
+	require.NoError(t, os.WriteFile(file, bytes.Replace(text, []byte(old), []byte(new), 1), 0o666))
+}
+
+// rehash changes ringo.json and gives it the hash that fits, as somebody hostile would.
+func rehash(t *testing.T, path string, change func(m *manifest)) {
+	t.Helper()
+	file := filepath.Join(path, manifestName)
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	m, err := decodeManifest(text)
+	require.NoError(t, err)
+	change(m)
+	text, err = m.encode()
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, text, 0o666))
+}
+
+// reindex writes another index, with the hash that fits.
+func reindex(t *testing.T, path, old, new string) {
+	t.Helper()
+	edit(t, filepath.Join(path, indexName), old, new)
+	text, err := os.ReadFile(filepath.Join(path, indexName))
+	require.NoError(t, err)
+	rehash(t, path, func(m *manifest) { m.Index = sum(text) })
+}
+
+const (
+	broken1 = "model-00001-of-00002.safetensors"
+	broken2 = "model-00002-of-00002.safetensors"
+)
+
+// breaks are the ways to damage a folder, and what must be said.
+var breaks = map[string]struct {
+	do   func(t *testing.T, path string)
+	says []string
+}{
+	"header of 2^63": {func(t *testing.T, path string) {
+		f, err := os.OpenFile(filepath.Join(path, broken1), os.O_WRONLY, 0)
+		require.NoError(t, err)
+		_, err = f.WriteAt(binary.LittleEndian.AppendUint64(nil, 1<<63), 0)
+		require.NoError(t, errors.Join(err, f.Close()))
+	}, []string{broken1, "a header of 9223372036854775808 bytes"}},
+	"overlap": {func(t *testing.T, path string) {
+		edit(t, filepath.Join(path, broken2), `"shape":[3],"data_offsets":[0,24]`, `"shape":[1],"data_offsets":[0,8] `)
+	}, []string{broken2, "blocks.0.qkv.weight", "leave a gap"}},
+	"offsets that reach into the next": {func(t *testing.T, path string) {
+		edit(t, filepath.Join(path, broken2), `"shape":[3],"data_offsets":[0,24]`, `"shape":[9],"data_offsets":[0,72]`)
+	}, []string{broken2, "overlap"}},
+	"out of range": {func(t *testing.T, path string) {
+		edit(t, filepath.Join(path, broken1), `"shape":[17,16],"data_offsets":[0,1088]`, `"shape":[17,17],"data_offsets":[0,1156]`)
+	}, []string{broken1, "tok.weight", "too short"}},
+	"shape product": {func(t *testing.T, path string) {
+		write(t, path, broken1, `{"tok.weight":{"dtype":"F32","shape":[8589934592,8589934592],"data_offsets":[0,0]}}`, nil)
+	}, []string{broken1, "tok.weight", "overflows"}},
+	"wrong hash": {func(t *testing.T, path string) {
+		rehash(t, path, func(m *manifest) { m.Model[0].Pieces[0].SHA256 = strings.Repeat("0", 64) })
+	}, []string{broken1, `"tok.weight"`, "SHA-256"}},
+	"truncated": {func(t *testing.T, path string) {
+		info, err := os.Stat(filepath.Join(path, broken1))
+		require.NoError(t, err)
+		require.NoError(t, os.Truncate(filepath.Join(path, broken1), info.Size()-1))
+	}, []string{broken1, "too short"}},
+	"missing file": {func(t *testing.T, path string) { require.NoError(t, os.Remove(filepath.Join(path, broken1))) },
+		[]string{broken1, "no such file"}},
+	"trailing garbage": {func(t *testing.T, path string) {
+		f, err := os.OpenFile(filepath.Join(path, broken1), os.O_APPEND|os.O_WRONLY, 0)
+		require.NoError(t, err)
+		_, err = f.WriteString("x")
+		require.NoError(t, errors.Join(err, f.Close()))
+	}, []string{broken1, "trailing garbage"}},
+	"newer version": {func(t *testing.T, path string) { rehash(t, path, func(m *manifest) { m.Version = 2 }) },
+		[]string{manifestName, "format version 2; this program reads 1 to 1"}},
+	"two steps mixed": {func(t *testing.T, path string) {
+		other := save(t, t.TempDir(), layouts["fsdp2"], 5)
+		text, err := os.ReadFile(filepath.Join(other, broken1))
+		require.NoError(t, err)
+		require.NoError(t, os.WriteFile(filepath.Join(path, broken1), text, 0o666))
+	}, []string{broken1, `"tok.weight"`, "SHA-256"}},
+	"no ringo.json": {func(t *testing.T, path string) {
+		for _, name := range []string{manifestName, indexName} {
+			require.NoError(t, os.Remove(filepath.Join(path, name)))
+		}
+	}, []string{"no complete checkpoint"}},
+	"file not in the folder": {func(t *testing.T, path string) {
+		rehash(t, path, func(m *manifest) { m.Files[0].Name, m.Model[0].File = "../x.safetensors", "../x.safetensors" })
+	}, []string{`"../x.safetensors" is not the name of a file in the folder`}},
+	"index with ../": {func(t *testing.T, path string) { reindex(t, path, broken1, "../"+broken1) },
+		[]string{indexName, "is not the name of a file"}},
+	"index with an absolute path": {func(t *testing.T, path string) { reindex(t, path, broken1, "/etc/passwd") },
+		[]string{indexName, `"/etc/passwd" is not the name of a file`}},
+	"link": {func(t *testing.T, path string) {
+		file := filepath.Join(path, broken1)
+		require.NoError(t, os.Rename(file, filepath.Join(path, "..", "x")))
+		require.NoError(t, os.Symlink("../x", file))
+	}, []string{broken1, "is a link"}},
+	"a name that the file has not": {func(t *testing.T, path string) {
+		rehash(t, path, func(m *manifest) { m.Model[0].Name = "tok.height" })
+	}, []string{broken1, `"tok.height"`, "has it in this file, which has not"}},
+	"a tensor that the list has not": {func(t *testing.T, path string) {
+		rehash(t, path, func(m *manifest) { m.Model = m.Model[1:] })
+	}, []string{broken1, `"tok.weight"`, "does not list it"}},
+	"the same tensor twice": {func(t *testing.T, path string) {
+		rehash(t, path, func(m *manifest) { m.Model = append(m.Model, m.Model[0]) })
+	}, []string{broken1, `"tok.weight"`, "which has not"}},
+	"a piece missing": {func(t *testing.T, path string) {
+		rehash(t, path, func(m *manifest) { m.Model[0].Pieces = m.Model[0].Pieces[1:] })
+	}, []string{`"tok.weight"`, "nobody has elements 0 to 136"}},
+	"a piece twice": {func(t *testing.T, path string) {
+		rehash(t, path, func(m *manifest) { m.Model[0].Pieces[1] = m.Model[0].Pieces[0] })
+	}, []string{`"tok.weight"`, "twice"}},
+	"a piece out of bounds": {func(t *testing.T, path string) {
+		rehash(t, path, func(m *manifest) { m.Model[0].Pieces[1].Flat[1] = 1 << 62 })
+	}, []string{`"tok.weight"`, "elements 136 to 4611686018427387904"}},
+	"another shape": {func(t *testing.T, path string) {
+		rehash(t, path, func(m *manifest) { m.Model[0].Shape = []int{16, 17} })
+	},
+		[]string{`"tok.weight"`, "F32[17 16]", "F32[16 17]"}},
+	"unlisted file": {func(t *testing.T, path string) {
+		require.NoError(t, os.WriteFile(filepath.Join(path, "x"), nil, 0o666))
+	},
+		[]string{"x: the file is not part"}},
+	"index damaged": {func(t *testing.T, path string) { edit(t, filepath.Join(path, indexName), "tok.weight", "tok.wEight") },
+		[]string{indexName, "SHA-256"}},
+	"ringo.json not ours": {func(t *testing.T, path string) {
+		require.NoError(t, os.WriteFile(filepath.Join(path, manifestName), []byte("{}"), 0o666))
+	}, []string{manifestName, "not a ringo.json"}},
+}
+
+// TestBroken: every damage is found by Verify, and Load refuses it, naming file, tensor and reason; only an unlisted file is
+// none of Load's business.
+func TestBroken(t *testing.T) {
+	for name, c := range breaks {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			path := save(t, t.TempDir(), layouts["fsdp2"], 2)
+			c.do(t, path)
+			v := mustVerify(t, path, VerifyConfig{})
+			require.False(t, v.OK)
+			for _, s := range c.says {
+				require.Contains(t, strings.Join(v.Errors, "\n"), s)
+			}
+			err := tryRanks(2, func(g *dist.Group) error {
+				st := newState(t, g, layouts["fsdp2"], 0)
+				st.Extra = nil
+				_, err := Load(context.Background(), g, path, st, LoadConfig{})
+				return err
+			})
+			if name == "unlisted file" {
+				require.NoError(t, err)
+				return
+			}
+			for _, s := range c.says {
+				require.ErrorContains(t, err, s)
+			}
+		})
+	}
+}
+
+// TestBrokenIndex is about folders of others, which have no hashes.
+func TestBrokenIndex(t *testing.T) {
+	one := `{"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[1,2]}}`
+	for text, want := range map[string]string{
+		`{"weight_map":{"a":"m.safetensors","b":"m.safetensors"}}`:                     "",
+		`{"weight_map":{"a":"m.safetensors"}}`:                                         `m.safetensors: tensor "b": ` + indexName + " does not list it",
+		`{"weight_map":{"a":"m.safetensors","b":"m.safetensors","c":"m.safetensors"}}`: `m.safetensors: tensor "c"`,
+		`{"weight_map":{"a":"m.safetensors","a":"m.safetensors","b":"m.safetensors"}}`: `tensor "a": the name is there twice`,
+		`{"weight_map":{"a":"../m.safetensors"}}`:                                      `"../m.safetensors" is not the name`,
+		`{"weight_map":{"a":"/m.safetensors"}}`:                                        `"/m.safetensors" is not the name`,
+		`{"weight_map":{"a":"c:\\m.safetensors"}}`:                                     `is not the name`,
+		`{"weight_map":{"a":"n.safetensors"}}`:                                         "n.safetensors",
+		`{"weight_map":{"a":"l.safetensors"}}`:                                         "is a link",
+		`{"weight_map":{"a":5}}`:                                                       `tensor "a": the file is 5`,
+		`{"weight_map":5}`:                                                             "weight_map is no object",
+		`{`:                                                                            indexName,
+	} {
+		dir := t.TempDir()
+		write(t, dir, "m.safetensors", one, []byte{1, 2})
+		require.NoError(t, os.Symlink("m.safetensors", filepath.Join(dir, "l.safetensors")))
+		if !strings.Contains(text, "l.safe") {
+			require.NoError(t, os.Remove(filepath.Join(dir, "l.safetensors")))
+		}
+		require.NoError(t, os.WriteFile(filepath.Join(dir, indexName), []byte(text), 0o666))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, "config.json"), nil, 0o666))
+		v := mustVerify(t, dir, VerifyConfig{})
+		if want == "" {
+			require.True(t, v.OK, v.Errors)
+			require.NotEmpty(t, v.Unchecked)
+			continue
+		}
+		require.Contains(t, strings.Join(v.Errors, "\n"), want, text)
+	}
+}
+
+// TestBeingWritten: a folder without its final name is not read.
+func TestBeingWritten(t *testing.T) {
+	path := save(t, t.TempDir(), layouts["ddp1"], 2)
+	tmp := filepath.Join(filepath.Dir(path), tmpPrefix+"step-00000002-ABCDEFGH")
+	require.NoError(t, os.Rename(path, tmp))
+	require.Contains(t, mustVerify(t, tmp, VerifyConfig{}).Errors[0], "is being written")
+	_, err := Latest(filepath.Dir(path))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// FuzzManifest: whatever ringo.json and the index say, reading a checkpoint ends with a verdict.
+func FuzzManifest(f *testing.F) {
+	p, err := newPlan([]claim{{Counts: map[string]int{"a": 1}, Items: []claimItem{{Model: true, Name: "a", DType: "F32", Shape: []int{2, 3}, Shared: true}}}}, Rules{"a": {Dim: 1}}, 100)
+	require.NoError(f, err)
+	text, err := p.man.encode()
+	require.NoError(f, err)
+	m, err := decodeManifest(text)
+	require.NoError(f, err)
+	require.Equal(f, &p.man, m)
+	body := text[len(manifestHead)+64+len(manifestBody) : len(text)-len(manifestEnd)]
+	f.Add(string(body), `{"weight_map":{"a":"model.safetensors"}}`)
+	f.Add(`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"file":"model.safetensors","pieces":[{"flat":[0,-1]},{"boxes":[{"Lo":[0,0],"Hi":[2,9]}]}]}]}`, `{}`)
+	head := `{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}`
+	data := append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...), make([]byte, 24)...)
+	f.Fuzz(func(t *testing.T, body, idx string) {
+		text := bytes.Join([][]byte{manifestHead, []byte(sum([]byte(body))), manifestBody, []byte(body), manifestEnd}, nil)
+		fsys := newCrashFS()
+		fsys.root.entries = map[string]*node{"model.safetensors": {data: data}, manifestName: {data: text}, indexName: {data: []byte(idx)}}
+		_, err := verify(context.Background(), fsys, "/", VerifyConfig{Layout: "tp=2,fsdp=3"})
+		require.NoError(t, err)
+		delete(fsys.root.entries, manifestName)
+		_, err = verify(context.Background(), fsys, "/", VerifyConfig{})
+		require.NoError(t, err)
+	})
+}

@@ -1,0 +1,190 @@
+package ckpt
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync/atomic"
+
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// ConvertConfig changes Convert.
+type ConvertConfig struct {
+	// DType is what the model's floats become; nil: what they are. The optimizer's state keeps its types.
+	DType *tensor.DType
+	// FileBytes is the size at which a new file begins; 0: all in one file.
+	FileBytes int64
+	// Progress is as in VerifyConfig.
+	Progress func(done, total int64)
+}
+
+// Convert writes a checkpoint (as Load takes) anew: in one file or several, in another type, with hashes where there were
+// none. to must not exist; it is complete or absent, like what Save writes. The hashes of the source are verified. Types
+// are converted as Tensor.Cast does, with one rounding.
+func Convert(ctx context.Context, from, to string, c ConvertConfig) error {
+	if err := convert(ctx, disk{}, from, to, c); err != nil {
+		return fmt.Errorf("ckpt: converting %s: %w", from, err)
+	}
+	return nil
+}
+
+func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertConfig) error {
+	if c.DType != nil && !c.DType.IsFloat() {
+		return fmt.Errorf("%v is no type of floats", *c.DType)
+	}
+	src, err := open(fsys, from)
+	if err != nil {
+		return err
+	}
+	defer src.Close() //nolint:errcheck // only read
+	if _, err := os.Lstat(to); err == nil {
+		return fmt.Errorf("%s is there already", to)
+	}
+	p, err := convertPlan(src, c)
+	if err != nil {
+		return err
+	}
+	tmp := filepath.Join(filepath.Dir(to), tmpPrefix+filepath.Base(to)+"-"+rand.Text()[:8])
+	if err := fsys.Mkdir(tmp); err != nil {
+		return err
+	}
+	err = p.create(fsys, tmp)
+	if err == nil {
+		err = p.copy(ctx, fsys, src, tmp, c.Progress)
+	}
+	if err == nil {
+		err = p.commit(fsys, tmp, to)
+	}
+	if err != nil {
+		return errors.Join(err, fsys.RemoveAll(tmp))
+	}
+	return nil
+}
+
+// convertPlan plans one piece for every tensor.
+func convertPlan(src *source, c ConvertConfig) (*plan, error) {
+	limit := c.FileBytes
+	if limit <= 0 {
+		limit = 1 << 62
+	}
+	p := &plan{at: map[string]place{}, man: manifest{Version: formatVersion, Ranks: 1}}
+	entries := func(list []*stored) (out []tensorEntry) {
+		for _, x := range list {
+			d := x.DType
+			if x.model && c.DType != nil && isFloat(d) {
+				d = dtypes[*c.DType]
+			}
+			out = append(out, tensorEntry{Name: x.Name, DType: d, Shape: x.Shape, TP: x.rule, Pieces: []piece{{}}})
+		}
+		return out
+	}
+	var err error
+	if p.man.Model, err = p.layOut("model", entries(src.model), limit); err != nil || src.man == nil {
+		return p, err
+	}
+	p.man.Step, p.man.Extra = src.man.Step, src.man.Extra
+	if o := src.man.Optimizer; o != nil {
+		p.man.Optimizer = &optimizerEntry{Steps: o.Steps, LR: o.LR, Counts: o.Counts}
+		p.man.Optimizer.Tensors, err = p.layOut("optimizer", entries(src.opt), limit)
+	}
+	return p, err
+}
+
+// copy copies all tensors, a few at a time, and notes their hashes.
+func (p *plan) copy(ctx context.Context, fsys fileSystem, src *source, dir string, progress func(done, total int64)) error {
+	files := make([]file, len(p.files))
+	for i, f := range p.files {
+		var err error
+		if files[i], err = fsys.Open(filepath.Join(dir, f.name), true); err != nil {
+			return errors.Join(err, closeAll(files[:i]))
+		}
+	}
+	type job struct {
+		x    *stored
+		e    *tensorEntry
+		hash *string
+	}
+	var jobs []job
+	total := int64(0)
+	p.eachPiece(func(model bool, e *tensorEntry, x *piece) {
+		s := src.tensors[itemKey(model, e.Name)]
+		jobs = append(jobs, job{s, e, &x.SHA256})
+		total += s.End - s.Start
+	})
+	var done atomic.Int64
+	err := parallel(len(jobs), func(i int) error {
+		j := jobs[i]
+		at := p.at[itemKey(j.x.model, j.e.Name)]
+		var err error
+		*j.hash, err = j.x.copyTo(ctx, files[at.file], at.offset, j.e.DType, func(n int) {
+			if k := done.Add(int64(n)); progress != nil {
+				progress(k, total)
+			}
+		})
+		return err
+	})
+	for _, f := range files {
+		if err == nil {
+			err = f.Sync()
+		}
+	}
+	return errors.Join(err, closeAll(files))
+}
+
+// copyTo writes a tensor as another type and returns the hash of what it wrote.
+func (x *stored) copyTo(ctx context.Context, f file, off int64, d safetensors.DType, progress func(n int)) (string, error) {
+	if len(x.pieces) > 0 { // they may be cut in another order
+		if err := x.scan(ctx, func([]byte) {}); err != nil {
+			return "", err
+		}
+	}
+	cast := func(b []byte) []byte { return b }
+	if d != x.DType {
+		c := newCaster(x.DType, d)
+		defer c.dev.Close()
+		cast = c.cast
+	}
+	h := sha256.New()
+	err := x.stream(ctx, wholePart(x.Shape), func(b []byte) error {
+		progress(len(b))
+		out := cast(b)
+		h.Write(out)
+		_, err := f.WriteAt(out, off)
+		off += int64(len(out))
+		return err
+	})
+	return hex.EncodeToString(h.Sum(nil)), err
+}
+
+// caster converts chunks of elements.
+type caster struct {
+	dev      *tensor.CPU
+	tape     *tensor.Tape
+	from, to tensor.DType
+	in       tensor.Tensor // a chunk
+}
+
+func newCaster(from, to safetensors.DType) *caster {
+	c := &caster{dev: tensor.NewCPU(1)}
+	c.tape = tensor.NewTape(c.dev, tensor.NoGrad())
+	c.from, _ = dtypeOf(from)
+	c.to, _ = dtypeOf(to)
+	return c
+}
+
+// cast returns the elements in b as the other type; they are valid until the next call.
+func (c *caster) cast(b []byte) []byte {
+	c.tape.Reset()
+	if n := len(b) / c.from.Size(); c.in.IsZero() || c.in.Len() != n {
+		c.in = tensor.New(c.dev, c.from, n)
+	}
+	copy(c.in.Bytes(), b)
+	return c.tape.Input(c.in).Cast(c.to).Bytes()
+}

@@ -1,0 +1,204 @@
+package ckpt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+)
+
+func long() bool { return os.Getenv("RINGO_LONG") == "1" }
+
+// trySave saves a version on a file system, with retention of one.
+func trySave(fsys fileSystem, l layout, version int) error {
+	return tryRanks(l.ranks, func(g *dist.Group) error {
+		s := NewSaver(g, "dir", Config{Keep: 1})
+		s.fs = fsys
+		return errors.Join(s.Save(context.Background(), *newState(failNow{}, g, l, version)), s.Close())
+	})
+}
+
+// failNow is for places without a *testing.T, where nothing can fail.
+type failNow struct{}
+
+func (failNow) Errorf(format string, a ...any) { panic(fmt.Sprintf(format, a...)) }
+func (failNow) FailNow()                       { panic("failed") }
+
+// requireSound verifies and loads the latest checkpoint, and compares every bit.
+func requireSound(t *testing.T, fsys *crashFS, what string, versions ...int) {
+	t.Helper()
+	found := requireVerified(t, fsys, what, versions...)
+	onRanks(t, 1, func(g *dist.Group) error {
+		st := newState(t, g, layouts["ddp1"], 0)
+		st.Extra = nil
+		if _, err := load(context.Background(), g, fsys, filepath.Join("dir", stepName(found)), st, LoadConfig{}); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		requireState(t, g, layouts["ddp1"], found, st)
+		return nil
+	})
+}
+
+// requireVerified verifies the latest checkpoint; it is one of the versions.
+func requireVerified(t *testing.T, fsys *crashFS, what string, versions ...int) int {
+	t.Helper()
+	path, err := latest(fsys, "dir")
+	require.NoError(t, err, what)
+	found := 0
+	for _, v := range versions {
+		if filepath.Base(path) == stepName(v) {
+			found = v
+		}
+	}
+	require.NotZero(t, found, "%s: %s", what, path)
+	v, err := verify(context.Background(), fsys, path, VerifyConfig{})
+	require.NoError(t, err)
+	require.Empty(t, v.Errors, what)
+	return found
+}
+
+// firstSave returns a file system with version 1 saved, and how many operations saving version 2 takes.
+func firstSave(t *testing.T, l layout) (base *crashFS, ops int) {
+	base = newCrashFS()
+	require.NoError(t, trySave(base, l, 1))
+	trial := base.clone()
+	require.NoError(t, trySave(trial, l, 2))
+	requireSound(t, trial.reboot(rand.New(rand.NewPCG(1, 1))), "what was not flushed does not matter", 2)
+	return base, trial.ops
+}
+
+// TestCrash turns the machine off before every operation of a save, and lets it lose any part of what was not flushed: the
+// latest checkpoint is the one before or the new one, complete, and the next save works.
+func TestCrash(t *testing.T) {
+	seeds := uint64(4)
+	if long() {
+		seeds = 16
+	}
+	for _, name := range []string{"ddp1", "fsdp2"} {
+		l := layouts[name]
+		base, ops := firstSave(t, l)
+		require.Greater(t, ops, 40)
+		seen := map[int]int{}
+		for stop := 1; stop <= ops; stop++ {
+			crashed := base.clone()
+			crashed.stop = stop
+			if err := trySave(crashed, l, 2); crashed.failed != "remove" { // that is done in the background
+				require.Error(t, err)
+			}
+			for seed := range seeds {
+				after := crashed.reboot(rand.New(rand.NewPCG(uint64(stop), seed)))
+				what := fmt.Sprintf("%s, off at operation %d of %d, seed %d", name, stop, ops, seed)
+				seen[requireVerified(t, after, what, 1, 2)]++
+				if seed > 0 && !long() {
+					continue
+				}
+				requireSound(t, after, what, 1, 2)
+				require.NoError(t, trySave(after, l, 3))
+				dir, err := after.find("dir")
+				require.NoError(t, err)
+				require.Len(t, dir.entries, 1, "no rubbish is left")
+				requireSound(t, after, "the next save", 3)
+			}
+		}
+		require.NotZero(t, seen[1])
+	}
+}
+
+// TestFaults fails every operation of a save once, as a full or a broken disk does.
+func TestFaults(t *testing.T) {
+	l := layouts["fsdp2"]
+	base, ops := firstSave(t, l)
+	failed := map[string]int{}
+	for k := 1; k <= ops; k++ {
+		for i, cause := range []error{syscall.ENOSPC, syscall.EIO} {
+			if i != k%2 && !long() {
+				continue
+			}
+			broken := base.clone()
+			broken.fail, broken.err = k, cause
+			err := trySave(broken, l, 2)
+			if broken.ops < k { // the order of operations differs between two ranks
+				continue
+			}
+			failed[broken.failed]++
+			if broken.failed != "remove" || err != nil { // old checkpoints are removed in the background
+				require.ErrorIs(t, errorAs(err, cause), cause, "operation %d of %d, %s: %v", k, ops, broken.failed, err)
+			}
+			broken.fail = 0
+			versions := []int{1, 2}
+			if err == nil || strings.Contains(err.Error(), "saved, but") {
+				versions = []int{2}
+			}
+			requireSound(t, broken, fmt.Sprintf("operation %d, %s", k, broken.failed), versions...)
+			require.NoError(t, trySave(broken, l, 3))
+			requireSound(t, broken.reboot(rand.New(rand.NewPCG(uint64(k), 0))), "the next save", 3)
+		}
+	}
+	for _, what := range []string{"write", "sync", "create", "syncdir"} {
+		require.NotZero(t, failed[what], what)
+	}
+}
+
+// errorAs turns the text of an error that came from another rank back into its cause.
+func errorAs(err, cause error) error {
+	if err != nil && strings.Contains(err.Error(), cause.Error()) {
+		return cause
+	}
+	return err
+}
+
+// TestMissingFlush is the proof that TestCrash can fail: a file system that forgets to flush loses checkpoints.
+func TestMissingFlush(t *testing.T) {
+	for name, lazy := range map[string]fileSystem{"files": lazyFiles{newCrashFS()}, "names": lazyDirs{newCrashFS()}} {
+		require.NoError(t, trySave(lazy, layouts["ddp1"], 1))
+		lost := false
+		for seed := range uint64(20) {
+			var c *crashFS
+			switch x := lazy.(type) {
+			case lazyFiles:
+				c = x.crashFS
+			case lazyDirs:
+				c = x.crashFS
+			}
+			after := c.reboot(rand.New(rand.NewPCG(3, seed)))
+			path, err := latest(after, "dir")
+			if err != nil {
+				lost = true
+				continue
+			}
+			v, err := verify(context.Background(), after, path, VerifyConfig{})
+			require.NoError(t, err)
+			lost = lost || !v.OK
+		}
+		require.True(t, lost, name)
+	}
+}
+
+type lazyFiles struct{ *crashFS }
+
+type lazyFile struct{ file }
+
+func (l lazyFiles) Create(name string, size int64) (file, error) {
+	f, err := l.crashFS.Create(name, size)
+	return lazyFile{f}, err
+}
+
+func (l lazyFiles) Open(name string, write bool) (file, error) {
+	f, err := l.crashFS.Open(name, write)
+	return lazyFile{f}, err
+}
+
+func (lazyFile) Sync() error { return nil }
+
+type lazyDirs struct{ *crashFS }
+
+func (lazyDirs) SyncDir(string) error { return nil }

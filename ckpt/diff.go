@@ -1,0 +1,210 @@
+package ckpt
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+)
+
+// Difference is the result of Diff.
+type Difference struct {
+	Same      bool         `json:"same"`
+	Steps     [2]int       `json:"steps"`
+	OnlyA     []string     `json:"only_a"`    // names
+	OnlyB     []string     `json:"only_b"`    //
+	Structure []string     `json:"structure"` // tensors of another shape or type
+	Tensors   []TensorDiff `json:"tensors"`   // of one shape, with other values; the largest difference first
+}
+
+// TensorDiff says how the values of a tensor differ.
+type TensorDiff struct {
+	Name     string  `json:"name"`
+	Elements int64   `json:"elements"` // that differ
+	Of       int64   `json:"of"`
+	Max      float64 `json:"max"` // largest absolute difference; the largest float64 where one is not finite
+	A        string  `json:"a"`   // the values there; text, because JSON has no NaN
+	B        string  `json:"b"`
+}
+
+// Diff compares two checkpoints (as Load takes): names, shapes and types first, then the values of all tensors that both
+// have in one shape. Same means that all tensors have the same names, shapes, types and bits. progress is as in
+// VerifyConfig.
+func Diff(ctx context.Context, a, b string, progress func(done, total int64)) (*Difference, error) {
+	srcA, err := open(disk{}, a)
+	if err != nil {
+		return nil, fmt.Errorf("ckpt: %w", err)
+	}
+	defer srcA.Close() //nolint:errcheck // only read
+	srcB, err := open(disk{}, b)
+	if err != nil {
+		return nil, fmt.Errorf("ckpt: %w", err)
+	}
+	defer srcB.Close() //nolint:errcheck // only read
+	d := &Difference{OnlyA: []string{}, OnlyB: []string{}, Structure: []string{}, Tensors: []TensorDiff{}}
+	if srcA.man != nil {
+		d.Steps[0] = srcA.man.Step
+	}
+	if srcB.man != nil {
+		d.Steps[1] = srcB.man.Step
+	}
+	pairs, total := d.pair(srcA, srcB)
+	var done atomic.Int64
+	found := make([]TensorDiff, len(pairs))
+	err = parallel(len(pairs), func(i int) error {
+		var err error
+		found[i], err = diffTensor(ctx, pairs[i][0], pairs[i][1], func(n int) {
+			if k := done.Add(int64(n)); progress != nil {
+				progress(k, total)
+			}
+		})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ckpt: %w", err)
+	}
+	for _, t := range found {
+		if t.Elements > 0 {
+			d.Tensors = append(d.Tensors, t)
+		}
+	}
+	slices.SortStableFunc(d.Tensors, func(x, y TensorDiff) int { return cmp.Compare(y.Max, x.Max) })
+	d.Same = len(d.OnlyA)+len(d.OnlyB)+len(d.Structure)+len(d.Tensors) == 0
+	return d, nil
+}
+
+// pair finds the tensors to compare, and what the structure differs in.
+func (d *Difference) pair(a, b *source) (pairs [][2]*stored, total int64) {
+	for _, key := range slices.Sorted(maps.Keys(a.tensors)) {
+		x, y := a.tensors[key], b.tensors[key]
+		if y == nil {
+			d.OnlyA = append(d.OnlyA, key)
+			continue
+		}
+		if x.DType != y.DType || !slices.Equal(x.Shape, y.Shape) {
+			d.Structure = append(d.Structure, fmt.Sprintf("%s: %s%v and %s%v", key, x.DType, x.Shape, y.DType, y.Shape))
+		}
+		if slices.Equal(x.Shape, y.Shape) {
+			pairs = append(pairs, [2]*stored{x, y})
+			total += x.End - x.Start
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(b.tensors)) {
+		if a.tensors[key] == nil {
+			d.OnlyB = append(d.OnlyB, key)
+		}
+	}
+	return pairs, total
+}
+
+// diffTensor compares two tensors of one shape, chunk by chunk.
+func diffTensor(ctx context.Context, x, y *stored, progress func(n int)) (TensorDiff, error) {
+	t := TensorDiff{Name: itemKey(x.model, x.Name), Of: int64(product(x.Shape))}
+	sizeX, sizeY := x.elementSize(), y.elementSize()
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	var va, vb []float64
+	at := int64(0) // elements done
+	err := x.stream(ctx, wholePart(x.Shape), func(a []byte) error {
+		progress(len(a))
+		if x.DType == y.DType {
+			b := (*buf)[:len(a)]
+			if err := readFull(y, b, y.offset+at); err != nil {
+				return err
+			}
+			at += int64(len(a))
+			if bytes.Equal(a, b) {
+				return nil
+			}
+			return t.add(x.DType, a, y.DType, b, &va, &vb)
+		}
+		if sizeX == 0 || sizeY == 0 {
+			return errNotComparable
+		}
+		for len(a) > 0 { // elements of two sizes
+			n := min(len(a)/sizeX, len(*buf)/sizeY)
+			b := (*buf)[:n*sizeY]
+			if err := readFull(y, b, y.offset+at*int64(sizeY)); err != nil {
+				return err
+			}
+			if err := t.add(x.DType, a[:n*sizeX], y.DType, b, &va, &vb); err != nil {
+				return err
+			}
+			a, at = a[n*sizeX:], at+int64(n)
+		}
+		return nil
+	})
+	if errors.Is(err, errNotComparable) {
+		t.Elements, t.Max = t.Of, math.MaxFloat64
+		err = nil
+	}
+	return t, err
+}
+
+var errNotComparable = errors.New("values of this type cannot be compared")
+
+func readFull(x *stored, b []byte, off int64) error {
+	if n, err := x.file.f.ReadAt(b, off); n < len(b) {
+		return fmt.Errorf("%s: tensor %q: %w", x.file.name, x.Name, err)
+	}
+	return nil
+}
+
+// add compares some elements.
+func (t *TensorDiff) add(da safetensors.DType, a []byte, db safetensors.DType, b []byte, va, vb *[]float64) error {
+	var okA, okB bool
+	*va, okA = decode(da, a, *va)
+	*vb, okB = decode(db, b, *vb)
+	if !okA || !okB {
+		return errNotComparable
+	}
+	size := da.Bits() / 8
+	for i, u := range *va {
+		w := (*vb)[i]
+		same := u == w || math.IsNaN(u) && math.IsNaN(w)
+		if da == db {
+			same = bytes.Equal(a[i*size:(i+1)*size], b[i*size:(i+1)*size])
+		}
+		if same {
+			continue
+		}
+		t.Elements++
+		dist := math.Abs(u - w)
+		if math.IsNaN(dist) || math.IsInf(dist, 0) {
+			dist = math.MaxFloat64
+		}
+		if dist > t.Max || t.Elements == 1 {
+			t.Max, t.A, t.B = dist, fmt.Sprintf("%.9g", u), fmt.Sprintf("%.9g", w)
+		}
+	}
+	return nil
+}
+
+// String is a summary for people.
+func (d *Difference) String() string {
+	var b strings.Builder
+	for _, x := range d.OnlyA {
+		fmt.Fprintf(&b, "only in A: %s\n", x)
+	}
+	for _, x := range d.OnlyB {
+		fmt.Fprintf(&b, "only in B: %s\n", x)
+	}
+	for _, x := range d.Structure {
+		fmt.Fprintf(&b, "structure: %s\n", x)
+	}
+	for _, t := range d.Tensors {
+		fmt.Fprintf(&b, "%s: %d of %d elements differ, by %.6g at most (%s and %s)\n", t.Name, t.Elements, t.Of, t.Max, t.A, t.B)
+	}
+	if d.Same {
+		fmt.Fprintf(&b, "no difference\n")
+	}
+	return b.String()
+}

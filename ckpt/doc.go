@@ -1,0 +1,41 @@
+// Package ckpt saves and loads sharded checkpoints: of a model and its optimizer on any number of ranks, from one layout to
+// any other.
+//
+//	saver := ckpt.NewSaver(r.World, "checkpoints", ckpt.Config{Keep: 3})
+//	err := saver.Save(ctx, ckpt.State{Step: step, Params: params, Optimizer: opt, Extra: map[string]any{"loader": loader.State()}})
+//
+//	path, err := ckpt.Latest("checkpoints")
+//	var at data.State
+//	st := ckpt.State{Params: params, Optimizer: opt, Extra: map[string]any{"loader": &at}}
+//	report, err := ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{})
+//	err = loader.SetState(at)
+//	tape.SetStep(opt.Steps(), 0) // or dropout repeats its first masks
+//
+// # The folder
+//
+// A checkpoint is a folder that every Hugging Face reader loads: safetensors files (package safetensors) that hold whole
+// tensors, and model.safetensors.index.json. Each rank writes its boxes and flat ranges (tensor.Shard) at their places in
+// these files, so that nothing in them depends on the layout. The optimizer's state lies in files of its own beside the
+// model's. ringo.json has the rest: step, states, the shape of every tensor, how tensor parallelism cuts it, and a SHA-256
+// of every piece that a rank wrote, of every header, of the index and of itself. No byte of the folder is without a hash.
+//
+// # Nothing is lost
+//
+// A checkpoint is complete or absent. It is written in a folder with a temporary name; files and folder are flushed; when
+// all ranks agree, the folder is renamed, and the new name is flushed. So a crash at any moment leaves the checkpoints that
+// were there, or one more. What it leaves half written has a name that is never read and is removed by the next save.
+//
+// A checkpoint whose ranks disagree is refused: on the step, on extra state, on what they have called on the group, or on
+// the bits of a parameter that all of them hold. Such a run is broken already, and its last good checkpoint is worth more.
+//
+// # Loading
+//
+// Every rank reads only the byte ranges that it needs. Names, shapes and types must fit exactly, and one error lists all
+// that do not, unless LoadConfig.Partial says otherwise. Files may come from anybody: no length is believed before it was
+// compared with the file's size, and no name in them leads out of the folder, links included.
+//
+// Load fills Param.Local. A package that keeps gathered copies of it must be told: after Load, call Changed of an
+// fsdp.Sharding.
+//
+// The command "ringo ckpt" lists, verifies, compares and converts checkpoints without starting a job.
+package ckpt

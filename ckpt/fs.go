@@ -1,0 +1,171 @@
+package ckpt
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+)
+
+// fileSystem is what a checkpoint needs of a file system. Tests put one in its place that fails, and forgets what was not
+// flushed.
+type fileSystem interface {
+	MkdirAll(name string) error
+	Mkdir(name string) error
+	Create(name string, size int64) (file, error) // a new file of size bytes
+	Open(name string, write bool) (file, error)   // a regular file, not through a link
+	Rename(from, to string) error                 // to is not there
+	RemoveAll(name string) error                  //
+	ReadDir(name string) ([]string, error)        // sorted
+	SyncDir(name string) error                    // makes names in it survive a crash
+}
+
+type file interface {
+	io.ReaderAt
+	io.WriterAt
+	Size() (int64, error)
+	Sync() error
+	Close() error
+}
+
+// disk is the file system of the operating system.
+type disk struct{}
+
+type diskFile struct {
+	*os.File
+	mu sync.Mutex // of WriteAt: in the kernel writers of a file wait for each other spinning, on cores that could hash
+}
+
+func (disk) MkdirAll(name string) error  { return os.MkdirAll(name, 0o777) }
+func (disk) Mkdir(name string) error     { return os.Mkdir(name, 0o777) }
+func (disk) RemoveAll(name string) error { return os.RemoveAll(name) }
+
+func (disk) Create(name string, size int64) (file, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return nil, err
+	}
+	if err := allocate(f, size); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return &diskFile{File: f}, nil
+}
+
+func (disk) Open(name string, write bool) (file, error) {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("%s is a link or no regular file", name)
+	}
+	flag := os.O_RDONLY
+	if write {
+		flag = os.O_RDWR
+	}
+	f, err := os.OpenFile(name, flag, 0)
+	if err != nil {
+		return nil, err
+	}
+	if opened, err := f.Stat(); err != nil || !os.SameFile(info, opened) {
+		return nil, errors.Join(fmt.Errorf("%s was replaced while it was opened", name), err, f.Close())
+	}
+	return &diskFile{File: f}, nil
+}
+
+// Rename does not replace: os.Rename would an empty directory.
+func (disk) Rename(from, to string) error {
+	if _, err := os.Lstat(to); !errors.Is(err, fs.ErrNotExist) {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: fs.ErrExist}
+	}
+	return os.Rename(from, to)
+}
+
+func (disk) ReadDir(name string) ([]string, error) {
+	list, err := os.ReadDir(name)
+	names := make([]string, len(list))
+	for i, e := range list {
+		names[i] = e.Name()
+	}
+	return names, err
+}
+
+func (disk) SyncDir(name string) error {
+	if runtime.GOOS == "windows" { // cannot flush a directory
+		return nil
+	}
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	return errors.Join(d.Sync(), d.Close())
+}
+
+// WriteAt writes and has the disk begin.
+func (f *diskFile) WriteAt(b []byte, off int64) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, err := f.File.WriteAt(b, off)
+	if n >= flushBytes {
+		startFlush(f.File, off, n)
+	}
+	return n, err
+}
+
+// flushBytes is the smallest write that is worth a request of its own.
+const flushBytes = 1 << 20
+
+func (f *diskFile) Size() (int64, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	return info.Size(), nil
+}
+
+// readFile returns a file of at most limit bytes.
+func readFile(fsys fileSystem, name string, limit int64) ([]byte, error) {
+	f, err := fsys.Open(name, false)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // only read
+	size, err := f.Size()
+	if err != nil {
+		return nil, err
+	}
+	if size > limit {
+		return nil, fmt.Errorf("%s has %d bytes; at most %d are allowed", name, size, limit)
+	}
+	b := make([]byte, size)
+	if n, err := f.ReadAt(b, 0); n < len(b) {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return b, nil
+}
+
+// writeFile makes a new file and flushes it.
+func writeFile(fsys fileSystem, name string, b []byte) error {
+	f, err := fsys.Create(name, int64(len(b)))
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteAt(b, 0)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
+
+// checkName accepts names of files in the checkpoint's own folder alone.
+func checkName(name string) error {
+	if name == "" || name == "." || name == ".." || strings.ContainsAny(name, `/\:`) || filepath.Base(name) != name {
+		return fmt.Errorf("%q is not the name of a file in the folder", name)
+	}
+	return nil
+}

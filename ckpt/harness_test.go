@@ -1,0 +1,211 @@
+package ckpt
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// spec is a parameter of the test model.
+type spec struct {
+	name  string
+	dtype tensor.DType
+	dims  []int
+	tp    *Rule
+}
+
+// specs have odd shapes, parameters smaller than the number of ranks, an empty one, a scalar, a fused projection, and types
+// with and without a master copy.
+var specs = []spec{
+	{"tok.weight", tensor.Float32, []int{17, 16}, &Rule{Dim: 0}},
+	{"blocks.0.qkv.weight", tensor.Float32, []int{30, 7}, &Rule{Dim: 0, Parts: []int{14, 8, 8}}},
+	{"blocks.0.out.weight", tensor.BFloat16, []int{7, 15}, &Rule{Dim: 1}},
+	{"blocks.0.norm.bias", tensor.Float64, []int{3}, nil},
+	{"scale", tensor.Float32, []int{}, nil},
+	{"none.weight", tensor.Float32, []int{0, 4}, nil},
+	{"head.weight", tensor.Float32, []int{5, 3, 4}, &Rule{Dim: 2}},
+}
+
+// layout says how a test's ranks hold the model.
+type layout struct {
+	name      string
+	ranks, tp int  // tp divides ranks; the others share the tp shard in flat ranges
+	flat      bool // else replicas
+}
+
+var layouts = map[string]layout{
+	"ddp1": {"ddp1", 1, 1, false}, "ddp2": {"ddp2", 2, 1, false}, "ddp3": {"ddp3", 3, 1, false}, "ddp4": {"ddp4", 4, 1, false},
+	"fsdp1": {"fsdp1", 1, 1, true}, "fsdp2": {"fsdp2", 2, 1, true}, "fsdp3": {"fsdp3", 3, 1, true}, "fsdp4": {"fsdp4", 4, 1, true},
+	"tp2": {"tp2", 2, 2, false}, "tp2fsdp2": {"tp2fsdp2", 4, 2, true}, "tp2dp2": {"tp2dp2", 4, 2, false},
+}
+
+// shard returns what a rank holds under a layout.
+func (l layout) shard(t require.TestingT, s spec, rank int) tensor.Shard {
+	tpRank, other, others := rank%l.tp, rank/l.tp, l.ranks/l.tp
+	sh := tensor.Shard{Global: s.dims, Counts: other == 0}
+	n := product(s.dims)
+	if l.tp > 1 && s.tp != nil {
+		boxes, err := s.tp.Boxes(s.dims, tpRank, l.tp)
+		require.NoError(t, err)
+		sh.Boxes, n = boxes, 0
+		for _, b := range boxes {
+			n += volume(b)
+		}
+	} else if tpRank > 0 {
+		sh.Counts = false
+	}
+	if !l.flat {
+		if l.tp == 1 {
+			return tensor.Shard{}
+		}
+		return sh
+	}
+	sh.Flat = [2]int{share(n, other, others), share(n, other+1, others)}
+	sh.Counts = l.tp == 1 || s.tp != nil || tpRank == 0
+	return sh
+}
+
+// value is element i of a tensor of the test model, a different bit pattern for each name and version.
+func value(name string, i, version int) float64 {
+	return math.Sin(float64(tensor.HashName(name)%1000) + float64(i)*1.7 + float64(version)*0.31)
+}
+
+// fillPart writes the elements of a part. Only the bits of the type are compared later: values are rounded here, once.
+func fillPart(x tensor.Tensor, p part, name string, version int) {
+	k := 0
+	set := func(v float64) {
+		switch x.DType() {
+		case tensor.Float32:
+			tensor.Data[float32](x)[k] = float32(v)
+		case tensor.Float64:
+			tensor.Data[float64](x)[k] = v
+		case tensor.BFloat16:
+			tensor.Data[tensor.BF16](x)[k] = tensor.BF16(math.Float32bits(float32(v)) >> 16)
+		}
+		k++
+	}
+	for at, n := range p.runs() {
+		for i := at; i < at+n; i++ {
+			set(value(name, i, version))
+		}
+	}
+}
+
+// newState makes the test model as a rank holds it, with values of a version; version 0 is all zeros.
+func newState(t require.TestingT, g *dist.Group, l layout, version int) *State {
+	var params nn.Params
+	for _, s := range specs {
+		p := tensor.NewParam(tensor.Constant(0), s.dims...)
+		p.SetName(s.name)
+		p.Shard = l.shard(t, s, g.Rank())
+		whole, err := newPart(s.dims, p.Shard.Boxes, p.Shard.Flat)
+		require.NoError(t, err)
+		if l.flat && p.Shard.Flat[0] == p.Shard.Flat[1] {
+			whole.hi = whole.lo
+		}
+		x := tensor.New(g.Device(), s.dtype, whole.len())
+		p.Value, p.Local = x, x
+		params = append(params, p)
+	}
+	st := &State{Step: version, Params: params, TP: Rules{}, Extra: map[string]any{"loader": map[string]any{"epoch": version}}}
+	for _, s := range specs {
+		if s.tp != nil {
+			st.TP[s.name] = *s.tp
+		}
+	}
+	st.Optimizer = optim.NewAdamW(params, optim.AdamWConfig{LR: 0.1})
+	if version == 0 {
+		return st
+	}
+	o := st.Optimizer.State()
+	o.Steps, o.LR = version, 0.5/float64(version)
+	for name := range o.Counts {
+		o.Counts[name] = version
+	}
+	require.NoError(t, st.Optimizer.SetState(o))
+	items, err := st.items()
+	require.NoError(t, err)
+	for _, x := range items {
+		fillPart(x.data, x.part, x.name, version)
+	}
+	return st
+}
+
+// requireState compares every bit of a State with that of a version.
+func requireState(t require.TestingT, g *dist.Group, l layout, version int, got *State) {
+	want := newState(t, g, l, version)
+	wants, err := want.items()
+	require.NoError(t, err)
+	gots, err := got.items()
+	require.NoError(t, err)
+	require.Len(t, gots, len(wants))
+	for i, x := range wants {
+		a, err := hostBytes(x.data)
+		require.NoError(t, err)
+		b, err := hostBytes(gots[i].data)
+		require.NoError(t, err)
+		require.Equal(t, a, b, "%s on %s, rank %d", x.name, l.name, g.Rank())
+	}
+	a, b := want.Optimizer.State(), got.Optimizer.State()
+	require.Equal(t, a.Steps, b.Steps)
+	require.Equal(t, a.LR, b.LR)
+	require.Equal(t, a.Counts, b.Counts)
+	require.Equal(t, version, got.Step)
+}
+
+// onRanks runs fn on the ranks of a layout.
+func onRanks(t testing.TB, n int, fn func(g *dist.Group) error) {
+	t.Helper()
+	require.NoError(t, tryRanks(n, fn))
+}
+
+func tryRanks(n int, fn func(g *dist.Group) error) error {
+	return dist.Run(context.Background(), dist.Config{Ranks: n, Threads: 1}, func(_ context.Context, r *dist.Rank) error { return fn(r.World) })
+}
+
+// newSaver is NewSaver with another file system and small files.
+func newSaver(g *dist.Group, fsys fileSystem, dir string, c Config) *Saver {
+	s := NewSaver(g, dir, c)
+	s.fs, s.fileBytes = fsys, 1500
+	return s
+}
+
+// save writes a version of the test model and returns its folder.
+func save(t testing.TB, dir string, l layout, version int) string {
+	t.Helper()
+	onRanks(t, l.ranks, func(g *dist.Group) error {
+		s := newSaver(g, disk{}, dir, Config{})
+		if err := s.Save(context.Background(), *newState(t, g, l, version)); err != nil {
+			return err
+		}
+		return s.Close()
+	})
+	return filepath.Join(dir, stepName(version))
+}
+
+// loadAll loads a checkpoint under a layout and compares every bit.
+func loadAll(t testing.TB, path string, l layout, version int, c LoadConfig) {
+	t.Helper()
+	onRanks(t, l.ranks, func(g *dist.Group) error {
+		st := newState(t, g, l, 0)
+		extra := struct{ Epoch int }{}
+		st.Extra = map[string]any{"loader": &extra}
+		if _, err := Load(context.Background(), g, path, st, c); err != nil {
+			return err
+		}
+		requireState(t, g, l, version, st)
+		if extra.Epoch != version {
+			return fmt.Errorf("epoch %d", extra.Epoch)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,136 @@
+package ckpt
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// pythonRead lists what the reference implementation reads from a folder, by its index.
+const pythonRead = `
+import hashlib, json, os, sys
+from safetensors import deserialize
+folder, out = sys.argv[1], []
+index = json.load(open(os.path.join(folder, "model.safetensors.index.json")))
+for file in sorted(set(index["weight_map"].values())):
+    for name, t in deserialize(open(os.path.join(folder, file), "rb").read()):
+        assert index["weight_map"][name] == file
+        out.append({"Name": name, "DType": t["dtype"], "Shape": t["shape"], "Hash": hashlib.sha256(bytes(t["data"])).hexdigest()})
+print(json.dumps(out))
+`
+
+// pythonWrite writes a folder as Hugging Face's libraries do.
+const pythonWrite = `
+import json, os, sys
+import ctypes
+from safetensors import TensorSpec, serialize_file
+folder = sys.argv[1]
+sizes = {"float32": 4, "float64": 8, "bfloat16": 2, "float16": 2, "int64": 8, "int32": 4, "uint8": 1, "bool": 1, "float8_e4m3fn": 1}
+weights, alive = {}, []
+for k, (dtype, size) in enumerate(sizes.items()):
+    data = bytes((7 * i + k) % 2 if dtype == "bool" else (31 * i + 7 * k) % 120 for i in range(15 * size))
+    file = "model-0000%d-of-00002.safetensors" % (1 + k % 2)
+    alive.append(ctypes.create_string_buffer(data, len(data)))
+    weights.setdefault(file, {})["w." + dtype] = TensorSpec(dtype=dtype, shape=[5, 3], data_ptr=ctypes.addressof(alive[-1]), data_len=len(data))
+for file, tensors in weights.items():
+    serialize_file(tensors, os.path.join(folder, file), metadata={"format": "pt"})
+index = {"metadata": {"total_size": 15 * sum(sizes.values())}, "weight_map": {n: f for f, ts in weights.items() for n in ts}}
+json.dump(index, open(os.path.join(folder, "model.safetensors.index.json"), "w"))
+`
+
+// python runs a script with Python's safetensors, where there is one. RINGO_PYTHON names the interpreter; then it must have it. -I: the
+// directory safetensors here is not Python's.
+func python(t *testing.T, script string, args ...string) []byte {
+	t.Helper()
+	name := cmp.Or(os.Getenv("RINGO_PYTHON"), "python3")
+	if out, err := exec.Command(name, "-I", "-c", "from safetensors import TensorSpec").CombinedOutput(); err != nil {
+		if os.Getenv("RINGO_PYTHON") != "" {
+			t.Fatalf("%v: %s", err, out)
+		}
+		t.Skip("no Python with safetensors")
+	}
+	out, err := exec.Command(name, append([]string{"-I", "-c", script}, args...)...).Output()
+	if exit, ok := err.(*exec.ExitError); ok {
+		t.Fatalf("%s", exit.Stderr)
+	}
+	require.NoError(t, err)
+	return out
+}
+
+func TestPythonReads(t *testing.T) {
+	for _, name := range []string{"ddp2", "tp2fsdp2"} {
+		path := save(t, t.TempDir(), layouts[name], 2)
+		var got []struct {
+			Name, DType, Hash string
+			Shape             []int
+		}
+		require.NoError(t, json.Unmarshal(python(t, pythonRead, path), &got))
+		require.Len(t, got, len(specs))
+		onRanks(t, 1, func(g *dist.Group) error {
+			want := newState(t, g, layouts["ddp1"], 2)
+			for _, x := range got {
+				p := want.Params.ByName(x.Name)
+				b, err := hostBytes(p.Local)
+				require.NoError(t, err)
+				require.Equal(t, sum(b), x.Hash, x.Name)
+				require.Equal(t, string(dtypes[p.Local.DType()]), x.DType)
+				require.Equal(t, append([]int{}, p.Dims()...), x.Shape)
+			}
+			return nil
+		})
+	}
+}
+
+func TestPythonWrites(t *testing.T) {
+	dir := t.TempDir()
+	python(t, pythonWrite, dir)
+	v := mustVerify(t, dir, VerifyConfig{NaN: true, Layout: "fsdp=2"})
+	require.True(t, v.OK, v.Errors)
+	require.Equal(t, 9, v.Tensors)
+	require.Equal(t, int64(15*31), v.Bytes)
+	onRanks(t, 2, func(g *dist.Group) error {
+		var params nn.Params
+		order := []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16, tensor.Int64, tensor.Int32, tensor.Uint8, tensor.Bool}
+		for _, d := range order {
+			p := tensor.NewParam(tensor.Constant(0), 5, 3)
+			p.SetName("w." + d.String())
+			lo, hi := share(15, g.Rank(), 2), share(15, g.Rank()+1, 2)
+			p.Shard = tensor.Shard{Global: []int{5, 3}, Flat: [2]int{lo, hi}, Counts: true}
+			p.Local = tensor.New(g.Device(), d, hi-lo)
+			params = append(params, p)
+		}
+		_, err := Load(context.Background(), g, dir, &State{Params: params}, LoadConfig{})
+		require.ErrorContains(t, err, "unexpected: model:w.float8_e4m3fn")
+		r, err := Load(context.Background(), g, dir, &State{Params: params}, LoadConfig{Partial: true})
+		require.NoError(t, err)
+		require.Equal(t, 8, r.Tensors)
+		for k, p := range params {
+			for i, b := range p.Local.Bytes() {
+				i += p.Shard.Flat[0] * p.Local.DType().Size()
+				want := (31*i + 7*k) % 120
+				if p.Local.DType() == tensor.Bool {
+					want = (7*i + k) % 2
+				}
+				require.Equal(t, byte(want), b, "%s byte %d", p.Name(), i)
+			}
+		}
+		return nil
+	})
+	to := filepath.Join(t.TempDir(), "new")
+	require.NoError(t, Convert(context.Background(), dir, to, ConvertConfig{}))
+	require.True(t, mustVerify(t, to, VerifyConfig{}).OK)
+	d, err := Diff(context.Background(), dir, to, nil)
+	require.NoError(t, err)
+	require.True(t, d.Same)
+	python(t, pythonRead, to)
+}

@@ -1,0 +1,35 @@
+package ckpt
+
+import "fmt"
+
+// Info is a tensor of a checkpoint.
+type Info struct {
+	Name   string `json:"name"`
+	Kind   string `json:"kind"` // model or optimizer
+	DType  string `json:"dtype"`
+	Shape  []int  `json:"shape"`
+	File   string `json:"file"`
+	Bytes  int64  `json:"bytes"`
+	Shards int    `json:"shards"` // pieces with a hash of their own
+}
+
+// List returns the tensors of a checkpoint (as Load takes), and the step at which it was saved, 0 if it does not say. It
+// reads no data.
+func List(path string) (step int, list []Info, err error) {
+	src, err := open(disk{}, path)
+	if err != nil {
+		return 0, nil, fmt.Errorf("ckpt: %w", err)
+	}
+	if src.man != nil {
+		step = src.man.Step
+	}
+	list = []Info{}
+	add := func(kind string, xs []*stored) {
+		for _, x := range xs {
+			list = append(list, Info{x.Name, kind, string(x.DType), x.Shape, x.file.name, x.End - x.Start, len(x.pieces)})
+		}
+	}
+	add("model", src.model)
+	add("optimizer", src.opt)
+	return step, list, src.Close()
+}

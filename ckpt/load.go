@@ -1,0 +1,379 @@
+package ckpt
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync/atomic"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Strategy says who reads what.
+type Strategy int
+
+const (
+	// Sharded: each rank reads its part of every tensor (FSDP, tensor parallelism). All ranks have all names.
+	Sharded Strategy = iota
+	// Broadcast: rank 0 reads everything, once, and broadcasts it; no other rank touches the disk (data parallelism).
+	Broadcast
+	// Owned: each rank reads its part of the tensors that it has (pipeline parallelism). Together the ranks have all names.
+	Owned
+)
+
+// LoadConfig changes Load.
+type LoadConfig struct {
+	Strategy Strategy
+	// Partial loads what fits and reports the rest, instead of failing.
+	Partial bool
+}
+
+// Report is what Load did on this rank.
+type Report struct {
+	Tensors    int      // that were filled
+	BytesRead  int64    // of tensor data, from the disk
+	Unverified int64    // of these, bytes of which no hash could be checked: parts cut otherwise than they were saved
+	Missing    []string // names that the State has and the checkpoint has not
+	Unexpected []string // the other way round
+	Misfits    []string // another shape or type
+}
+
+// Load fills the tensors of st (those of Param.Local, and the optimizer's) from a checkpoint: a folder that Save wrote, on
+// any layout; a folder of Hugging Face's form; or a single .safetensors file. The latter two have no optimizer state and no
+// extra state. It sets st.Step, the optimizer's counts and learning rate, and what the pointers in st.Extra point to. It is
+// collective.
+//
+// Each rank reads the byte ranges that it needs, and verifies the hash of every piece that it reads as a whole. Names,
+// shapes and types are compared on all ranks before anything is changed: unless Partial is set, one error lists all that
+// is missing, unexpected, wrongly shaped or wrongly typed. After a later error, of the disk or a hash, the tensors have
+// undefined values.
+func Load(ctx context.Context, g *dist.Group, path string, st *State, c LoadConfig) (*Report, error) {
+	r, err := load(ctx, g, disk{}, path, st, c)
+	if err != nil {
+		return r, fmt.Errorf("ckpt: loading %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// catalog is what a checkpoint holds but for the data; it can be sent to other ranks.
+type catalog struct {
+	Err       string
+	Hash      string // of what must be the same on all ranks
+	Step      int
+	Model     map[string]tensor.Shape
+	Optimizer map[string]tensor.Shape
+	Opt       *optimizerEntry // without tensors; nil: none
+	Extra     map[string]json.RawMessage
+}
+
+// loader is one Load on one rank.
+type loader struct {
+	g      *dist.Group
+	st     *State
+	c      LoadConfig
+	src    *source // nil on ranks that do not read
+	cat    catalog
+	items  []item
+	report Report
+	read   atomic.Int64
+	blind  atomic.Int64
+}
+
+func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *State, c LoadConfig) (*Report, error) {
+	l := &loader{g: g, st: st, c: c}
+	if c.Strategy != Broadcast || g.Rank() == 0 {
+		src, err := open(fsys, path)
+		if err == nil {
+			defer src.Close() //nolint:errcheck // only read
+			l.src = src
+		}
+		l.cat = newCatalog(src, err)
+	}
+	if err := l.agree(); err != nil {
+		return nil, err
+	}
+	if err := l.match(); err != nil {
+		return &l.report, err
+	}
+	var err error
+	if c.Strategy == Broadcast {
+		err = l.broadcast(ctx)
+	} else {
+		err = parallel(len(l.items), func(i int) error { return l.fill(ctx, &l.items[i]) })
+	}
+	if err := together(g, err); err != nil {
+		return &l.report, err
+	}
+	l.report.BytesRead, l.report.Unverified, l.report.Tensors = l.read.Load(), l.blind.Load(), len(l.items)
+	return &l.report, together(g, l.restore())
+}
+
+func newCatalog(src *source, err error) catalog {
+	c := catalog{Model: map[string]tensor.Shape{}, Optimizer: map[string]tensor.Shape{}}
+	if err != nil {
+		c.Err = err.Error()
+		return c
+	}
+	unknown := func(x *stored) tensor.Shape {
+		d, ok := dtypeOf(x.DType)
+		if !ok {
+			d = tensor.DType(255)
+		}
+		return tensor.Shape{DType: d, Dims: x.Shape}
+	}
+	for _, x := range src.model {
+		c.Model[x.Name] = unknown(x)
+	}
+	for _, x := range src.opt {
+		c.Optimizer[x.Name] = unknown(x)
+	}
+	if src.man != nil {
+		c.Step, c.Extra = src.man.Step, src.man.Extra
+		if o := src.man.Optimizer; o != nil {
+			c.Opt = &optimizerEntry{Steps: o.Steps, LR: o.LR, Counts: o.Counts}
+		}
+	}
+	text, err := json.Marshal(c)
+	if err != nil {
+		c.Err = err.Error()
+	}
+	c.Hash = sum(text)
+	return c
+}
+
+// agree makes sure that all ranks look at the same checkpoint.
+func (l *loader) agree() error {
+	if l.c.Strategy == Broadcast {
+		var err error
+		if l.cat, err = dist.BroadcastObject(l.g, l.cat, 0); err != nil {
+			return err
+		}
+		if l.cat.Err != "" {
+			return errors.New(l.cat.Err)
+		}
+		return nil
+	}
+	if err := together(l.g, asError(l.cat.Err)); err != nil {
+		return err
+	}
+	hashes, err := dist.AllGatherObject(l.g, l.cat.Hash)
+	if err != nil {
+		return err
+	}
+	for r, h := range hashes {
+		if h != hashes[0] {
+			return fmt.Errorf("rank %d and rank 0 see different checkpoints there", r)
+		}
+	}
+	return nil
+}
+
+func asError(s string) error {
+	if s == "" {
+		return nil
+	}
+	return errors.New(s)
+}
+
+// together makes the errors of all ranks everyone's. What several ranks say is said once.
+func together(g *dist.Group, mine error) error {
+	s := ""
+	if mine != nil {
+		s = mine.Error()
+	}
+	all, err := dist.AllGatherObject(g, s)
+	if err != nil {
+		return errors.Join(mine, err)
+	}
+	var order []string
+	ranks := map[string][]int{}
+	for r, s := range all {
+		if s == "" {
+			continue
+		}
+		if ranks[s] == nil {
+			order = append(order, s)
+		}
+		ranks[s] = append(ranks[s], r)
+	}
+	var errs []error
+	for _, s := range order {
+		if len(ranks[s]) == len(all) {
+			errs = append(errs, errors.New(s))
+		} else {
+			errs = append(errs, fmt.Errorf("ranks %v: %s", ranks[s], s))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// fill reads this rank's part of a tensor.
+func (l *loader) fill(ctx context.Context, x *item) error {
+	b, err := hostBytes(x.data)
+	if err != nil {
+		return err
+	}
+	if err := l.readPart(ctx, x, x.part, b); err != nil {
+		return err
+	}
+	return setBytes(x.data, b)
+}
+
+// readPart reads a part of the stored tensor of an item into b and verifies what can be.
+func (l *loader) readPart(ctx context.Context, x *item, p part, b []byte) error {
+	s := l.src.tensors[x.key()]
+	size := x.data.DType().Size()
+	out := b
+	for at, n := range p.runs() {
+		off := s.offset + int64(at)*int64(size)
+		for left := n * size; left > 0; {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			c := out[:min(left, 8*chunk)]
+			if k, err := s.file.f.ReadAt(c, off); k < len(c) {
+				return fmt.Errorf("%s: tensor %q: %w", s.file.name, x.name, err)
+			}
+			out, left, off = out[len(c):], left-len(c), off+int64(len(c))
+		}
+	}
+	l.read.Add(int64(p.len() * size))
+	return l.check(s, p, b, size)
+}
+
+// check verifies the hashes of the pieces that b holds completely.
+func (l *loader) check(s *stored, p part, b []byte, size int) error {
+	seen := 0
+	for _, piece := range s.pieces {
+		h := sha256.New()
+		switch {
+		case piece.equal(p):
+			h.Write(b)
+		case p.whole():
+			for at, n := range piece.runs() {
+				h.Write(b[at*size : (at+n)*size])
+			}
+		default:
+			continue
+		}
+		if got := hex.EncodeToString(h.Sum(nil)); got != piece.sha256 {
+			return fmt.Errorf("%s: tensor %q: the SHA-256 of the part of rank %d is wrong: the data is damaged", s.file.name, s.Name, piece.rank)
+		}
+		seen += piece.len()
+	}
+	l.blind.Add(int64((p.len() - seen) * size))
+	return nil
+}
+
+// broadcast has rank 0 read tensor by tensor; every rank takes its part. All ranks have the same names, or the
+// broadcasts would not agree.
+func (l *loader) broadcast(ctx context.Context) error {
+	names := make([]string, len(l.items))
+	for i := range l.items {
+		names[i] = l.items[i].key()
+	}
+	first, err := dist.BroadcastObject(l.g, names, 0)
+	if err != nil {
+		return err
+	}
+	var wrong error
+	if !slices.Equal(first, names) {
+		wrong = errors.New("ranks have different tensors; with the strategy Broadcast all must have the same")
+	}
+	if err := together(l.g, wrong); err != nil {
+		return err
+	}
+	var failed error
+	for i := range l.items {
+		x := &l.items[i]
+		if product(x.shape) == 0 {
+			continue
+		}
+		buf := x.data
+		if !x.shared {
+			buf = tensor.New(l.g.Device(), x.data.DType(), x.shape...)
+		}
+		if l.src != nil && failed == nil {
+			failed = l.fillWhole(ctx, x, buf)
+		}
+		if err := l.g.Broadcast(buf, 0).Wait(); err != nil {
+			return err
+		}
+		if err := x.takePart(buf); err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return failed
+}
+
+func (l *loader) fillWhole(ctx context.Context, x *item, buf tensor.Tensor) error {
+	b, err := hostBytes(buf)
+	if err != nil {
+		return err
+	}
+	if err := l.readPart(ctx, x, wholePart(x.shape), b); err != nil {
+		return err
+	}
+	return setBytes(buf, b)
+}
+
+// takePart copies an item's part out of the whole.
+func (x *item) takePart(whole tensor.Tensor) error {
+	if whole == x.data {
+		return nil
+	}
+	from, err := hostBytes(whole)
+	if err != nil {
+		return err
+	}
+	b, err := hostBytes(x.data)
+	if err != nil {
+		return err
+	}
+	out, size := b, x.data.DType().Size()
+	for at, n := range x.part.runs() {
+		out = out[copy(out, from[at*size:(at+n)*size]):]
+	}
+	return setBytes(x.data, b)
+}
+
+// restore sets what is not tensors.
+func (l *loader) restore() error {
+	if l.st.Optimizer != nil && l.cat.Opt != nil {
+		if err := l.restoreOptimizer(); err != nil {
+			return err
+		}
+	}
+	for key, ptr := range l.st.Extra {
+		text, ok := l.cat.Extra[key]
+		if !ok {
+			continue
+		}
+		if err := json.Unmarshal(text, ptr); err != nil {
+			return fmt.Errorf("extra %q: %w", key, err)
+		}
+	}
+	l.st.Step = l.cat.Step
+	return nil
+}
+
+// restoreOptimizer sets the counts; the tensors are the optimizer's own and filled already. A parameter that the
+// checkpoint does not know keeps its count.
+func (l *loader) restoreOptimizer() error {
+	have := l.st.Optimizer.State()
+	next := optim.State{Steps: l.cat.Opt.Steps, LR: l.cat.Opt.LR, Counts: have.Counts, Tensors: have.Tensors}
+	for name := range next.Counts {
+		if n, ok := l.cat.Opt.Counts[name]; ok {
+			next.Counts[name] = n
+		} else if !l.c.Partial {
+			return fmt.Errorf("no step count for %s", name)
+		}
+	}
+	return l.st.Optimizer.SetState(next)
+}

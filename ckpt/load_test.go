@@ -1,0 +1,323 @@
+package ckpt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// TestBytesRead: a rank reads its own elements from the disk and nothing else, and with Broadcast rank 0 alone reads.
+func TestBytesRead(t *testing.T) {
+	path := save(t, t.TempDir(), layouts["ddp2"], 2)
+	for _, c := range []struct {
+		layout   string
+		strategy Strategy
+	}{{"fsdp3", Sharded}, {"tp2fsdp2", Owned}, {"ddp2", Broadcast}, {"fsdp4", Broadcast}} {
+		l := layouts[c.layout]
+		counted := &countingFS{}
+		var sum atomic.Int64
+		onRanks(t, l.ranks, func(g *dist.Group) error {
+			st := newState(t, g, l, 0)
+			st.Extra = nil
+			items, err := st.items()
+			require.NoError(t, err)
+			want := int64(0)
+			for _, x := range items {
+				want += int64(x.data.Len() * x.data.DType().Size())
+			}
+			if c.strategy == Broadcast {
+				if want = 0; g.Rank() == 0 {
+					want = size()
+				}
+			}
+			r, err := load(context.Background(), g, counted, path, st, LoadConfig{Strategy: c.strategy})
+			if err != nil {
+				return err
+			}
+			sum.Add(r.BytesRead)
+			if r.BytesRead != want || r.Tensors != len(items) {
+				return fmt.Errorf("rank %d read %d bytes of %d tensors, not %d", g.Rank(), r.BytesRead, r.Tensors, want)
+			}
+			if whole := c.strategy == Broadcast; whole == (r.Unverified > 0) {
+				return fmt.Errorf("%d bytes unverified", r.Unverified)
+			}
+			requireState(t, g, l, 2, st)
+			return nil
+		})
+		require.Equal(t, sum.Load(), counted.data.Load(), "counted where the disk is read")
+		if c.strategy == Broadcast {
+			require.Equal(t, int64(1), counted.manifests.Load())
+		}
+	}
+}
+
+// countingFS counts the bytes of tensor data that are read: reads of the safetensors files behind their headers.
+type countingFS struct {
+	disk
+	data, manifests atomic.Int64
+}
+
+func (c *countingFS) Open(name string, write bool) (file, error) {
+	f, err := c.disk.Open(name, write)
+	if strings.HasSuffix(name, manifestName) {
+		c.manifests.Add(1)
+	}
+	if err != nil || !strings.HasSuffix(name, ".safetensors") {
+		return f, err
+	}
+	var length [8]byte
+	if _, err := f.ReadAt(length[:], 0); err != nil {
+		return nil, err
+	}
+	return &countingFile{f, c, 8 + int64(length[0]) + int64(length[1])<<8 + int64(length[2])<<16}, nil
+}
+
+type countingFile struct {
+	file
+	c      *countingFS
+	header int64
+}
+
+func (f *countingFile) ReadAt(b []byte, off int64) (int, error) {
+	n, err := f.file.ReadAt(b, off)
+	f.c.data.Add(max(0, off+int64(n)-max(off, f.header)))
+	return n, err
+}
+
+// TestStrict: one error lists all that does not fit, and nothing was changed; Partial loads the rest.
+func TestStrict(t *testing.T) {
+	path := save(t, t.TempDir(), layouts["ddp2"], 2)
+	change := func(st *State) {
+		drop := st.Params[1]
+		other := tensor.NewParam(tensor.Constant(0), 2)
+		other.SetName("new.weight")
+		other.Make(drop.Local.Device(), tensor.Float32, 1)
+		wide := tensor.NewParam(tensor.Constant(0), 3)
+		wide.SetName("blocks.0.norm.bias") // float64 in the file
+		wide.Make(drop.Local.Device(), tensor.Float32, 1)
+		long := tensor.NewParam(tensor.Constant(0), 17, 17)
+		long.SetName("tok.weight")
+		long.Make(drop.Local.Device(), tensor.Float32, 1)
+		st.Params = nn.Params{long, other, st.Params[2], wide, st.Params[4], st.Params[5], st.Params[6]}
+		st.Optimizer, st.Extra = nil, nil
+	}
+	misfits := []string{"model:blocks.0.norm.bias is float64[3], not float32[3]", "model:tok.weight is float32[17,16], not float32[17,17]"}
+	for _, s := range []Strategy{Sharded, Broadcast, Owned} {
+		onRanks(t, 2, func(g *dist.Group) error {
+			st := newState(t, g, layouts["ddp2"], 3)
+			change(st)
+			before := append([]byte(nil), st.Params[6].Local.Bytes()...)
+			_, err := Load(context.Background(), g, path, st, LoadConfig{Strategy: s})
+			require.ErrorContains(t, err, "the checkpoint does not fit: missing: model:new.weight; unexpected: model:blocks.0.qkv.weight; of another shape or type: "+
+				strings.Join(misfits, ", "))
+			require.Equal(t, before, st.Params[6].Local.Bytes())
+			require.Equal(t, 3, st.Step)
+
+			r, err := Load(context.Background(), g, path, st, LoadConfig{Strategy: s, Partial: true})
+			require.NoError(t, err)
+			require.Equal(t, []string{"model:new.weight"}, r.Missing)
+			require.Equal(t, []string{"model:blocks.0.qkv.weight"}, r.Unexpected)
+			require.Equal(t, misfits, r.Misfits)
+			require.Equal(t, 4, r.Tensors)
+			want := newState(t, g, layouts["ddp2"], 2)
+			require.Equal(t, want.Params[6].Local.Bytes(), st.Params[6].Local.Bytes())
+			return nil
+		})
+	}
+}
+
+// TestOwned: ranks that have some of the layers each load together what is there; a layer that nobody has is an error.
+func TestOwned(t *testing.T) {
+	path := save(t, t.TempDir(), layouts["ddp1"], 2)
+	part := func(st *State, rank, ranks int) {
+		n := len(st.Params)
+		st.Params = st.Params[share(n, rank, ranks):share(n, rank+1, ranks)]
+		st.Optimizer, st.Extra = nil, nil
+	}
+	onRanks(t, 3, func(g *dist.Group) error {
+		st := newState(t, g, layouts["ddp3"], 0)
+		part(st, g.Rank(), 3)
+		_, err := Load(context.Background(), g, path, st, LoadConfig{Strategy: Owned})
+		require.NoError(t, err)
+		want := newState(t, g, layouts["ddp3"], 2)
+		part(want, g.Rank(), 3)
+		for i, p := range want.Params {
+			a, _ := hostBytes(p.Local)
+			b, _ := hostBytes(st.Params[i].Local)
+			require.Equal(t, a, b)
+		}
+
+		st = newState(t, g, layouts["ddp3"], 0)
+		part(st, g.Rank(), 4) // the last quarter is nobody's
+		_, err = Load(context.Background(), g, path, st, LoadConfig{Strategy: Owned})
+		require.ErrorContains(t, err, "unexpected: model:head.weight")
+
+		_, err = Load(context.Background(), g, path, st, LoadConfig{})
+		require.ErrorContains(t, err, "ranks [0]: the checkpoint does not fit: unexpected: ")
+
+		// What the ranks save together is the whole model again.
+		dir := filepath.Join(filepath.Dir(path), "owned")
+		s := newSaver(g, disk{}, dir, Config{})
+		require.NoError(t, s.Save(context.Background(), State{Step: 2, Params: want.Params}))
+		return s.Close()
+	})
+	d, err := Diff(context.Background(), path, filepath.Join(filepath.Dir(path), "owned", stepName(2)), nil)
+	require.NoError(t, err)
+	require.Empty(t, d.Tensors)
+	require.Empty(t, d.OnlyB)
+	for _, name := range d.OnlyA {
+		require.True(t, strings.HasPrefix(name, "optimizer:"), name)
+	}
+}
+
+// TestDisagree: what the ranks do not have in common is never saved, and the checkpoint before is the latest.
+func TestDisagree(t *testing.T) {
+	ctx := context.Background()
+	for want, change := range map[string]func(g *dist.Group, st *State){
+		"rank 1 has step 4 where rank 0 has 3": func(g *dist.Group, st *State) { st.Step += g.Rank() },
+		"rank 1 has extra state":               func(g *dist.Group, st *State) { st.Extra["loader"] = g.Rank() },
+		"rank 1 has learning rate":             func(g *dist.Group, st *State) { st.Optimizer.SetLR(1 + float64(g.Rank())) },
+		"rank 1 has optimizer steps": func(g *dist.Group, st *State) {
+			s := st.Optimizer.State()
+			s.Steps += g.Rank()
+			_ = st.Optimizer.SetState(s)
+		},
+		"other bits in tok.weight":      func(g *dist.Group, st *State) { st.Params[0].Local.Bytes()[5] ^= byte(g.Rank()) },
+		"other bits in head.weight.exp": func(g *dist.Group, st *State) { moment(st, "head.weight.exp_avg_sq").Bytes()[0] ^= byte(g.Rank()) },
+		"rank 1 has tok.weight as F32[17 16] (sharded true)": func(g *dist.Group, st *State) {
+			if g.Rank() == 1 {
+				st.Params[0].Shard = tensor.Shard{Global: []int{17, 16}, Counts: true}
+			}
+		},
+		"tok.weight: elements 0 to 272 of the boxes [{[0 0] [17 16]}] are there twice": func(g *dist.Group, st *State) {
+			st.Params[0].Shard = tensor.Shard{Global: []int{17, 16}, Counts: true}
+		},
+		"tok.weight: the boxes have 0 of 272 elements": func(g *dist.Group, st *State) {
+			st.Params[0].Shard = tensor.Shard{Global: []int{17, 16}}
+		},
+		"rank 1: tok.weight was never made": func(g *dist.Group, st *State) {
+			if g.Rank() == 1 {
+				st.Params[0].Local = tensor.Tensor{}
+			}
+		},
+		"rank 1: extra \"f\": json": func(g *dist.Group, st *State) {
+			if g.Rank() == 1 {
+				st.Extra["f"] = func() {}
+			}
+		},
+		"rank 1 has called map[allreduce:1] where rank 0 has map[]": func(g *dist.Group, st *State) { // a mismatch that no engine noticed
+			if g.Rank() == 1 {
+				_ = g.AllReduce(tensor.FromSlice([]float32{1}, 1), dist.Sum) //discard: nobody answers it
+			}
+		},
+	} {
+		dir := t.TempDir()
+		save(t, dir, layouts["ddp2"], 2)
+		_ = tryRanks(2, func(g *dist.Group) error {
+			s := newSaver(g, disk{}, dir, Config{})
+			st := newState(t, g, layouts["ddp2"], 3)
+			change(g, st)
+			err := s.Save(ctx, *st)
+			require.ErrorContains(t, err, want)
+			return errors.Join(err, s.Close())
+		})
+		path, err := Latest(dir)
+		require.NoError(t, err)
+		require.Equal(t, stepName(2), filepath.Base(path), want)
+		loadAll(t, path, layouts["fsdp3"], 2, LoadConfig{})
+		list, err := os.ReadDir(dir)
+		require.NoError(t, err)
+		require.Len(t, list, 1, "nothing else is left")
+	}
+}
+
+// TestReplicasDiffer: so it is with shards that several ranks hold.
+func TestReplicasDiffer(t *testing.T) {
+	l := layouts["tp2dp2"]
+	err := tryRanks(l.ranks, func(g *dist.Group) error {
+		st := newState(t, g, l, 3)
+		if g.Rank() == 2 {
+			st.Params[1].Local.Bytes()[0] ^= 1
+		}
+		s := newSaver(g, disk{}, t.TempDir(), Config{})
+		return errors.Join(s.Save(context.Background(), *st), s.Close())
+	})
+	require.ErrorContains(t, err, "rank 0 and rank 2 have other bits in blocks.0.qkv.weight")
+}
+
+func moment(st *State, name string) tensor.Tensor {
+	for _, x := range st.Optimizer.State().Tensors {
+		if x.Name == name {
+			return x.Tensor
+		}
+	}
+	return tensor.Tensor{}
+}
+
+// TestSaver: retention, steps that go back, stale folders, saves in the background.
+func TestSaver(t *testing.T) {
+	ctx, dir := context.Background(), filepath.Join(t.TempDir(), "new", "dir")
+	l := layouts["fsdp2"]
+	require.NoError(t, os.MkdirAll(filepath.Join(dir, tmpPrefix+"step-00000001-X"), 0o777))
+	onRanks(t, 2, func(g *dist.Group) error {
+		s := newSaver(g, disk{}, dir, Config{Keep: 2, Async: true})
+		for version := 1; version <= 5; version++ {
+			st := newState(t, g, l, version)
+			require.NoError(t, s.Save(ctx, *st))
+			for _, p := range st.Params { // training goes on
+				clear(p.Local.Bytes())
+			}
+			for _, x := range st.Optimizer.State().Tensors {
+				clear(x.Tensor.Bytes())
+			}
+		}
+		require.NoError(t, s.wait())
+		require.NoError(t, s.Save(ctx, *newState(t, g, l, 5)), "the error comes with the next call")
+		require.ErrorContains(t, s.Save(ctx, *newState(t, g, l, 6)), "has step 5 already")
+		return s.Close()
+	})
+	names, err := disk{}.ReadDir(dir)
+	require.NoError(t, err)
+	require.Equal(t, []string{stepName(4), stepName(5)}, names)
+	for version := 4; version <= 5; version++ {
+		path := filepath.Join(dir, stepName(version))
+		require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+		loadAll(t, path, layouts["fsdp3"], version, LoadConfig{})
+	}
+	require.NoError(t, os.Mkdir(filepath.Join(dir, stepName(7)), 0o777))
+	_, err = Latest(dir)
+	require.ErrorContains(t, err, "step-00000007 is not sound")
+	_, err = Latest(filepath.Join(dir, "nowhere"))
+	require.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestReadOnlyDirectory(t *testing.T) {
+	if os.Getuid() == 0 { // whom permissions do not stop: a file where the directory should be does
+		dir := filepath.Join(t.TempDir(), "file")
+		require.NoError(t, os.WriteFile(dir, nil, 0o666))
+		err := tryRanks(2, func(g *dist.Group) error {
+			s := NewSaver(g, dir, Config{})
+			return errors.Join(s.Save(context.Background(), *newState(t, g, layouts["ddp2"], 1)), s.Close())
+		})
+		require.ErrorContains(t, err, dir)
+		return
+	}
+	dir := t.TempDir()
+	require.NoError(t, os.Chmod(dir, 0o555))
+	err := tryRanks(2, func(g *dist.Group) error {
+		s := NewSaver(g, dir, Config{})
+		return errors.Join(s.Save(context.Background(), *newState(t, g, layouts["ddp2"], 1)), s.Close())
+	})
+	require.ErrorIs(t, err, os.ErrPermission)
+}

@@ -1,0 +1,188 @@
+package ckpt
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const (
+	manifestName = "ringo.json"
+	indexName    = "model.safetensors.index.json"
+
+	// formatVersion is what this package writes. A newer one is refused.
+	formatVersion = 1
+
+	// maxJSON bounds ringo.json and the index, which are read whole.
+	maxJSON = 256 << 20
+)
+
+// manifest is ringo.json: what a folder holds, and the hash of every byte of it.
+type manifest struct {
+	Version   int                        `json:"version"`
+	Step      int                        `json:"step"`
+	Ranks     int                        `json:"ranks"` // that saved it
+	Index     string                     `json:"index_sha256"`
+	Files     []fileEntry                `json:"files"`
+	Model     []tensorEntry              `json:"model"`
+	Optimizer *optimizerEntry            `json:"optimizer,omitempty"`
+	Extra     map[string]json.RawMessage `json:"extra,omitempty"`
+}
+
+// fileEntry is a safetensors file.
+type fileEntry struct {
+	Name   string `json:"name"`
+	Bytes  int64  `json:"bytes"`
+	Header string `json:"header_sha256"` // of the bytes before the data
+}
+
+// tensorEntry is a tensor; where its bytes are in the file is said by the file's header.
+type tensorEntry struct {
+	Name   string            `json:"name"`
+	DType  safetensors.DType `json:"dtype"`
+	Shape  []int             `json:"shape"`
+	File   string            `json:"file"`
+	TP     *Rule             `json:"tp,omitempty"`
+	Pieces []piece           `json:"pieces"`
+}
+
+// optimizerEntry is an optim.State whose tensors are in files.
+type optimizerEntry struct {
+	Steps   int            `json:"steps"`
+	LR      float64        `json:"lr"`
+	Counts  map[string]int `json:"counts"`
+	Tensors []tensorEntry  `json:"tensors"`
+}
+
+// piece is what one rank wrote of a tensor.
+type piece struct {
+	Rank   int          `json:"rank"`
+	Boxes  []tensor.Box `json:"boxes,omitempty"` // none: all of the tensor
+	Flat   [2]int       `json:"flat,omitzero"`   // {0,0}: all elements of the boxes
+	SHA256 string       `json:"sha256"`          // of the elements in the order of boxes and flat range
+}
+
+// part checks the piece.
+func (p piece) part(shape []int) (part, error) { return newPart(shape, p.Boxes, p.Flat) }
+
+// The text begins with the hash of the rest, so that no flipped bit of it goes unseen.
+var (
+	manifestHead = []byte(`{"sha256":"`)
+	manifestBody = []byte(`","checkpoint":`)
+	manifestEnd  = []byte("}\n")
+)
+
+func sum(b []byte) string {
+	h := sha256.Sum256(b)
+	return hex.EncodeToString(h[:])
+}
+
+// encode returns the text of ringo.json.
+func (m *manifest) encode() ([]byte, error) {
+	body, err := json.MarshalIndent(m, "", " ")
+	if err != nil {
+		return nil, err
+	}
+	return bytes.Join([][]byte{manifestHead, []byte(sum(body)), manifestBody, body, manifestEnd}, nil), nil
+}
+
+// decodeManifest checks the hash and the version.
+func decodeManifest(text []byte) (*manifest, error) {
+	head := len(manifestHead) + 2*sha256.Size + len(manifestBody)
+	if len(text) < head+len(manifestEnd) || !bytes.HasPrefix(text, manifestHead) || !bytes.HasSuffix(text, manifestEnd) ||
+		!bytes.Equal(text[head-len(manifestBody):head], manifestBody) {
+		return nil, fmt.Errorf("not a ringo.json: it must begin with %s and end with a brace and a line feed", manifestHead)
+	}
+	body := text[head : len(text)-len(manifestEnd)]
+	if got, want := sum(body), string(text[len(manifestHead):head-len(manifestBody)]); got != want {
+		return nil, fmt.Errorf("the SHA-256 is %.16s…, not %.16s…", got, want)
+	}
+	var version struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(body, &version); err != nil {
+		return nil, err
+	}
+	if version.Version < 1 || version.Version > formatVersion {
+		return nil, fmt.Errorf("format version %d; this program reads 1 to %d", version.Version, formatVersion)
+	}
+	m := &manifest{}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(m); err != nil {
+		return nil, err
+	}
+	return m, nil
+}
+
+// index is model.safetensors.index.json, as Hugging Face's libraries write and read it.
+type index struct {
+	Metadata  map[string]any    `json:"metadata"`
+	WeightMap map[string]string `json:"weight_map"`
+}
+
+func encodeIndex(model []tensorEntry, size int64) ([]byte, error) {
+	x := index{map[string]any{"total_size": size}, map[string]string{}}
+	for _, t := range model {
+		x.WeightMap[t.Name] = t.File
+	}
+	b, err := json.MarshalIndent(x, "", "  ")
+	return append(b, '\n'), err
+}
+
+// decodeIndex returns the file of each tensor, and refuses what is no plain name or is there twice.
+func decodeIndex(text []byte) (map[string]string, error) {
+	var x struct {
+		WeightMap json.RawMessage `json:"weight_map"`
+	}
+	if err := json.Unmarshal(text, &x); err != nil {
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(x.WeightMap))
+	if t, err := dec.Token(); err != nil || t != json.Delim('{') {
+		return nil, fmt.Errorf("weight_map is no object")
+	}
+	files := map[string]string{}
+	for dec.More() {
+		key, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		value, err := dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		name, file := fmt.Sprint(key), fmt.Sprint(value)
+		if _, ok := value.(string); !ok {
+			return nil, fmt.Errorf("tensor %q: the file is %v", name, value)
+		}
+		if err := checkName(file); err != nil {
+			return nil, fmt.Errorf("tensor %q: %w", name, err)
+		}
+		if _, there := files[name]; there {
+			return nil, fmt.Errorf("tensor %q: the name is there twice", name)
+		}
+		files[name] = file
+	}
+	return files, nil
+}
+
+var dtypes = map[tensor.DType]safetensors.DType{
+	tensor.Float32: safetensors.F32, tensor.Float64: safetensors.F64, tensor.BFloat16: safetensors.BF16, tensor.Float16: safetensors.F16,
+	tensor.Int32: safetensors.I32, tensor.Int64: safetensors.I64, tensor.Uint8: safetensors.U8, tensor.Bool: safetensors.Bool,
+}
+
+// dtypeOf is the way back; ok is false for a type that package tensor does not have.
+func dtypeOf(d safetensors.DType) (tensor.DType, bool) {
+	for t, s := range dtypes {
+		if s == d {
+			return t, true
+		}
+	}
+	return 0, false
+}

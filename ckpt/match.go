@@ -1,0 +1,95 @@
+package ckpt
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// match compares the State with the checkpoint and drops the items that do not fit.
+func (l *loader) match() error {
+	items, err := l.st.items()
+	if err := together(l.g, err); err != nil {
+		return err
+	}
+	have := map[string]bool{}
+	l.items = slices.DeleteFunc(items, func(x item) bool {
+		have[x.key()] = true
+		list := l.cat.Model
+		if !x.model {
+			list = l.cat.Optimizer
+		}
+		shape, ok := list[x.name]
+		want := tensor.Shape{DType: x.data.DType(), Dims: x.shape}
+		switch {
+		case !ok:
+			l.report.Missing = append(l.report.Missing, x.key())
+		case shape.DType != want.DType || !slices.Equal(shape.Dims, want.Dims):
+			l.report.Misfits = append(l.report.Misfits, fmt.Sprintf("%s is %v, not %v", x.key(), shape, want))
+		default:
+			return false
+		}
+		return true
+	})
+	if l.c.Strategy == Owned {
+		all, err := dist.AllGatherObject(l.g, slices.Sorted(maps.Keys(have)))
+		if err != nil {
+			return err
+		}
+		for _, key := range slices.Concat(all...) {
+			have[key] = true
+		}
+	}
+	l.report.Unexpected = l.unexpected(have)
+	if l.st.Optimizer != nil && l.cat.Opt == nil {
+		l.report.Missing = append(l.report.Missing, "the optimizer's state")
+	}
+	for _, key := range slices.Sorted(maps.Keys(l.st.Extra)) {
+		if _, ok := l.cat.Extra[key]; !ok {
+			l.report.Missing = append(l.report.Missing, "extra:"+key)
+		}
+	}
+	slices.Sort(l.report.Missing)
+	slices.Sort(l.report.Misfits)
+	if l.c.Partial {
+		return nil
+	}
+	return together(l.g, l.report.err())
+}
+
+// unexpected lists what the checkpoint has and nobody asked for. Optimizer state counts if there is an optimizer.
+func (l *loader) unexpected(have map[string]bool) (list []string) {
+	for name := range l.cat.Model {
+		if key := itemKey(true, name); !have[key] {
+			list = append(list, key)
+		}
+	}
+	for name := range l.cat.Optimizer {
+		if key := itemKey(false, name); l.st.Optimizer != nil && !have[key] {
+			list = append(list, key)
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// err is what a strict load says.
+func (r *Report) err() error {
+	var parts []string
+	add := func(what string, list []string) {
+		if len(list) > 0 {
+			parts = append(parts, fmt.Sprintf("%s: %s", what, strings.Join(list, ", ")))
+		}
+	}
+	add("missing", r.Missing)
+	add("unexpected", r.Unexpected)
+	add("of another shape or type", r.Misfits)
+	if parts == nil {
+		return nil
+	}
+	return fmt.Errorf("the checkpoint does not fit: %s", strings.Join(parts, "; "))
+}

@@ -1,0 +1,131 @@
+package ckpt
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// naive lists the places of a part's elements one by one.
+func (p part) naive() []int {
+	var all []int
+	for _, b := range p.boxes {
+		at := append([]int(nil), b.Lo...)
+		for range volume(b) {
+			flat := 0
+			for i, x := range at {
+				flat = flat*p.shape[i] + x
+			}
+			all = append(all, flat)
+			for i := len(at) - 1; i >= 0; i-- {
+				if at[i]++; at[i] < b.Hi[i] {
+					break
+				}
+				at[i] = b.Lo[i]
+			}
+		}
+	}
+	return all[p.lo:p.hi]
+}
+
+func randomPart(t *testing.T, r *rand.Rand, shape []int) part {
+	var boxes []tensor.Box
+	n := 0
+	for range r.IntN(4) {
+		b := tensor.Box{Lo: make([]int, len(shape)), Hi: make([]int, len(shape))}
+		for i, d := range shape {
+			b.Lo[i] = r.IntN(d + 1)
+			b.Hi[i] = b.Lo[i] + r.IntN(d+1-b.Lo[i])
+			if r.IntN(2) == 0 {
+				b.Lo[i], b.Hi[i] = 0, d
+			}
+		}
+		boxes = append(boxes, b)
+		n += volume(b)
+	}
+	if len(boxes) == 0 {
+		n = product(shape)
+	}
+	lo := r.IntN(n + 1)
+	p, err := newPart(shape, boxes, [2]int{lo, lo + r.IntN(n+1-lo)})
+	require.NoError(t, err)
+	return p
+}
+
+// TestRuns compares the runs of random parts with the elements one by one.
+func TestRuns(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for range 2000 {
+		shape := make([]int, r.IntN(5))
+		for i := range shape {
+			shape[i] = r.IntN(5)
+		}
+		p := randomPart(t, r, shape)
+		var got []int
+		for at, n := range p.runs() {
+			require.Positive(t, n)
+			for i := range n {
+				got = append(got, at+i)
+			}
+		}
+		require.Equal(t, append([]int(nil), p.naive()...), got, "%+v", p)
+	}
+}
+
+// TestTile compares the verdict on random parts with a count of every element.
+func TestTile(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	good := 0
+	for range 3000 {
+		shape := []int{1 + r.IntN(3), 1 + r.IntN(3)}
+		var parts []part
+		counts := make([]int, product(shape))
+		for range 1 + r.IntN(3) {
+			p := randomPart(t, r, shape)
+			if r.IntN(2) == 0 { // a row or rows: random parts seldom fit together
+				lo := r.IntN(shape[0])
+				var err error
+				p, err = newPart(shape, []tensor.Box{{Lo: []int{lo, 0}, Hi: []int{lo + 1 + r.IntN(shape[0]-lo), shape[1]}}}, [2]int{})
+				require.NoError(t, err)
+			}
+			parts = append(parts, p)
+			for _, at := range p.naive() {
+				counts[at]++
+			}
+		}
+		once := true
+		for _, n := range counts {
+			once = once && n == 1
+		}
+		err := tile(shape, parts)
+		if err == nil {
+			good++
+			require.True(t, once, "%v", parts)
+		} else if once { // only parts of boxes that nobody else has may be refused
+			require.ErrorContains(t, err, "nobody has elements")
+		}
+	}
+	require.Greater(t, good, 100)
+}
+
+func TestRule(t *testing.T) {
+	r := Rule{Dim: 0, Parts: []int{6, 2, 2}}
+	boxes, err := r.Boxes([]int{10, 3}, 1, 2)
+	require.NoError(t, err)
+	require.Equal(t, []tensor.Box{{Lo: []int{3, 0}, Hi: []int{6, 3}}, {Lo: []int{7, 0}, Hi: []int{8, 3}}, {Lo: []int{9, 0}, Hi: []int{10, 3}}}, boxes)
+	boxes, err = r.Boxes([]int{10, 3}, 0, 1)
+	require.NoError(t, err)
+	require.Len(t, boxes, 1, "what touches is one box")
+	for _, bad := range []Rule{{Dim: 2}, {Dim: -1}, {Dim: 0, Parts: []int{6, 2}}, {Dim: 0, Parts: []int{6, 6}}, {Dim: 0, Parts: []int{-1, 11}}} {
+		_, err := bad.Boxes([]int{10, 3}, 0, 2)
+		require.Error(t, err, bad)
+	}
+	rules := Rules{"a.*.weight": {Dim: 0}, "a.*": {Dim: 1}, "a.qkv.weight": {Dim: 2}}
+	require.Equal(t, 2, rules.find("a.qkv.weight").Dim)
+	require.Equal(t, 0, rules.find("a.out.weight").Dim)
+	require.Equal(t, 1, rules.find("a.x").Dim)
+	require.Nil(t, rules.find("b"))
+}

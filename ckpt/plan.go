@@ -1,0 +1,271 @@
+package ckpt
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+)
+
+// plan is what all ranks derive from all claims: which files there will be, and who writes what to where.
+type plan struct {
+	man   manifest // complete but for hashes
+	files []plannedFile
+	at    map[string]place // of tensors, by key
+
+	copies map[string]bool // parts, by their key, that several ranks hold
+}
+
+type plannedFile struct {
+	name   string
+	header []byte
+	size   int64
+}
+
+// place is where the data of a tensor begins.
+type place struct {
+	file   int
+	offset int64
+}
+
+// owned is a tensor with the claims of all ranks that list it.
+type owned struct {
+	claimItem
+	ranks []int
+	parts []claimItem // of these ranks
+}
+
+// newPlan returns the plan, or an error that says how the ranks' claims differ or what is missing.
+func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
+	if err := compare(claims); err != nil {
+		return nil, err
+	}
+	tensors, err := collect(claims)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{at: map[string]place{}, copies: map[string]bool{}}
+	p.man = manifest{Version: formatVersion, Step: claims[0].Step, Ranks: len(claims), Extra: claims[0].Extra}
+	load := make([]int64, len(claims)) // bytes that each rank writes
+	var model, opt []tensorEntry
+	for _, t := range tensors {
+		t.findCopies(p.copies)
+		e := tensorEntry{Name: t.Name, DType: t.DType, Shape: t.Shape}
+		if e.Pieces, err = t.pieces(load); err != nil {
+			return nil, fmt.Errorf("%s: %w", t.Name, err)
+		}
+		if e.TP = rules.find(t.paramName()); e.TP != nil {
+			if _, err := e.TP.Boxes(t.Shape, 0, 1); err != nil {
+				return nil, fmt.Errorf("%s: the rule does not fit: %w", t.Name, err)
+			}
+		}
+		if t.Model {
+			model = append(model, e)
+		} else {
+			opt = append(opt, e)
+		}
+	}
+	if p.man.Model, err = p.layOut("model", model, fileBytes); err != nil {
+		return nil, err
+	}
+	if claims[0].Counts == nil {
+		return p, nil
+	}
+	o := &optimizerEntry{Steps: claims[0].Steps, LR: claims[0].LR, Counts: map[string]int{}}
+	for _, c := range claims {
+		maps.Copy(o.Counts, c.Counts)
+	}
+	o.Tensors, err = p.layOut("optimizer", opt, fileBytes)
+	p.man.Optimizer = o
+	return p, err
+}
+
+// paramName returns the name of the parameter: the optimizer's state has that and a key behind the last dot.
+func (c claimItem) paramName() string {
+	if i := strings.LastIndexByte(c.Name, '.'); !c.Model && i >= 0 {
+		return c.Name[:i]
+	}
+	return c.Name
+}
+
+// compare finds what must be the same on all ranks and is not.
+func compare(claims []claim) error {
+	var errs []error
+	for r, c := range claims {
+		if c.Err != "" {
+			errs = append(errs, fmt.Errorf("rank %d: %s", r, c.Err))
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	first := claims[0]
+	differ := func(r int, what string, mine, want any) error {
+		return fmt.Errorf("ranks differ: rank %d has %s %v where rank 0 has %v", r, what, mine, want)
+	}
+	counts := map[string]int{}
+	for r, c := range claims {
+		switch {
+		case !maps.Equal(c.Calls, first.Calls):
+			return differ(r, "called", c.Calls, first.Calls)
+		case c.Step != first.Step:
+			return differ(r, "step", c.Step, first.Step)
+		case c.Steps != first.Steps:
+			return differ(r, "optimizer steps", c.Steps, first.Steps)
+		case c.LR != first.LR:
+			return differ(r, "learning rate", c.LR, first.LR)
+		case !maps.EqualFunc(c.Extra, first.Extra, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }):
+			return differ(r, "extra state", text(c.Extra), text(first.Extra))
+		case (c.Counts == nil) != (first.Counts == nil):
+			return differ(r, "an optimizer:", c.Counts != nil, first.Counts != nil)
+		}
+		for name, n := range c.Counts {
+			if have, ok := counts[name]; ok && have != n {
+				return fmt.Errorf("ranks differ: rank %d has %d optimizer steps of %s where another one has %d", r, n, name, have)
+			}
+			counts[name] = n
+		}
+	}
+	return nil
+}
+
+func text(extra map[string]json.RawMessage) string {
+	b, _ := json.Marshal(extra) // of JSON: cannot fail
+	return string(b)
+}
+
+// collect joins the claims about each tensor, in the order in which rank 0 lists them, then the others.
+func collect(claims []claim) ([]*owned, error) {
+	var order []*owned
+	byKey := map[string]*owned{}
+	for r, c := range claims {
+		for _, x := range c.Items {
+			o := byKey[x.key()]
+			if o == nil {
+				o = &owned{claimItem: x}
+				byKey[x.key()] = o
+				order = append(order, o)
+			}
+			if slices.Contains(o.ranks, r) {
+				return nil, fmt.Errorf("rank %d lists %s twice", r, x.Name)
+			}
+			if !o.sameTensor(x) {
+				return nil, fmt.Errorf("ranks differ: rank %d has %s as %s%v (sharded %v) where rank %d has %s%v (sharded %v)",
+					r, x.Name, x.DType, x.Shape, !x.Shared, o.ranks[0], o.DType, o.Shape, !o.Shared)
+			}
+			o.ranks, o.parts = append(o.ranks, r), append(o.parts, x)
+		}
+	}
+	return order, nil
+}
+
+// pieces says who writes what: of a tensor that several ranks hold whole, the one that has the least to write so far.
+func (o *owned) pieces(load []int64) ([]piece, error) {
+	bits := int64(o.DType.Bits())
+	if o.Shared {
+		best := o.ranks[0]
+		for _, r := range o.ranks {
+			if load[r] < load[best] {
+				best = r
+			}
+		}
+		load[best] += int64(product(o.Shape)) * bits
+		return []piece{{Rank: best}}, nil
+	}
+	var list []piece
+	var parts []part
+	for i, x := range o.parts {
+		if !x.Counts || x.empty() {
+			continue
+		}
+		p, err := newPart(o.Shape, x.Boxes, x.Flat)
+		if err != nil {
+			return nil, err
+		}
+		load[o.ranks[i]] += int64(p.len()) * bits
+		parts = append(parts, p)
+		list = append(list, piece{Rank: o.ranks[i], Boxes: x.Boxes, Flat: x.Flat})
+	}
+	return list, tile(o.Shape, parts)
+}
+
+// findCopies adds the parts that several ranks hold.
+func (o *owned) findCopies(copies map[string]bool) {
+	seen := map[string]bool{}
+	for _, x := range o.parts {
+		key := x.partKey()
+		if seen[key] && !x.empty() {
+			copies[key] = true
+		}
+		seen[key] = true
+	}
+}
+
+// layOut cuts the tensors into files of at most fileBytes, where a tensor allows it, and adds them to the plan.
+func (p *plan) layOut(kind string, tensors []tensorEntry, fileBytes int64) ([]tensorEntry, error) {
+	var cuts [][]tensorEntry
+	size := int64(0)
+	for i, t := range tensors {
+		n := int64(product(t.Shape)) * int64(t.DType.Bits()) / 8
+		if i == 0 || size+n > fileBytes {
+			cuts, size = append(cuts, nil), 0
+		}
+		size += n
+		cuts[len(cuts)-1] = append(cuts[len(cuts)-1], t)
+	}
+	for i, cut := range cuts {
+		name := fmt.Sprintf("%s-%05d-of-%05d.safetensors", kind, i+1, len(cuts))
+		if len(cuts) == 1 {
+			name = kind + ".safetensors"
+		}
+		var list []safetensors.Tensor
+		for k := range cut {
+			cut[k].File = name
+			list = append(list, safetensors.Tensor{Name: cut[k].Name, DType: cut[k].DType, Shape: cut[k].Shape})
+		}
+		h, err := safetensors.New(list, map[string]string{"format": "pt"})
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range h.Tensors {
+			p.at[itemKey(kind == "model", t.Name)] = place{len(p.files), h.Size + t.Start}
+		}
+		head := h.Encode()
+		p.files = append(p.files, plannedFile{name, head, h.Size + h.DataSize()})
+		p.man.Files = append(p.man.Files, fileEntry{name, h.Size + h.DataSize(), sum(head)})
+	}
+	return slices.Concat(cuts...), nil
+}
+
+// eachPiece calls fn for every piece of every tensor, in an order that is the same on all ranks.
+func (p *plan) eachPiece(fn func(model bool, t *tensorEntry, x *piece)) {
+	each := func(model bool, list []tensorEntry) {
+		for i := range list {
+			for k := range list[i].Pieces {
+				fn(model, &list[i], &list[i].Pieces[k])
+			}
+		}
+	}
+	each(true, p.man.Model)
+	if p.man.Optimizer != nil {
+		each(false, p.man.Optimizer.Tensors)
+	}
+}
+
+// setHashes puts in the hashes that each rank reported for its pieces.
+func (p *plan) setHashes(hashes [][]string) error {
+	var err error
+	p.eachPiece(func(_ bool, t *tensorEntry, x *piece) {
+		if len(hashes[x.Rank]) == 0 {
+			err = fmt.Errorf("rank %d reported no hash of %s", x.Rank, t.Name)
+			return
+		}
+		x.SHA256, hashes[x.Rank] = hashes[x.Rank][0], hashes[x.Rank][1:]
+	})
+	return err
+}

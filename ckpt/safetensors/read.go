@@ -1,0 +1,251 @@
+package safetensors
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Read reads and checks the header of a file of size bytes; file is its name in errors. The data is not read, but its size
+// must be what the header says.
+func Read(file string, r io.ReaderAt, size int64) (*Header, error) {
+	text, err := readText(r, size)
+	if err != nil {
+		return nil, &Error{File: file, Reason: err.Error()}
+	}
+	p := &parser{dec: json.NewDecoder(bytes.NewReader(text)), names: map[string]bool{}}
+	p.dec.UseNumber()
+	h := &p.h
+	h.Size = int64(len(text)) + 8
+	if err := p.header(); err != nil {
+		return nil, &Error{file, p.name, err.Error()}
+	}
+	if name, err := h.check(size - h.Size); err != nil {
+		return nil, &Error{file, name, err.Error()}
+	}
+	return h, nil
+}
+
+// readText returns the JSON text. Its length is believed after it was compared with the file's.
+func readText(r io.ReaderAt, size int64) ([]byte, error) {
+	var length [8]byte
+	if size < int64(len(length)) {
+		return nil, fmt.Errorf("%d bytes are too few for a header", size)
+	}
+	if err := readAt(r, length[:], 0); err != nil {
+		return nil, err
+	}
+	n := binary.LittleEndian.Uint64(length[:])
+	switch {
+	case n > MaxHeader:
+		return nil, fmt.Errorf("a header of %d bytes; the format allows %d", n, MaxHeader)
+	case int64(n) > size-8:
+		return nil, fmt.Errorf("a header of %d bytes in a file of %d", n, size)
+	}
+	text := make([]byte, n)
+	if err := readAt(r, text, 8); err != nil {
+		return nil, err
+	}
+	switch {
+	case n == 0 || text[0] != '{':
+		return nil, errors.New("the header does not begin with {")
+	case !utf8.Valid(text):
+		return nil, errors.New("the header is not UTF-8")
+	case !json.Valid(text):
+		return nil, errors.New("the header is not JSON")
+	}
+	return text, nil
+}
+
+func readAt(r io.ReaderAt, b []byte, off int64) error {
+	n, err := r.ReadAt(b, off)
+	if n == len(b) {
+		return nil
+	}
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	return fmt.Errorf("reading the header: %w", err)
+}
+
+// parser goes through a header, which is valid JSON, token by token.
+type parser struct {
+	dec   *json.Decoder
+	h     Header
+	names map[string]bool
+	name  string // of the entry it is in
+}
+
+func (p *parser) header() error {
+	if err := p.delim('{'); err != nil {
+		return err
+	}
+	for p.dec.More() {
+		name, err := p.text()
+		if err != nil {
+			return err
+		}
+		p.name = name
+		if p.names[name] {
+			return errors.New("the name is there twice")
+		}
+		p.names[name] = true
+		if name == metadataKey {
+			err = p.metadata()
+		} else {
+			err = p.entry()
+		}
+		if err != nil {
+			return err
+		}
+		p.name = ""
+	}
+	return nil
+}
+
+func (p *parser) metadata() error {
+	p.h.Metadata = map[string]string{}
+	if err := p.delim('{'); err != nil {
+		return err
+	}
+	for p.dec.More() {
+		key, err := p.text()
+		if err != nil {
+			return err
+		}
+		if _, there := p.h.Metadata[key]; there {
+			return fmt.Errorf("the key %q is there twice", key)
+		}
+		if p.h.Metadata[key], err = p.text(); err != nil {
+			return err
+		}
+	}
+	return p.delim('}')
+}
+
+func (p *parser) entry() error {
+	t := Tensor{Name: p.name, Shape: []int{}}
+	if err := p.delim('{'); err != nil {
+		return err
+	}
+	seen := map[string]bool{}
+	for p.dec.More() {
+		key, err := p.text()
+		if err != nil {
+			return err
+		}
+		if seen[key] {
+			return fmt.Errorf("%q is there twice", key)
+		}
+		seen[key] = true
+		switch key {
+		case "dtype":
+			var s string
+			s, err = p.text()
+			t.DType = DType(s)
+		case "shape":
+			t.Shape, err = p.numbers()
+		case "data_offsets":
+			var at []int
+			if at, err = p.numbers(); err == nil && len(at) != 2 {
+				err = fmt.Errorf("data_offsets %v are not two", at)
+			}
+			if err == nil {
+				t.Start, t.End = int64(at[0]), int64(at[1])
+			}
+		default:
+			err = fmt.Errorf("unknown key %q", key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if len(seen) != 3 {
+		return errors.New("dtype, shape and data_offsets are not all there")
+	}
+	p.h.Tensors = append(p.h.Tensors, t)
+	return p.delim('}')
+}
+
+func (p *parser) delim(want json.Delim) error {
+	t, err := p.dec.Token()
+	if err != nil {
+		return err
+	}
+	if t != want {
+		return fmt.Errorf("%v where %v should be", t, want)
+	}
+	return nil
+}
+
+func (p *parser) text() (string, error) {
+	t, err := p.dec.Token()
+	if err != nil {
+		return "", err
+	}
+	s, ok := t.(string)
+	if !ok {
+		return "", fmt.Errorf("%v where a string should be", t)
+	}
+	return s, nil
+}
+
+// numbers returns a list of integers that are not negative.
+func (p *parser) numbers() ([]int, error) {
+	if err := p.delim('['); err != nil {
+		return nil, err
+	}
+	list := []int{}
+	for p.dec.More() {
+		t, err := p.dec.Token()
+		if err != nil {
+			return nil, err
+		}
+		s, ok := t.(json.Number)
+		if !ok {
+			return nil, fmt.Errorf("%v where a number should be", t)
+		}
+		n, err := strconv.ParseInt(string(s), 10, 64)
+		if err != nil || n < 0 {
+			return nil, fmt.Errorf("%s is not an integer from 0 to 2^63-1", s)
+		}
+		list = append(list, int(n))
+	}
+	return list, p.delim(']')
+}
+
+// check puts the tensors in order and verifies that they cover the data exactly. It returns the name of the tensor that
+// does not fit.
+func (h *Header) check(data int64) (string, error) {
+	slices.SortStableFunc(h.Tensors, func(a, b Tensor) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(a.End, b.End))
+	})
+	end := int64(0)
+	for _, t := range h.Tensors {
+		n, err := t.bytes()
+		switch {
+		case err != nil:
+			return t.Name, err
+		case t.End < t.Start || t.End-t.Start != n:
+			return t.Name, fmt.Errorf("data_offsets [%d,%d] for the %d bytes of %s%v", t.Start, t.End, n, t.DType, t.Shape)
+		case t.End > data:
+			return t.Name, fmt.Errorf("data_offsets [%d,%d] in %d bytes of data: the file is too short", t.Start, t.End, data)
+		case t.Start < end:
+			return t.Name, fmt.Errorf("data_offsets [%d,%d] overlap what ends at %d", t.Start, t.End, end)
+		case t.Start > end:
+			return t.Name, fmt.Errorf("data_offsets [%d,%d] leave a gap from %d", t.Start, t.End, end)
+		}
+		end = t.End
+	}
+	if end != data {
+		return "", fmt.Errorf("%d bytes of data, of which the tensors use %d: trailing garbage", data, end)
+	}
+	return "", nil
+}

@@ -1,0 +1,344 @@
+package ckpt
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// maxFileBytes is the size at which a new file begins.
+const maxFileBytes = 5_000_000_000
+
+// Config changes a Saver.
+type Config struct {
+	Keep  int  // complete checkpoints to keep; older ones are removed after a save. 0: all
+	Async bool // Save returns when it has copied the state; see Saver.Save
+}
+
+// Saver writes the checkpoints of a run into a directory, which all ranks must see, as folders step-00000100 and so on. A
+// directory belongs to one run at a time.
+type Saver struct {
+	user      *dist.Group
+	g         *dist.Group // its own lane: saving goes on beside training
+	dir       string
+	c         Config
+	fs        fileSystem
+	fileBytes int64
+	last      chan error     // of the save in the background; nil: none
+	removal   sync.WaitGroup // of old checkpoints, on rank 0
+	copies    [][]byte       // of the data, for saves in the background: the next one uses the memory again
+}
+
+// NewSaver returns a Saver for the ranks of g, which hold the state together. It is collective.
+func NewSaver(g *dist.Group, dir string, c Config) *Saver {
+	return &Saver{user: g, g: g.With(dist.Name("ckpt")), dir: dir, c: c, fs: disk{}, fileBytes: maxFileBytes}
+}
+
+// Save writes a checkpoint of st. It is collective, and all ranks return the same verdict: nil when the checkpoint is
+// complete and flushed to the disk. It is written under a temporary name and gets its own when all ranks agree: on step,
+// extra state, tensors, what they have called on the group so far, and the bits of parameters that several ranks hold. On any
+// error nothing is left but what was there before; only when the very last flush fails, of the new name, the new
+// checkpoint may be there, complete.
+//
+// With Config.Async it returns as soon as it has copied what this rank writes: parameters and optimizer may change then. The
+// next Save waits for it, and returns its error if it failed.
+//
+// Steps grow: a directory that has this step or a later one is refused.
+func (s *Saver) Save(ctx context.Context, st State) error {
+	if err := s.wait(); err != nil {
+		return err
+	}
+	w, err := s.begin(st)
+	if err != nil {
+		return fmt.Errorf("ckpt: step %d is not saved: %w", st.Step, err)
+	}
+	finish := func() error {
+		if err := w.finish(ctx); err != nil {
+			return fmt.Errorf("ckpt: saving step %d: %w", st.Step, err)
+		}
+		return nil
+	}
+	if !s.c.Async {
+		return finish()
+	}
+	s.last = make(chan error, 1)
+	go func() { s.last <- finish() }()
+	return nil
+}
+
+// Close waits for what goes on in the background, a save or the removal of an old checkpoint, and returns the save's error.
+// It is collective.
+func (s *Saver) Close() error {
+	err := s.wait()
+	s.removal.Wait()
+	return errors.Join(err, s.g.Close())
+}
+
+func (s *Saver) wait() error {
+	if s.last == nil {
+		return nil
+	}
+	err := <-s.last
+	s.last = nil
+	return err
+}
+
+// writer is one save on one rank.
+type writer struct {
+	*Saver
+	plan *plan
+	jobs []job
+	sums map[string]uint32
+	err  error // of this rank, for all to hear
+}
+
+// job is a piece that this rank writes.
+type job struct {
+	part part
+	data []byte
+	size int // of an element
+	at   place
+	hash string
+}
+
+// begin agrees with the other ranks on what is written by whom, and takes hold of the data.
+func (s *Saver) begin(st State) (*writer, error) {
+	items, err := st.items()
+	var c claim
+	if err == nil {
+		c, err = st.claim(items)
+	}
+	if err == nil {
+		err = s.user.Err()
+	}
+	if err != nil {
+		c.Err = err.Error()
+	}
+	c.Calls = s.user.Stats().Calls
+	for _, kind := range []backend.Kind{backend.Send, backend.Recv, backend.Batch} {
+		delete(c.Calls, kind.String()) // the others are the same on all ranks
+	}
+	claims, err := dist.AllGatherObject(s.g, c)
+	if err != nil {
+		return nil, err
+	}
+	w := &writer{Saver: s}
+	if w.plan, err = newPlan(claims, st.TP, s.fileBytes); err != nil {
+		return nil, err
+	}
+	w.err = w.hold(items)
+	return w, nil
+}
+
+// hold collects the bytes of the pieces that this rank writes: the tensors' memory, or a copy for a save in the background.
+func (w *writer) hold(items []item) error {
+	byKey := map[string]*item{}
+	for i := range items {
+		byKey[items[i].key()] = &items[i]
+	}
+	var held []*item
+	w.plan.eachPiece(func(model bool, t *tensorEntry, x *piece) {
+		if x.Rank == w.g.Rank() {
+			it := byKey[itemKey(model, t.Name)]
+			held = append(held, it)
+			w.jobs = append(w.jobs, job{part: it.part, size: it.data.DType().Size(), at: w.plan.at[it.key()]})
+		}
+	})
+	if short := len(held) - len(w.copies); short > 0 {
+		w.copies = append(w.copies, make([][]byte, short)...)
+	}
+	err := parallel(len(held), func(i int) error {
+		b, err := hostBytes(held[i].data)
+		if w.c.Async && held[i].data.Device().Host() {
+			w.copies[i] = append(w.copies[i][:0], b...)
+			b = w.copies[i]
+		}
+		w.jobs[i].data = b
+		return err
+	})
+	var sumErr error
+	w.sums, sumErr = checksums(items, w.plan.copies)
+	return errors.Join(err, sumErr)
+}
+
+// verdict is what a rank reports after writing.
+type verdict struct {
+	Err    string
+	Hashes []string
+	Sums   map[string]uint32
+}
+
+// finish writes, and commits when all ranks agree.
+func (w *writer) finish(ctx context.Context) error {
+	type start struct{ Tmp, Err string }
+	var now start
+	if w.g.Rank() == 0 {
+		tmp, err := w.prepare()
+		now.Tmp = tmp
+		if err != nil {
+			now.Err = err.Error()
+		}
+	}
+	now, err := dist.BroadcastObject(w.g, now, 0)
+	if err != nil {
+		return w.drop(now.Tmp, err)
+	}
+	if now.Err != "" {
+		return w.drop(now.Tmp, errors.New(now.Err))
+	}
+	var mine verdict
+	if w.err == nil {
+		w.err = w.write(ctx, now.Tmp)
+	}
+	if err := w.err; err != nil {
+		mine.Err = err.Error()
+	}
+	for i := range w.jobs {
+		mine.Hashes = append(mine.Hashes, w.jobs[i].hash)
+	}
+	mine.Sums = w.sums
+	all, err := dist.AllGatherObject(w.g, mine)
+	if err == nil {
+		err = w.agree(all)
+	}
+	if err != nil {
+		return w.drop(now.Tmp, err)
+	}
+	failed := ""
+	if w.g.Rank() == 0 {
+		if err := w.commit(now.Tmp); err != nil {
+			failed = w.drop(now.Tmp, err).Error()
+		}
+	}
+	failed, err = dist.BroadcastObject(w.g, failed, 0)
+	if err == nil && failed != "" {
+		err = errors.New(failed)
+	}
+	return err
+}
+
+// drop removes what was written.
+func (w *writer) drop(tmp string, err error) error {
+	if tmp == "" || w.g.Rank() != 0 {
+		return err
+	}
+	return errors.Join(err, w.fs.RemoveAll(filepath.Join(w.dir, tmp)))
+}
+
+// agree compares the ranks' verdicts.
+func (w *writer) agree(all []verdict) error {
+	var errs []error
+	hashes := make([][]string, len(all))
+	seen := map[string]int{} // who reported a checksum first
+	for r, v := range all {
+		if v.Err != "" {
+			errs = append(errs, fmt.Errorf("rank %d: %s", r, v.Err))
+		}
+		hashes[r] = v.Hashes
+		for key, crc := range v.Sums {
+			first, ok := seen[key]
+			if !ok {
+				seen[key] = r
+			} else if all[first].Sums[key] != crc {
+				_, name, _ := strings.Cut(key, ":")
+				name, _, _ = strings.Cut(name, " ")
+				errs = append(errs, fmt.Errorf("ranks differ: rank %d and rank %d have other bits in %s", first, r, name))
+			}
+		}
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...)
+	}
+	return w.plan.setHashes(hashes)
+}
+
+// write writes this rank's pieces and flushes the files that it wrote to. Rank 0 made them all.
+func (w *writer) write(ctx context.Context, tmp string) error {
+	files := make([]file, len(w.plan.files))
+	for i, f := range w.plan.files {
+		if w.g.Rank() != 0 && !slices.ContainsFunc(w.jobs, func(j job) bool { return j.at.file == i }) {
+			continue
+		}
+		var err error
+		if files[i], err = w.fs.Open(filepath.Join(w.dir, tmp, f.name), true); err != nil {
+			return errors.Join(err, closeAll(files[:i]))
+		}
+	}
+	err := parallel(len(w.jobs), func(i int) error { return w.jobs[i].write(ctx, files) })
+	for _, f := range files {
+		if f != nil && err == nil {
+			err = f.Sync()
+		}
+	}
+	return errors.Join(err, closeAll(files))
+}
+
+func closeAll(files []file) error {
+	var errs []error
+	for _, f := range files {
+		if f != nil {
+			errs = append(errs, f.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// writeChunk is how much is hashed and written at a time.
+const writeChunk = 4 << 20
+
+func (j *job) write(ctx context.Context, files []file) error {
+	h := sha256.New()
+	data := j.data
+	for at, n := range j.part.runs() {
+		off := j.at.offset + int64(at)*int64(j.size)
+		for left := n * j.size; left > 0; {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			b := data[:min(left, writeChunk)]
+			h.Write(b)
+			if _, err := files[j.at.file].WriteAt(b, off); err != nil {
+				return err
+			}
+			data, left, off = data[len(b):], left-len(b), off+int64(len(b))
+		}
+	}
+	j.hash = hex.EncodeToString(h.Sum(nil))
+	return nil
+}
+
+// parallel calls fn for 0 to n-1 on a few goroutines and returns the errors. After an error it begins no further ones.
+func parallel(n int, fn func(i int) error) error {
+	var (
+		wg     sync.WaitGroup
+		mu     sync.Mutex
+		errs   []error
+		next   atomic.Int64
+		failed atomic.Bool
+	)
+	for range min(n, 4, runtime.GOMAXPROCS(0)) {
+		wg.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && !failed.Load(); i = int(next.Add(1)) - 1 {
+				if err := fn(i); err != nil {
+					failed.Store(true)
+					mu.Lock()
+					errs = append(errs, err)
+					mu.Unlock()
+				}
+			}
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,38 @@
+package ckpt
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestReshard saves and loads on one layout after another: every bit comes back, also of the optimizer.
+func TestReshard(t *testing.T) {
+	chain := []string{"fsdp4", "ddp2", "fsdp3", "ddp1", "tp2fsdp2", "tp2", "fsdp1", "tp2dp2", "ddp4", "fsdp2", "ddp3"}
+	strategies := []Strategy{Sharded, Broadcast, Owned}
+	path := save(t, t.TempDir(), layouts[chain[0]], 3)
+	for i, next := range chain[1:] {
+		loadAll(t, path, layouts[next], 3, LoadConfig{Strategy: strategies[i%3]})
+		path = save(t, t.TempDir(), layouts[next], 3)
+	}
+	loadAll(t, path, layouts[chain[0]], 3, LoadConfig{})
+}
+
+// TestFolder: the names are those that Hugging Face's libraries look for, and files are cut by size.
+func TestFolder(t *testing.T) {
+	path := save(t, t.TempDir(), layouts["tp2fsdp2"], 1)
+	names, err := disk{}.ReadDir(path)
+	require.NoError(t, err)
+	require.Equal(t, []string{broken1, broken2, indexName}, names[:3])
+	require.Equal(t, []string{"optimizer-00005-of-00005.safetensors", manifestName}, names[7:])
+
+	step, list, err := List(path)
+	require.NoError(t, err)
+	require.Equal(t, 1, step)
+	require.Equal(t, Info{"tok.weight", "model", "F32", []int{17, 16}, broken1, 17 * 16 * 4, 4}, list[0])
+	require.Equal(t, "optimizer", list[len(list)-1].Kind)
+	_, list, err = List(filepath.Join(path, broken1))
+	require.NoError(t, err)
+	require.Len(t, list, 1)
+}

@@ -1,0 +1,301 @@
+package ckpt
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+)
+
+// source is a checkpoint that is being read: a folder with ringo.json, a folder of Hugging Face's form, or one file.
+type source struct {
+	fs       fileSystem
+	path     string
+	man      *manifest // nil: there is none, and no hashes
+	files    map[string]*sourceFile
+	listed   map[string]bool // names that belong to the folder
+	model    []*stored
+	opt      []*stored          // the optimizer's
+	tensors  map[string]*stored // all of them, by key
+	problems []error
+}
+
+type sourceFile struct {
+	name   string
+	f      file
+	header *safetensors.Header
+	found  map[string]safetensors.Tensor // what the header lists, without what was claimed
+}
+
+// stored is a tensor in a file.
+type stored struct {
+	safetensors.Tensor
+	model  bool
+	file   *sourceFile
+	offset int64 // in the file
+	rule   *Rule
+	pieces []storedPiece // none: no hash is known
+}
+
+type storedPiece struct {
+	part
+	rank   int
+	sha256 string
+}
+
+// open opens a checkpoint and checks all of it but the data. It returns all that is wrong as one error.
+func open(fsys fileSystem, path string) (*source, error) {
+	s := examine(fsys, path)
+	if len(s.problems) > 0 {
+		err := errors.Join(s.problems...)
+		return nil, errors.Join(fmt.Errorf("%s is not sound: %w", path, err), s.Close())
+	}
+	return s, nil
+}
+
+// examine is open for those who want what can be had of a damaged checkpoint.
+func examine(fsys fileSystem, path string) *source {
+	s := &source{fs: fsys, path: path, files: map[string]*sourceFile{}, listed: map[string]bool{}, tensors: map[string]*stored{}}
+	if strings.HasPrefix(filepath.Base(path), tmpPrefix) {
+		s.problem("it is being written, or a crash left it behind")
+		return s
+	}
+	if strings.HasSuffix(path, ".safetensors") {
+		s.path = filepath.Dir(path)
+		s.addPlain(filepath.Base(path))
+		return s
+	}
+	names, err := fsys.ReadDir(path)
+	if err != nil {
+		s.problems = append(s.problems, err)
+		return s
+	}
+	switch {
+	case slices.Contains(names, manifestName):
+		s.readManifest()
+	case slices.Contains(names, indexName):
+		s.readIndex()
+	case slices.Contains(names, "model.safetensors"):
+		s.addPlain("model.safetensors")
+	default:
+		s.problem("there is neither %s nor %s nor model.safetensors: no complete checkpoint", manifestName, indexName)
+	}
+	return s
+}
+
+func (s *source) problem(format string, a ...any) {
+	s.problems = append(s.problems, fmt.Errorf(format, a...))
+}
+
+// Close closes the files.
+func (s *source) Close() error {
+	var errs []error
+	for _, f := range s.files {
+		errs = append(errs, f.f.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// openFile opens a safetensors file and reads its header, once; nil if that is impossible.
+func (s *source) openFile(name string) *sourceFile {
+	if f := s.files[name]; f != nil || s.listed[name] {
+		return f
+	}
+	s.listed[name] = true
+	if err := checkName(name); err != nil {
+		s.problems = append(s.problems, err)
+		return nil
+	}
+	f, err := s.fs.Open(filepath.Join(s.path, name), false)
+	if err != nil {
+		s.problems = append(s.problems, err)
+		return nil
+	}
+	x := &sourceFile{name: name, f: f, found: map[string]safetensors.Tensor{}}
+	s.files[name] = x
+	size, err := f.Size()
+	if err == nil {
+		x.header, err = safetensors.Read(name, f, size)
+	}
+	if err != nil {
+		s.problems = append(s.problems, err)
+		x.header = &safetensors.Header{}
+	}
+	for _, t := range x.header.Tensors {
+		x.found[t.Name] = t
+	}
+	return x
+}
+
+// addPlain adds all tensors of a file.
+func (s *source) addPlain(name string) {
+	f := s.openFile(name)
+	if f == nil {
+		return
+	}
+	for _, t := range f.header.Tensors {
+		s.add(true, f, t)
+	}
+	clear(f.found)
+}
+
+// readIndex reads a folder of Hugging Face's form.
+func (s *source) readIndex() {
+	text, err := readFile(s.fs, filepath.Join(s.path, indexName), maxJSON)
+	if err != nil {
+		s.problems = append(s.problems, err)
+		return
+	}
+	s.listed[indexName] = true
+	files, err := decodeIndex(text)
+	if err != nil {
+		s.problem("%s: %w", indexName, err)
+		return
+	}
+	var names []string
+	for name := range files {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		s.take(true, name, files[name], indexName)
+	}
+	s.checkRest(indexName)
+}
+
+// take claims a tensor that list says is in a file.
+func (s *source) take(model bool, name, fileName, list string) *stored {
+	f := s.openFile(fileName)
+	if f == nil {
+		return nil
+	}
+	t, ok := f.found[name]
+	if !ok {
+		s.problem("%s: tensor %q: %s has it in this file, which has not", fileName, name, list)
+		return nil
+	}
+	delete(f.found, name)
+	return s.add(model, f, t)
+}
+
+func (s *source) add(model bool, f *sourceFile, t safetensors.Tensor) *stored {
+	x := &stored{Tensor: t, model: model, file: f, offset: f.header.Size + t.Start}
+	if model {
+		s.model = append(s.model, x)
+	} else {
+		s.opt = append(s.opt, x)
+	}
+	s.tensors[itemKey(model, t.Name)] = x
+	return x
+}
+
+// checkRest finds tensors in the files that list does not know.
+func (s *source) checkRest(list string) {
+	for _, f := range s.files {
+		for _, t := range f.header.Tensors {
+			if _, left := f.found[t.Name]; left {
+				s.problem("%s: tensor %q: %s does not list it", f.name, t.Name, list)
+			}
+		}
+	}
+}
+
+// readManifest reads a folder that a Saver wrote.
+func (s *source) readManifest() {
+	text, err := readFile(s.fs, filepath.Join(s.path, manifestName), maxJSON)
+	if err != nil {
+		s.problems = append(s.problems, err)
+		return
+	}
+	if s.man, err = decodeManifest(text); err != nil {
+		s.problem("%s: %w", manifestName, err)
+		return
+	}
+	s.listed[manifestName] = true
+	for _, e := range s.man.Files {
+		s.checkFile(e)
+	}
+	for i := range s.man.Model {
+		s.checkEntry(true, &s.man.Model[i])
+	}
+	if s.man.Optimizer != nil {
+		for i := range s.man.Optimizer.Tensors {
+			s.checkEntry(false, &s.man.Optimizer.Tensors[i])
+		}
+	}
+	s.checkRest(manifestName)
+	s.checkIndex()
+}
+
+// checkFile compares a file's size and header with what ringo.json says.
+func (s *source) checkFile(e fileEntry) {
+	f := s.openFile(e.Name)
+	if f == nil || f.header.Size == 0 {
+		return
+	}
+	size, err := f.f.Size()
+	if err != nil || size != e.Bytes {
+		s.problem("%s: %d bytes, %s says %d (%v)", e.Name, size, manifestName, e.Bytes, err)
+		return
+	}
+	head := make([]byte, f.header.Size)
+	if _, err := f.f.ReadAt(head, 0); err != nil && err != io.EOF {
+		s.problem("%s: %w", e.Name, err)
+	} else if sum(head) != e.Header {
+		s.problem("%s: the header's SHA-256 is not that of %s: the file is damaged, or of another checkpoint", e.Name, manifestName)
+	}
+}
+
+// checkEntry compares a tensor in a file with what ringo.json says, and checks that its pieces cover it.
+func (s *source) checkEntry(model bool, e *tensorEntry) {
+	x := s.take(model, e.Name, e.File, manifestName)
+	if x == nil {
+		return
+	}
+	if x.DType != e.DType || !slices.Equal(x.Shape, e.Shape) {
+		s.problem("%s: tensor %q is %s%v; %s says %s%v", e.File, e.Name, x.DType, x.Shape, manifestName, e.DType, e.Shape)
+		return
+	}
+	x.rule = e.TP
+	var parts []part
+	for _, p := range e.Pieces {
+		part, err := p.part(x.Shape)
+		if err != nil {
+			s.problem("%s: tensor %q: %w", manifestName, e.Name, err)
+			return
+		}
+		parts = append(parts, part)
+		x.pieces = append(x.pieces, storedPiece{part, p.Rank, p.SHA256})
+	}
+	if err := tile(x.Shape, parts); err != nil {
+		s.problem("%s: tensor %q: %w", manifestName, e.Name, err)
+	}
+}
+
+// checkIndex compares the index with ringo.json: others read the folder by it.
+func (s *source) checkIndex() {
+	s.listed[indexName] = true
+	text, err := readFile(s.fs, filepath.Join(s.path, indexName), maxJSON)
+	if err != nil {
+		s.problems = append(s.problems, err)
+		return
+	}
+	if _, err := decodeIndex(text); err != nil {
+		s.problem("%s: %w", indexName, err)
+	}
+	if sum(text) != s.man.Index {
+		s.problem("%s: the SHA-256 is not that of %s: the file is damaged, or of another checkpoint", indexName, manifestName)
+	}
+}
+
+// elementSize returns the bytes of an element, 0 where it is not a whole number.
+func (x *stored) elementSize() int {
+	if x.DType.Bits()%8 != 0 {
+		return 0
+	}
+	return x.DType.Bits() / 8
+}

@@ -1,0 +1,208 @@
+package ckpt
+
+import (
+	"encoding/json"
+	"fmt"
+	"hash/crc32"
+	"slices"
+
+	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// State is what a checkpoint holds of a training run, on this rank. All ranks give the same, but for the parameters: a
+// rank lists those that it holds (with pipeline parallelism, some), and their Shard says which part.
+type State struct {
+	// Step is the number of steps done. Load sets it.
+	Step int
+	// Params are the parameters and buffers, as nn.ParamsOf or an Attach returned them. What is saved and loaded is
+	// Param.Local.
+	Params nn.Params
+	// Optimizer is saved and loaded with its step counts and learning rate, unless nil.
+	Optimizer *optim.Optimizer
+	// Extra is further state, the same on all ranks, such as a loader's: Save writes the values as JSON, Load reads them
+	// into the pointers that it is given, and leaves alone what it is not asked for.
+	Extra map[string]any
+	// TP says how tensor parallelism cuts the parameters; it is noted in ringo.json for those who load on another layout.
+	TP Rules
+}
+
+// item is a tensor of a State: a parameter, or state that the optimizer has of one.
+type item struct {
+	model  bool // else the optimizer's
+	name   string
+	data   tensor.Tensor
+	shape  []int // of the whole
+	part   part
+	shared bool // every rank that lists it holds the whole
+	counts bool // of the copies of this part, the one that is saved
+}
+
+// items lists the tensors of a State.
+func (st *State) items() ([]item, error) {
+	var list []item
+	for _, p := range st.Params {
+		x, err := newItem(p.Name(), p, p.Local)
+		if err != nil {
+			return nil, err
+		}
+		x.model = true
+		list = append(list, x)
+	}
+	if st.Optimizer == nil {
+		return list, nil
+	}
+	for _, t := range st.Optimizer.State().Tensors {
+		x, err := newItem(t.Name, t.Param, t.Tensor)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, x)
+	}
+	return list, nil
+}
+
+func newItem(name string, p *tensor.Param, data tensor.Tensor) (item, error) {
+	x := item{name: name, data: data, shape: p.Shard.Global, counts: p.Shard.Counts}
+	if x.shape == nil {
+		x.shape = append([]int{}, p.Dims()...)
+	}
+	if data.IsZero() {
+		return x, fmt.Errorf("%s was never made: call nn.Init or Attach first", name)
+	}
+	if !data.Contiguous() {
+		return x, fmt.Errorf("%s is not contiguous", name)
+	}
+	var err error
+	if x.part, err = heldPart(x.shape, p.Shard, data.Len()); err != nil {
+		return x, fmt.Errorf("%s: %w", name, err)
+	}
+	x.shared = p.Shard.Global == nil && len(p.Shard.Boxes) == 0 && p.Shard.Flat == [2]int{}
+	return x, nil
+}
+
+// claim is what a rank says of a tensor.
+func (x *item) claim() claimItem {
+	c := claimItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Shared: x.shared, Counts: x.counts}
+	if !x.part.whole() {
+		c.Boxes, c.Flat = x.part.boxes, [2]int{x.part.lo, x.part.hi}
+	}
+	return c
+}
+
+// hostBytes returns the memory of a tensor, or a copy of it where that is not the host's, after waiting for collectives that
+// use it.
+func hostBytes(x tensor.Tensor) ([]byte, error) {
+	if x.Len() == 0 {
+		return nil, nil
+	}
+	tensor.Settle(x)
+	dev := x.Device()
+	if dev.Host() {
+		return x.Bytes(), nil
+	}
+	b := make([]byte, x.Len()*x.DType().Size())
+	q := dev.Queue(0)
+	dev.Copy(tensor.FromSlice(b, len(b)).Ptr(), x.Ptr(), len(b), q)
+	return b, q.Sync()
+}
+
+// setBytes is the way back: it does nothing for the memory that hostBytes returned itself.
+func setBytes(x tensor.Tensor, b []byte) error {
+	if x.Len() == 0 || x.Device().Host() {
+		return nil
+	}
+	dev := x.Device()
+	q := dev.Queue(0)
+	dev.Copy(x.Ptr(), tensor.FromSlice(b, len(b)).Ptr(), len(b), q)
+	return q.Sync()
+}
+
+// claim is what a rank says about its State before a save, for all ranks to compare.
+type claim struct {
+	Err    string
+	Step   int
+	Extra  map[string]json.RawMessage
+	Steps  int // of the optimizer, if any
+	LR     float64
+	Counts map[string]int // of the optimizer's parameters on this rank
+	Calls  map[string]uint64
+	Items  []claimItem
+}
+
+type claimItem struct {
+	Model  bool
+	Name   string
+	DType  safetensors.DType
+	Shape  []int
+	Boxes  []tensor.Box `json:",omitempty"`
+	Flat   [2]int
+	Shared bool
+	Counts bool
+}
+
+func (st *State) claim(items []item) (claim, error) {
+	c := claim{Step: st.Step, Extra: map[string]json.RawMessage{}}
+	for key, v := range st.Extra {
+		text, err := json.Marshal(v)
+		if err != nil {
+			return c, fmt.Errorf("extra %q: %w", key, err)
+		}
+		c.Extra[key] = text
+	}
+	if st.Optimizer != nil {
+		s := st.Optimizer.State()
+		c.Steps, c.LR, c.Counts = s.Steps, s.LR, s.Counts
+	}
+	for i := range items {
+		x := &items[i]
+		c.Items = append(c.Items, x.claim())
+	}
+	return c, nil
+}
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// checksums returns a CRC-32C of each part that other ranks have too.
+func checksums(items []item, copies map[string]bool) (map[string]uint32, error) {
+	sums := make([]uint32, len(items))
+	err := parallel(len(items), func(i int) error {
+		if !copies[items[i].claim().partKey()] {
+			return nil
+		}
+		b, err := hostBytes(items[i].data)
+		sums[i] = crc32.Checksum(b, castagnoli)
+		return err
+	})
+	all := map[string]uint32{}
+	for i := range items {
+		if key := items[i].claim().partKey(); copies[key] {
+			all[key] = sums[i]
+		}
+	}
+	return all, err
+}
+
+// key tells a parameter from the optimizer's state of the same name.
+func (x *item) key() string { return itemKey(x.model, x.name) }
+
+func itemKey(model bool, name string) string {
+	if model {
+		return "model:" + name
+	}
+	return "optimizer:" + name
+}
+
+func (c claimItem) key() string { return itemKey(c.Model, c.Name) }
+
+// partKey tells apart the parts of all tensors; ranks with the same one should hold the same bits.
+func (c claimItem) partKey() string { return fmt.Sprint(c.key(), " ", c.Boxes, c.Flat) }
+
+// empty reports whether the rank holds nothing of the tensor.
+func (c claimItem) empty() bool { return len(c.Boxes) > 0 && c.Flat[0] == c.Flat[1] }
+
+func (c claimItem) sameTensor(d claimItem) bool {
+	return c.Model == d.Model && c.Name == d.Name && c.DType == d.DType && slices.Equal(c.Shape, d.Shape) && c.Shared == d.Shared
+}

@@ -1,0 +1,89 @@
+package ckpt
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const (
+	stepPrefix = "step-"
+	tmpPrefix  = ".tmp-" // of folders that are being written or removed
+)
+
+func stepName(step int) string { return fmt.Sprintf("%s%08d", stepPrefix, step) }
+
+// listSteps returns the steps of the checkpoints in a directory, in order.
+func listSteps(fsys fileSystem, dir string) ([]int, error) {
+	names, err := fsys.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var steps []int
+	for _, name := range names {
+		number, ok := strings.CutPrefix(name, stepPrefix)
+		if n, err := strconv.Atoi(number); ok && err == nil && n >= 0 && name == stepName(n) {
+			steps = append(steps, n)
+		}
+	}
+	slices.Sort(steps)
+	return steps, nil
+}
+
+// Latest returns the folder of the newest checkpoint in a directory that a Saver writes to. A folder gets its name when it
+// is complete, so that whatever a crash left behind is not taken for one; what is damaged nevertheless is an error. If
+// there is no checkpoint, the error is fs.ErrNotExist.
+func Latest(dir string) (string, error) { return latest(disk{}, dir) }
+
+func latest(fsys fileSystem, dir string) (string, error) {
+	steps, err := listSteps(fsys, dir)
+	if err != nil {
+		return "", fmt.Errorf("ckpt: %w", err)
+	}
+	if len(steps) == 0 {
+		return "", fmt.Errorf("ckpt: no checkpoint in %s: %w", dir, fs.ErrNotExist)
+	}
+	path := filepath.Join(dir, stepName(steps[len(steps)-1]))
+	src, err := open(fsys, path)
+	if err != nil {
+		return "", fmt.Errorf("ckpt: %w", err)
+	}
+	return path, src.Close()
+}
+
+// retain takes the name from all but the newest checkpoints, and returns what is to be removed: half removed, a folder must
+// not be taken for a checkpoint.
+func retain(fsys fileSystem, dir string, keep int) ([]string, error) {
+	steps, err := listSteps(fsys, dir)
+	if err != nil || len(steps) <= keep {
+		return nil, err
+	}
+	var old []string
+	for _, step := range steps[:len(steps)-keep] {
+		to := filepath.Join(dir, tmpPrefix+"old-"+stepName(step))
+		if err := fsys.Rename(filepath.Join(dir, stepName(step)), to); err != nil {
+			return nil, err
+		}
+		old = append(old, to)
+	}
+	return old, fsys.SyncDir(dir)
+}
+
+// removeStale removes what crashes left behind.
+func removeStale(fsys fileSystem, dir string) error {
+	names, err := fsys.ReadDir(dir)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		if strings.HasPrefix(name, tmpPrefix) {
+			errs = append(errs, fsys.RemoveAll(filepath.Join(dir, name)))
+		}
+	}
+	return errors.Join(errs...)
+}

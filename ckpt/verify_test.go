@@ -1,0 +1,205 @@
+package ckpt
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func mustVerify(t *testing.T, path string, c VerifyConfig) *Verdict {
+	t.Helper()
+	v, err := Verify(context.Background(), path, c)
+	require.NoError(t, err)
+	return v
+}
+
+// size is the bytes of the test model; the optimizer has two moments each, and a master copy of the 16-bit one.
+func size() (all int64) {
+	model := int64(0)
+	for _, s := range specs {
+		n, wide := int64(product(s.dims)), int64(4)
+		switch s.dtype {
+		case tensor.Float64:
+			model, wide = model+8*n, 8
+		case tensor.BFloat16:
+			model += 2 * n
+			all += 4 * n
+		default:
+			model += 4 * n
+		}
+		all += 2 * wide * n
+	}
+	return all + model
+}
+
+func TestVerifySound(t *testing.T) {
+	all := size()
+	for _, name := range []string{"ddp1", "fsdp4", "tp2fsdp2"} {
+		path := save(t, t.TempDir(), layouts[name], 2)
+		v := mustVerify(t, path, VerifyConfig{NaN: true})
+		require.Empty(t, v.Errors)
+		require.True(t, v.OK)
+		require.Equal(t, []int64{2, 22, all, 0, 0}, []int64{int64(v.Step), int64(v.Tensors), v.Bytes, v.NaN, v.Inf})
+		if name == "ddp1" {
+			require.Equal(t, 22, v.Shards)
+		} else {
+			require.Greater(t, v.Shards, 40)
+		}
+
+		var seen []RankBytes
+		for _, layout := range []string{"tp=2,fsdp=4", "fsdp=3", "dp=2,tp=2", "tp=1"} {
+			v = mustVerify(t, path, VerifyConfig{Layout: layout})
+			require.True(t, v.OK, v.Errors)
+			sum := int64(0)
+			for _, r := range v.Ranks {
+				sum += r.Bytes
+			}
+			require.GreaterOrEqual(t, sum, all, layout)
+			if layout == "fsdp=3" {
+				require.Equal(t, all, sum, "each byte once")
+				require.Equal(t, "fsdp=2", v.Ranks[2].Place)
+			}
+			seen = append(seen, v.Ranks...)
+		}
+		require.Len(t, seen, 8+3+4+1)
+	}
+	_, err := Verify(context.Background(), t.TempDir(), VerifyConfig{Layout: "pp=2"})
+	require.ErrorContains(t, err, "pp")
+}
+
+// TestVerifyFindsEveryBit flips bits at random places of every file: each is found.
+func TestVerifyFindsEveryBit(t *testing.T) {
+	path := save(t, t.TempDir(), layouts["fsdp3"], 2)
+	names, err := disk{}.ReadDir(path)
+	require.NoError(t, err)
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, name := range names {
+		file := filepath.Join(path, name)
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		bits := []int{0, 8*len(text) - 1, 63, 64}
+		for range 40 {
+			bits = append(bits, r.IntN(8*len(text)))
+		}
+		for _, bit := range bits {
+			broken := append([]byte(nil), text...)
+			broken[bit/8] ^= 1 << (bit % 8)
+			require.NoError(t, os.WriteFile(file, broken, 0o666))
+			v := mustVerify(t, path, VerifyConfig{})
+			require.False(t, v.OK, "%s, bit %d", name, bit)
+			require.Contains(t, strings.Join(v.Errors, "\n"), strings.TrimSuffix(name, ".index.json")[:5])
+		}
+		require.NoError(t, os.WriteFile(file, text, 0o666))
+	}
+	require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+}
+
+func TestVerifyCountsNaN(t *testing.T) {
+	dir := t.TempDir()
+	write(t, dir, "model.safetensors", `{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]},"b":{"dtype":"BF16","shape":[2],"data_offsets":[16,20]}}`,
+		[]byte{0, 0, 0xc0, 0x7f, 0, 0, 0x80, 0x7f, 0, 0, 0x80, 0xff, 0, 0, 0x80, 0x3f, 0xc0, 0x7f, 0, 0})
+	v := mustVerify(t, dir, VerifyConfig{NaN: true})
+	require.True(t, v.OK)
+	require.Equal(t, [2]int64{2, 2}, [2]int64{v.NaN, v.Inf})
+	require.Len(t, v.Unchecked, 2)
+
+	v = mustVerify(t, dir, VerifyConfig{Layout: "tp=2"})
+	require.Contains(t, v.Errors[0], "nobody says how tensor parallelism cuts")
+	rules, err := ParseRules([]byte(`{"a": {"dim": 0, "parts": [3, 1]}, "[b]": {"dim": 0}}`))
+	require.NoError(t, err)
+	v = mustVerify(t, dir, VerifyConfig{Layout: "tp=2", Rules: rules})
+	require.True(t, v.OK, v.Errors)
+	require.Equal(t, []int64{3*4 + 2, 4 + 2}, []int64{v.Ranks[0].Bytes, v.Ranks[1].Bytes})
+	_, err = ParseRules([]byte(`{"[": {}}`))
+	require.Error(t, err)
+	v = mustVerify(t, dir, VerifyConfig{Layout: "tp=2", Rules: Rules{"a": {Dim: 1}}})
+	require.Contains(t, v.Errors[0], "dimension 1")
+}
+
+func TestDiff(t *testing.T) {
+	a, b := save(t, t.TempDir(), layouts["fsdp3"], 2), save(t, t.TempDir(), layouts["ddp2"], 2)
+	var calls atomic.Int64
+	d, err := Diff(context.Background(), a, b, func(done, total int64) { calls.Add(1) })
+	require.NoError(t, err)
+	require.True(t, d.Same, d)
+	require.Positive(t, calls.Load())
+
+	c := save(t, t.TempDir(), layouts["ddp1"], 3)
+	d, err = Diff(context.Background(), a, c, nil)
+	require.NoError(t, err)
+	require.False(t, d.Same)
+	require.Len(t, d.Tensors, 19, "all but the empty ones")
+	require.GreaterOrEqual(t, d.Tensors[0].Max, d.Tensors[1].Max)
+	require.Equal(t, [2]int{2, 3}, d.Steps)
+	_, err = json.Marshal(d)
+	require.NoError(t, err)
+
+	half := filepath.Join(t.TempDir(), "half")
+	bf16 := tensor.BFloat16
+	require.NoError(t, Convert(context.Background(), a, half, ConvertConfig{DType: &bf16}))
+	d, err = Diff(context.Background(), a, half, nil)
+	require.NoError(t, err)
+	require.Len(t, d.Structure, 6)
+	require.NotEmpty(t, d.Tensors)
+	require.Less(t, d.Tensors[0].Max, 1.0/256)
+	require.NotContains(t, d.String(), "optimizer")
+}
+
+func TestConvert(t *testing.T) {
+	a := save(t, t.TempDir(), layouts["tp2fsdp2"], 2)
+	dir := t.TempDir()
+	one, many := filepath.Join(dir, "one"), filepath.Join(dir, "many")
+	require.NoError(t, Convert(context.Background(), a, one, ConvertConfig{}))
+	require.NoError(t, Convert(context.Background(), one, many, ConvertConfig{FileBytes: 500}))
+	for path, files := range map[string]int{one: 4, many: 12} {
+		require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+		loadAll(t, path, layouts["fsdp2"], 2, LoadConfig{})
+		names, err := disk{}.ReadDir(path)
+		require.NoError(t, err)
+		require.GreaterOrEqual(t, len(names), files)
+	}
+	require.ErrorContains(t, Convert(context.Background(), a, one, ConvertConfig{}), "there already")
+	i32 := tensor.Int32
+	require.ErrorContains(t, Convert(context.Background(), a, filepath.Join(dir, "x"), ConvertConfig{DType: &i32}), "no type of floats")
+
+	// Damage is not carried on.
+	file := filepath.Join(a, "optimizer-00002-of-00005.safetensors")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	text[len(text)-1] ^= 4
+	require.NoError(t, os.WriteFile(file, text, 0o666))
+	require.ErrorContains(t, Convert(context.Background(), a, filepath.Join(dir, "x"), ConvertConfig{}), "damaged")
+	names, err := disk{}.ReadDir(dir)
+	require.NoError(t, err)
+	require.Equal(t, []string{"many", "one"}, names, "nothing is left")
+}
+
+// TestMemory: what Verify and Diff allocate does not depend on the size of the checkpoint.
+func TestMemory(t *testing.T) {
+	dir := t.TempDir()
+	const size = 200 << 20 // a file with holes: no disk is needed
+	write(t, dir, "model.safetensors", fmt.Sprintf(`{"a":{"dtype":"F32","shape":[%d,1024],"data_offsets":[0,%d]}}`, size/4096, size), nil)
+	file := filepath.Join(dir, "model.safetensors")
+	info, err := os.Stat(file)
+	require.NoError(t, err)
+	require.NoError(t, os.Truncate(file, info.Size()+size))
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	require.True(t, mustVerify(t, dir, VerifyConfig{Layout: "tp=4,fsdp=2", Rules: Rules{"a": {Dim: 1}}}).OK)
+	d, err := Diff(context.Background(), dir, dir, nil)
+	require.NoError(t, err)
+	require.True(t, d.Same)
+	runtime.ReadMemStats(&after)
+	require.Less(t, after.TotalAlloc-before.TotalAlloc, uint64(16<<20))
+}

@@ -1,0 +1,221 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"text/tabwriter"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+	"golang.org/x/term"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// ckptCmd is `ringo ckpt`.
+type ckptCmd struct {
+	Ls      ckptLsCmd      `cmd:"" help:"List the tensors of a checkpoint."`
+	Verify  ckptVerifyCmd  `cmd:"" help:"Find out whether a checkpoint is sound."`
+	Diff    ckptDiffCmd    `cmd:"" help:"Compare two checkpoints."`
+	Convert ckptConvertCmd `cmd:"" help:"Write a checkpoint anew: in other files, in another type."`
+}
+
+// Help is the text below the flags of `ringo ckpt -h`.
+func (*ckptCmd) Help() string {
+	return `A checkpoint is a folder that a training run saved, a folder of Hugging Face's form, or one .safetensors file.`
+}
+
+type ckptLsCmd struct {
+	Path string `arg:"" help:"The checkpoint."`
+	JSON bool   `help:"Print one JSON object."`
+}
+
+// Run prints the tensors.
+func (c *ckptLsCmd) Run() error {
+	step, list, err := ckpt.List(c.Path)
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		return printJSON(map[string]any{"path": c.Path, "step": step, "tensors": list})
+	}
+	w := tabwriter.NewWriter(os.Stdout, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "tensor\tshape\tdtype\tfile\tbytes\tshards")
+	total := int64(0)
+	for _, t := range list {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%d\t%d\n", t.Name, strings.ReplaceAll(fmt.Sprint(t.Shape), " ", ","), t.DType, t.File, t.Bytes, t.Shards)
+		total += t.Bytes
+	}
+	fmt.Fprintf(w, "%d tensors\t\t\t\t%d\t\n", len(list), total)
+	return w.Flush()
+}
+
+type ckptVerifyCmd struct {
+	Path   string `arg:"" help:"The checkpoint."`
+	NaN    bool   `name:"nan" help:"Also count NaN and infinite elements."`
+	Layout string `placeholder:"MESH" help:"Also load as every rank of a layout would, such as tp=2,fsdp=4."`
+	Rules  string `placeholder:"FILE" help:"How tensor parallelism cuts tensors, for checkpoints that do not say."`
+	JSON   bool   `help:"Print one JSON object."`
+}
+
+// Help is the text below the flags of `ringo ckpt verify -h`.
+func (*ckptVerifyCmd) Help() string {
+	return `Verifies hashes, that every tensor is there and every element once, and that no other files are. The exit status is 0 only
+if the checkpoint is sound. A folder without ringo.json has no hashes; what could not be verified is said.
+
+  ringo ckpt verify checkpoints/step-00000100
+  ringo ckpt verify -layout tp=2,fsdp=4 -rules rules.json model    # rules.json: {"*.qkv.weight": {"dim": 0, "parts": [64, 16, 16]}}
+
+The axes of -layout are dp, fsdp and tp. Under fsdp a rank loads an equal share of each tensor.`
+}
+
+// Run prints the verdict; a checkpoint that is not sound is an error.
+func (c *ckptVerifyCmd) Run() error {
+	cfg := ckpt.VerifyConfig{NaN: c.NaN, Layout: c.Layout}
+	if c.Rules != "" {
+		text, err := os.ReadFile(c.Rules)
+		if err != nil {
+			return err
+		}
+		if cfg.Rules, err = ckpt.ParseRules(text); err != nil {
+			return fmt.Errorf("%s: %w", c.Rules, err)
+		}
+	}
+	var v *ckpt.Verdict
+	err := withProgress("verifying", func(ctx context.Context, progress func(done, total int64)) (err error) {
+		cfg.Progress = progress
+		v, err = ckpt.Verify(ctx, c.Path, cfg)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = printJSON(v)
+	} else {
+		c.write(os.Stdout, v)
+	}
+	if err == nil && !v.OK {
+		err = fmt.Errorf("%s is not sound: %d errors", c.Path, len(v.Errors))
+	}
+	return err
+}
+
+func (c *ckptVerifyCmd) write(w io.Writer, v *ckpt.Verdict) {
+	for _, e := range v.Errors {
+		fmt.Fprintf(w, "error: %s\n", e)
+	}
+	for _, s := range v.Unchecked {
+		fmt.Fprintf(w, "not verified: %s\n", s)
+	}
+	fmt.Fprintf(w, "%s: step %d, %d tensors in %d shards, %d bytes\n", v.Path, v.Step, v.Tensors, v.Shards, v.Bytes)
+	if c.NaN {
+		fmt.Fprintf(w, "%d NaN, %d infinite\n", v.NaN, v.Inf)
+	}
+	for _, r := range v.Ranks {
+		fmt.Fprintf(w, "rank %d (%s) loads %d bytes\n", r.Rank, r.Place, r.Bytes)
+	}
+	if v.OK {
+		fmt.Fprintln(w, "sound")
+	}
+}
+
+type ckptDiffCmd struct {
+	A    string `arg:"" help:"A checkpoint."`
+	B    string `arg:"" help:"Another one."`
+	JSON bool   `help:"Print one JSON object."`
+}
+
+// Run prints the differences; any is an error.
+func (c *ckptDiffCmd) Run() error {
+	var d *ckpt.Difference
+	err := withProgress("comparing", func(ctx context.Context, progress func(done, total int64)) (err error) {
+		d, err = ckpt.Diff(ctx, c.A, c.B, progress)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if c.JSON {
+		err = printJSON(d)
+	} else {
+		fmt.Print(d)
+	}
+	if err == nil && !d.Same {
+		err = fmt.Errorf("%s and %s differ", c.A, c.B)
+	}
+	return err
+}
+
+type ckptConvertCmd struct {
+	From      string `arg:"" help:"The checkpoint."`
+	To        string `arg:"" help:"The folder to make."`
+	DType     string `name:"dtype" placeholder:"TYPE" help:"Type of the model's floats, such as bfloat16; as they are if absent."`
+	FileBytes string `placeholder:"SIZE" help:"Begin a new file at this size, such as 5G; one file if absent."`
+	JSON      bool   `help:"Print one JSON object: the verdict on the new checkpoint."`
+}
+
+// Run converts, and verifies the result.
+func (c *ckptConvertCmd) Run() error {
+	var cfg ckpt.ConvertConfig
+	if c.DType != "" {
+		d, err := tensor.ParseDType(c.DType)
+		if err != nil {
+			return err
+		}
+		cfg.DType = &d
+	}
+	if c.FileBytes != "" {
+		n, ok := parseSize(c.FileBytes)
+		if !ok || n <= 0 {
+			return usageOf("ckpt convert", "-file-bytes %q is no size", c.FileBytes)
+		}
+		cfg.FileBytes = int64(n)
+	}
+	err := withProgress("converting", func(ctx context.Context, progress func(done, total int64)) error {
+		cfg.Progress = progress
+		return ckpt.Convert(ctx, c.From, c.To, cfg)
+	})
+	if err != nil {
+		return err
+	}
+	return (&ckptVerifyCmd{Path: c.To, JSON: c.JSON}).Run()
+}
+
+// withProgress runs a long work that an interrupt ends, with a bar where there is a terminal.
+func withProgress(what string, fn func(ctx context.Context, progress func(done, total int64)) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		return fn(ctx, nil)
+	}
+	var once sync.Once
+	var bar *progressbar.ProgressBar
+	err := fn(ctx, func(done, total int64) {
+		once.Do(func() {
+			bar = progressbar.NewOptions64(total, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionShowBytes(true),
+				progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionClearOnFinish(), progressbar.OptionSetDescription(what))
+		})
+		_ = bar.Set64(done)
+	})
+	if bar != nil {
+		_ = bar.Finish()
+	}
+	return err
+}
+
+func printJSON(v any) error {
+	b, err := json.MarshalIndent(v, "", " ")
+	if err == nil {
+		_, err = fmt.Printf("%s\n", b)
+	}
+	return err
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+var (
+	lossLine   = regexp.MustCompile(`step (\d+) loss [0-9a-f]{16}`)
+	resumeLine = regexp.MustCompile(`resumed at \d+`)
+)
+
+// TestResume: a job that crashes in the same step again and again goes on from its checkpoint each time, with the losses of
+// a job that never crashes, bit by bit, until its restarts are used up. The last error is the first cause.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	needsProcesses(t)
+	program, err := build("./testdata/resume", t.TempDir(), nil)
+	require.NoError(t, err)
+	whole, stderr, code := run(t, "run", "-n", "2", "-timeout", "20s", program, t.TempDir(), "13")
+	require.Zero(t, code, whole+stderr)
+	want := lossLine.FindAllString(whole, -1)
+	require.Len(t, want, 13)
+
+	dir := t.TempDir()
+	stdout, stderr, code := run(t, "run", "-n", "2", "-max-restarts", "2", "-timeout", "20s", program, dir, "13", "7", "7", "7")
+	assert.Equal(t, 1, code, stdout+stderr)
+	assert.Equal(t, []string{"resumed at 6", "resumed at 6"}, resumeLine.FindAllString(stdout, -1))
+	assert.Regexp(t, `ringo: rank 1 \(pid \d+\) failed: rank 1: crash in step 7\nand 1 rank failed because of it\n`+
+		`generation 3 was the last: restarts without progress are limited to 2\n$`, stderr)
+	assert.Equal(t, slices.Concat(want[:7], want[6:7], want[6:7]), lossLine.FindAllString(stdout, -1))
+
+	// With progress in between, the job ends well.
+	stdout, stderr, code = run(t, "run", "-n", "2", "-max-restarts", "1", "-timeout", "20s", program, dir, "13", "7", "10", "12")
+	assert.Zero(t, code, stdout+stderr)
+	assert.Equal(t, []string{"resumed at 6", "resumed at 6", "resumed at 9", "resumed at 12"}, resumeLine.FindAllString(stdout, -1))
+	assert.Equal(t, slices.Concat(want[6:7], want[6:10], want[9:12], want[12:]), lossLine.FindAllString(stdout, -1))
+	stdout, stderr, code = run(t, "ckpt", "verify", filepath.Join(dir, "step-00000012"))
+	assert.Zero(t, code, stdout+stderr)
+}
+
+// saved returns a small checkpoint.
+func saved(t *testing.T, seed uint64) string {
+	t.Helper()
+	dir := t.TempDir()
+	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		params := nn.Init(nn.Sequential{nn.NewLinear(8, 4), nn.NewLinear(4, 2)}, r.Device, tensor.Float32, seed)
+		s := ckpt.NewSaver(r.World, dir, ckpt.Config{})
+		st := ckpt.State{Step: 1, Params: params, TP: ckpt.Rules{"*.weight": {Dim: 0}}}
+		if err := s.Save(ctx, st); err != nil {
+			return err
+		}
+		return s.Close()
+	})
+	require.NoError(t, err)
+	return filepath.Join(dir, "step-00000001")
+}
+
+func parse(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var v map[string]any
+	require.NoError(t, json.Unmarshal([]byte(text), &v), text)
+	return v
+}
+
+func TestCkpt(t *testing.T) {
+	t.Parallel()
+	a, b := saved(t, 1), saved(t, 2)
+	out, _, code := run(t, "ckpt", "ls", a)
+	require.Zero(t, code)
+	require.Regexp(t, `tensor +shape +dtype +file +bytes +shards\n0.weight +\[4,8\] +F32 +model.safetensors +128 +1\n`, out)
+	require.Regexp(t, `\n4 tensors +184 *\n$`, out)
+	out, _, code = run(t, "ckpt", "ls", "-json", a)
+	require.Zero(t, code)
+	require.Len(t, parse(t, out)["tensors"], 4)
+
+	out, _, code = run(t, "ckpt", "verify", a, "-json", "-layout", "tp=2,fsdp=2", "-nan")
+	require.Zero(t, code)
+	v := parse(t, out)
+	require.Equal(t, []any{true, 4.0, 4.0, 184.0, []any{}, 0.0}, []any{v["ok"], v["tensors"], v["shards"], v["bytes"], v["errors"], v["nan"]})
+	require.Len(t, v["ranks"], 4)
+	require.Equal(t, map[string]any{"rank": 3.0, "place": "tp=1,fsdp=1", "bytes": 32.0 + 8 + 8 + 4}, v["ranks"].([]any)[3])
+
+	out, _, code = run(t, "ckpt", "diff", a, a)
+	require.Zero(t, code)
+	require.Equal(t, "no difference\n", out)
+	out, errs, code := run(t, "ckpt", "diff", a, b)
+	require.Equal(t, 1, code)
+	require.Contains(t, out, "model:0.weight: 32 of 32 elements differ, by 0.")
+	require.Contains(t, errs, "differ")
+
+	to := filepath.Join(t.TempDir(), "half")
+	out, errs, code = run(t, "ckpt", "convert", a, to, "-dtype", "bfloat16", "-file-bytes", "65")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "4 tensors in 4 shards, 92 bytes\nsound\n")
+	require.FileExists(t, filepath.Join(to, "model-00002-of-00002.safetensors"))
+	out, _, code = run(t, "ckpt", "diff", "-json", a, to)
+	require.Equal(t, 1, code)
+	require.Len(t, parse(t, out)["structure"], 4)
+
+	file := filepath.Join(a, "model.safetensors")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	text[len(text)-1] ^= 1
+	require.NoError(t, os.WriteFile(file, text, 0o666))
+	out, errs, code = run(t, "ckpt", "verify", a)
+	require.Equal(t, 1, code)
+	require.Contains(t, out, `error: model.safetensors: tensor "1.weight"`)
+	require.Contains(t, errs, "is not sound: 1 errors")
+	out, _, code = run(t, "ckpt", "verify", "-json", a)
+	require.Equal(t, 1, code)
+	require.Equal(t, false, parse(t, out)["ok"])
+
+	out, _, code = run(t, "ckpt", "verify", file, "-json") // one file: there is no hash
+	require.Zero(t, code)
+	require.Len(t, parse(t, out)["unchecked"], 2)
+}
+
+func TestCkptUsage(t *testing.T) {
+	t.Parallel()
+	nowhere := filepath.Join(t.TempDir(), "nowhere")
+	for _, c := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"ckpt"}, 2, "ringo -h"},
+		{[]string{"ckpt", "verify"}, 2, "<path>"},
+		{[]string{"ckpt", "diff", "a"}, 2, "<b>"},
+		{[]string{"ckpt", "ls", nowhere}, 1, nowhere},
+		{[]string{"ckpt", "verify", nowhere}, 1, "not sound"},
+		{[]string{"ckpt", "verify", "-layout", "tp=0", nowhere}, 1, `"tp=0" should be an axis`},
+		{[]string{"ckpt", "verify", "-rules", nowhere, nowhere}, 1, nowhere},
+		{[]string{"ckpt", "convert", nowhere, nowhere + "2", "-dtype", "float"}, 1, "unknown dtype"},
+		{[]string{"ckpt", "convert", nowhere, nowhere + "2", "-file-bytes", "x"}, 2, "-file-bytes"},
+		{[]string{"ckpt", "convert", nowhere, nowhere + "2"}, 1, nowhere},
+	} {
+		out, errs, code := run(t, c.args...)
+		assert.Equal(t, c.code, code, "%v: %s%s", c.args, out, errs)
+		assert.Contains(t, errs, c.says, "%v", c.args)
+	}
+}

@@ -1,0 +1,147 @@
+// Program resume trains a small network with dropout on data-parallel ranks, saves a checkpoint in DIR every three steps, and
+// goes on from the latest one. In generation g, rank 1 fails before step CRASH[g-1]; there is no failure in later generations.
+// Rank 0 prints the bits of each loss.
+//
+//	resume DIR STEPS [CRASH...]
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"strconv"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func main() {
+	if err := dist.Run(context.Background(), dist.Config{Threads: 1}, run); err != nil {
+		fmt.Printf("error: %v\n", err)
+		os.Exit(1)
+	}
+}
+
+// trainer is one rank.
+type trainer struct {
+	r      *dist.Rank
+	model  nn.Sequential
+	params nn.Params
+	opt    *optim.Optimizer
+	tape   *tensor.Tape
+	loader *data.Loader
+}
+
+func run(ctx context.Context, r *dist.Rank) error {
+	steps, _ := strconv.Atoi(os.Args[2])
+	crash := -1
+	if crashes := os.Args[3:]; r.Generation() > 0 && r.Generation() <= len(crashes) {
+		crash, _ = strconv.Atoi(crashes[r.Generation()-1])
+	}
+	t, err := newTrainer(r)
+	if err != nil {
+		return err
+	}
+	if err := t.resume(ctx); err != nil {
+		return err
+	}
+	saver := ckpt.NewSaver(r.World, os.Args[1], ckpt.Config{Keep: 2, Async: true})
+	for e := t.loader.State().Epoch; t.opt.Steps() < steps; e++ {
+		for _, b := range t.loader.Epoch(ctx, e) {
+			if t.opt.Steps() == crash {
+				if err := t.fail(saver, crash); err != nil {
+					return err
+				}
+			}
+			if err := t.step(b); err != nil {
+				return err
+			}
+			if t.opt.Steps()%3 == 0 {
+				at := t.loader.State()
+				if err := saver.Save(ctx, t.state(&at)); err != nil {
+					return err
+				}
+				r.Progress(t.opt.Steps() - 1)
+			}
+			if t.opt.Steps() == steps {
+				break
+			}
+		}
+		if err := t.loader.Err(); err != nil {
+			return err
+		}
+	}
+	return saver.Close()
+}
+
+// fail fails on rank 1, when rank 0 has printed the losses before.
+func (t *trainer) fail(saver *ckpt.Saver, step int) error {
+	if err := errors.Join(saver.Close(), t.r.World.Barrier().Wait()); err != nil {
+		return err
+	}
+	if t.r.World.Rank() == 1 {
+		return fmt.Errorf("crash in step %d", step)
+	}
+	return nil
+}
+
+func newTrainer(r *dist.Rank) (*trainer, error) {
+	t := &trainer{r: r, model: nn.Sequential{nn.NewLinear(784, 16), nn.ReLU, nn.NewDropout(0.3), nn.NewLinear(16, 10)}}
+	var err error
+	if t.params, err = ddp.Attach(r.World, t.model, ddp.Config{Seed: 3}); err != nil {
+		return nil, err
+	}
+	t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: 0.01, Schedule: optim.Cosine(0.1, 20)})
+	t.tape = tensor.NewTape(r.Device, tensor.Seed(3))
+	set, err := data.Synthetic(200, 3, tensor.Float32)
+	if err != nil {
+		return nil, err
+	}
+	t.loader = data.NewLoader(set, data.Config{Batch: 40, Shuffle: true, Seed: 3, Sharder: r.World, Device: r.Device})
+	return t, nil
+}
+
+func (t *trainer) state(at *data.State) ckpt.State {
+	return ckpt.State{Step: t.opt.Steps(), Params: t.params, Optimizer: t.opt, Extra: map[string]any{"loader": at}}
+}
+
+func (t *trainer) resume(ctx context.Context) error {
+	path, err := ckpt.Latest(os.Args[1])
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var at data.State
+	st := t.state(&at)
+	if _, err := ckpt.Load(ctx, t.r.World, path, &st, ckpt.LoadConfig{}); err != nil {
+		return err
+	}
+	t.r.Logf("resumed at %d", st.Step)
+	t.tape.SetStep(t.opt.Steps(), 0)
+	return t.loader.SetState(at)
+}
+
+func (t *trainer) step(b data.Batch) error {
+	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(b.X)), b.Y)
+	sum := []float64{loss.Item()}
+	t.tape.Backward(loss)
+	err := t.opt.Step()
+	t.tape.Reset()
+	if err == nil {
+		err = t.r.World.SumFloats(sum)
+	}
+	if err == nil {
+		t.r.Logf("step %d loss %016x", t.opt.Steps()-1, math.Float64bits(sum[0]))
+	}
+	return err
+}

@@ -1,0 +1,134 @@
+// Command loading shows the three ways to load a checkpoint on several ranks: rank 0 reads it and broadcasts (data
+// parallelism), each rank reads its shard of every tensor (FSDP, tensor parallelism), and each rank reads the layers that it
+// owns (pipeline parallelism). It saves a small model first, loads it each way, and prints what each rank read.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"path/filepath"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const width = 64 // of a layer
+
+func main() {
+	ranks := flag.Int("ranks", 3, "goroutine `ranks` (under ringo run, the launcher decides)")
+	layers := flag.Int("layers", 8, "layers of the model; they need not divide by the ranks")
+	dir := flag.String("dir", "", "`directory` for the checkpoint, which all ranks see (default: a temporary one)")
+	flag.Parse()
+	if err := run(*ranks, *layers, *dir, os.Stdout); err != nil {
+		log.Fatal(err)
+	}
+}
+
+func run(ranks, layers int, dir string, w io.Writer) error {
+	if ranks < 1 || layers < 1 {
+		return fmt.Errorf("-ranks and -layers must be at least 1")
+	}
+	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: w}, func(ctx context.Context, r *dist.Rank) error {
+		return example(ctx, r, layers, dir)
+	})
+}
+
+func example(ctx context.Context, r *dist.Rank, layers int, dir string) error {
+	if dir == "" {
+		made := ""
+		if r.World.Rank() == 0 {
+			var err error
+			if made, err = os.MkdirTemp("", "loading"); err != nil {
+				return err
+			}
+			defer os.RemoveAll(made)
+		}
+		var err error
+		if dir, err = dist.BroadcastObject(r.World, made, 0); err != nil {
+			return err
+		}
+	}
+	want := newModel(r, layers, 1)
+	saver := ckpt.NewSaver(r.World, dir, ckpt.Config{})
+	if err := saver.Save(ctx, ckpt.State{Step: 1, Params: want}); err != nil {
+		return err
+	}
+	path := filepath.Join(dir, "step-00000001")
+	for _, way := range []struct {
+		name     string
+		strategy ckpt.Strategy
+		params   nn.Params
+	}{
+		{"rank 0 reads and broadcasts", ckpt.Broadcast, newModel(r, layers, 2)},
+		{"each rank reads its shard", ckpt.Sharded, sharded(newModel(r, layers, 2), r)},
+		{"each rank reads its layers", ckpt.Owned, owned(newModel(r, layers, 2), r)},
+	} {
+		report, err := ckpt.Load(ctx, r.World, path, &ckpt.State{Params: way.params}, ckpt.LoadConfig{Strategy: way.strategy})
+		if err != nil {
+			return err
+		}
+		if err := compare(way.params, want); err != nil {
+			return err
+		}
+		read, err := dist.AllGatherObject(r.World, report.BytesRead)
+		if err != nil {
+			return err
+		}
+		r.Logf("%-28s bytes read by rank: %v of %d", way.name, read, 4*want.Count())
+	}
+	return r.World.Barrier().Wait() // rank 0 removes the directory
+}
+
+// newModel returns the parameters of a model whose values depend on seed.
+func newModel(r *dist.Rank, layers int, seed uint64) nn.Params {
+	var model nn.Sequential
+	for range layers {
+		model = append(model, nn.NewLinear(width, width))
+	}
+	return nn.Init(model, r.Device, tensor.Float32, seed)
+}
+
+// sharded cuts every parameter into flat shards, one for each rank, as FSDP does. Only the shard is kept.
+func sharded(params nn.Params, r *dist.Rank) nn.Params {
+	rank, size := r.World.Rank(), r.World.Size()
+	for _, p := range params {
+		lo, hi := p.Len()*rank/size, p.Len()*(rank+1)/size
+		p.Shard = tensor.Shard{Global: p.Dims(), Flat: [2]int{lo, hi}, Counts: true}
+		if hi == 0 {
+			p.Shard.Flat = [2]int{p.Len(), p.Len()} // nothing; {0,0} would be all of it
+		}
+		p.Local = tensor.New(r.Device, tensor.Float32, hi-lo)
+		p.Value = tensor.Tensor{}
+	}
+	return params
+}
+
+// owned returns the layers of a pipeline stage: where ranks do not divide the layers, the first stages have one more.
+func owned(params nn.Params, r *dist.Rank) nn.Params {
+	rank, size := r.World.Rank(), r.World.Size()
+	layers := len(params) / 2 // a weight and a bias each
+	first := func(rank int) int { return layers/size*rank + min(layers%size, rank) }
+	return params[2*first(rank) : 2*first(rank+1)]
+}
+
+// compare verifies that what was loaded has the values that were saved.
+func compare(got, want nn.Params) error {
+	for _, p := range got {
+		all := tensor.Data[float32](want.ByName(p.Name()).Value)
+		if p.Shard.Global != nil {
+			all = all[p.Shard.Flat[0]:p.Shard.Flat[1]]
+		}
+		for i, v := range tensor.Data[float32](p.Local) {
+			if v != all[i] {
+				return fmt.Errorf("%s: element %d is %v, not %v", p.Name(), i, v, all[i])
+			}
+		}
+	}
+	return nil
+}

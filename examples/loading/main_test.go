@@ -1,0 +1,36 @@
+package main
+
+import (
+	"bytes"
+	"regexp"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestRun: what the ranks read together is the model once, however the layers are dealt.
+func TestRun(t *testing.T) {
+	for _, c := range []struct{ ranks, layers int }{{1, 2}, {3, 8}, {4, 2}} {
+		var out bytes.Buffer
+		require.NoError(t, run(c.ranks, c.layers, "", &out))
+		total := c.layers * (width*width + width) * 4
+		lines := regexp.MustCompile(`(?m)^(.*?) +bytes read by rank: \[([\d ]+)\] of (\d+)$`).FindAllStringSubmatch(out.String(), -1)
+		require.Len(t, lines, 3, out.String())
+		for i, line := range lines {
+			require.Equal(t, strconv.Itoa(total), line[3])
+			sum, readers := 0, 0
+			for _, word := range regexp.MustCompile(`\d+`).FindAllString(line[2], -1) {
+				n, err := strconv.Atoi(word)
+				require.NoError(t, err)
+				sum += n
+				if n > 0 {
+					readers++
+				}
+			}
+			require.Equal(t, total, sum, line[0])
+			require.Equal(t, []int{1, c.ranks, min(c.ranks, c.layers)}[i], readers, line[0])
+		}
+	}
+	require.Error(t, run(0, 1, "", &bytes.Buffer{}))
+}

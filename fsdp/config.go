@@ -1,0 +1,124 @@
+package fsdp
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Config says over which ranks, and how far, a model is cut. Only Shard must be set. It is the same on all ranks.
+type Config struct {
+	// Shard is the group of the ranks that each hold a part.
+	Shard *dist.Group
+	// Replicate, if not nil, is the group of the ranks that hold the same part as this one, in as many copies of the model
+	// (hybrid sharding): gradients are summed over both. On a mesh "dp=2,fsdp=4" they are Group("fsdp") and Group("dp").
+	Replicate *dist.Group
+	// Stage is 1 (optimizer state is cut), 2 (and gradients) or 3 (and parameters); 0 is 3.
+	Stage int
+	// DType is the type of the values that the optimizer updates, Float32 or Float64. They are made with Seed.
+	DType tensor.DType
+	Seed  uint64
+	// Compute is the type in which parameters are gathered and used: DType (also if it is zero), BFloat16 or Float16. The
+	// model's input must fit.
+	Compute tensor.DType
+	// Reduce is the type of gradients, in which they are added up over ranks and microbatches: DType (also if it is zero) or
+	// a 16-bit type.
+	Reduce tensor.DType
+	// HoldGrads makes stages 2 and 3 keep whole gradients between microbatches (tensor.More) in place of reducing those of
+	// each one: less communication for more memory, PyTorch's no_sync.
+	HoldGrads bool
+}
+
+// Sharding is a model's division into units, and after Attach what gathers and reduces them. It belongs to its rank's
+// goroutine. It is the optim.Norm of its parameters.
+type Sharding struct {
+	cfg     Config
+	units   []*unit
+	ignored map[*tensor.Param]bool
+	of      map[*tensor.Param]*piece // parameters of units
+	params  nn.Params                // of the model
+	exec    *tensor.Exec
+	gathers *dist.Group
+	reduces *dist.Group
+	copies  *dist.Group // over Replicate, for gradients; nil: one copy
+	control *dist.Group // over Replicate, for everything else
+	order
+	sums
+}
+
+var _ optim.Norm = (*Sharding)(nil)
+
+// New returns a Sharding with no units.
+func New(c Config) *Sharding {
+	if c.Stage == 0 {
+		c.Stage = 3
+	}
+	if c.Compute == 0 {
+		c.Compute = c.DType
+	}
+	if c.Reduce == 0 {
+		c.Reduce = c.DType
+	}
+	return &Sharding{cfg: c, ignored: map[*tensor.Param]bool{}, of: map[*tensor.Param]*piece{}}
+}
+
+func (c *Config) check() error {
+	fits := func(d tensor.DType) bool { return d == c.DType || d.IsHalf() }
+	switch {
+	case c.Shard == nil:
+		return fmt.Errorf("fsdp: Config.Shard is not set")
+	case c.Stage < 1 || c.Stage > 3:
+		return fmt.Errorf("fsdp: Config.Stage is %d, not 1, 2 or 3", c.Stage)
+	case c.DType != tensor.Float32 && c.DType != tensor.Float64:
+		return fmt.Errorf("fsdp: Config.DType is %v, not float32 or float64 (see Compute)", c.DType)
+	case !fits(c.Compute) || !fits(c.Reduce):
+		return fmt.Errorf("fsdp: Compute %v and Reduce %v must each be %v or a 16-bit float type", c.Compute, c.Reduce, c.DType)
+	case c.DType == tensor.Float64 && c.Reduce != c.DType:
+		return fmt.Errorf("fsdp: Reduce %v with values of %v", c.Reduce, c.DType)
+	}
+	return nil
+}
+
+// Unit makes the parameters of layers a unit. Layers are parts of the model: structs, slices or parameters.
+func (s *Sharding) Unit(layers ...any) { s.add(s.cfg.Stage < 3, layers) }
+
+// Keep makes the parameters of layers a unit whose values stay from its use in forward until the end of Backward: for what
+// is used first in forward and last in backward, or at several places.
+func (s *Sharding) Keep(layers ...any) { s.add(true, layers) }
+
+func (s *Sharding) add(keep bool, layers []any) {
+	u := &unit{index: len(s.units), keep: keep}
+	for _, p := range nn.Within(layers) {
+		u.pieces = append(u.pieces, &piece{p: p, u: u})
+	}
+	s.units = append(s.units, u)
+}
+
+// Ignore leaves the parameters of layers alone: each rank holds them whole, and their gradients are not summed. They are
+// for another package, or for nobody.
+func (s *Sharding) Ignore(layers ...any) {
+	for _, p := range nn.Within(layers) {
+		s.ignored[p] = true
+	}
+}
+
+// SumFloats adds up x over the ranks of Shard and Replicate, for clipping by the norm of all gradients. It is collective.
+func (s *Sharding) SumFloats(x []float64) error {
+	if err := s.cfg.Shard.SumFloats(x); err != nil || s.control == nil {
+		return err
+	}
+	return s.control.SumFloats(x)
+}
+
+// Groups returns the groups that carry the traffic, for their Stats and Waited: parameters are gathered over the first,
+// gradients are reduced over the second, and with Config.Replicate summed over the third.
+func (s *Sharding) Groups() []*dist.Group {
+	gs := []*dist.Group{s.gathers, s.reduces}
+	if s.copies != nil {
+		gs = append(gs, s.copies)
+	}
+	return gs
+}

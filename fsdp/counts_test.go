@@ -1,0 +1,183 @@
+package fsdp_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// traffic is what the groups of a Sharding counted, summed over ranks but for calls, which are those of rank 0.
+type traffic struct{ gathers, reduces, sums, gathered, reduced, summed uint64 }
+
+// count runs j and returns the traffic of its last steps, without what is learned in the first one.
+func count(t *testing.T, j job, steps int) traffic {
+	t.Helper()
+	var mu sync.Mutex
+	var total traffic
+	var before [16]traffic
+	look := func(s *fsdp.Sharding) (c traffic) {
+		g := s.Groups()
+		a, b := g[0].Stats(), g[1].Stats()
+		c = traffic{gathers: a.Calls["allgatherv"], gathered: a.Wire["allgatherv"], reduces: b.Calls["reducescatterv"], reduced: b.Wire["reducescatterv"]}
+		if len(g) > 2 {
+			d := g[2].Stats()
+			c.sums, c.summed = d.Calls["allreduce"], d.Wire["allreduce"]
+		}
+		return c
+	}
+	j.before = func(r *dist.Rank, _ model, s *fsdp.Sharding, _ nn.Params, step int) error {
+		if step == j.steps-steps {
+			before[r.World.Rank()] = look(s)
+		}
+		return nil
+	}
+	j.after = func(r *dist.Rank, s *fsdp.Sharding) error {
+		c, b := look(s), before[r.World.Rank()]
+		mu.Lock()
+		defer mu.Unlock()
+		if r.World.Rank() == 0 {
+			total.gathers, total.reduces, total.sums = c.gathers-b.gathers, c.reduces-b.reduces, c.sums-b.sums
+		}
+		total.gathered += c.gathered - b.gathered
+		total.reduced += c.reduced - b.reduced
+		total.summed += c.summed - b.summed
+		return nil
+	}
+	j.run(t)
+	return total
+}
+
+// Elements of toy's units: the kept one, a block, the last one.
+const (
+	keptLen  = 1 + 7*7 + 7
+	blockLen = 7 + 7 + 7*15 + 15 + 15*7 + 7
+	lastLen  = 7*16 + 16 + 16*17
+)
+
+func TestTrafficIsTheFormula(t *testing.T) {
+	const steps = 2
+	all := keptLen + 4*blockLen + lastLen
+	for _, ranks := range []int{1, 2, 5} {
+		for stage := 1; stage <= 3; stage++ {
+			for _, hold := range []bool{false, true} {
+				j := job{ranks: ranks, steps: 4, batch: 24, micro: 2, cfg: fsdp.Config{Stage: stage, HoldGrads: hold}}
+				gathers, gathered := 6, all // once after each step of the optimizer
+				if stage == 3 {             // kept: once; blocks: forward and Backward of two microbatches; last: forward
+					gathers, gathered = 1+4*2*2+2, keptLen+2*2*4*blockLen+2*lastLen
+				}
+				reductions := 2
+				if stage == 1 || hold {
+					reductions = 1
+				}
+				want := traffic{gathers: uint64(steps * gathers), reduces: uint64(steps * 6 * reductions), gathered: uint64(steps * gathered * 4 * (ranks - 1)),
+					reduced: uint64(steps * reductions * all * 4 * (ranks - 1))}
+				require.Equal(t, want, count(t, j, steps), "stage %d, %d ranks, hold %v", stage, ranks, hold)
+			}
+		}
+	}
+}
+
+// Without kept units, N units take N gathers forward and N−1 backward. Evaluation takes N.
+func TestGathers(t *testing.T) {
+	const n, steps = 5, 2
+	j := job{ranks: 3, steps: 4, batch: 8, model: newChain}
+	wire := uint64(4 * (7*7 + 7) * (3 - 1))
+	require.Equal(t, traffic{gathers: steps * (n + n - 1), reduces: steps * n, gathered: steps * (n + n - 1) * wire, reduced: steps * n * wire}, count(t, j, steps))
+}
+
+func TestStepsDoNotAllocate(t *testing.T) {
+	if os.Getenv("RINGO_DEBUG") == "1" {
+		t.Skip("debug mode allocates")
+	}
+	for _, c := range []fsdp.Config{{Stage: 1}, {Stage: 2, Compute: tensor.BFloat16}, {Stage: 3}, {Stage: 3, Compute: tensor.BFloat16, Reduce: tensor.BFloat16}} {
+		t.Run(fmt.Sprintf("stage %d %v %v", c.Stage, c.Compute, c.Reduce), func(t *testing.T) { requireNoAllocations(t, c) })
+	}
+}
+
+// requireNoAllocations takes the quietest of several rounds: the runtime itself allocates now and then (its timers, when a
+// rank comes to wait on another thread).
+func requireNoAllocations(t *testing.T, c fsdp.Config) {
+	const rounds, steps = 12, 6
+	quietest := uint64(1 << 62)
+	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		step, err := stepper(r, c)
+		for i := 0; i < 10 && err == nil; i++ {
+			err = step()
+		}
+		if err != nil {
+			return err
+		}
+		var before, after runtime.MemStats
+		for range rounds {
+			if err := between(r, func() { runtime.ReadMemStats(&before) }); err != nil {
+				return err
+			}
+			for range steps {
+				if err := step(); err != nil {
+					return err
+				}
+			}
+			if err := between(r, func() {
+				runtime.ReadMemStats(&after)
+				quietest = min(quietest, after.Mallocs-before.Mallocs)
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Zero(t, quietest, "allocations of both ranks in %d steps", steps)
+}
+
+// between runs fn on rank 0 while no rank computes.
+func between(r *dist.Rank, fn func()) error {
+	if err := r.World.Barrier().Wait(); err != nil {
+		return err
+	}
+	if r.World.Rank() == 0 {
+		fn()
+	}
+	return r.World.Barrier().Wait()
+}
+
+// stepper returns a whole training step of two microbatches, with clipping.
+func stepper(r *dist.Rank, c fsdp.Config) (func() error, error) {
+	c.Shard = r.World
+	n := newToy()
+	s := fsdp.New(c)
+	n.units(s)
+	params, err := s.Attach(n)
+	if err != nil {
+		return nil, err
+	}
+	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3, Clip: 1, Norm: s})
+	tape := tensor.NewTape(r.Device)
+	x, y := batch(r.Device, c.DType, 100*r.World.Rank(), 16)
+	forward := func() nn.T {
+		in := tape.Input(x)
+		if c.Compute != c.DType {
+			in = in.Cast(c.Compute)
+		}
+		return nn.CrossEntropy(n.Forward(in), y)
+	}
+	return func() error {
+		tape.Backward(forward(), tensor.More())
+		tape.Reset()
+		tape.Backward(forward())
+		err := opt.Step()
+		tape.Reset()
+		return err
+	}, nil
+}

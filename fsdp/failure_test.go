@@ -1,0 +1,302 @@
+package fsdp_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+var errCable = errors.New("somebody cut the cable")
+
+// saboteur is a layer that does something to its rank in the middle of a forward pass.
+type saboteur struct{ do func() }
+
+func (s *saboteur) Forward(x nn.T) nn.T {
+	if s.do != nil {
+		s.do()
+	}
+	return x
+}
+
+// sabotaged is a chain with a saboteur in its middle.
+func sabotaged(do *func()) model {
+	c := newChain().(*chain)
+	layers := append(nn.Sequential{}, c.Layers[:3]...)
+	return &withSaboteur{chain: *c, order: append(append(layers, &saboteur{func() {
+		if *do != nil {
+			(*do)()
+		}
+	}}), c.Layers[3:]...)}
+}
+
+type withSaboteur struct {
+	chain
+	order nn.Sequential `nn:"-"`
+}
+
+func (w *withSaboteur) Forward(x nn.T) nn.T { return w.order.Forward(x) }
+
+// A rank fails while the next unit is being gathered, in a step after the first one: the others get its error at once, and
+// nobody can use a value afterwards.
+func TestFailureInTheMiddleOfAGather(t *testing.T) {
+	for _, how := range []string{"abort", "panic", "error"} {
+		start := time.Now()
+		seen := make([]error, 3)
+		err := onRanks(3, func(r *dist.Rank) error {
+			rank, step := r.World.Rank(), 0
+			var do func()
+			m, s := sabotaged(&do), fsdp.New(fsdp.Config{Shard: r.World})
+			m.units(s)
+			params, err := s.Attach(m)
+			if err != nil {
+				return err
+			}
+			do = func() {
+				if step != 2 || rank != 1 {
+					return
+				}
+				switch how {
+				case "abort":
+					s.Groups()[0].Abort(errCable)
+				case "panic":
+					panic(errCable)
+				case "error":
+					panic(&tensor.Failure{Op: "cable", Err: errCable})
+				}
+			}
+			opt := optim.NewAdamW(params, optim.AdamWConfig{Clip: 1, Norm: s})
+			tape := tensor.NewTape(r.Device)
+			x, y := batch(r.Device, tensor.Float32, rank, 4)
+			seen[rank] = tensor.Try(func() {
+				for ; step < 5; step++ {
+					tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(x)), y))
+					if err := opt.Step(); err != nil {
+						panic(&tensor.Failure{Op: "step", Err: err})
+					}
+					tape.Reset()
+				}
+			})
+			if rank != 1 {
+				tape.Reset()
+				require.Error(t, tensor.Try(func() { m.Forward(tape.Input(x)) }), "values are from before the failure")
+			}
+			return seen[rank]
+		})
+		require.ErrorContains(t, err, errCable.Error(), how)
+		for _, rank := range []int{0, 2} {
+			require.ErrorContains(t, seen[rank], errCable.Error(), "%s: rank %d", how, rank)
+		}
+		require.Less(t, time.Since(start), 5*time.Second, "nobody waited for the timeout")
+	}
+}
+
+// Ranks take turns at being slow, by yielding many times between layers: results are the same to the last bit, and in
+// debug mode (RINGO_DEBUG=1) memory that was given up holds NaN.
+func TestSlowPeers(t *testing.T) {
+	want := job{ranks: 3, steps: 8, batch: 18, model: newChain}.run(t)
+	do := make([]func(), 3)
+	j := job{ranks: 3, steps: 8, batch: 18}
+	next := make(chan int, 3)
+	for r := range do {
+		next <- r
+	}
+	j.model = func() model { return sabotaged(&do[<-next]) }
+	calls := make([]int, 3)
+	for r := range do {
+		do[r] = func() {
+			if calls[r]++; calls[r]%3 == r {
+				for range 3000 {
+					runtime.Gosched()
+				}
+			}
+		}
+	}
+	got := j.run(t)
+	require.Equal(t, want.params, got.params)
+	require.Equal(t, want.losses, got.losses)
+}
+
+// A peer that stops is an error within the timeout.
+func TestStoppedPeer(t *testing.T) {
+	release := make(chan struct{})
+	var errs [2]error
+	_ = onRanks(2, func(r *dist.Rank) error {
+		rank, stop := r.World.Rank(), false
+		do := func() {
+			if stop {
+				<-release
+			}
+		}
+		m := sabotaged(&do)
+		s := fsdp.New(fsdp.Config{Shard: r.World.With(dist.Timeout(500 * time.Millisecond))})
+		m.units(s)
+		if _, err := s.Attach(m); err != nil {
+			return err
+		}
+		tape := tensor.NewTape(r.Device)
+		x, y := batch(r.Device, tensor.Float32, rank, 4)
+		step := func() error {
+			return tensor.Try(func() { tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(x)), y)) })
+		}
+		if err := step(); err != nil {
+			return err
+		}
+		for _, p := range nn.ParamsOf(m) {
+			p.Consume()
+		}
+		tape.Reset()
+		stop = rank == 1
+		errs[rank] = step()
+		if rank == 0 {
+			close(release)
+		}
+		return errs[rank]
+	})
+	require.ErrorContains(t, errs[0], "fsdp: gather of unit")
+	require.Regexp(t, "rank 1.* within 500ms", errs[0].Error())
+	require.Error(t, errs[1], "the other rank gave up")
+}
+
+// A step that all ranks skip, because its gradients are not finite, changes nothing; the next one goes on.
+func TestSkippedStep(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		train := func(overflow bool) (res []float64) {
+			require.NoError(t, onRanks(2, func(r *dist.Rank) error {
+				n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
+				n.units(s)
+				params, err := s.Attach(n)
+				if err != nil {
+					return err
+				}
+				opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+				tape := tensor.NewTape(r.Device, tensor.Eval())
+				for step := range 6 {
+					x, y := batch(r.Device, tensor.Float32, 8*step+r.World.Rank(), 4)
+					scale := 1.0
+					if overflow && step%2 == 1 {
+						scale = math.Inf(1)
+					}
+					tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y), tensor.Scale(scale))
+					if step%2 == 0 {
+						err = errors.Join(err, opt.Step())
+					} else {
+						for _, p := range params {
+							p.Consume()
+						}
+					}
+					tape.Reset()
+				}
+				x, err2 := s.Full(params[0])
+				if r.World.Rank() == 0 {
+					res = tensor.Floats(x)
+				}
+				return errors.Join(err, err2)
+			}))
+			return res
+		}
+		require.Equal(t, train(false), train(true), fmt.Sprint("stage ", stage))
+	}
+}
+
+// Float16 with dynamic loss scaling: the scale begins too large, all ranks skip the same steps, and then they learn.
+func TestLossScaling(t *testing.T) {
+	skipped := map[int]int{}
+	for ranks := 1; ranks <= 3; ranks++ {
+		done, scales := make([]int, ranks), make([]float64, ranks)
+		losses := make([][]float64, ranks)
+		require.NoError(t, onRanks(ranks, func(r *dist.Rank) error {
+			n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Compute: tensor.Float16, Reduce: tensor.Float16, Seed: 7})
+			n.units(s)
+			params, err := s.Attach(n)
+			if err != nil {
+				return err
+			}
+			scaler := &optim.Scaler{Scale: 1 << 24}
+			opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, Norm: s, Scaler: scaler})
+			tape := tensor.NewTape(r.Device)
+			x, y := batch(r.Device, tensor.Float32, 0, 12)
+			for range 40 {
+				loss := nn.CrossEntropy(n.Forward(tape.Input(x).Cast(tensor.Float16)), y).Scale(1 / float64(ranks))
+				losses[r.World.Rank()] = append(losses[r.World.Rank()], loss.Item()*float64(ranks))
+				tape.Backward(loss, tensor.Scale(scaler.Scale))
+				err = errors.Join(err, opt.Step())
+				tape.Reset()
+			}
+			done[r.World.Rank()], scales[r.World.Rank()] = opt.Steps(), scaler.Scale
+			return err
+		}))
+		for k := range ranks {
+			require.Equal(t, []any{done[0], scales[0]}, []any{done[k], scales[k]})
+		}
+		require.Less(t, done[0], 40, "the first steps overflow")
+		require.Greater(t, done[0], 20)
+		require.Less(t, losses[0][39], 0.7*losses[0][0])
+		skipped[ranks] = 40 - done[0]
+	}
+	require.InDelta(t, skipped[1], skipped[3], 2)
+}
+
+// After a Backward that failed, and a Reset, training goes on as if it had not been.
+func TestStepAfterFailedBackward(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		train := func(fail bool) (res []float64) {
+			require.NoError(t, onRanks(2, func(r *dist.Rank) error {
+				n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
+				n.units(s)
+				params, err := s.Attach(n)
+				if err != nil {
+					return err
+				}
+				opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
+				tape := tensor.NewTape(r.Device, tensor.Eval())
+				for step := range 5 {
+					x, y := batch(r.Device, tensor.Float32, 8*step+r.World.Rank(), 4)
+					if fail && step == 3 {
+						tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y), tensor.More())
+						tape.Reset()
+						h := tape.Apply(breaking{}, n.In.Forward(tape.Input(x)))
+						for _, b := range n.Blocks {
+							h = b.Forward(h)
+						}
+						err := tensor.Try(func() { tape.Backward(nn.CrossEntropy(n.Head.Forward(n.Wide.Forward(h)), y)) })
+						require.ErrorContains(t, err, "broken")
+						tape.Reset()
+						for _, p := range params {
+							p.Consume()
+						}
+					}
+					tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y))
+					err = errors.Join(err, opt.Step())
+					tape.Reset()
+				}
+				x, err2 := s.Full(params[1])
+				if r.World.Rank() == 0 {
+					res = tensor.Floats(x)
+				}
+				return errors.Join(err, err2)
+			}))
+			return res
+		}
+		require.Equal(t, train(false), train(true), fmt.Sprint("stage ", stage))
+	}
+}
+
+// breaking is a Function that fails in Backward.
+type breaking struct{}
+
+func (breaking) Name() string                                   { return "breaking" }
+func (breaking) Forward(c *tensor.Ctx, in []tensor.Tensor) nn.T { return in[0].Scale(1) }
+func (breaking) Backward(*tensor.Ctx, nn.T, []nn.T) tensor.Pending {
+	panic(&tensor.Failure{Op: "breaking", Err: errors.New("broken")})
+}

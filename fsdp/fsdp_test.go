@@ -1,0 +1,216 @@
+package fsdp_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func onOne(j job) job {
+	j.ranks, j.copies, j.one = 1, 1, true
+	return j
+}
+
+// Ten steps of AdamW with clipping, dropout and microbatches; some ranks have no rows at all.
+func TestEqualsOneRank(t *testing.T) {
+	j := job{steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
+	want := onOne(j).run(t)
+	require.Less(t, want.losses[9], 0.9*want.losses[0])
+	require.Greater(t, want.norms[0], 0.5, "clipping does something")
+	for stage := 1; stage <= 3; stage++ {
+		for ranks := 1; ranks <= 5; ranks++ {
+			j.ranks, j.cfg.Stage, j.cfg.HoldGrads = ranks, stage, ranks == 3
+			requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
+		}
+	}
+}
+
+func TestEqualsNaive(t *testing.T) {
+	for _, ranks := range []int{2, 3} {
+		j := job{ranks: ranks, steps: 10, batch: 24, micro: 3, sgd: true, noClip: true, cfg: fsdp.Config{DType: tensor.Float64}}
+		naive := j
+		naive.with = func(r *dist.Rank, n model) (nn.Params, error) {
+			return ddp.Naive(r.World, n, ddp.Config{DType: tensor.Float64, Seed: 7})
+		}
+		requireClose(t, naive.run(t), j.run(t), 1e-10, "%d ranks", ranks)
+	}
+}
+
+// Copies of the model on a mesh, each cut over two ranks.
+func TestHybrid(t *testing.T) {
+	j := job{steps: 10, batch: 36, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
+	want := onOne(j).run(t)
+	j.ranks = 2
+	for _, copies := range []int{2, 3} {
+		for stage := 1; stage <= 3; stage++ {
+			j.copies, j.cfg.Stage, j.cfg.HoldGrads = copies, stage, copies == 3
+			requireClose(t, want, j.run(t), 1e-10, "stage %d, %d copies", stage, copies)
+		}
+	}
+}
+
+// frozen has a layer that is frozen before Attach, one that is frozen after step 3, and one that belongs to nobody.
+type frozen struct {
+	A, B, C, Ignored, D *nn.Linear
+	Mean                *tensor.Buffer
+}
+
+func newFrozen() model {
+	l := func() *nn.Linear { return nn.NewLinear(width, width) }
+	f := &frozen{l(), l(), l(), l(), l(), tensor.NewBuffer(tensor.Constant(0.25), width)}
+	f.B.W.Freeze()
+	f.Ignored.W.Freeze()
+	f.Ignored.B.Freeze()
+	return f
+}
+
+func (f *frozen) Forward(x nn.T) nn.T {
+	x = f.B.Forward(f.A.Forward(x).Tanh()).Add(x.Tape().Use(&f.Mean.Param))
+	return f.D.Forward(f.Ignored.Forward(f.C.Forward(x)))
+}
+
+func (f *frozen) units(s *fsdp.Sharding) {
+	s.Unit(f.A)
+	s.Unit(f.B, f.Mean)
+	s.Unit(f.C)
+	s.Unit(f.D)
+	s.Ignore(f.Ignored)
+}
+
+func TestFrozenAndIgnored(t *testing.T) {
+	j := job{steps: 10, batch: 18, cfg: fsdp.Config{DType: tensor.Float64}, model: newFrozen}
+	never := onOne(j).run(t)
+	j.before = func(_ *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {
+		if step == 4 {
+			n.(*frozen).C.W.Freeze()
+			n.(*frozen).C.B.Freeze()
+		}
+		return nil
+	}
+	want := onOne(j).run(t)
+	require.NotEqual(t, never.params, want.params)
+	for stage := 1; stage <= 3; stage++ {
+		for ranks := 1; ranks <= 3; ranks++ {
+			j.ranks, j.cfg.Stage = ranks, stage
+			requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
+		}
+	}
+}
+
+// checkpointed runs its blocks again in Backward.
+type checkpointed struct{ toy }
+
+func (c *checkpointed) Forward(x nn.T) nn.T {
+	t := x.Tape()
+	x = c.In.Forward(x).Mul(t.Use(c.Scale))
+	for _, b := range c.Blocks {
+		x = t.Checkpoint(func(in ...nn.T) nn.T { return b.Forward(in[0]) }, x)
+	}
+	return c.Head.Forward(c.Wide.Forward(c.Tied.Forward(x)).Tanh())
+}
+
+func TestActivationCheckpoints(t *testing.T) {
+	j := job{steps: 10, batch: 18, cfg: fsdp.Config{DType: tensor.Float64}}
+	want := onOne(j).run(t)
+	j.model, j.ranks = func() model { return &checkpointed{*newToy()} }, 2
+	requireClose(t, want, j.run(t), 1e-10, "checkpointed")
+	require.Equal(t, uint64(2*(1+4*2+1)), count(t, j, 2).gathers)
+}
+
+// Forward passes without Backward, and a NoGrad tape, fit in between.
+func TestEvaluation(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		for _, m := range []func() model{func() model { return newToy() }, newChain} {
+			j := job{ranks: 2, steps: 6, batch: 18, cfg: fsdp.Config{Stage: stage, DType: tensor.Float64}, model: m}
+			want := onOne(j).run(t)
+			j.before = func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {
+				eval := tensor.NewTape(r.Device, tensor.NoGrad())
+				x, _ := batch(r.Device, tensor.Float64, 0, 4)
+				if c, ok := n.(*chain); ok && step > 3 { // a part of the model, which is not the same on all ranks
+					c.Layers[:2+r.World.Rank()].Forward(eval.Input(x))
+				}
+				for range step % 3 {
+					require.False(t, math.IsNaN(tensor.Floats(n.Forward(eval.Input(x)))[0]))
+					eval.Reset()
+				}
+				return nil
+			}
+			requireClose(t, want, j.run(t), 1e-10, "stage %d", stage)
+		}
+	}
+}
+
+// Between Backward and the optimizer's step a forward pass sees the old values, and the one after it the new ones.
+func TestForwardBeforeStep(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		err := onRanks(2, func(r *dist.Rank) error {
+			n := newChain()
+			s := fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
+			n.units(s)
+			params, err := s.Attach(n)
+			if err != nil {
+				return err
+			}
+			opt := optim.NewSGD(params, optim.SGDConfig{LR: 1})
+			tape, eval := tensor.NewTape(r.Device), tensor.NewTape(r.Device, tensor.NoGrad())
+			x, y := batch(r.Device, tensor.Float32, 0, 4)
+			look := func() []float64 { defer eval.Reset(); return tensor.Floats(n.Forward(eval.Input(x))) }
+			before := look()
+			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y))
+			require.Equal(t, before, look())
+			require.NoError(t, opt.Step())
+			after := look()
+			require.NotEqual(t, before, after)
+			s.Changed()
+			require.Equal(t, after, look())
+			return nil
+		})
+		require.NoError(t, err)
+	}
+}
+
+// An optimizer may have some of the parameters only. The others' gradients are dropped just before they would be refused.
+func TestOptimizerOfSomeParameters(t *testing.T) {
+	var want []float64
+	for _, stage := range []int{3, 2, 1} {
+		err := onRanks(2, func(r *dist.Rank) error {
+			n := newChain()
+			s := fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
+			n.units(s)
+			params, err := s.Attach(n)
+			if err != nil {
+				return err
+			}
+			opt := optim.NewSGD(params[4:6], optim.SGDConfig{LR: 1})
+			tape := tensor.NewTape(r.Device)
+			x, y := batch(r.Device, tensor.Float32, 0, 4)
+			var losses []float64
+			for range 4 {
+				loss := nn.CrossEntropy(n.Forward(tape.Input(x)), y)
+				losses = append(losses, loss.Item())
+				for _, p := range params {
+					p.Consume()
+				}
+				tape.Backward(loss)
+				require.NoError(t, opt.Step())
+				tape.Reset()
+			}
+			require.IsDecreasing(t, losses)
+			if r.World.Rank() == 0 && want == nil {
+				want = losses
+			} else if r.World.Rank() == 0 {
+				require.InDeltaSlice(t, want, losses, 1e-6)
+			}
+			return nil
+		})
+		require.NoError(t, err)
+	}
+}

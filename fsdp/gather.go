@@ -1,0 +1,253 @@
+package fsdp
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// entry is a place in the order of gathers.
+type entry struct {
+	u     *unit
+	phase tensor.Phase
+}
+
+// order is the order in which all ranks gather units in a forward pass and the Backward after it, and where this rank is.
+type order struct {
+	list    []entry // of forward, then of Backward
+	forward int     // entries of forward
+	pos     int     // the first entry that was not used yet
+	issued  int     // the first entry whose gather was not issued
+	learned bool    // a Backward was completed: list is known
+	cur     *unit   // gathered, and not kept; nil: none
+	values  pool    // memory of gathered units
+	vote    tensor.Tensor
+	witness *tensor.Param // has a gradient until the optimizer's step
+}
+
+// BeforeUse gathers p's unit, unless it is there. In Backward it also gives the unit's gradients memory.
+func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
+	u := s.of[p].u
+	if phase == tensor.Forward {
+		s.noticeStep()
+	}
+	if !u.here || u != s.cur && !u.current() {
+		s.use(u, phase)
+	}
+	if phase == tensor.Backward && !u.lent && u.trained > 0 {
+		s.lendGrads(u)
+	}
+}
+
+// noticeStep makes kept units stale when the optimizer has changed values.
+func (s *Sharding) noticeStep() {
+	if s.witness != nil && !s.witness.HasGrad() {
+		s.witness = nil
+		s.expire(s.turns)
+	}
+}
+
+// Changed says that values in Param.Local were changed, on all ranks, by other means than an optimizer's step after
+// Backward: a checkpoint was loaded. The next use gathers them.
+func (s *Sharding) Changed() { s.expire(s.units) }
+
+// expire makes what was gathered of units, or is being gathered, stale.
+func (s *Sharding) expire(units []*unit) {
+	s.pass(s.issued)
+	s.drop()
+	for _, u := range units {
+		u.fresh = false
+	}
+}
+
+// drop gives up the unit in use.
+func (s *Sharding) drop() {
+	if s.cur != nil {
+		s.release(s.cur)
+		s.cur = nil
+	}
+}
+
+// use makes u, which is not there, usable: it advances to u's entry in the order, and starts to gather the next one.
+func (s *Sharding) use(u *unit, phase tensor.Phase) {
+	if !u.keep {
+		s.drop()
+	}
+	k := s.find(u, phase)
+	if k < 0 {
+		k = s.deviate(u, phase)
+	}
+	s.pass(k)
+	s.issue(k)
+	s.land(u)
+	if !u.keep {
+		s.cur = u
+	}
+	s.pos = k + 1
+	s.prefetch(phase)
+}
+
+// find returns the next entry of u in a phase, or −1.
+func (s *Sharding) find(u *unit, phase tensor.Phase) int {
+	for k := s.pos; k < s.end(phase); k++ {
+		if s.list[k] == (entry{u, phase}) {
+			return k
+		}
+	}
+	return -1
+}
+
+func (s *Sharding) end(phase tensor.Phase) int {
+	if phase == tensor.Forward {
+		return s.forward
+	}
+	return len(s.list)
+}
+
+// deviate deals with a use that the rest of the order does not have, and returns its entry. Before it changes the order or
+// starts from its beginning, all ranks agree.
+func (s *Sharding) deviate(u *unit, phase tensor.Phase) int {
+	known := slices.Contains(s.list, entry{u, phase})
+	switch {
+	case phase == tensor.Forward && known: // another forward pass: evaluation
+		s.pass(max(s.forward, s.issued))
+		s.agree(u, passing)
+		s.pos, s.issued = 0, 0
+		return s.find(u, phase)
+	case known && s.learned:
+		s.fail(fmt.Errorf("%s is used at another place in Backward than in the first step", u.name))
+	}
+	s.agree(u, int32(phase))
+	s.list = slices.Insert(s.list, s.pos, entry{u, phase})
+	if phase == tensor.Forward {
+		s.forward++
+	}
+	s.issued++
+	s.start(u)
+	return s.pos
+}
+
+const (
+	passing = 2 // besides tensor.Forward and tensor.Backward
+	stages  = 3
+)
+
+var stageNames = [stages]string{"in forward", "in Backward", "in a new forward pass"}
+
+// agree compares over all ranks which unit is gathered now, and where. The vote is on the lane of the gathers, so that a
+// rank that has gathered something else in the meantime is an error of both, at once.
+func (s *Sharding) agree(u *unit, stage int32) {
+	code := int32(u.index)*stages + stage
+	v := tensor.Data[int32](s.vote)
+	v[0], v[1] = code, -code
+	if err := s.exchange(s.vote, dist.Max); err != nil {
+		panic(&tensor.Failure{Op: fmt.Sprintf("fsdp: agreeing on the order of units, %s %s", u.name, stageNames[stage]), Err: err})
+	}
+	if most, least := v[0], -v[1]; most != least {
+		s.fail(fmt.Errorf("ranks use units in different orders: %s %s on one rank, %s %s on another", s.units[least/stages].name,
+			stageNames[least%stages], s.units[most/stages].name, stageNames[most%stages]))
+	}
+}
+
+// exchange is an all-reduce over all ranks.
+func (s *Sharding) exchange(x tensor.Tensor, op dist.Op) error {
+	err := s.gathers.AllReduce(x, op).Wait()
+	if err != nil || s.control == nil {
+		return err
+	}
+	return s.control.AllReduce(x, op).Wait()
+}
+
+// fail makes every rank fail with err, and panics.
+func (s *Sharding) fail(err error) { s.must(s.abort(err)) }
+
+// abort makes every rank fail with err, and returns the failure.
+func (s *Sharding) abort(err error) error {
+	s.gathers.Abort(fmt.Errorf("fsdp: %w", err))
+	return s.gathers.Err()
+}
+
+func (s *Sharding) must(err error) {
+	if err != nil {
+		panic(&tensor.Failure{Op: "fsdp", Err: err})
+	}
+}
+
+// pass goes to entry k. What lies between was skipped on this rank. Other ranks may use it: the gathers are made up for.
+func (s *Sharding) pass(k int) {
+	for ; s.pos < k; s.pos++ {
+		s.issue(s.pos)
+		u := s.list[s.pos].u
+		if s.land(u); u != s.cur {
+			s.release(u)
+		}
+	}
+}
+
+// issue starts the gather of entry k, unless it was.
+func (s *Sharding) issue(k int) {
+	if k < s.issued {
+		return
+	}
+	s.issued = k + 1
+	if u := s.list[k].u; !u.current() {
+		s.start(u)
+	}
+}
+
+// prefetch starts the next gather of a phase.
+func (s *Sharding) prefetch(phase tensor.Phase) {
+	for k := s.pos; k < s.end(phase); k++ {
+		if u := s.list[k].u; !u.current() {
+			s.issue(k)
+			return
+		}
+	}
+}
+
+// start issues a gather.
+func (s *Sharding) start(u *unit) {
+	if !u.keep && u.buf.IsZero() {
+		u.buf = s.values.lend(u.flat)
+	}
+	part := u.mine
+	if s.cfg.Compute == s.cfg.DType {
+		part = u.local
+	} else {
+		s.cast(u.mine, u.local)
+	}
+	u.gather = s.gathers.AllGatherV(u.flat, part, u.counts)
+	u.here, u.fresh = false, true
+}
+
+// land waits for a gather.
+func (s *Sharding) land(u *unit) {
+	if u.here {
+		return
+	}
+	if err := u.gather.Wait(); err != nil {
+		u.fresh = false
+		s.release(u)
+		panic(&tensor.Failure{Op: "fsdp: gather of " + u.name, Err: err})
+	}
+	u.here = true
+}
+
+// release gives up the memory of a gathered unit. Kept ones stay.
+func (s *Sharding) release(u *unit) {
+	if u.keep || u.buf.IsZero() {
+		return
+	}
+	u.here = false
+	s.values.giveBack(u.buf, u.flat)
+	u.buf = tensor.Tensor{}
+}
+
+// endGathers makes up for the gathers of Backward that this rank skipped, and returns to the beginning of the order.
+func (s *Sharding) endGathers() {
+	s.pass(len(s.list))
+	s.drop()
+	s.pos, s.issued, s.learned = 0, 0, true
+}

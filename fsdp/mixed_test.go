@@ -1,0 +1,104 @@
+package fsdp_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Parameters are gathered in 16 bits, the optimizer updates float32 values, and any number of ranks computes nearly the
+// same.
+func TestMixedPrecision(t *testing.T) {
+	exact := onOne(job{steps: 10, batch: 24, micro: 2}).run(t)
+	for _, half := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
+		for _, reduce := range []tensor.DType{tensor.Float32, half} {
+			c := fsdp.Config{Compute: half, Reduce: reduce}
+			one := job{ranks: 1, steps: 10, batch: 24, micro: 2, cfg: c}.run(t)
+			require.NotEqual(t, exact.params, one.params)
+			requireNear(t, exact.losses, one.losses, 0.05)
+			for stage := 1; stage <= 3; stage++ {
+				if c.Stage = stage; stage < 3 && (half == tensor.Float16 || reduce == half) {
+					continue
+				}
+				j := job{ranks: 3, steps: 10, batch: 24, micro: 2, cfg: c}
+				j.inspect = func(r *dist.Rank, s *fsdp.Sharding, params nn.Params, opt *optim.Optimizer) error {
+					for _, p := range params {
+						require.Equal(t, []tensor.DType{tensor.Float32, half, reduce}, []tensor.DType{p.Local.DType(), p.Value.DType(), p.Grad.DType()})
+					}
+					for _, st := range opt.State().Tensors {
+						require.Equal(t, tensor.Float32, st.Tensor.DType(), st.Name)
+					}
+					return nil
+				}
+				requireNear(t, one.losses, j.run(t).losses, 0.02)
+			}
+		}
+	}
+}
+
+func requireNear(t *testing.T, want, got []float64, tol float64) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	require.InDeltaSlice(t, want, got, tol)
+}
+
+// The gradient of a step in 16 bits is the float32 gradient of the rounded values, rounded on its way.
+func TestReduceInFloat32(t *testing.T) {
+	grads := func(reduce tensor.DType) (all []float64) {
+		require.NoError(t, onRanks(2, func(r *dist.Rank) error {
+			n, s := newToy(), fsdp.New(fsdp.Config{Shard: r.World, Compute: tensor.BFloat16, Reduce: reduce})
+			n.units(s)
+			params, err := s.Attach(n)
+			if err != nil {
+				return err
+			}
+			tape := tensor.NewTape(r.Device)
+			x, y := batch(r.Device, tensor.Float32, r.World.Rank(), 4)
+			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x).Cast(tensor.BFloat16)), y))
+			if r.World.Rank() == 0 {
+				for _, p := range params {
+					all = append(all, tensor.Floats(p.Grad)...)
+				}
+			}
+			return nil
+		}))
+		return all
+	}
+	wide, narrow := grads(tensor.Float32), grads(tensor.BFloat16)
+	require.NotEqual(t, wide, narrow)
+	rounded := 0
+	for i, v := range wide {
+		require.InDelta(t, v, narrow[i], 0.02*max(1e-3, v, -v)+1e-4)
+		if math.Float32bits(float32(v))&0xffff != 0 { // more bits than bfloat16 has
+			rounded++
+		}
+	}
+	require.Greater(t, rounded, len(wide)/4, "sums of two bfloat16 gradients have more bits than one")
+}
+
+func TestMixedTraffic(t *testing.T) {
+	j := job{ranks: 3, steps: 4, batch: 12, model: newChain, cfg: fsdp.Config{Compute: tensor.BFloat16}}
+	const n, all = 5, 5 * (7*7 + 7)
+	wide := count(t, j, 2)
+	require.Equal(t, uint64(2*2*all*2*(n+n-1)/n), wide.gathered, "gathered in two bytes")
+	require.Equal(t, uint64(2*4*all*2), wide.reduced, "reduced in four")
+	j.cfg.Reduce = tensor.BFloat16
+	require.Equal(t, wide.reduced/2, count(t, j, 2).reduced)
+}
+
+// Hybrid sharding sums shards over copies. They are large enough for an all-reduce that does not send everything to all.
+func TestHybridTraffic(t *testing.T) {
+	const all, shard, copies, steps = (width*60 + 60) + (60*61 + 61), 2, 3, 2
+	wide := func() model { return &chain{nn.Sequential{nn.NewLinear(width, 60), nn.NewLinear(60, 61)}} }
+	got := count(t, job{ranks: shard, copies: copies, steps: 4, batch: 36, micro: 2, model: wide}, steps)
+	require.Equal(t, uint64(steps*2), got.sums, "after the last microbatch only")
+	require.Equal(t, uint64(steps*4*all*2*(copies-1)), got.summed)
+	require.Equal(t, uint64(steps*2*4*all*(shard-1)*copies), got.reduced)
+}

@@ -1,0 +1,190 @@
+package fsdp_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// leaveOut makes a job that leaves block i out in a step, on the ranks where it is told to.
+func leaveOut(j job, out func(step, rank, i int) bool) job {
+	j.before = func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {
+		n.(*toy).skip = func(i int) bool { return out(step, r.World.Rank(), i) }
+		return nil
+	}
+	return j
+}
+
+// What all ranks leave out has no gradient, and the optimizer leaves it alone, as on one rank: always, from some step on,
+// in some steps, and the last or first block of the order.
+func TestSkippedOnAllRanks(t *testing.T) {
+	for name, out := range map[string]func(step, rank, i int) bool{
+		"always":   func(_, _, i int) bool { return i == 1 },
+		"later":    func(step, _, i int) bool { return step >= 3 && i == 1 },
+		"at first": func(step, _, i int) bool { return step < 3 && i%2 == 1 },
+		"random":   func(step, _, i int) bool { return step*step*7%4 == i || step%5 == 3 },
+		"two":      func(step, _, i int) bool { return step%2 == 0 && i >= 2 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := leaveOut(job{steps: 10, batch: 18, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}, out)
+			want := onOne(j).run(t)
+			for _, stage := range []int{2, 3} {
+				j.ranks, j.cfg.Stage = 3, stage
+				requireClose(t, want, j.run(t), 1e-10, "stage %d", stage)
+			}
+		})
+	}
+}
+
+// refused runs a job that must fail at once on all ranks. It returns what each of them says.
+func refused(t *testing.T, j job, texts ...string) []error {
+	t.Helper()
+	start := time.Now()
+	res, err := j.try()
+	require.Error(t, err)
+	for _, err := range res.errs {
+		for _, text := range texts {
+			require.ErrorContains(t, err, text)
+		}
+	}
+	require.Less(t, time.Since(start), 5*time.Second, "nobody waited for the timeout")
+	return res.errs
+}
+
+// Blocks have one size: without names, a rank would take the values of another block for its own.
+func TestSkippedOnOneRank(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		j := job{ranks: 3, steps: 5, batch: 18, cfg: fsdp.Config{Stage: stage}}
+		for _, block := range []int{0, 1, 3} {
+			at := func(when int) job {
+				return leaveOut(j, func(step, rank, i int) bool { return step == when && rank == 1 && i == block })
+			}
+			name := []string{"unit 1 (blocks.0)", "unit 2 (blocks.1)", "", "unit 4 (blocks.3)"}[block]
+			refused(t, at(3), name, "was used on 2 of 3 ranks")
+			refused(t, at(0), "unit")
+		}
+		alone := leaveOut(j, func(step, rank, i int) bool { return i == 2 && (step < 3 || rank != 1) })
+		errs := refused(t, alone, "unit")
+		require.ErrorContains(t, errs[1], "unit 3 (blocks.2) in forward: ")
+	}
+}
+
+func TestOrderDiffers(t *testing.T) {
+	swap := func(rank, step int) func(*dist.Rank, model, *fsdp.Sharding, nn.Params, int) error {
+		return func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, at int) error {
+			b := n.(*toy).Blocks
+			if at == step && (rank < 0 || r.World.Rank() == rank) {
+				b[1], b[2] = b[2], b[1]
+			}
+			return nil
+		}
+	}
+	j := job{ranks: 2, steps: 5, batch: 18}
+	j.before = swap(1, 0)
+	refused(t, j, "ranks use units in different orders: unit 2 (blocks.1) in forward on one rank, unit 3 (blocks.2) in forward on another")
+	j.before = swap(1, 3)
+	refused(t, j, "unit")
+	j.before = swap(-1, 3)
+	refused(t, j, "unit 3 (blocks.2) is used at another place in Backward than in the first step")
+}
+
+// A weight whose uses are far apart need not be kept: it is gathered for each of them.
+func TestTiedUnitThatIsNotKept(t *testing.T) {
+	j := job{steps: 6, batch: 18, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
+	want := onOne(j).run(t)
+	j.ranks, j.model = 3, func() model { return &loose{*newToy()} }
+	requireClose(t, want, j.run(t), 1e-10, "tied")
+}
+
+// loose is a toy with nothing kept.
+type loose struct{ toy }
+
+func (l *loose) units(s *fsdp.Sharding) {
+	s.Unit(l.Scale, l.In)
+	for _, b := range l.Blocks {
+		s.Unit(b)
+	}
+	s.Unit(l.Wide, l.Head)
+}
+
+// forked uses its second branch on some ranks only; both are in one unit.
+type forked struct {
+	A, B, Head *nn.Linear
+	useB       bool
+}
+
+func newForked() model {
+	return &forked{A: nn.NewLinear(width, width), B: nn.NewLinear(width, width), Head: nn.NewLinear(width, classes)}
+}
+
+func (f *forked) Forward(x nn.T) nn.T {
+	h := f.A.Forward(x)
+	if f.useB {
+		h = h.Add(f.B.Forward(x))
+	}
+	return f.Head.Forward(h.Tanh())
+}
+
+func (f *forked) units(s *fsdp.Sharding) {
+	s.Unit(f.A, f.B)
+	s.Unit(f.Head)
+}
+
+// Parameters of one unit may be used on some ranks only: the others contribute zeros. What no rank uses has no gradient.
+func TestParameterUsedOnSomeRanks(t *testing.T) {
+	j := job{ranks: 3, steps: 10, batch: 18, micro: 2, noClip: true, cfg: fsdp.Config{DType: tensor.Float64}, model: newForked}
+	j.before = func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {
+		n.(*forked).useB = step%4 == 0 || step%4 != 3 && r.World.Rank() == step%3
+		return nil
+	}
+	naive := j
+	naive.with = func(r *dist.Rank, n model) (nn.Params, error) {
+		return ddp.Naive(r.World, n, ddp.Config{DType: tensor.Float64, Seed: 7, AllowUnused: true})
+	}
+	want := naive.run(t)
+	for stage := 1; stage <= 3; stage++ {
+		j.cfg.Stage = stage
+		requireClose(t, want, j.run(t), 1e-10, "stage %d", stage)
+	}
+}
+
+// A second Backward before the optimizer's step, over other units, would lose the gradients of the first one.
+func TestGradientsThatWereNotConsumed(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		attached(t, 2, fsdp.Config{Stage: stage}, newChain, func(r *dist.Rank, m model, _ *fsdp.Sharding, _ nn.Params) {
+			tape, layers := tensor.NewTape(r.Device), m.(*chain).Layers
+			x, y := batch(r.Device, tensor.Float32, 0, 4)
+			tape.Backward(nn.CrossEntropy(layers[:2].Forward(tape.Input(x)), y))
+			tape.Reset()
+			err := tensor.Try(func() { tape.Backward(nn.CrossEntropy(layers[2:].Forward(tape.Input(x)), y)) })
+			require.ErrorContains(t, err, "was not consumed: between two Backwards, call Step")
+		})
+	}
+}
+
+// A value that is used after its unit was given up is an error that names it.
+func TestGivenUpValue(t *testing.T) {
+	err := onRanks(2, func(r *dist.Rank) error {
+		c := newChain().(*chain)
+		s := fsdp.New(fsdp.Config{Shard: r.World})
+		c.units(s)
+		if _, err := s.Attach(c); err != nil {
+			return err
+		}
+		tape := tensor.NewTape(r.Device)
+		x, _ := batch(r.Device, tensor.Float32, 0, 4)
+		early := tape.Use(c.Layers[0].(*nn.Linear).W)
+		c.Layers[1:].Forward(tape.Input(x))
+		err := tensor.Try(func() { tensor.Linear(tape.Input(x), early, nn.T{}) })
+		require.ErrorContains(t, err, "memory of layers.0.weight is not there")
+		return nil
+	})
+	require.NoError(t, err)
+}

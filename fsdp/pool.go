@@ -1,0 +1,38 @@
+package fsdp
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// pool lends buffers, each as large as the largest unit that needs one, and makes more when all are lent.
+type pool struct {
+	g     *dist.Group
+	bytes int
+	free  []tensor.Tensor
+	made  int
+}
+
+// want makes buffers large enough for x.
+func (p *pool) want(x tensor.Tensor) { p.bytes = max(p.bytes, x.Len()*x.DType().Size()) }
+
+// lend gives x, made by tensor.FromPtr, memory of any content.
+func (p *pool) lend(x tensor.Tensor) tensor.Tensor {
+	var b tensor.Tensor
+	if k := len(p.free); k > 0 {
+		b, p.free = p.free[k-1], p.free[:k-1]
+	} else {
+		b = p.g.Alloc(tensor.Uint8, max(p.bytes, 1))
+		p.made++
+	}
+	tensor.Place(x, b.Ptr())
+	return b
+}
+
+// giveBack takes b from x, which cannot be used any more. Nothing may be in flight on x.
+func (p *pool) giveBack(b, x tensor.Tensor) {
+	tensor.Settle(x)
+	tensor.Place(x, nil)
+	tensor.Spoil(b)
+	p.free = append(p.free, b)
+}

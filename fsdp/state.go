@@ -1,0 +1,86 @@
+package fsdp
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Full returns the whole value of a parameter of the model, on every rank. It is collective, and for looking: its memory
+// is new.
+func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
+	pc := s.of[p]
+	if pc == nil {
+		if p.Value.IsZero() {
+			return p.Value, fmt.Errorf("fsdp: %v was never made", p)
+		}
+		return p.Value, nil
+	}
+	u, ranks := pc.u, s.cfg.Shard.Size()
+	counts := make([]int, ranks)
+	for r := range counts {
+		lo, hi := u.owned(pc, cut(u.n, r, ranks), cut(u.n, r+1, ranks))
+		counts[r] = hi - lo
+	}
+	x := tensor.New(s.exec.Device(), s.cfg.DType, p.Len())
+	if err := s.gathers.AllGatherV(x, p.Local, counts).Wait(); err != nil {
+		return tensor.Tensor{}, fmt.Errorf("fsdp: gathering %s: %w", p.Name(), err)
+	}
+	return x.View(p.Dims()...), nil
+}
+
+// StateDict returns the whole values of all parameters and buffers by name on rank 0 of all ranks, and nil on the others.
+// It is collective. Rank 0 must have the memory for the model; others need it for one parameter at a time.
+func (s *Sharding) StateDict() (map[string]tensor.Tensor, error) {
+	var dict map[string]tensor.Tensor
+	if s.cfg.Shard.Rank() == 0 && (s.copies == nil || s.copies.Rank() == 0) {
+		dict = make(map[string]tensor.Tensor, len(s.params))
+	}
+	for _, p := range s.params {
+		x, err := s.Full(p)
+		if err != nil {
+			return nil, err
+		}
+		if dict != nil {
+			dict[p.Name()] = x
+		}
+	}
+	return dict, nil
+}
+
+// Memory is how many bytes a Sharding holds on this rank now. Optimizers and activations are not part of it.
+type Memory struct {
+	Params    int // this rank's part of the parameters, as the optimizer sees them
+	Gathered  int // buffers for whole units, beyond Params
+	Grads     int // this rank's part of the gradients; in stage 1 all of them
+	Reducing  int // buffers for whole gradients of units, beyond Grads
+	Unmanaged int // buffers and ignored parameters
+}
+
+// Memory returns the bytes in use on this rank. After the first steps they do not change.
+func (s *Sharding) Memory() Memory {
+	bytes := func(x tensor.Tensor) int { return x.Len() * x.DType().Size() }
+	m := Memory{Gathered: s.values.made * s.values.bytes, Reducing: s.wholes.made * s.wholes.bytes}
+	for _, u := range s.units {
+		m.Params += bytes(u.local)
+		if u.keep {
+			m.Gathered += bytes(u.flat)
+			if u.local == u.mine {
+				m.Gathered -= bytes(u.local)
+			}
+		}
+		switch {
+		case u.trained == 0:
+		case s.cfg.Stage == 1:
+			m.Grads += bytes(u.grads)
+		default:
+			m.Grads += bytes(u.shard)
+		}
+	}
+	for _, p := range s.params {
+		if s.of[p] == nil && !p.Value.IsZero() {
+			m.Unmanaged += bytes(p.Value)
+		}
+	}
+	return m
+}
