@@ -3,6 +3,7 @@ package data
 import (
 	"fmt"
 	"math"
+	"sync"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -23,12 +24,17 @@ func Synthetic(n int, seed uint64, dtype tensor.DType) (*Images, error) {
 	}
 	const size = synthSide * synthSide
 	pixels, labels := make([]byte, n*size), make([]byte, n)
-	for i := range n {
-		r := stream{key: tensor.RandomKey(seed, synthKey, uint64(i))}
-		class := i % synthClasses
-		labels[i] = byte(class)
-		drawSynthetic(pixels[i*size:(i+1)*size], class, &r)
+	var wg sync.WaitGroup
+	for class := range synthClasses {
+		wg.Go(func() {
+			p := pattern{class: class}
+			for i := class; i < n; i += synthClasses {
+				labels[i] = byte(class)
+				p.draw(pixels[i*size:(i+1)*size], &stream{key: tensor.RandomKey(seed, synthKey, uint64(i))})
+			}
+		})
 	}
+	wg.Wait()
 	return newImages(fmt.Sprintf("Synthetic(seed %d)", seed), dtype, size, pixels, labels)
 }
 
@@ -41,14 +47,22 @@ func (r *stream) next() float64 {
 	return float64(tensor.RandomBits(r.key, r.n)>>11) * 0x1p-53
 }
 
-func drawSynthetic(img []byte, class int, r *stream) {
-	// The conversions keep processors with fused multiply-add from rounding differently.
-	dx, dy := math.Floor(5*r.next())-2, math.Floor(5*r.next())-2
-	gain := 0.6 + float64(0.4*r.next())
+// pattern is a class's three bright spots, drawn once for each place that they are moved to.
+type pattern struct {
+	class int
+	at    [5][5][]float64
+}
+
+// moved returns the pattern moved by dx and dy, -2 to 2.
+func (p *pattern) moved(dx, dy float64) []float64 {
+	at := &p.at[int(dx)+2][int(dy)+2]
+	if *at != nil {
+		return *at
+	}
 	var spots [3][2]float64
-	pattern := stream{key: tensor.RandomKey(uint64(class), synthKey)}
+	r := stream{key: tensor.RandomKey(uint64(p.class), synthKey)}
 	for i := range spots {
-		spots[i] = [2]float64{5 + float64(18*pattern.next()) + dx, 5 + float64(18*pattern.next()) + dy}
+		spots[i] = [2]float64{5 + float64(18*r.next()) + dx, 5 + float64(18*r.next()) + dy}
 	}
 	for y := range synthSide {
 		for x := range synthSide {
@@ -57,8 +71,19 @@ func drawSynthetic(img []byte, class int, r *stream) {
 				u, w := float64(x)-s[0], float64(y)-s[1]
 				v += 1 / (1 + (float64(u*u)+float64(w*w))/6) // no math.Exp: its last bit differs between processors
 			}
-			v = float64(gain*v) + float64(0.25*r.next())
-			img[y*synthSide+x] = byte(min(255*v, 255))
+			*at = append(*at, v)
 		}
+	}
+	return *at
+}
+
+// draw makes an image from random numbers.
+func (p *pattern) draw(img []byte, r *stream) {
+	// The conversions keep processors with fused multiply-add from rounding differently.
+	dx, dy := math.Floor(5*r.next())-2, math.Floor(5*r.next())-2
+	gain := 0.6 + float64(0.4*r.next())
+	for i, v := range p.moved(dx, dy) {
+		v = float64(gain*v) + float64(0.25*r.next())
+		img[i] = byte(min(255*v, 255))
 	}
 }

@@ -23,8 +23,7 @@ func bitsOf(text string) []string {
 // Under RINGO_BITS=rank, ranks on two hosts get the bits of goroutine ranks; with a ring they do not.
 func TestRankOrderAcrossHosts(t *testing.T) {
 	t.Parallel()
-	program, err := build("./testdata/bits", t.TempDir(), nil)
-	require.NoError(t, err)
+	program := program(t, "bits")
 	c := newCluster(t, 2)
 	for _, perHost := range []int{1, 2} {
 		n := strconv.Itoa(2 * perHost)
@@ -51,8 +50,7 @@ func TestRankOrderAcrossHosts(t *testing.T) {
 // An algorithm that is set on one rank only is an error that names both algorithms and ranks, everywhere.
 func TestAlgorithmOnOneRankOnly(t *testing.T) {
 	t.Parallel()
-	program, err := build("./testdata/allreduce", t.TempDir(), nil)
-	require.NoError(t, err)
+	program := program(t, "allreduce")
 	stdout, stderr, code := run(t, "run", "-n", "2", "-timeout", "5s", "sh", "-c",
 		`if [ $RINGO_RANK = 1 ]; then export RINGO_ALGO=allreduce:ring; fi; RINGO_SHM=0 exec `+program)
 	assert.Equal(t, 1, code)

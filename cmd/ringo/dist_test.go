@@ -19,7 +19,7 @@ import (
 func TestAllReduce(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	stdout, stderr, code := run(t, "run", "-n", "3", "-timeout", "20s", "./testdata/allreduce")
+	stdout, stderr, code := run(t, "run", "-n", "3", "-timeout", "20s", program(t, "allreduce"))
 	assert.Equal(t, 0, code, stdout+stderr)
 	for _, want := range []string{"[0] rank 0 of 3, ", "[1] rank 1 of 3, ", "[2] rank 2 of 3, "} {
 		assert.Contains(t, stdout, want)
@@ -29,8 +29,9 @@ func TestAllReduce(t *testing.T) {
 
 // TestRankKilled kills a rank between or in operations: every other rank ends with an error that names it.
 func TestRankKilled(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
-	program := buildAllReduce(t)
+	program := program(t, "allreduce")
 	for victim := range 3 {
 		f := faultyJob(t, program, victim, syscall.SIGKILL)
 		assert.Equal(t, 128+9, f.code)
@@ -42,11 +43,12 @@ func TestRankKilled(t *testing.T) {
 
 // TestRankStopped stops a rank: every other rank gives up after the timeout, and ringo ends the stopped one.
 func TestRankStopped(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("waits for timeouts; set RINGO_LONG=1")
 	}
-	program := buildAllReduce(t)
+	program := program(t, "allreduce")
 	for victim := range 3 {
 		f := faultyJob(t, program, victim, syscall.SIGSTOP)
 		assert.Equal(t, 1, f.code)
@@ -65,12 +67,6 @@ type fault struct {
 	stderr string
 	code   int
 	took   time.Duration
-}
-
-func buildAllReduce(t *testing.T) string {
-	program, err := build("./testdata/allreduce", t.TempDir(), nil)
-	require.NoError(t, err)
-	return program
 }
 
 func faultyJob(t *testing.T, program string, victim int, sig syscall.Signal) fault {

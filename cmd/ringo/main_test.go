@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -26,7 +27,37 @@ func TestMain(m *testing.M) {
 		os.Exit(ringo(os.Args[1:]))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	os.Exit(m.Run())
+	code := m.Run()
+	if programs.dir != "" {
+		os.RemoveAll(programs.dir)
+	}
+	os.Exit(code)
+}
+
+// programs are those of testdata that were built.
+var programs struct {
+	mu    sync.Mutex
+	dir   string
+	paths map[string]string
+}
+
+// program returns the path of a program of testdata, which the first test that asks for it builds.
+func program(t *testing.T, name string) string {
+	t.Helper()
+	p := &programs
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.dir == "" {
+		dir, err := os.MkdirTemp("", "ringo-test-")
+		require.NoError(t, err)
+		p.dir, p.paths = dir, map[string]string{}
+	}
+	if p.paths[name] == "" {
+		path, err := build("./testdata/"+name, filepath.Join(p.dir, name), nil)
+		require.NoError(t, err)
+		p.paths[name] = path
+	}
+	return p.paths[name]
 }
 
 // command is `ringo args…`, not started, in temporary directories of its own.

@@ -16,8 +16,7 @@ import (
 func TestRestarts(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	program, err := build("./testdata/restart", t.TempDir(), nil)
-	require.NoError(t, err)
+	program := program(t, "restart")
 	logs := t.TempDir()
 	stdout, stderr, code := run(t, "run", "-n", "2", "-max-restarts", "2", "-timeout", "20s", "-log-dir", logs, program, t.TempDir(), "9", "7", "7", "7")
 	assert.Equal(t, 1, code, stdout+stderr)
@@ -44,8 +43,7 @@ func TestRestarts(t *testing.T) {
 func TestProgress(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	program, err := build("./testdata/restart", t.TempDir(), nil)
-	require.NoError(t, err)
+	program := program(t, "restart")
 	stdout, stderr, code := run(t, "run", "-n", "2", "-max-restarts", "1", "-timeout", "20s", program, t.TempDir(), "14", "7", "9", "11", "13")
 	assert.Equal(t, 0, code, stdout+stderr)
 	for gen, step := range map[string]string{"1": "0", "2": "7", "3": "9", "4": "11", "5": "13"} {

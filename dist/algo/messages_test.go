@@ -71,7 +71,7 @@ func bubbles(t *testing.T, test func(t *testing.T, w *world, n int)) {
 func counts(n, index int) []int {
 	all := []int{0, 1, 7, n - 1, n, n + 1, 1000}
 	if long() || (index+n)%13 == 0 {
-		all = append(all, 100_003)
+		all = append(all, big(100_003))
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

@@ -30,7 +30,7 @@ func pattern(rank, n int) []byte { return bytes.Clone(noise[rank*997:][:n]) }
 // Broadcasts move the root's bytes to all, with every root.
 func TestBroadcasts(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
-		for _, count := range []int{0, 1, 7, n - 1, n, n + 1, 1000, 100_003, 700_001} {
+		for _, count := range []int{0, 1, 7, n - 1, n, n + 1, 1000, big(100_003), big(700_001)} {
 			for root := range n {
 				for _, name := range algo.Names(backend.Broadcast) {
 					w.broadcast(name, count, root, (root+count)%2 == 0)
@@ -110,19 +110,19 @@ func TestScatterAndGather(t *testing.T) {
 				w.halves(x, uneven(n, scale), true)
 			}
 			if long() || (index+n)%34 == 1 {
-				w.halves(x, uneven(n, 33_001), true)
+				w.halves(x, uneven(n, big(33_001)), true)
 			}
 		}
-		big := reduction{backend.Sum, tensor.Float32}
+		f32 := reduction{backend.Sum, tensor.Float32}
 		if n <= 4 || long() {
-			w.halves(big, uneven(n, 120_001), true)
+			w.halves(f32, uneven(n, big(120_001)), true)
 		}
-		for _, count := range []int{0, 1, 7, 1000, 100_003} {
+		for _, count := range []int{0, 1, 7, 1000, big(100_003)} {
 			parts := make([]int, n)
 			for i := range parts {
 				parts[i] = count
 			}
-			w.halves(big, parts, false)
+			w.halves(f32, parts, false)
 		}
 	})
 }
@@ -201,7 +201,7 @@ func (w *world) gather(name string, dt tensor.DType, parts []int, mine [][]byte,
 // All-to-alls transpose parts over ranks.
 func TestAllToAlls(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
-		for _, count := range []int{0, 1, 7, n - 1, n, n + 1, 1000, 100_003} {
+		for _, count := range []int{0, 1, 7, n - 1, n, n + 1, 1000, big(100_003)} {
 			equal := func(int, int) int { return count }
 			for _, name := range algo.Names(backend.AllToAll) {
 				w.allToAll(backend.AllToAll, name, equal)

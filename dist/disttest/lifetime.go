@@ -18,12 +18,11 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// lifetimes checks who may touch which memory when, and that everything is given back.
+// lifetimes checks who may touch which memory when.
 func (s *suite) lifetimes(t *testing.T) {
 	t.Run("OldWork", s.oldWork)
 	t.Run("AbortLeavesBuffersAlone", s.abortLeavesBuffersAlone)
 	t.Run("BorrowedUntilDone", s.borrowedUntilDone)
-	t.Run("GroupsComeAndGo", s.groupsComeAndGo)
 	t.Run("Skew", s.skew)
 }
 
@@ -133,14 +132,15 @@ func (s *suite) borrowedUntilDone(t *testing.T) {
 	})
 }
 
-// groupsComeAndGo makes and closes many groups with messages; goroutines, descriptors and mappings go back to where they began.
-func (s *suite) groupsComeAndGo(t *testing.T) {
+// GroupsComeAndGo makes and closes many groups with messages; goroutines, descriptors and mappings go back to where they
+// began. It counts those of the whole process: no other test may run at the same time.
+func GroupsComeAndGo(t *testing.T, start Start) {
 	groups := 100
 	if Long() {
 		groups = 1000
 	}
 	goroutines, before := runtime.NumGoroutine(), holdings()
-	s.ok(t, 3, func(r *dist.Rank) error {
+	require.NoError(t, start(t, 3, quiet(0), func(r *dist.Rank) error {
 		for i := range groups {
 			g := r.World.With(dist.Name(fmt.Sprint("group ", i)))
 			x := []float64{1}
@@ -163,7 +163,7 @@ func (s *suite) groupsComeAndGo(t *testing.T) {
 			}
 		}
 		return nil
-	})
+	}))
 	for deadline := time.Now().Add(5 * time.Second); runtime.NumGoroutine() > goroutines && time.Now().Before(deadline); {
 		<-time.After(time.Millisecond)
 	}

@@ -23,7 +23,12 @@ func start(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
-func TestConformance(t *testing.T) { disttest.Run(t, start) }
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	disttest.Run(t, start)
+}
+
+func TestGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, start) }
 
 // onHub runs fn on the engines of a hub.
 func onHub(hub *local.Hub, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {

@@ -19,6 +19,7 @@ import (
 // The parts of the conformance suite that compare results, with every algorithm forced through the environment. Parts
 // that demand sums in rank order are for direct alone.
 func TestConformanceOfAlgorithms(t *testing.T) {
+	t.Parallel()
 	ranks := "3"
 	if disttest.Long() {
 		ranks = "[25]"

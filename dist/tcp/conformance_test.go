@@ -66,7 +66,12 @@ func run(t *testing.T, n int, cfg dist.Config, fault shm.Fault, change func(*tcp
 	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
-func TestConformance(t *testing.T) { disttest.Run(t, start) }
+func TestConformance(t *testing.T) {
+	t.Parallel()
+	disttest.Run(t, start)
+}
+
+func TestGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, start) }
 
 // Without encryption, everything is the same.
 func TestConformanceUnencrypted(t *testing.T) {
@@ -75,9 +80,13 @@ func TestConformanceUnencrypted(t *testing.T) {
 	}
 	t.Setenv("RINGO_LONG", "0") // the suite in its short form
 	disttest.Run(t, unencrypted)
+	disttest.GroupsComeAndGo(t, unencrypted)
 }
 
-func TestSameBitsAsGoroutines(t *testing.T) { disttest.SameBits(t, start) }
+func TestSameBitsAsGoroutines(t *testing.T) {
+	t.Parallel()
+	disttest.SameBits(t, start)
+}
 
 func TestSameBitsInRankOrder(t *testing.T) {
 	t.Setenv("RINGO_BITS", "rank")

@@ -26,12 +26,14 @@ func onMachines(t *testing.T, n int, machine func(rank int) string, cfg dist.Con
 
 // Without RINGO_LONG=1, it has what the two kinds of groups could get wrong together.
 func TestMixedConformance(t *testing.T) {
-	parts := []string{"Movement", "Groups", "Mesh", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges"}
-	if disttest.Long() {
-		t.Setenv("RINGO_LONG", "0") // all of the suite, in its short form
-		parts = nil
+	if !disttest.Long() {
+		t.Parallel()
+		disttest.Run(t, startMixed, "Movement", "Groups", "Mesh", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
+		return
 	}
-	disttest.Run(t, startMixed, parts...)
+	t.Setenv("RINGO_LONG", "0") // all of the suite, in its short form
+	disttest.Run(t, startMixed)
+	disttest.GroupsComeAndGo(t, startMixed)
 }
 
 func TestMixedSameBitsInRankOrder(t *testing.T) {

@@ -30,6 +30,7 @@ const hierarchically = "allreduce:hierarchical,reducescatter:hierarchical,reduce
 // The conformance suite on ranks that are processes on hosts of their own: every process runs the same tests, each as one
 // rank. Ranks take turns on the hosts, which have different numbers of them.
 func TestConformanceOnHosts(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		hosts int
 		env   []string

@@ -115,7 +115,10 @@ func onEngines(p *disttest.Program, engines []*tcp.Engine, change func(e *tcp.En
 	return o
 }
 
-func TestRandomPrograms(t *testing.T) { disttest.Programs(t, asProcesses) }
+func TestRandomPrograms(t *testing.T) {
+	t.Parallel()
+	disttest.Programs(t, asProcesses)
+}
 
 // muteEngine is a rank whose aborts reach nobody.
 type muteEngine struct{ *tcp.Engine }

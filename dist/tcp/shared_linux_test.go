@@ -22,9 +22,17 @@ func startShared(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 	return run(t, n, cfg, nil, func(*tcp.Config) {}, fn)
 }
 
-func TestSharedConformance(t *testing.T) { disttest.Run(t, startShared) }
+func TestSharedConformance(t *testing.T) {
+	t.Parallel()
+	disttest.Run(t, startShared)
+}
 
-func TestSharedSameBitsAsGoroutines(t *testing.T) { disttest.SameBits(t, startShared) }
+func TestSharedGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, startShared) }
+
+func TestSharedSameBitsAsGoroutines(t *testing.T) {
+	t.Parallel()
+	disttest.SameBits(t, startShared)
+}
 
 func TestSharedSameBitsInRankOrder(t *testing.T) {
 	t.Setenv("RINGO_BITS", "rank")
@@ -32,6 +40,7 @@ func TestSharedSameBitsInRankOrder(t *testing.T) {
 }
 
 func TestSharedFaults(t *testing.T) {
+	t.Parallel()
 	disttest.RunFaults(t, func(f disttest.Fault) disttest.Start {
 		return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 			return run(t, n, cfg, shm.Fault(f), func(*tcp.Config) {}, fn)
@@ -62,6 +71,7 @@ func TestWhoShares(t *testing.T) {
 
 // Buffers in shared memory, ordinary ones and a mix of both give the same results and the same bytes.
 func TestSharedAlloc(t *testing.T) {
+	t.Parallel()
 	const n, count = 3, 300_001
 	for mask := range 1 << n {
 		require.NoError(t, startShared(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {

@@ -17,6 +17,7 @@ import (
 
 // Random programs over shared memory. Now and then a rank loses its core just before it touches a peer's memory.
 func TestSharedRandomPrograms(t *testing.T) {
+	t.Parallel()
 	disttest.ProgramsInRealTime(t, func(p *disttest.Program) *disttest.Outcome {
 		engines := sharing(t, p)
 		often := rand.New(rand.NewPCG(p.Seed, 81)).Uint64N(8)

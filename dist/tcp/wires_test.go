@@ -49,7 +49,10 @@ func TestConformanceWithDelays(t *testing.T) {
 	t.Run("encrypted", func(t *testing.T) { disttest.Run(t, over(make([]byte, tcp.SecretBytes), delayed())) })
 }
 
-func TestSameBitsWithDelays(t *testing.T) { disttest.SameBits(t, over(nil, delayed())) }
+func TestSameBitsWithDelays(t *testing.T) {
+	t.Parallel()
+	disttest.SameBits(t, over(nil, delayed()))
+}
 
 func delayed() func(int, int) (net.Conn, net.Conn) {
 	var made atomic.Uint64

@@ -19,6 +19,7 @@ import (
 // the generator encodes them. What binutils reads in the bytes must be what was
 // meant. This is all that a CPU without AMX can say about the kernels of AMX.
 func TestEncodings(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("objdump"); err != nil {
 		t.Skip("needs objdump (binutils)")
 	}

@@ -172,6 +172,7 @@ func testSoftmaxGrads[T Float](t *testing.T) {
 // TestExpNear goes through the float32 numbers (many more with RINGO_LONG): the error stays below 1 ulp, small results are 0, large
 // ones infinite, and nothing is denormal.
 func TestExpNear(t *testing.T) {
+	t.Parallel()
 	step := uint32(10007)
 	if os.Getenv("RINGO_LONG") == "1" {
 		step = 7

@@ -254,6 +254,7 @@ func onEveryVectorISA(t *testing.T, f32, f64 func(t *testing.T, s *isa)) {
 }
 
 func TestVectorKernels(t *testing.T) {
+	t.Parallel()
 	onEveryVectorISA(t, testVectorKernels[float32], testVectorKernels[float64])
 }
 
