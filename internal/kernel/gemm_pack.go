@@ -123,21 +123,23 @@ func (e *engine[T]) copyBlock(dst []T, ds int, src []T, ss, w, n int, last bool)
 
 // packTransposed writes the transpose of the w x n matrix src to dst.
 func (e *engine[T]) packTransposed(dst []T, ds int, src []T, ss, w, n int) {
-	fast := 0
-	if e.transpose != nil && n >= e.lanes {
-		blocks := n / e.lanes
-		fast = blocks * e.lanes
-		size := int(unsafe.Sizeof(dst[0]))
-		// Vectors are written whole, so from the last to the first: the
-		// others overwrite what the last reaches into the next row.
-		for i := (w - 1) / e.lanes * e.lanes; i >= 0; i -= e.lanes {
-			e.transpose(&dst[i], ds*size, &src[i*ss], ss*size, min(e.lanes, w-i), blocks)
+	size := int(unsafe.Sizeof(dst[0]))
+	if e.transpose == nil || n < e.lanes {
+		for i := range w {
+			for k, v := range src[i*ss : i*ss+n] {
+				dst[k*ds+i] = v
+			}
 		}
+		return
 	}
-	for i := range w {
-		row := src[i*ss : i*ss+n]
-		for k := fast; k < n; k++ {
-			dst[k*ds+i] = row[k]
+	// Vectors are written whole, so from the last to the first: the others
+	// overwrite what the last reaches into the next row.
+	for i := (w - 1) / e.lanes * e.lanes; i >= 0; i -= e.lanes {
+		rows := min(e.lanes, w-i)
+		e.transpose(&dst[i], ds*size, &src[i*ss], ss*size, rows, n/e.lanes)
+		if n%e.lanes != 0 { // the last block overlaps the one before
+			k := n - e.lanes
+			e.transpose(&dst[k*ds+i], ds*size, &src[i*ss+k], ss*size, rows, 1)
 		}
 	}
 }
