@@ -17,25 +17,24 @@ const (
 )
 
 // flatA reports whether A is used where it lies by n columns of C.
-func (p *gemmPass[T]) flatA(n int) bool {
-	size := int(unsafe.Sizeof(p.g.Alpha))
+func (p *gemmPass[T]) flatA(g *Gemm[T], n int) bool {
+	size := int(unsafe.Sizeof(g.Alpha))
 	few := n <= 2*p.cols
-	small := p.g.M*p.g.K*size <= flatBytesA && p.g.LDA*size%badStride != 0
+	small := g.M*g.K*size <= flatBytesA && g.LDA*size%badStride != 0
 	return p.direct && (few || small)
 }
 
 // flatB reports whether B is used where it lies.
-func (p *gemmPass[T]) flatB() bool {
-	size, m := int(unsafe.Sizeof(p.g.Alpha)), p.i1-p.i0
+func (p *gemmPass[T]) flatB(g *Gemm[T]) bool {
+	size, m := int(unsafe.Sizeof(g.Alpha)), p.i1-p.i0
 	few := m <= 5*p.rows
-	small := m <= p.mc || p.g.K*p.g.N*size <= flatBytesB
-	return p.direct && !p.g.TransB && (few || small && p.g.LDB*size%badStride != 0)
+	small := m <= p.mc || g.K*g.N*size <= flatBytesB
+	return p.direct && !g.TransB && (few || small && g.LDB*size%badStride != 0)
 }
 
 // packA packs rows [lo, hi) of the current block of op(A) as panels of height
 // h, one after the other, each [k][h] (the last may be lower).
-func (p *gemmPass[T]) packA(lo, hi, h int) {
-	g := &p.g
+func (p *gemmPass[T]) packA(g *Gemm[T], lo, hi, h int) {
 	if g.TransA {
 		p.packRows(p.a, h, false, g.A[p.k0*g.LDA+lo:], g.LDA, hi-lo, p.k)
 		return
@@ -48,8 +47,7 @@ func (p *gemmPass[T]) packA(lo, hi, h int) {
 
 // panelA is the panel of op(A) from row r on, h rows high; lo is the first row
 // of packed A.
-func (p *gemmPass[T]) panelA(r, lo, h int, flat bool) operand[T] {
-	g := &p.g
+func (p *gemmPass[T]) panelA(g *Gemm[T], r, lo, h int, flat bool) operand[T] {
 	switch {
 	case !flat:
 		return operand[T]{at: &p.a[(r-lo)*p.k], stride: h}
@@ -61,8 +59,7 @@ func (p *gemmPass[T]) panelA(r, lo, h int, flat bool) operand[T] {
 
 // packB packs columns [j, j+n) of the current block of op(B) as panels of cols
 // columns, one after the other.
-func (p *gemmPass[T]) packB(dst []T, j, n int) {
-	g := &p.g
+func (p *gemmPass[T]) packB(g *Gemm[T], dst []T, j, n int) {
 	if !g.TransB {
 		p.packRows(dst, p.cols, true, g.B[p.k0*g.LDB+j:], g.LDB, n, p.k)
 		return
