@@ -43,6 +43,10 @@ func matmulKernel[T kernel.Float](lanes func(q *cpuQueue) *[]gemmLane[T]) Kernel
 			return
 		}
 		a.I[2], a.I[3] = kernel.GemmSplit(m, n, k, c.pool.n)
+		if a.I[2]*a.I[3] == 1 {
+			whole(c, a, 0, batch, 0)
+			return
+		}
 		for a.I[4] = 0; a.I[4] < batch; a.I[4]++ {
 			c.pool.run(c, a, a.I[2]*a.I[3], 1, 1, blocks)
 		}
@@ -62,14 +66,17 @@ func (l *gemmLane[T]) set(a *Args, b int) {
 		off := b * a.Stride[stride][0]
 		return unsafe.Slice((*T)(unsafe.Add(a.X[operand], off*int(unsafe.Sizeof(*new(T))))), a.Len[operand]-off)
 	}
-	in := a.Outs
-	l.g = kernel.Gemm[T]{TransA: a.I[0] != 0, TransB: a.I[1] != 0, M: a.Dim[1], N: a.Dim[2], K: a.Dim[3], Alpha: 1, Beta: T(a.F[0]),
-		C: at(0, 0), LDC: a.Stride[0][1], A: at(in, 1), LDA: a.Stride[1][1], B: at(in+1, 2), LDB: a.Stride[2][1], Act: Activation(a.I[5])}
+	// Field by field: a literal is built elsewhere and copied, which small products feel.
+	in, g := a.Outs, &l.g
+	g.TransA, g.TransB, g.M, g.N, g.K = a.I[0] != 0, a.I[1] != 0, a.Dim[1], a.Dim[2], a.Dim[3]
+	g.Alpha, g.Beta, g.Act = 1, T(a.F[0]), Activation(a.I[5])
+	g.A, g.LDA, g.B, g.LDB = at(in, 1), a.Stride[1][1], at(in+1, 2), a.Stride[2][1]
+	g.C, g.LDC, g.Out, g.From, g.LDFrom = at(0, 0), a.Stride[0][1], nil, nil, 0
 	if in == 2 {
-		l.g.Out = at(1, 0)
+		g.Out = at(1, 0)
 	}
 	if a.N > in+2 {
-		l.g.From = slice[T](a, in+2)
+		g.From = slice[T](a, in+2)
 	}
 }
 

@@ -76,12 +76,12 @@ func (e *engine[T]) panelHeight(m int) int {
 	return (h + e.step - 1) / e.step * e.step
 }
 
-// gemmPass is the state of one block call.
+// gemmPass is the state of one block call, but for the Gemm: a pointer to it in
+// here would move the caller's to the heap.
 type gemmPass[T Float] struct {
 	*engine[T]
-	g      Gemm[T] // a copy: a pointer would move the caller's Gemm to the heap
-	i0, i1 int     // rows of C
-	k0, k  int     // start and length of the block of K
+	i0, i1 int // rows of C
+	k0, k  int // start and length of the block of K
 	// The workspace: packed A, packed B, one tile of C.
 	a, b, edge []T
 }
@@ -107,16 +107,16 @@ func (e *engine[T]) block(g *Gemm[T], ws []T, i0, i1, j0, j1 int) {
 		}
 		return
 	}
-	p := gemmPass[T]{engine: e, g: *g, i0: i0, i1: i1}
+	p := gemmPass[T]{engine: e, i0: i0, i1: i1}
 	p.cutWorkspace(ws)
 	kc, dots := e.kBlock(g.K), e.dots(g)
 	for j := j0; j < j1; j += e.nc {
 		for p.k0 = 0; p.k0 < g.K; p.k0 += kc {
 			p.k = min(kc, g.K-p.k0)
 			if dots {
-				p.dotColumns(j, min(j+e.nc, j1))
+				p.dotColumns(g, j, min(j+e.nc, j1))
 			} else {
-				p.columns(j, min(j+e.nc, j1))
+				p.columns(g, j, min(j+e.nc, j1))
 			}
 		}
 	}
@@ -153,17 +153,17 @@ func (p *gemmPass[T]) cutWorkspace(ws []T) {
 }
 
 // columns computes columns [j0, j1), at most nc of them, for one block of K.
-func (p *gemmPass[T]) columns(j0, j1 int) {
+func (p *gemmPass[T]) columns(g *Gemm[T], j0, j1 int) {
 	m := p.i1 - p.i0
 	blocks := (m + p.mc - 1) / p.mc
-	flatA, flatB := p.flatA(j1-j0), p.flatB()
-	last := p.g.Act != NoActivation && p.k0+p.k == p.g.K
+	flatA, flatB := p.flatA(g, j1-j0), p.flatB(g)
+	last := g.Act != NoActivation && p.k0+p.k == g.K
 	for i := range blocks {
 		lo, hi := p.i0+m*i/blocks, p.i0+m*(i+1)/blocks
 		h := p.panelHeight(hi - lo)
 		done := j0 // columns that are finished
 		if !flatA {
-			p.packA(lo, hi, h)
+			p.packA(g, lo, hi, h)
 		}
 		for j := j0; j < j1; j += p.cols {
 			n := min(p.cols, j1-j)
@@ -174,20 +174,20 @@ func (p *gemmPass[T]) columns(j0, j1 int) {
 			}
 			var b operand[T]
 			if flatB && n == p.cols {
-				b = operand[T]{at: &p.g.B[p.k0*p.g.LDB+j], stride: p.g.LDB}
+				b = operand[T]{at: &g.B[p.k0*g.LDB+j], stride: g.LDB}
 			} else {
 				if i == 0 && flatB {
-					p.packB(slot, j, n)
+					p.packB(g, slot, j, n)
 				} else if i == 0 && group == 0 {
-					p.packB(slot, j, min(packGroup*p.cols, j1-j))
+					p.packB(g, slot, j, min(packGroup*p.cols, j1-j))
 				}
 				b = operand[T]{at: &slot[0], stride: p.packedCols(n)}
 			}
 			for r := lo; r < hi; r += h {
-				p.tileOf(r, min(h, hi-r), j, n, p.panelA(r, lo, min(h, hi-r), flatA), b)
+				p.tileOf(g, r, min(h, hi-r), j, n, p.panelA(g, r, lo, min(h, hi-r), flatA), b)
 			}
 			if next := j + n; last && ((next-j0)%(finishColumns*p.cols) == 0 || next == j1) {
-				p.g.finish(lo, hi, done, next)
+				g.finish(lo, hi, done, next)
 				done = next
 			}
 		}
@@ -195,8 +195,7 @@ func (p *gemmPass[T]) columns(j0, j1 int) {
 }
 
 // from is what a tile of C, at row i and column j, is added to.
-func (p *gemmPass[T]) from(i, j int, c []T) operand[T] {
-	g := &p.g
+func (p *gemmPass[T]) from(g *Gemm[T], i, j int, c []T) operand[T] {
 	switch {
 	case p.k0 == 0 && g.From != nil:
 		return operand[T]{at: &g.From[i*g.LDFrom+j], stride: g.LDFrom}
@@ -208,10 +207,9 @@ func (p *gemmPass[T]) from(i, j int, c []T) operand[T] {
 
 // tileOf computes one tile of C. Where the micro-kernel cannot crop, the last
 // columns go through a tile in the workspace: the same kernel, the same bits.
-func (p *gemmPass[T]) tileOf(i, h, j, n int, a, b operand[T]) {
-	g := &p.g
+func (p *gemmPass[T]) tileOf(g *Gemm[T], i, h, j, n int, a, b operand[T]) {
 	c := g.C[i*g.LDC+j:]
-	from := p.from(i, j, c)
+	from := p.from(g, i, j, c)
 	if p.crop || n == p.cols {
 		p.tile(h, n, p.k, a, b, c, g.LDC, from, g.Alpha)
 		return

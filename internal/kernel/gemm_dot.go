@@ -16,8 +16,7 @@ func (e *engine[T]) dots(g *Gemm[T]) bool {
 }
 
 // dotColumns is columns for dot products: nothing is packed.
-func (p *gemmPass[T]) dotColumns(j0, j1 int) {
-	g := &p.g
+func (p *gemmPass[T]) dotColumns(g *Gemm[T], j0, j1 int) {
 	for i := p.i0; i < p.i1; {
 		h := 1
 		if p.i1-i >= dotSide {
@@ -29,7 +28,7 @@ func (p *gemmPass[T]) dotColumns(j0, j1 int) {
 				n = dotSide
 			}
 			c := g.C[i*g.LDC+j:]
-			p.dot(h, n, p.k, &g.A[i*g.LDA+p.k0], g.LDA, &g.B[j*g.LDB+p.k0], g.LDB, c, g.LDC, p.from(i, j, c), g.Alpha)
+			p.dot(h, n, p.k, &g.A[i*g.LDA+p.k0], g.LDA, &g.B[j*g.LDB+p.k0], g.LDB, c, g.LDC, p.from(g, i, j, c), g.Alpha)
 			j += n
 		}
 		i += h

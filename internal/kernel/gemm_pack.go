@@ -17,25 +17,24 @@ const (
 )
 
 // flatA reports whether A is used where it lies by n columns of C.
-func (p *gemmPass[T]) flatA(n int) bool {
-	size := int(unsafe.Sizeof(p.g.Alpha))
+func (p *gemmPass[T]) flatA(g *Gemm[T], n int) bool {
+	size := int(unsafe.Sizeof(g.Alpha))
 	few := n <= 2*p.cols
-	small := p.g.M*p.g.K*size <= flatBytesA && p.g.LDA*size%badStride != 0
+	small := g.M*g.K*size <= flatBytesA && g.LDA*size%badStride != 0
 	return p.direct && (few || small)
 }
 
 // flatB reports whether B is used where it lies.
-func (p *gemmPass[T]) flatB() bool {
-	size, m := int(unsafe.Sizeof(p.g.Alpha)), p.i1-p.i0
+func (p *gemmPass[T]) flatB(g *Gemm[T]) bool {
+	size, m := int(unsafe.Sizeof(g.Alpha)), p.i1-p.i0
 	few := m <= 5*p.rows
-	small := m <= p.mc || p.g.K*p.g.N*size <= flatBytesB
-	return p.direct && !p.g.TransB && (few || small && p.g.LDB*size%badStride != 0)
+	small := m <= p.mc || g.K*g.N*size <= flatBytesB
+	return p.direct && !g.TransB && (few || small && g.LDB*size%badStride != 0)
 }
 
 // packA packs rows [lo, hi) of the current block of op(A) as panels of height
 // h, one after the other, each [k][h] (the last may be lower).
-func (p *gemmPass[T]) packA(lo, hi, h int) {
-	g := &p.g
+func (p *gemmPass[T]) packA(g *Gemm[T], lo, hi, h int) {
 	if g.TransA {
 		p.packRows(p.a, h, false, g.A[p.k0*g.LDA+lo:], g.LDA, hi-lo, p.k)
 		return
@@ -48,8 +47,7 @@ func (p *gemmPass[T]) packA(lo, hi, h int) {
 
 // panelA is the panel of op(A) from row r on, h rows high; lo is the first row
 // of packed A.
-func (p *gemmPass[T]) panelA(r, lo, h int, flat bool) operand[T] {
-	g := &p.g
+func (p *gemmPass[T]) panelA(g *Gemm[T], r, lo, h int, flat bool) operand[T] {
 	switch {
 	case !flat:
 		return operand[T]{at: &p.a[(r-lo)*p.k], stride: h}
@@ -61,8 +59,7 @@ func (p *gemmPass[T]) panelA(r, lo, h int, flat bool) operand[T] {
 
 // packB packs columns [j, j+n) of the current block of op(B) as panels of cols
 // columns, one after the other.
-func (p *gemmPass[T]) packB(dst []T, j, n int) {
-	g := &p.g
+func (p *gemmPass[T]) packB(g *Gemm[T], dst []T, j, n int) {
 	if !g.TransB {
 		p.packRows(dst, p.cols, true, g.B[p.k0*g.LDB+j:], g.LDB, n, p.k)
 		return
@@ -123,21 +120,23 @@ func (e *engine[T]) copyBlock(dst []T, ds int, src []T, ss, w, n int, last bool)
 
 // packTransposed writes the transpose of the w x n matrix src to dst.
 func (e *engine[T]) packTransposed(dst []T, ds int, src []T, ss, w, n int) {
-	fast := 0
-	if e.transpose != nil && n >= e.lanes {
-		blocks := n / e.lanes
-		fast = blocks * e.lanes
-		size := int(unsafe.Sizeof(dst[0]))
-		// Vectors are written whole, so from the last to the first: the
-		// others overwrite what the last reaches into the next row.
-		for i := (w - 1) / e.lanes * e.lanes; i >= 0; i -= e.lanes {
-			e.transpose(&dst[i], ds*size, &src[i*ss], ss*size, min(e.lanes, w-i), blocks)
+	size := int(unsafe.Sizeof(dst[0]))
+	if e.transpose == nil || n < e.lanes {
+		for i := range w {
+			for k, v := range src[i*ss : i*ss+n] {
+				dst[k*ds+i] = v
+			}
 		}
+		return
 	}
-	for i := range w {
-		row := src[i*ss : i*ss+n]
-		for k := fast; k < n; k++ {
-			dst[k*ds+i] = row[k]
+	// Vectors are written whole, so from the last to the first: the others
+	// overwrite what the last reaches into the next row.
+	for i := (w - 1) / e.lanes * e.lanes; i >= 0; i -= e.lanes {
+		rows := min(e.lanes, w-i)
+		e.transpose(&dst[i], ds*size, &src[i*ss], ss*size, rows, n/e.lanes)
+		if n%e.lanes != 0 { // the last block overlaps the one before
+			k := n - e.lanes
+			e.transpose(&dst[k*ds+i], ds*size, &src[i*ss+k], ss*size, rows, 1)
 		}
 	}
 }

@@ -14,6 +14,9 @@ func GemmSplit(m, n, k, threads int) (rows, cols int) {
 	// More threads than grains of work cost more to wake than they save.
 	threads = min(threads, int(float64(m)*float64(n)*float64(k)/active.grain))
 	rows, cols = 1, 1
+	if threads <= 1 {
+		return rows, cols
+	}
 	best := partCost(m, n, 1, 1)
 	for r := 1; r <= min(threads, units(m)); r++ {
 		c := min(threads/r, units(n))
@@ -39,6 +42,9 @@ func units(n int) int { return (n + partUnit - 1) / partUnit }
 // GemmPart is the range [lo, hi) of part i of the rows (or columns) of C when n
 // of them are cut into parts: balanced, aligned for the micro-kernels.
 func GemmPart(n, parts, i int) (lo, hi int) {
+	if parts == 1 {
+		return 0, n
+	}
 	u := units(n)
 	return min(n, u*i/parts*partUnit), min(n, u*(i+1)/parts*partUnit)
 }

@@ -135,12 +135,13 @@ func (g *gen) peak(chains int) {
 
 func (g *gen) masked() bool { return g.bytes == 64 }
 
-// prefetchTile asks for C early: it is needed only at the end.
+// prefetchTile asks for C early: it is needed only at the end. Not into L1, where
+// rows that are a power of two apart would push each other, and B, out.
 func (g *gen) prefetchTile(h, w int) {
 	g.MOVQ(reg.RDI, reg.R10)
 	for i := range h {
 		for j := 0; j < w*g.bytes; j += 64 {
-			g.PREFETCHT0(mem(reg.R10, j))
+			g.PREFETCHT1(mem(reg.R10, j))
 		}
 		if i < h-1 {
 			g.ADDQ(reg.RDX, reg.R10)
