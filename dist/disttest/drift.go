@@ -3,13 +3,12 @@ package disttest
 import (
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 )
 
-// timings are how long operations took, in ns, and each time right before them a piece of computation with a few wake-ups:
-// the baseline, which a machine that gets busy slows down like the operations.
-type timings struct{ base, small, large []float64 }
+// timings are how long two operations took, in ns, and each time right before them the same ones on a group that was just made:
+// the baseline, which has everything in common with them but the past.
+type timings struct{ small, large, newSmall, newLarge []float64 }
 
 // quantile returns the value below which the part q of x lies.
 func quantile(q float64, x []float64) float64 {
@@ -21,9 +20,9 @@ func quantile(q float64, x []float64) float64 {
 // drift is how much longer operations took in the last and in the fourth fifth than in the first, in units of the baseline
 // of the same time. What has become slower is never fast, and ranks that must wait for a core often are: so the fast
 // samples count, not the median. The very first samples warm up.
-func (l *timings) drift(x []float64) (last, fourth float64) {
+func drift(x, base []float64) (last, fourth float64) {
 	warm := len(x) / 50
-	x, base := x[warm:], l.base[warm:]
+	x, base = x[warm:], base[warm:]
 	n := max(len(x)/5, 1)
 	fifth := func(from int) float64 {
 		from = max(from, 0)
@@ -33,71 +32,24 @@ func (l *timings) drift(x []float64) (last, fourth float64) {
 	return fifth(end-n) / first, fifth(end-2*n) / first
 }
 
-// slower returns an error when operations have become slower. What leaks goes on to slow them down: a burst of load at the
-// end, which hits operations harder than the baseline, is no drift.
+// slower returns an error when operations have become slower. What piles up goes on to slow them down: a burst of load at the
+// end is no drift.
 func (l *timings) slower() error {
 	var errs []error
-	for name, x := range map[string][]float64{"small": l.small, "large": l.large} {
-		if last, fourth := l.drift(x); last > 2 && fourth > 1.5 {
-			errs = append(errs, fmt.Errorf("%s all-reduces take %.2f times as long as at the beginning", name, last))
+	for _, c := range []struct {
+		name    string
+		x, base []float64
+	}{{"small", l.small, l.newSmall}, {"large", l.large, l.newLarge}} {
+		if last, fourth := drift(c.x, c.base); last > 2 && fourth > 1.5 {
+			errs = append(errs, fmt.Errorf("%s all-reduces take %.2f times as long as at the beginning", c.name, last))
 		}
 	}
 	return errors.Join(errs...)
 }
 
 func (l *timings) String() string {
-	small, _ := l.drift(l.small)
-	large, _ := l.drift(l.large)
-	return fmt.Sprintf("%d samples; 32 B all-reduce %.1f µs, 20 kB %.1f µs, baseline %.1f µs; drift ×%.2f and ×%.2f", len(l.base),
-		quantile(0.5, l.small)/1e3, quantile(0.5, l.large)/1e3, quantile(0.5, l.base)/1e3, small, large)
-}
-
-// echo is a goroutine that sends back each byte, over a connection: a wake-up there and one back, as operations need them.
-type echo struct{ near, far net.Conn }
-
-func newEcho() (*echo, error) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, err
-	}
-	defer l.Close()
-	var e echo
-	if e.near, err = net.Dial("tcp", l.Addr().String()); err != nil {
-		return nil, err
-	}
-	if e.far, err = l.Accept(); err != nil {
-		e.near.Close()
-		return nil, err
-	}
-	go func() {
-		var b [1]byte
-		for {
-			if _, err := e.far.Read(b[:]); err != nil {
-				return
-			}
-			if _, err := e.far.Write(b[:]); err != nil {
-				return
-			}
-		}
-	}()
-	return &e, nil
-}
-
-// times sends a byte and waits for it, n times.
-func (e *echo) times(n int) error {
-	var b [1]byte
-	for range n {
-		if _, err := e.near.Write(b[:]); err != nil {
-			return err
-		}
-		if _, err := e.near.Read(b[:]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-func (e *echo) close() {
-	e.near.Close()
-	e.far.Close()
+	small, _ := drift(l.small, l.newSmall)
+	large, _ := drift(l.large, l.newLarge)
+	return fmt.Sprintf("%d samples; 32 B all-reduce %.1f µs (%.1f on a new group), 20 kB %.1f µs (%.1f); drift ×%.2f and ×%.2f", len(l.small),
+		quantile(0.5, l.small)/1e3, quantile(0.5, l.newSmall)/1e3, quantile(0.5, l.large)/1e3, quantile(0.5, l.newLarge)/1e3, small, large)
 }

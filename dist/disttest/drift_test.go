@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// made are the timings of a soak on a machine whose load changes: base and operations take load(t) times as long, operations
-// slow(t) times as long besides, t from 0 to 1, and each sample has noise, with some far out.
+// made are the timings of a soak on a machine whose load changes: operations take load(t) times as long, those on the
+// old group slow(t) times as long besides, t from 0 to 1, and each sample has noise, with some far out.
 func made(seed uint64, load, slow func(t float64) float64) *timings {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	noise := func() float64 {
@@ -24,7 +24,8 @@ func made(seed uint64, load, slow func(t float64) float64) *timings {
 	var l timings
 	for i := range 2000 {
 		t := float64(i) / 2000
-		l.base = append(l.base, 2e4*load(t)*noise())
+		l.newSmall = append(l.newSmall, 1e4*load(t)*noise())
+		l.newLarge = append(l.newLarge, 3e4*load(t)*noise())
 		l.small = append(l.small, 1e4*load(t)*slow(t)*noise())
 		l.large = append(l.large, 3e4*load(t)*noise())
 	}

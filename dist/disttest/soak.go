@@ -19,12 +19,7 @@ func Soak(r *dist.Rank, length time.Duration) error {
 	if err != nil {
 		return err
 	}
-	e, err := newEcho()
-	if err != nil {
-		return err
-	}
-	defer e.close()
-	log := soakLog{echo: e}
+	var log soakLog
 	begin, last, timed := time.Now(), time.Now(), true
 	for round := 0; ; round++ {
 		if err := log.round(r, groups[:], round); err != nil {
@@ -64,7 +59,6 @@ const samples = 5000
 
 type soakLog struct {
 	timings
-	echo  *echo
 	early *held
 }
 
@@ -75,26 +69,27 @@ func number(b bool) float64 {
 	return 0
 }
 
-// sample times a piece of computation, and two all-reduces, each behind a barrier.
+// sample times two all-reduces, first on a new group that has warmed up, each behind a barrier.
 func (l *soakLog) sample(r *dist.Rank) error {
+	fresh := r.World.With()
+	if err := reduceOne(r, fresh, 0, tensor.Float32, 8); err != nil {
+		return err
+	}
 	for _, x := range []struct {
-		to *[]float64
-		do func() error
-	}{
-		{&l.base, func() error { return errors.Join(work(20_000), l.echo.times(4)) }},
-		{&l.small, func() error { return reduceOne(r, r.World, 0, tensor.Float32, 8) }},
-		{&l.large, func() error { return reduceOne(r, r.World, 0, tensor.Float32, 5000) }},
-	} {
+		to    *[]float64
+		g     *dist.Group
+		count int
+	}{{&l.newSmall, fresh, 8}, {&l.small, r.World, 8}, {&l.newLarge, fresh, 5000}, {&l.large, r.World, 5000}} {
 		if err := r.World.Barrier().Wait(); err != nil {
 			return err
 		}
 		begin := time.Now()
-		if err := x.do(); err != nil {
+		if err := reduceOne(r, x.g, 0, tensor.Float32, x.count); err != nil {
 			return err
 		}
 		*x.to = append(*x.to, float64(time.Since(begin)))
 	}
-	return nil
+	return fresh.Close()
 }
 
 func (l *soakLog) report() string {
@@ -133,16 +128,4 @@ func (l *soakLog) round(r *dist.Rank, groups []*dist.Group, round int) error {
 		return err
 	}
 	return short.Close()
-}
-
-// work computes for a while.
-func work(n uint64) error {
-	x := n
-	for i := range n {
-		x = x*6364136223846793005 + i
-	}
-	if x == 0 {
-		return errors.New("never") // the compiler cannot know
-	}
-	return nil
 }
