@@ -43,7 +43,7 @@ func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertCon
 	if err != nil {
 		return err
 	}
-	defer src.Close() //nolint:errcheck // only read
+	defer src.Close() // only read
 	if _, err := os.Lstat(to); err == nil {
 		return fmt.Errorf("%s is there already", to)
 	}

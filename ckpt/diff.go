@@ -43,12 +43,12 @@ func Diff(ctx context.Context, a, b string, progress func(done, total int64)) (*
 	if err != nil {
 		return nil, fmt.Errorf("ckpt: %w", err)
 	}
-	defer srcA.Close() //nolint:errcheck // only read
+	defer srcA.Close() // only read
 	srcB, err := open(disk{}, b)
 	if err != nil {
 		return nil, fmt.Errorf("ckpt: %w", err)
 	}
-	defer srcB.Close() //nolint:errcheck // only read
+	defer srcB.Close() // only read
 	d := &Difference{OnlyA: []string{}, OnlyB: []string{}, Structure: []string{}, Tensors: []TensorDiff{}}
 	if srcA.man != nil {
 		d.Steps[0] = srcA.man.Step

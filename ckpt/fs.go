@@ -134,7 +134,7 @@ func readFile(fsys fileSystem, name string, limit int64) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // only read
+	defer f.Close() // only read
 	size, err := f.Size()
 	if err != nil {
 		return nil, err

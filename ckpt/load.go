@@ -90,7 +90,7 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 	if c.Strategy != Broadcast || g.Rank() == 0 {
 		src, err := open(fsys, path)
 		if err == nil {
-			defer src.Close() //nolint:errcheck // only read
+			defer src.Close() // only read
 			l.src = src
 		}
 		l.cat = newCatalog(src, err)

@@ -47,30 +47,25 @@ func TestSummary(t *testing.T) {
 // TestParity is the promise of the README on this program: 1, 2, 3 and 4 ranks. The steps of the long run are those in
 // which float64 must agree to 1e-10, float32 to 1e-5 and bfloat16, whose gradients are rounded on each rank, to 2%. But for float64
 // the seed matters: where rounding moves an activation across ReLU's corner, losses differ from there on (float32: by 1e-4), in
-// PyTorch as here. Which seeds that hits depends on the instruction set: one of two must agree.
+// PyTorch as here. These seeds do not meet it with AVX-512 or AVX2.
 func TestParity(t *testing.T) {
 	long := os.Getenv("RINGO_LONG") == "1"
 	for _, c := range []struct {
 		optim, dtype string
 		steps        int
 		tol          float64
-		seeds        []uint64
-	}{{"sgd", "float64", 100, 1e-10, []uint64{2}}, {"adamw", "float64", 100, 1e-10, []uint64{2}},
-		{"sgd", "float32", 20, 1e-5, []uint64{2, 42}}, {"adamw", "float32", 20, 1e-5, []uint64{2, 42}},
-		{"sgd", "bfloat16", 20, 2e-2, []uint64{2, 42}}, {"adamw", "bfloat16", 20, 2e-2, []uint64{2, 42}}} {
+		seed         uint64
+	}{{"sgd", "float64", 100, 1e-10, 2}, {"adamw", "float64", 100, 1e-10, 2},
+		{"sgd", "float32", 20, 1e-5, 2}, {"adamw", "float32", 20, 1e-5, 2},
+		{"sgd", "bfloat16", 20, 2e-2, 42}, {"adamw", "bfloat16", 20, 2e-2, 42}} {
 		o := short()
 		o.optim, o.dtype, o.steps, o.batch = c.optim, c.dtype, 4, 252
 		o.lr = map[string]float64{"sgd": 0.1, "adamw": 1e-3}[c.optim]
 		if long {
 			o.steps, o.data = c.steps, ""
 		}
-		best := math.Inf(1)
-		for _, o.seed = range c.seeds {
-			if best = min(best, disparity(t, o)); best <= c.tol {
-				break
-			}
-		}
-		require.LessOrEqual(t, best, c.tol, "%s %s", c.optim, c.dtype)
+		o.seed = c.seed
+		require.LessOrEqual(t, disparity(t, o), c.tol, "%s %s", c.optim, c.dtype)
 	}
 }
 
