@@ -58,7 +58,7 @@ func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	for i := range o.slots {
 		blocks += sumBlocks(o.slots[i].p.Local.Len())
 	}
-	o.norms = tensor.New(dev, tensor.Float64, blocks)
+	o.norms = tensor.NewFor(tensor.OptimizerState, dev, tensor.Float64, blocks)
 	return o
 }
 
@@ -79,10 +79,10 @@ func (o *Optimizer) addSlot(p *tensor.Param) {
 	}
 	if s.dtype.IsHalf() {
 		s.dtype = tensor.Float32
-		s.master = tensor.New(dev, s.dtype, n)
+		s.master = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, n)
 	}
 	for i := range o.rule.state() {
-		s.moments[i] = tensor.New(dev, s.dtype, n)
+		s.moments[i] = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, n)
 	}
 	o.slots = append(o.slots, s)
 }

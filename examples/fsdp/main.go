@@ -91,13 +91,10 @@ func train(o options, stage int, r *dist.Rank) error {
 	if err := r.World.SumFloats(sums); err != nil {
 		return err
 	}
-	mem, state := s.Memory(), stateBytes(opt)
-	if o.half { // the values that the optimizer updates are its own
-		state += mem.Params
-		mem.Params = 0
-	}
+	mem, state := r.Device.Memory(), stateBytes(opt)
 	want := m.sizes(o, stage, r.World.Size())
-	values, grads := mem.Params+mem.Gathered, mem.Grads+mem.Reducing
+	values := mem.Of(tensor.Parameters).Live + mem.Of(tensor.Gathered).Live
+	grads := mem.Of(tensor.Gradients).Live + mem.Of(tensor.Communication).Live
 	r.Logf("    %d   %6.3f %6.3f %9d %10d %10d %7d %8d %11d %8d", stage, sums[0], sums[1], values/1024, grads/1024, state/1024,
 		(values+grads+state)/1024, want.memory()/1024, int(sums[2])/1024, want.wire()/1024)
 	return nil
