@@ -47,6 +47,17 @@ func classOf(n int) (class, bytes int) {
 	return 1 + (e-6)*16 + k - 1, 1<<e + k*step
 }
 
+// StepBytes returns the bytes that a tape counts for a tensor of n bytes: those of its block, unless a larger one is free.
+func StepBytes(n int) int {
+	if n > largeBlock {
+		return wholePages(n)
+	}
+	_, bytes := classOf(n)
+	return bytes
+}
+
+func wholePages(n int) int { return (n + pageBytes - 1) &^ (pageBytes - 1) }
+
 func (m *arena) alloc(n int) block {
 	b := m.take(n)
 	if m.poison {
@@ -57,7 +68,7 @@ func (m *arena) alloc(n int) block {
 
 func (m *arena) take(n int) block {
 	if n > largeBlock {
-		return m.allocLarge((n + pageBytes - 1) &^ (pageBytes - 1))
+		return m.allocLarge(wholePages(n))
 	}
 	c, bytes := classOf(n)
 	m.account(bytes)
