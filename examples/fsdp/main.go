@@ -85,7 +85,7 @@ func (o options) plan(stage, ranks int) (*plan.Plan, error) {
 
 // forget has the collector give back the memory of the stage before, so that the next one is counted alone.
 func forget(m *tensor.Memory) {
-	for i := 0; i < 100 && m.Total().Live > 0; i++ {
+	for i := 0; i < 100 && m.Total().Live > m.Of(tensor.OtherMemory).Live; i++ {
 		runtime.GC()
 	}
 	m.ResetPeak()
