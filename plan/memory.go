@@ -59,11 +59,11 @@ func (s *sizes) optimizerBytes() int {
 }
 
 // optimizer: 8 bytes for each block of a parameter, whose squares are summed for the norm, are part of it, and where gradients
-// are narrower than what they update, memory to widen one (with ddp, for clipping).
+// are narrower than what they update, memory to widen one: for the update, and with ddp for the norm.
 func (s *sizes) optimizer() Item {
 	n := s.optimizerBytes()
 	it := Item{Kind: tensor.OptimizerState, Bytes: n*s.part + 8*s.sums, Formula: s.cut(n) + " + sums for the norm"}
-	if s.g < s.m {
+	if s.g < s.m && !(s.Stage == 0 && s.NoClip) {
 		it.Bytes += s.m * s.longest
 		it.Formula += ", a widened gradient"
 	}
