@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"io"
 	"strings"
 	"text/tabwriter"
 
@@ -37,20 +38,32 @@ func (p *Plan) String() string {
 	if p.Stage > 0 {
 		how = fmt.Sprintf("fsdp stage %d", p.Stage)
 	}
-	fmt.Fprintf(&b, "%s, %s, %d ranks, parameters in %s, gradients sent in %s\n%s\n\n", p.Layout, how, p.Ranks, p.Params, p.Reduce,
+	ranks := fmt.Sprint(p.Ranks, " ranks")
+	if p.Ranks == 1 {
+		ranks = "1 rank"
+	}
+	fmt.Fprintf(&b, "%s, %s, %s, parameters in %s, gradients sent in %s\n%s\n\n", p.Layout, how, ranks, p.Params, p.Reduce,
 		strings.Join(p.Legend, "\n"))
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(w, "memory of a rank\tbytes\t\tformula")
 	for _, it := range p.Memory {
 		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\n", it.Kind, it.Bytes, tensor.FormatBytes(it.Bytes), it.Formula)
 	}
-	fmt.Fprintf(w, "  total\t%d\t%s\n", p.Total, tensor.FormatBytes(p.Total))
+	fmt.Fprintf(w, "  total\t%d\t%s\n\n", p.Total, tensor.FormatBytes(p.Total))
+	p.writeTraffic(w)
+	_ = w.Flush() // to memory
+	fmt.Fprintf(&b, "\nparameters, gradients and optimizer: %.2f bytes a parameter (ZeRO's formula: %.2f)", p.PerParam, p.ZeRO)
+	return b.String()
+}
+
+func (p *Plan) writeTraffic(w io.Writer) {
+	if len(p.Traffic) == 0 {
+		fmt.Fprintln(w, "nothing is sent")
+		return
+	}
 	fmt.Fprintln(w, "sent in a step by all ranks\tbytes\ta rank\tformula")
 	for _, t := range p.Traffic {
 		fmt.Fprintf(w, "  %s over %s\t%d\t%s\t%s\n", t.Op, t.Axis, t.Bytes, tensor.FormatBytes(t.Bytes/p.Ranks), t.Formula)
 	}
 	fmt.Fprintf(w, "  total\t%d\t%s\n", p.Sent, tensor.FormatBytes(p.Sent/p.Ranks))
-	_ = w.Flush() // to memory
-	fmt.Fprintf(&b, "\nparameters, gradients and optimizer: %.2f bytes a parameter (ZeRO's formula: %.2f)", p.PerParam, p.ZeRO)
-	return b.String()
 }

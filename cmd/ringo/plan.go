@@ -60,8 +60,8 @@ func (c *planCmd) plan() (*plan.Plan, error) {
 		name  string
 	}{{&cfg.Params, c.Params}, {&cfg.Reduce, c.Reduce}} {
 		if t.name != "" {
-			if *t.dtype, err = tensor.ParseDType(t.name); err != nil {
-				return nil, err
+			if *t.dtype, err = tensor.ParseDType(t.name); err != nil || !t.dtype.IsFloat() {
+				return nil, fmt.Errorf("unknown dtype %q (float32, float64, bfloat16, float16)", t.name)
 			}
 		}
 	}
