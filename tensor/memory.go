@@ -19,7 +19,7 @@ const (
 	OptimizerState            // moments, float32 masters of 16-bit parameters
 	Activations               // step memory of tapes: what Forward keeps, and gradients of it
 	Gathered                  // other ranks' parameters, while they are here
-	Communication             // buffers of what is sent and received
+	Communication             // buffers of what is sent and received, but for those inside engines
 	OtherMemory               // batches, widened operands of kernels, and what New makes
 	numMemoryKinds
 )
