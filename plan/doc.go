@@ -11,7 +11,7 @@
 // Parameters, gradients, optimizer state and gathered units are what packages ddp, fsdp and optim allocate, to the byte, on
 // the rank with the largest part. So are the bytes sent, summed over all ranks, where all-reduces are direct or rings; votes
 // and the norm of clipping, some hundred bytes a step, are not among them. Buffers for communication are those that the
-// packages allocate, without those of engines (sockets, rings between processes).
+// packages allocate, without those of engines (sockets, rings between processes); a reduction that is over at once saves the second one.
 //
 // Activations are those of the transformer of examples/fsdp, which is GPT-2's: what Forward keeps without checkpointing, and
 // at the peak, early in Backward, what its last layers need besides. Only rounding to blocks that were free is not foreseen.
