@@ -49,8 +49,8 @@ func reduceAll(r *dist.Rank, red int, d tensor.DType) error {
 	g := r.World
 	n, me := g.Size(), g.Rank()
 	op := reds[red].op(me)
-	in := func(i int) float64 { return value(reds[red].name, d, n, me, i) }
-	out := func(i int) float64 { return reduced(red, d, n, i) }
+	in := cycle(func(i int) float64 { return value(reds[red].name, d, n, me, i) })
+	out := cycle(func(i int) float64 { return reduced(red, d, n, i) })
 	for k, count := range []int{0, 1, 7, 130, 4099, 20_000} {
 		x := filled(r, d, count, in)
 		if err := g.AllReduce(x, op).Wait(); err != nil {
