@@ -16,15 +16,6 @@ import (
 	"github.com/ringo-ml/ringo/dist/local"
 )
 
-// end is all that an end of a group on goroutines can do.
-type end interface {
-	backend.Backend
-	backend.Closer
-	backend.Suspecter
-	backend.Peeker
-	backend.Algorithms
-}
-
 // bug changes what an engine does.
 type bug struct {
 	drop     uint64                          // every so many blocks one is lost; 0: none
@@ -45,7 +36,7 @@ func (e buggyEngine) Open(s backend.Spec) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &buggyEnd{end: be.(end), bug: e.bug, rank: e.rank}, nil
+	return &buggyEnd{End: be.(disttest.End), bug: e.bug, rank: e.rank}, nil
 }
 
 func (e buggyEngine) Park(ctx context.Context) error {
@@ -56,7 +47,7 @@ func (e buggyEngine) Park(ctx context.Context) error {
 }
 
 type buggyEnd struct {
-	end
+	disttest.End
 	bug    *bug
 	rank   int
 	issued uint64
@@ -64,11 +55,11 @@ type buggyEnd struct {
 
 func (b *buggyEnd) Issue(op *backend.Op) error {
 	b.issued = op.Seq
-	return b.end.Issue(op)
+	return b.End.Issue(op)
 }
 
 func (b *buggyEnd) Progress() (uint64, error) {
-	done, err := b.end.Progress()
+	done, err := b.End.Progress()
 	if err != nil && b.bug.progress != nil {
 		err = b.bug.progress(b.rank, err)
 	}
@@ -83,9 +74,9 @@ func (b *bug) with(p *disttest.Program) *disttest.Outcome {
 	hub := local.NewHub(p.Ranks)
 	var blocks atomic.Uint64
 	hub.SetFault(func(int, int, int) bool { return b.drop > 0 && blocks.Add(1)%b.drop == 0 })
-	engines := make([]backend.Engine, p.Ranks)
-	for r := range engines {
-		engines[r] = buggyEngine{hub.Engine(r).(*local.Engine), b, r}
+	engines := enginesOf(hub, p.Ranks)
+	for r, e := range engines {
+		engines[r] = buggyEngine{e.(*local.Engine), b, r}
 	}
 	return onEngines(p, engines)
 }

@@ -128,19 +128,10 @@ func (e muteEngine) Open(s backend.Spec) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return muteEnd{be.(end)}, nil
+	return muteEnd{be.(disttest.End)}, nil
 }
 
-// end is all that an end of a group over connections can do.
-type end interface {
-	backend.Backend
-	backend.Closer
-	backend.Suspecter
-	backend.Peeker
-	backend.Algorithms
-}
-
-type muteEnd struct{ end }
+type muteEnd struct{ disttest.End }
 
 func (e muteEnd) Abort(error) error { return nil }
 
