@@ -298,7 +298,7 @@ func (s *suite) waitHostCancelled(t *testing.T) {
 		if err := w.Wait(); err != nil {
 			return err
 		}
-		return same("allreduce", tensor.Floats(x), list(5000, func(int) float64 { return 2 }))
+		return holds("allreduce", x, func(int) float64 { return 2 })
 	})
 }
 

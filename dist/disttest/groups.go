@@ -109,8 +109,7 @@ func (s *suite) inFlight(t *testing.T) {
 					if err := works[i].Wait(); err != nil {
 						return err
 					}
-					want := list(xs[i].Len(), func(k int) float64 { return sum(r.World, i+k) })
-					if err := same(fmt.Sprint("operation ", i), tensor.Floats(xs[i]), want); err != nil {
+					if err := holds(fmt.Sprint("operation ", i), xs[i], func(k int) float64 { return sum(r.World, i+k) }); err != nil {
 						return err
 					}
 				}
@@ -213,5 +212,5 @@ func reduceOne(r *dist.Rank, g *dist.Group, red int, d tensor.DType, count int) 
 	if err := g.AllReduce(x, reds[red].op(g.Rank())).Wait(); err != nil {
 		return err
 	}
-	return same(reds[red].name, tensor.Floats(x), list(count, func(i int) float64 { return reduced(red, d, g.Size(), i) }))
+	return holds(reds[red].name, x, func(i int) float64 { return reduced(red, d, g.Size(), i) })
 }

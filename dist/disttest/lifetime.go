@@ -46,7 +46,10 @@ func (s *suite) oldWork(t *testing.T) {
 				return fmt.Errorf("an old Work: %w, done %v", err, w.Done())
 			}
 		}
-		return same("allreduce", x, []float64{2})
+		if x[0] != 2 {
+			return fmt.Errorf("an old sum is %v", x[0])
+		}
+		return nil
 	})
 }
 
@@ -126,7 +129,7 @@ func (s *suite) borrowedUntilDone(t *testing.T) {
 			if !w.Done() {
 				return errors.New("tensor.Settle returned before the operation was over")
 			}
-			if err := same("allreduce", tensor.Floats(x), list(count, func(int) float64 { return 2 })); err != nil {
+			if err := holds("allreduce", x, func(int) float64 { return 2 }); err != nil {
 				return err
 			}
 			tape := tensor.NewTape(r.Device)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Start runs fn on n ranks and returns the job's error.
@@ -94,14 +95,11 @@ func (x *table[T]) put(rank int, v T) {
 	x.rows[rank] = v
 }
 
-// same returns an error when got is not want.
-func same(what string, got, want []float64) error {
-	if len(got) != len(want) {
-		return fmt.Errorf("%s: %d elements, want %d", what, len(got), len(want))
-	}
-	for i := range got {
-		if got[i] != want[i] && (got[i] == got[i] || want[i] == want[i]) {
-			return fmt.Errorf("%s: element %d is %v, want %v", what, i, got[i], want[i])
+// holds returns an error when the elements of x are not at(0), at(1), …
+func holds(what string, x tensor.Tensor, at func(i int) float64) error {
+	for i, got := range tensor.Floats(x) {
+		if want := at(i); got != want && (got == got || want == want) {
+			return fmt.Errorf("%s: element %d is %v, want %v", what, i, got, want)
 		}
 	}
 	return nil

@@ -159,6 +159,7 @@ func TestHostileFrames(t *testing.T) {
 
 // A peer cannot make this rank buffer more than its window, nor keep state for endless groups.
 func TestHostileFlood(t *testing.T) {
+	t.Parallel()
 	send := func(t *testing.T, c net.Conn, h header) {
 		h.gen = 1
 		b := make([]byte, headerBytes+int(h.length))

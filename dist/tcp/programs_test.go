@@ -137,6 +137,7 @@ func (e muteEnd) Abort(error) error { return nil }
 
 // Random programs find a failure that only one rank sees.
 func TestProgramsFindMuteRank(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(150) {
 		_, err := disttest.Check(t, disttest.RandomProgram(seed+1), func(p *disttest.Program) *disttest.Outcome {
 			return asEngines(p, func(e *tcp.Engine, rank int) backend.Engine {

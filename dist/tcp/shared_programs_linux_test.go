@@ -36,6 +36,7 @@ func TestSharedRandomPrograms(t *testing.T) {
 
 // Random programs find a block of shared memory that is lost.
 func TestSharedProgramsFindLostBlock(t *testing.T) {
+	t.Parallel()
 	var blocks atomic.Uint64
 	for seed := uint64(1); ; seed++ {
 		p := disttest.RandomProgram(seed)

@@ -12,6 +12,7 @@ import (
 
 // Messages in parts on several connections are the same messages, counted the same.
 func TestStreams(t *testing.T) {
+	t.Parallel()
 	const n = 3
 	for _, streams := range []int{1, 2, 5} {
 		for _, plain := range []bool{false, true} {
