@@ -173,6 +173,7 @@ func TestRunErrors(t *testing.T) {
 }
 
 func TestRunInterrupted(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		cmd, _, stderr, tmp := command(t, "run", "-n", "2", "./testdata/ranks", "wait")
@@ -197,6 +198,7 @@ func TestRunInterrupted(t *testing.T) {
 
 // TestBuildInterrupted interrupts ringo while a "go" that never ends builds.
 func TestBuildInterrupted(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	bin := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\necho building >&2\nexec sleep 1000\n"), 0o755))
