@@ -105,11 +105,12 @@ type writer struct {
 
 // job is a piece that this rank writes.
 type job struct {
-	part part
-	data []byte
-	size int // of an element
-	at   place
-	hash string
+	part   part
+	memory *part // an item's
+	data   []byte
+	size   int // of an element
+	at     place
+	hash   string
 }
 
 // begin agrees with the other ranks on what is written by whom, and takes hold of the data.
@@ -152,7 +153,7 @@ func (w *writer) hold(items []item) error {
 		if x.Rank == w.g.Rank() {
 			it := byKey[itemKey(model, t.Name)]
 			held = append(held, it)
-			w.jobs = append(w.jobs, job{part: it.part, size: it.data.DType().Size(), at: w.plan.at[it.key()]})
+			w.jobs = append(w.jobs, job{part: it.part, memory: it.memory, size: it.data.DType().Size(), at: w.plan.at[it.key()]})
 		}
 	})
 	if short := len(held) - len(w.copies); short > 0 {
@@ -300,6 +301,9 @@ const writeChunk = 4 << 20
 func (j *job) write(ctx context.Context, files []file) error {
 	h := sha256.New()
 	data := j.data
+	if j.memory != nil {
+		data = j.memory.toFile(data, j.size)
+	}
 	for at, n := range j.part.runs() {
 		off := j.at.offset + int64(at)*int64(j.size)
 		for left := n * j.size; left > 0; {
