@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -76,6 +77,33 @@ func TestVerifySound(t *testing.T) {
 	}
 	_, err := Verify(context.Background(), t.TempDir(), VerifyConfig{Layout: "pp=2"})
 	require.ErrorContains(t, err, "pp")
+}
+
+// TestLayoutParts: the part of each tensor that Verify reads for a rank is that which the rank has.
+func TestLayoutParts(t *testing.T) {
+	src := examine(disk{}, save(t, t.TempDir(), layouts["ddp2"], 2))
+	defer src.Close()
+	for name, mesh := range map[string]string{"fsdp3": "fsdp=3", "tp2": "tp=2", "tp2fsdp2": "fsdp=2,tp=2", "tp2dp2": "dp=2,tp=2"} {
+		axes, err := parseLayout(mesh)
+		require.NoError(t, err)
+		c := newCutter(axes, src.model)
+		l := layouts[name]
+		onRanks(t, l.ranks, func(g *dist.Group) error {
+			items, err := newState(t, g, l, 0).items()
+			if err != nil {
+				return err
+			}
+			at, _ := coordinates(axes, g.Rank())
+			for _, x := range items {
+				p, err := c.part(src.tensors[x.key()], at)
+				if err != nil {
+					return err
+				}
+				require.Equal(t, x.part.naive(), p.naive(), "%s on %s, rank %d", x.name, name, g.Rank())
+			}
+			return nil
+		})
+	}
 }
 
 // TestVerifyFindsEveryBit flips bits at random places of every file: each is found.
