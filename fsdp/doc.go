@@ -31,6 +31,9 @@
 // what an operation reads together (a weight and its bias) belongs in one unit, or in kept ones. Tied parameters belong in
 // one unit, a kept one if their uses are far apart.
 //
+// Several tapes may be live, as in a pipeline, and their Backwards may run in any order, one after another: each gathers
+// what it needs, and a Backward that is not preceded by its own forward pass gathers one unit more.
+//
 // # Order
 //
 // All ranks must gather the same units in the same order. The order is learned in the first step, where ranks compare each

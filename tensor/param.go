@@ -178,11 +178,11 @@ func (p *Param) gradReady() {
 	p.sync = after
 }
 
-// Awaited reports whether a gradient may still come: whether the tape that used p last has uses of it that Backward has
-// not differentiated.
+// Awaited reports whether a gradient may still come in this Backward: whether its tape has uses of p that it has not
+// differentiated.
 func (p *Param) Awaited() bool {
 	s := p.last
-	return s != nil && s.serial == s.t.serial && s.pending > 0
+	return s != nil && s.t.inBackward && s.serial == s.t.serial && s.pending > 0
 }
 
 // leafState is a parameter on one tape.
