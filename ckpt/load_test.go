@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -193,9 +194,22 @@ func TestDisagree(t *testing.T) {
 			s.Steps += g.Rank()
 			_ = st.Optimizer.SetState(s)
 		},
+		"rank 1 has scaler {\"scale\":2,\"good\":0} where rank 0 has {\"scale\":1,\"good\":0}": func(g *dist.Group, st *State) {
+			st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{Scaler: &optim.Scaler{Scale: float64(1 + g.Rank())}})
+			s := st.Optimizer.State()
+			s.Steps = 3
+			_ = st.Optimizer.SetState(s)
+		},
+		"rank 1 has randomness {\"seed\":1,\"step\":0,\"micro\":0} where rank 0 has {\"seed\":0,": func(g *dist.Group, st *State) {
+			st.Tape = tensor.NewTape(g.Device(), tensor.Seed(uint64(g.Rank())))
+		},
+		"rank 1 has mlp.weight as BF16[5 9]": func(g *dist.Group, st *State) { st.Params[7].SetTransposed(g.Rank() == 0) },
+		"rank 1 has tok.weight as F32[17 16] (sharded false, unit \"b\" place 0, transposed false) where rank 0 has F32[17 16] (sharded false, unit \"a\"": func(g *dist.Group, st *State) {
+			st.Params[0].Shard.Unit = string(rune('a' + g.Rank()))
+		},
 		"other bits in tok.weight":      func(g *dist.Group, st *State) { st.Params[0].Local.Bytes()[5] ^= byte(g.Rank()) },
 		"other bits in head.weight.exp": func(g *dist.Group, st *State) { moment(st, "head.weight.exp_avg_sq").Bytes()[0] ^= byte(g.Rank()) },
-		"rank 1 has tok.weight as F32[17 16] (sharded true)": func(g *dist.Group, st *State) {
+		"rank 1 has tok.weight as F32[17 16] (sharded true": func(g *dist.Group, st *State) {
 			if g.Rank() == 1 {
 				st.Params[0].Shard = tensor.Shard{Global: []int{17, 16}, Counts: true}
 			}

@@ -164,8 +164,7 @@ func collect(claims []claim) ([]*owned, error) {
 				return nil, fmt.Errorf("rank %d lists %s twice", r, x.Name)
 			}
 			if !o.sameTensor(x) {
-				return nil, fmt.Errorf("ranks differ: rank %d has %s as %s%v (sharded %v) where rank %d has %s%v (sharded %v)",
-					r, x.Name, x.DType, x.Shape, !x.Shared, o.ranks[0], o.DType, o.Shape, !o.Shared)
+				return nil, fmt.Errorf("ranks differ: rank %d has %s as %s where rank %d has %s", r, x.Name, x.kind(), o.ranks[0], o.kind())
 			}
 			o.ranks, o.parts = append(o.ranks, r), append(o.parts, x)
 		}

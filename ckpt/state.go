@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
-	"slices"
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/nn"
@@ -223,7 +222,11 @@ func (c claimItem) partKey() string { return fmt.Sprint(c.key(), " ", c.Boxes, c
 // empty reports whether the rank holds nothing of the tensor.
 func (c claimItem) empty() bool { return len(c.Boxes) > 0 && c.Flat[0] == c.Flat[1] }
 
+// kind is what ranks must agree on.
+func (c claimItem) kind() string {
+	return fmt.Sprintf("%s%v (sharded %v, unit %q place %d, transposed %v)", c.DType, c.Shape, !c.Shared, c.Unit, c.Place, c.Transposed)
+}
+
 func (c claimItem) sameTensor(d claimItem) bool {
-	return c.Model == d.Model && c.Name == d.Name && c.DType == d.DType && slices.Equal(c.Shape, d.Shape) && c.Shared == d.Shared &&
-		c.Transposed == d.Transposed && c.Unit == d.Unit && c.Place == d.Place
+	return c.key() == d.key() && c.kind() == d.kind()
 }
