@@ -247,6 +247,7 @@ func (s *Sharding) adopt(pc *piece) error {
 	if pc.hi == 0 { // {0,0} would be all of it
 		p.Shard.Flat = [2]int{p.Len(), p.Len()}
 	}
+	p.Shard.Unit, p.Shard.Place = u.name, slices.Index(u.pieces, pc)
 	p.Shard.Counts = s.copies == nil || s.copies.Rank() == 0
 	if !p.Frozen() {
 		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)

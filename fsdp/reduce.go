@@ -41,7 +41,11 @@ func (s *Sharding) BackwardBegin(last bool) {
 		s.abandon()
 	}
 	s.running, s.last = true, last
-	s.pass(s.forward)
+	if s.issued > 0 || s.pos > 0 {
+		s.pass(s.forward)
+	} else { // another tape's Backward came after this one's forward pass
+		s.pos, s.issued = s.forward, s.forward
+	}
 	s.prefetch(tensor.Backward)
 	if s.known != s.forward {
 		s.takeTurns()
@@ -140,7 +144,7 @@ func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendi
 	pc.got, pc.any = true, true
 	u := pc.u
 	if u.complete {
-		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete: units belong to one tape", p.Name()))
+		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete", p.Name()))
 	}
 	if u.waiting--; u.waiting > 0 || !s.reducing() {
 		return tensor.Pending{}
