@@ -8,8 +8,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// inFlight is how many units' whole gradients are in memory at a time, unless Backward needs more at once: one that is
-// being written, one that is being reduced.
+// inFlight is how many units' whole gradients are in memory at a time, beside those of kept units, unless Backward needs
+// more at once: one that is being written, one that is being reduced.
 const inFlight = 2
 
 // sums is the state of a Backward.
@@ -20,7 +20,7 @@ type sums struct {
 	known   int     // entries of forward that turns was made from
 	next    int     // the first one of turns that was not issued
 	done    int     // the first one of turns that was not waited for
-	wholes  pool    // memory of whole gradients
+	wholes  pool    // memory of whole gradients, but for kept units
 	used    tensor.Tensor
 }
 
@@ -114,10 +114,10 @@ func (s *Sharding) abandon() {
 func (s *Sharding) lendGrads(u *unit) {
 	u.lent = true
 	if s.cfg.Stage > 1 {
-		for len(s.wholes.free) == 0 && s.wholes.made >= inFlight && s.done < s.next {
+		for len(u.wholes.free) == 0 && u.wholes.made >= inFlight && s.done < s.next {
 			s.must(s.finish())
 		}
-		u.gbuf = s.wholes.lend(u.grads)
+		u.gbuf = u.wholes.lend(u.grads)
 	}
 	for _, pc := range u.pieces {
 		if !pc.grad.IsZero() {
@@ -129,7 +129,7 @@ func (s *Sharding) lendGrads(u *unit) {
 func (s *Sharding) takeBack(u *unit) {
 	u.lent = false
 	if !u.gbuf.IsZero() {
-		s.wholes.giveBack(u.gbuf, u.grads)
+		u.wholes.giveBack(u.gbuf, u.grads)
 		u.gbuf = tensor.Tensor{}
 	}
 }
