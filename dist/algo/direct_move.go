@@ -156,21 +156,27 @@ func (d *Direct) reduceBlock(op *backend.Op) outcome {
 	return stepped
 }
 
-// reduceAndPush reduces bytes lo to hi into the first output and copies them from there to the others. In place, that
-// output is the first input, which every reduction reads first.
+// reduceAndPush reduces bytes lo to hi into the first two outputs and copies them from there to the others. In place, an
+// output is an input of the same bytes, which every reduction has read when it writes there.
 func (d *Direct) reduceAndPush(lo, hi int) {
-	var out []byte
+	var first, second []byte
 	for i := range d.all {
 		if i != d.spec.Rank && !d.w.Touch(i, backend.AllReduce, hi-lo) {
 			continue
 		}
-		dst := d.output(i, lo, hi)
-		if out == nil {
-			d.red.Reduce(dst, d.srcs)
-			out = dst
-		} else {
-			copy(dst, out)
+		switch dst := d.output(i, lo, hi); {
+		case dst == nil: // the group has failed
+		case first == nil:
+			first = dst
+		case second == nil:
+			second = dst
+			d.red.ReduceTwice(first, second, d.srcs)
+		default:
+			copy(dst, first)
 		}
+	}
+	if second == nil {
+		d.red.Reduce(first, d.srcs)
 	}
 }
 

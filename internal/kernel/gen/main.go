@@ -109,6 +109,7 @@ func (g *gen) file() {
 	if g.name == "AVX2" { // once: every machine with assembly has it
 		g.controlRegister()
 		g.storeFence()
+		g.moveBytes()
 	}
 	for _, g.size = range []int{4, 8} {
 		for _, w := range g.widths {
