@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
 // pull is memory to move: `bytes` bytes from offset src of rank from's input to offset dst of the own output.
@@ -66,9 +67,9 @@ func (d *Direct) copyBlock(op *backend.Op) outcome {
 			d.piece, d.off = d.piece+1, 0
 			continue
 		}
-		block := BlockBytes
+		block, move := BlockBytes, kernel.Move
 		if p.bytes >= streamFrom {
-			block = streamBytes
+			block, move = streamBytes, func(dst, src []byte) { copy(dst, src) }
 		}
 		hi := min(d.off+block, p.bytes)
 		src, ok := d.input(from, p.src+d.off, p.src+hi)
@@ -83,7 +84,7 @@ func (d *Direct) copyBlock(op *backend.Op) outcome {
 			continue
 		}
 		if from == me || d.w.Touch(from, op.Kind, len(src)) {
-			copy(dst, src)
+			move(dst, src)
 		}
 		d.budget -= 2 * len(src)
 		return stepped

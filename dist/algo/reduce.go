@@ -78,38 +78,15 @@ func (r *Reducer) Reduce(dst []byte, srcs [][]byte) {
 	}
 }
 
-// ReduceTwice is Reduce into dst and too. too may also be one of srcs.
+// ReduceTwice is Reduce into dst and too. too may also be one of srcs. A sum of two is stored in both places at once: memory
+// that another core reads next is written while this one reads.
 func (r *Reducer) ReduceTwice(dst, too []byte, srcs [][]byte) {
-	if r.red != backend.Sum || r.n < 2 || r.dt != tensor.Float32 && r.dt != tensor.Float64 {
-		r.Reduce(dst, srcs)
-		copy(too, dst)
+	if r.red == backend.Sum && r.n == 2 && r.dt == tensor.Float32 {
+		kernel.AddTwice32(as[float32](dst), as[float32](too), as[float32](srcs[0]), as[float32](srcs[1]))
 		return
 	}
-	for lo := 0; lo < len(dst); lo += BlockBytes {
-		hi := min(lo+BlockBytes, len(dst))
-		for i, s := range srcs[:r.n] {
-			r.cut[i] = s[lo:hi]
-		}
-		if r.dt == tensor.Float32 {
-			sumTwice[float32](r, dst[lo:hi], too[lo:hi])
-		} else {
-			sumTwice[float64](r, dst[lo:hi], too[lo:hi])
-		}
-	}
-}
-
-// sumTwice stores the last sum of a block in both places at once: memory that another core reads next is written while this
-// one reads.
-func sumTwice[T kernel.Float](r *Reducer, dst, too []byte) {
-	sum := as[T](r.cut[0])
-	if r.n > 2 {
-		acc := as[T](r.acc[:len(dst)])
-		for _, s := range r.cut[1 : r.n-1] {
-			addTo(acc, sum, as[T](s))
-			sum = acc
-		}
-	}
-	kernel.AddTwice(as[T](dst), as[T](too), sum, as[T](r.cut[r.n-1]))
+	r.Reduce(dst, srcs)
+	copy(too, dst)
 }
 
 func (r *Reducer) block(dst []byte) {

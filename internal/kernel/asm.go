@@ -73,11 +73,11 @@ func addChecked[T Float](dst, a, b []T) {
 	sumOf(dst, a, b)
 }
 
-// AddTwice writes a + b to dst and to too. The slices have the same length; dst may be a or b, as may too, other overlaps are
+// AddTwice32 writes a + b to dst and to too. The slices have the same length; dst may be a or b, as may too, other overlaps are
 // not allowed.
-func AddTwice[T Float](dst, too, a, b []T) {
+func AddTwice32(dst, too, a, b []float32) {
 	if len(too) != len(dst) || len(a) != len(dst) || len(b) != len(dst) {
-		panic(fmt.Sprintf("kernel: AddTwice: lengths %d, %d, %d and %d", len(dst), len(too), len(a), len(b)))
+		panic(fmt.Sprintf("kernel: AddTwice32: lengths %d, %d, %d and %d", len(dst), len(too), len(a), len(b)))
 	}
 	k := vecAddTwice(dst, too, a, b)
 	for i := k; i < len(dst); i++ {

@@ -280,11 +280,6 @@ func affinePastF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
 //go:noescape
 func addTwiceF32AVX2(dst *float32, too *float32, a *float32, b *float32, n int)
 
-// addTwiceF64AVX2 computes dst = too = a + b. n is a positive multiple of 16.
-//
-//go:noescape
-func addTwiceF64AVX2(dst *float64, too *float64, a *float64, b *float64, n int)
-
 // axpyF32AVX2 computes dst += a*x. n is a positive multiple of 16.
 //
 //go:noescape

@@ -4778,39 +4778,6 @@ loop:
 	VZEROUPPER
 	RET
 
-// func addTwiceF64AVX2(dst *float64, too *float64, a *float64, b *float64, n int)
-// Requires: AVX
-TEXT ·addTwiceF64AVX2(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ too+8(FP), SI
-	MOVQ a+16(FP), BX
-	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS (BX)(AX*8), Y0
-	VADDPD  (R8)(AX*8), Y0, Y0
-	VMOVUPS Y0, (SI)(AX*8)
-	VMOVUPS Y0, (DI)(AX*8)
-	VMOVUPS 32(BX)(AX*8), Y0
-	VADDPD  32(R8)(AX*8), Y0, Y0
-	VMOVUPS Y0, 32(SI)(AX*8)
-	VMOVUPS Y0, 32(DI)(AX*8)
-	VMOVUPS 64(BX)(AX*8), Y0
-	VADDPD  64(R8)(AX*8), Y0, Y0
-	VMOVUPS Y0, 64(SI)(AX*8)
-	VMOVUPS Y0, 64(DI)(AX*8)
-	VMOVUPS 96(BX)(AX*8), Y0
-	VADDPD  96(R8)(AX*8), Y0, Y0
-	VMOVUPS Y0, 96(SI)(AX*8)
-	VMOVUPS Y0, 96(DI)(AX*8)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VZEROUPPER
-	RET
-
 // func axpyF32AVX2(dst *float32, x *float32, n int, a float32)
 // Requires: AVX
 TEXT ·axpyF32AVX2(SB), NOSPLIT, $0-28

@@ -729,11 +729,6 @@ func affinePastF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
 //go:noescape
 func addTwiceF32AVX512(dst *float32, too *float32, a *float32, b *float32, n int)
 
-// addTwiceF64AVX512 computes dst = too = a + b. n is a positive multiple of 16.
-//
-//go:noescape
-func addTwiceF64AVX512(dst *float64, too *float64, a *float64, b *float64, n int)
-
 // axpyF32AVX512 computes dst += a*x. n is a positive multiple of 16.
 //
 //go:noescape

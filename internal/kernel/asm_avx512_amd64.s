@@ -29353,31 +29353,6 @@ loop:
 	VZEROUPPER
 	RET
 
-// func addTwiceF64AVX512(dst *float64, too *float64, a *float64, b *float64, n int)
-// Requires: AVX, AVX512F
-TEXT ·addTwiceF64AVX512(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ too+8(FP), SI
-	MOVQ a+16(FP), BX
-	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS (BX)(AX*8), Z0
-	VADDPD  (R8)(AX*8), Z0, Z0
-	VMOVUPS Z0, (SI)(AX*8)
-	VMOVUPS Z0, (DI)(AX*8)
-	VMOVUPS 64(BX)(AX*8), Z0
-	VADDPD  64(R8)(AX*8), Z0, Z0
-	VMOVUPS Z0, 64(SI)(AX*8)
-	VMOVUPS Z0, 64(DI)(AX*8)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VZEROUPPER
-	RET
-
 // func axpyF32AVX512(dst *float32, x *float32, n int, a float32)
 // Requires: AVX, AVX512F
 TEXT ·axpyF32AVX512(SB), NOSPLIT, $0-28

@@ -167,7 +167,7 @@ func vecAffine[T Number](dst []T, x []T, a T, b T) int {
 
 // vecAddTwice computes dst = too = a + b. It returns how many elements it did: the first ones.
 func vecAddTwice[T Number](dst []T, too []T, a []T, b []T) int {
-	end := vectorLenOf[T](len(dst), 8)
+	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
@@ -175,14 +175,10 @@ func vecAddTwice[T Number](dst []T, too []T, a []T, b []T) int {
 		aAt := unsafe.Pointer(&a[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+		case active.vectors == vecAVX512:
 			addTwiceF32AVX512((*float32)(dstAt), (*float32)(tooAt), (*float32)(aAt), (*float32)(bAt), n)
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			addTwiceF64AVX512((*float64)(dstAt), (*float64)(tooAt), (*float64)(aAt), (*float64)(bAt), n)
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+		case active.vectors == vecAVX2:
 			addTwiceF32AVX2((*float32)(dstAt), (*float32)(tooAt), (*float32)(aAt), (*float32)(bAt), n)
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			addTwiceF64AVX2((*float64)(dstAt), (*float64)(tooAt), (*float64)(aAt), (*float64)(bAt), n)
 		}
 		done += n
 	}
