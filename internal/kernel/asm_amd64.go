@@ -3,6 +3,7 @@
 package kernel
 
 import (
+	"hash/crc32"
 	"unsafe"
 
 	"golang.org/x/sys/cpu"
@@ -44,3 +45,20 @@ func move(dst, src []byte) {
 	}
 	moveBytes(unsafe.SliceData(dst), unsafe.SliceData(src), len(src))
 }
+
+var folds = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VPCLMULQDQ
+
+// foldBlocks is CRC32C of whole blocks.
+func foldBlocks(crc uint32, p []byte) uint32 {
+	var rest [crcBlock]byte
+	for len(p) > 0 {
+		chunk := p[:min(len(p), crcChunk)]
+		foldCRC(&rest[0], &chunk[0], len(chunk), ^crc, &crcFactors[0])
+		crc = crc32.Update(^uint32(0), castagnoli, rest[:]) // from 0: Update complements what it begins with
+		p = p[len(chunk):]
+	}
+	return crc
+}
+
+// crcChunk is the most that one call of assembly runs through: about 10 µs.
+const crcChunk = 1 << 20

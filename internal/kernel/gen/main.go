@@ -124,6 +124,7 @@ func (g *gen) file() {
 		g.peak(peakChains)
 	}
 	if g.masked() {
+		g.foldCRC()
 		g.size = 4
 		for _, h := range []int{dotSide, 1} {
 			g.dotKernel(h, dotSide)
