@@ -44,6 +44,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	}
 	h.kept = true
 	t.inBackward = true
+	t.mem.report()
 	for _, k := range t.hooks {
 		k.BackwardBegin(!t.more)
 	}
@@ -71,6 +72,7 @@ func (t *Tape) finishBackward() {
 		}
 	}
 	t.inBackward = false
+	t.mem.report()
 	t.dismiss()
 	if t.more {
 		t.micro++
@@ -325,7 +327,7 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	}
 	p.state = gradPartial
 	if p.Grad.IsZero() {
-		p.Grad = New(t.dev, h.dtype, h.dims[:h.rank]...)
+		p.Grad = NewFor(Gradients, t.dev, h.dtype, h.dims[:h.rank]...)
 	}
 	dst = p.Grad.hdr()
 	if dst.n != h.n || dst.ld != 0 {

@@ -115,7 +115,7 @@ func (p *Param) Hooks() []Hooks { return p.hooks }
 
 // Make gives the parameter memory on dev and its initial values, a function of seed, name and element index alone.
 func (p *Param) Make(dev Device, dtype DType, seed uint64) {
-	p.SetValue(New(dev, dtype, p.dims...))
+	p.SetValue(NewFor(Parameters, dev, dtype, p.dims...))
 	p.Fill(p.Value, seed, 0)
 }
 
@@ -125,13 +125,17 @@ func (p *Param) Fill(x Tensor, seed uint64, first int) {
 	p.init.Fill(x, RandomKey(seed, HashName(p.name)), uint64(first))
 }
 
-// SetValue makes v, of p's shape, the parameter's value and what the optimizer updates.
+// SetValue makes v, of p's shape, the parameter's value and what the optimizer updates. If v's memory is counted, it counts
+// as Parameters from now on.
 func (p *Param) SetValue(v Tensor) {
 	h := v.hdr()
 	if h.n != p.Len() || h.tape != nil || h.ld != 0 {
 		fail("SetValue", []Shape{h.shape()}, "%s has shape %v, and needs a contiguous tensor outside tapes", p.name, p.dims)
 	}
 	h.st.name = p.name
+	if h.st.acct != nil {
+		h.st.acct.recount(Parameters)
+	}
 	p.Value, p.Local = v, v
 }
 

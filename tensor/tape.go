@@ -63,7 +63,7 @@ func Trace(r *trace.Recorder) TapeOption { return func(t *Tape) { t.spans = r } 
 func NewTape(dev Device, opts ...TapeOption) *Tape {
 	t := &Tape{leaves: map[*Param]*leafState{}, record: true, training: true, scale: 1, serial: 1}
 	t.init(dev)
-	t.mem.dev = dev
+	t.mem.dev, t.mem.use = dev, dev.Memory()
 	t.mem.poison = debugMode
 	t.poller, _ = dev.(Poller)
 	for _, o := range opts {
@@ -76,7 +76,7 @@ func NewTape(dev Device, opts ...TapeOption) *Tape {
 func (t *Tape) Training() bool { return t.training }
 
 // Memory returns the bytes of step memory in use now, and the most since NewTape.
-func (t *Tape) Memory() (live, peak int) { return t.mem.live, t.mem.peak }
+func (t *Tape) Memory() (live, peak int) { return t.mem.live, max(t.mem.peak, t.mem.high) }
 
 // Close returns the tape's memory to the device. Its tensors must not be used afterwards.
 func (t *Tape) Close() {
@@ -227,6 +227,7 @@ func (t *Tape) Reset() {
 	t.used = t.used[:0]
 	t.rows, t.localRows = Rows{}, 0
 	t.serial++
+	t.mem.report()
 }
 
 // Input puts a tensor from outside (a batch) on the tape, with no copy where the memory is the device's already. x must

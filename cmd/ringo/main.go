@@ -18,6 +18,7 @@ type cli struct {
 	Bench   benchCmd   `cmd:"" help:"Measure collectives: latency, bandwidth, what is possible."`
 	Ckpt    ckptCmd    `cmd:"" help:"List, verify, compare and convert checkpoints."`
 	Topo    topoCmd    `cmd:"" help:"Show hosts, caches and links, and where to place ranks."`
+	Plan    planCmd    `cmd:"" help:"Predict the memory and traffic of training a transformer."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }
 

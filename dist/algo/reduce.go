@@ -65,6 +65,12 @@ func alignedBlock() []byte {
 // Reduce sets dst to the reduction of srcs[0], …, srcs[n-1], combined in that order. All have the length of dst, whole
 // elements. dst may be one of srcs.
 func (r *Reducer) Reduce(dst []byte, srcs [][]byte) {
+	if r.n == 1 && r.red != backend.PreMulSum {
+		if unsafe.SliceData(dst) != unsafe.SliceData(srcs[0]) {
+			copy(dst, srcs[0])
+		}
+		return
+	}
 	step := BlockBytes
 	if r.dt.IsHalf() {
 		step /= 2 // a block of float32

@@ -67,6 +67,8 @@ var table = map[string]row{
 	"moe":  {own: "nn optim dist dist/autograd tensor"},
 	"pp":   {own: "nn optim dist tensor"},
 
+	"plan": {own: "tensor"},
+
 	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors"},
 	"ckpt/safetensors": {},
 
