@@ -14,6 +14,8 @@ func vecGate[T Number](dst []T, a []T, b []T) int { return 0 }
 
 func vecAffine[T Number](dst []T, x []T, a T, b T) int { return 0 }
 
+func vecAddTwice[T Number](dst []T, too []T, a []T, b []T) int { return 0 }
+
 func vecAxpy[T Number](dst []T, x []T, a T) int { return 0 }
 
 func vecCenter[T Number](dst []T, x []T, m T, s T, far bool) int { return 0 }
