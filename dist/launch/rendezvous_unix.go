@@ -139,6 +139,7 @@ func (d *door) stranger(conn net.Conn, err error) {
 	if splitErr != nil {
 		host = conn.RemoteAddr().String()
 	}
+	err = identity.Explain(err)
 	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
 	switch {
 	case noTLS:
@@ -191,7 +192,7 @@ func dial(ctx context.Context, c *Config, me hello) (w *wire, local string, err 
 		if no, ok := errors.AsType[refused](err); ok {
 			return nil, "", fmt.Errorf("launch: node 0 at %s refuses node %d: %w", c.Rendezvous, me.Node, no)
 		}
-		if errors.Is(err, identity.ErrSecret) {
+		if identity.Refused(err) {
 			return nil, "", fmt.Errorf("launch: node %d and node 0 at %s: %w", me.Node, c.Rendezvous, err)
 		}
 		if ctx.Err() != nil && before != nil {
@@ -227,7 +228,7 @@ func dialOnce(ctx context.Context, c *Config, conf *tls.Config, me hello) (*wire
 	conn := tls.Client(raw, conf)
 	if err := conn.Handshake(); err != nil {
 		raw.Close()
-		return nil, "", err
+		return nil, "", identity.Explain(err)
 	}
 	w := newWire(conn, c.lostAfter())
 	w.send(note{Hello: &me})
@@ -243,9 +244,6 @@ func dialOnce(ctx context.Context, c *Config, conf *tls.Config, me hello) (*wire
 			continue
 		}
 		w.finish()
-		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" { // a TLS alert: the server looked at our certificate
-			err = fmt.Errorf("this node was refused: %w", identity.ErrSecret)
-		}
-		return nil, "", err
+		return nil, "", identity.Explain(err)
 	}
 }
