@@ -1,6 +1,7 @@
 package dist_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -94,4 +95,28 @@ func TestBatchLimits(t *testing.T) {
 	misuse(t, 2, "recv seq 65 of group world: a batch has more than 64 recvs with rank 1", func(r *dist.Rank, x tensor.Tensor) dist.Work {
 		return batch(r, x, 64, 65)
 	})
+}
+
+// Numbers that mean nothing are refused, not replaced.
+func TestSenselessConfig(t *testing.T) {
+	for want, cfg := range map[string]dist.Config{
+		"asks for -1 ranks": {Ranks: -1},
+		"asks for 0 ranks":  {Exact: true},
+		"Threads is -1":     {Threads: -1},
+		"Timeout -1s":       {Timeout: -time.Second},
+		"JoinTimeout -1ns":  {JoinTimeout: -1},
+		"Trace is -5":       {Trace: -5},
+	} {
+		assert.ErrorContains(t, dist.Run(t.Context(), cfg, func(context.Context, *dist.Rank) error { return nil }), want)
+	}
+	t.Setenv("RINGO_SHM", "foo")
+	assert.ErrorContains(t, run(1, func(*dist.Rank) error { return nil }), "RINGO_SHM=foo (ringo): neither 0 nor 1")
+}
+
+// An algorithm over messages is not unknown to goroutine ranks; they have no messages.
+func TestAlgorithmOfProcesses(t *testing.T) {
+	t.Setenv("RINGO_ALGO", "allreduce:ring")
+	err := run(2, func(r *dist.Rank) error { return r.World.Barrier().Wait() })
+	assert.ErrorContains(t, err, `algorithm "ring" is for ranks that are processes; the engine of these ranks, goroutines, has: direct`)
+	assert.NotContains(t, err.Error(), "unknown")
 }
