@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ringo-ml/ringo/internal/holder"
 	"github.com/ringo-ml/ringo/internal/identity"
 )
 
@@ -58,7 +59,7 @@ func openDoor(c *Config, conf *tls.Config, enter func(*node)) (*door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch: rendezvous address: %w", err)
 	}
-	l, err := net.Listen("tcp", c.Rendezvous)
+	l, err := holder.Listen(c.Rendezvous)
 	_, unknown := errors.AsType[*net.DNSError](err)
 	everywhere := unknown || errors.Is(err, syscall.EADDRNOTAVAIL)
 	if err == nil && net.ParseIP(host) == nil && host != "localhost" && l.Addr().(*net.TCPAddr).IP.IsLoopback() {
@@ -66,7 +67,7 @@ func openDoor(c *Config, conf *tls.Config, enter func(*node)) (*door, error) {
 		l.Close()
 	}
 	if everywhere {
-		l, err = net.Listen("tcp", net.JoinHostPort("", port))
+		l, err = holder.Listen(net.JoinHostPort("", port))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("launch: node 0 cannot listen at the rendezvous address: %w", err)
