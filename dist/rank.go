@@ -84,6 +84,21 @@ func (r *Rank) Logf(format string, a ...any) {
 	}
 }
 
+// check refuses numbers that mean nothing.
+func (cfg *Config) check() error {
+	switch {
+	case cfg.Ranks < 0 || cfg.Exact && cfg.Ranks == 0:
+		return fmt.Errorf("dist: Config asks for %d ranks, want 1 or more", cfg.Ranks)
+	case cfg.Threads < 0:
+		return fmt.Errorf("dist: Config.Threads is %d, want 1 or more, or 0 for a share of the cores", cfg.Threads)
+	case cfg.Timeout < 0 || cfg.JoinTimeout < 0:
+		return fmt.Errorf("dist: a timeout in Config is negative: Timeout %v, JoinTimeout %v", cfg.Timeout, cfg.JoinTimeout)
+	case cfg.Trace < 0:
+		return fmt.Errorf("dist: Config.Trace is %d, want the number of spans", cfg.Trace)
+	}
+	return nil
+}
+
 // defaults fills in cfg for a process with so many ranks on its host.
 func (cfg *Config) defaults(ranks int) {
 	if cfg.Timeout == 0 {

@@ -39,6 +39,8 @@ type Env struct {
 	Ports [2]int
 	// Plain says that RINGO_ENCRYPT=0 switches the encryption of data off.
 	Plain bool
+	// NoShared says that RINGO_SHM=0 makes the ranks of a host use sockets instead of shared memory.
+	NoShared bool
 	// ListenFD is rank 0's inherited listening socket (see Listener); 0 when there is none.
 	ListenFD int
 }
@@ -53,7 +55,7 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	p := &parser{get: getenv}
 	e := Env{Timeout: p.duration("RINGO_TIMEOUT"), JoinTimeout: p.duration("RINGO_JOIN_TIMEOUT"), Bind: getenv("RINGO_BIND")}
 	e.Threads, _ = p.integer("ringo", "RINGO_THREADS", 1, maxRanks)
-	e.Ports, e.Plain = p.ports(), p.plain()
+	e.Ports, e.Plain, e.NoShared = p.ports(), p.off("RINGO_ENCRYPT"), p.off("RINGO_SHM")
 	src := p.pick()
 	if p.err != nil {
 		return Env{}, p.err
@@ -123,9 +125,8 @@ func (p *parser) ports() [2]int {
 	return [2]int{lo, hi}
 }
 
-// plain reads RINGO_ENCRYPT.
-func (p *parser) plain() bool {
-	const name = "RINGO_ENCRYPT"
+// off reports whether a variable, 0 or 1, is 0; it is 1 when not set.
+func (p *parser) off(name string) bool {
 	switch s := p.get(name); s {
 	case "", "1":
 		return false

@@ -48,6 +48,7 @@ const (
 	frameTable                     // a part of the list of ranks
 	frameRebuild                   // survivors of a failed group agree on the next generation
 	frameForced                    // I open a group that could be in shared memory over messages; the payload is the algorithm
+	frameWaiting                   // I have waited for a message of operation seq for some time; its fingerprint is mine
 	numFrameTypes
 )
 

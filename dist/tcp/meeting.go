@@ -116,7 +116,7 @@ func (m *meeting) attend(ctx context.Context) error {
 	m.e.self.Addr = l.Addr().String()
 	d := newDoor(m.e, l, m.conf, m.greetMesh)
 	defer d.close()
-	c, zero, err := dial(ctx, m.conf, m.e.cfg.Addr, "rank 0", m.hello(false))
+	c, zero, err := dial(ctx, m.conf, m.e.cfg.Addr, member{}, m.hello(false))
 	if err != nil {
 		return err
 	}
@@ -125,10 +125,15 @@ func (m *meeting) attend(ctx context.Context) error {
 		c.NetConn().Close()
 		return err
 	}
-	err = m.dialData(ctx, m.add(zero, c), m.e.cfg.Addr)
+	return m.connect(ctx, m.add(zero, c), table)
+}
+
+// connect makes the rest of the connections: rank 0's for data, and all of those to the ranks below this one.
+func (m *meeting) connect(ctx context.Context, zero *link, table []member) error {
+	err := m.dialData(ctx, zero, m.e.cfg.Addr)
 	for r := 1; r < m.e.cfg.Rank && err == nil; r++ {
-		c, _, err = dial(ctx, m.conf, table[r].Addr, table[r].String(), m.hello(true))
-		if err == nil {
+		var c *tls.Conn
+		if c, _, err = dial(ctx, m.conf, table[r].Addr, table[r], m.hello(true)); err == nil {
 			err = m.dialData(ctx, m.add(table[r], c), table[r].Addr)
 		}
 	}

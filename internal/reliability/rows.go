@@ -71,7 +71,7 @@ var Rows = []Row{
 	{31, "ranks disagree about the size of the job", "both sizes and ranks", "1 s", "tcp", []string{"dist/tcp:TestSizesDiffer"}},
 	{32, "RANK=4 of 4, RANK=x, contradictions between launchers", "variable, value, source", "at once", "launcher", []string{"dist/launch:TestFromEnvErrors"}},
 	{33, "torchrun's MASTER_PORT is taken; so is the next one", "forms on the next port; or names both", "5 s", "tcp", []string{"dist:TestTorchrunPortTaken"}},
-	{34, "two jobs are given one port", "address already in use; the ranks of the second are refused", "5 s", "tcp", []string{"dist/tcp:TestTwoJobsOnePort"}},
+	{34, "two jobs are given one port", "address already in use, by which process and job; the ranks of the second are refused", "5 s", "tcp", []string{"dist/tcp:TestTwoJobsOnePort"}},
 	{35, "shared memory that is unsealed or short, references out of bounds", "segment 1 of rank 2, what is wrong; no SIGBUS", "50 ms", "shm",
 		[]string{"dist/shm:TestRefusesSegments", "dist/shm:TestRefusesReferences"}},
 	{36, "50 times all ranks are killed", "nothing is left: processes, sockets, descriptors, shared memory", "6 s", "tcp shm launcher",
