@@ -97,13 +97,19 @@ func processes(t testing.TB, n int, how string) []string {
 	return text
 }
 
-// startProcesses starts n ranks as processes, which end with the test.
-func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffer) {
+// listenerFile is what rank 0 inherits to listen on, and its address. The caller closes it when the rank has it.
+func listenerFile(t testing.TB) (f *os.File, addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	f, err := l.(*net.TCPListener).File()
+	f, err = l.(*net.TCPListener).File()
 	require.NoError(t, err)
+	return f, l.Addr().String()
+}
+
+// startProcesses starts n ranks as processes, which end with the test.
+func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffer) {
+	f, master := listenerFile(t)
 	defer f.Close()
 	outs, cmds := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
 	secret := tcp.NewSecret()
@@ -112,7 +118,7 @@ func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffe
 	for r := range n {
 		c := exec.CommandContext(ctx, os.Args[0])
 		c.Env = append(os.Environ(), "DIST_TEST_CHILD="+how, fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", n),
-			fmt.Sprint("RINGO_LOCAL_RANK=", r), fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER="+l.Addr().String(),
+			fmt.Sprint("RINGO_LOCAL_RANK=", r), fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER="+master,
 			"RINGO_JOB_SECRET="+secret, "RINGO_JOB_ID=test", "RINGO_TIMEOUT=10s")
 		if r == 0 {
 			c.ExtraFiles = []*os.File{f}

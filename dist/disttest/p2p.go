@@ -29,7 +29,7 @@ func (s *suite) pointToPoint(t *testing.T) {
 				if err := sent.Wait(); err != nil {
 					return err
 				}
-				if err := same("recv", tensor.Floats(in), list(count, func(k int) float64 { return tag(prev, k) })); err != nil {
+				if err := holds("recv", in, func(k int) float64 { return tag(prev, k) }); err != nil {
 					return err
 				}
 			}
@@ -116,7 +116,7 @@ func (s *suite) batch(t *testing.T) {
 				if p == me {
 					continue
 				}
-				if err := same("batch", tensor.Floats(x), list(count, func(i int) float64 { return tag(p+10*me, i) })); err != nil {
+				if err := holds("batch", x, func(i int) float64 { return tag(p+10*me, i) }); err != nil {
 					return err
 				}
 			}

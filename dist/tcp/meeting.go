@@ -257,12 +257,7 @@ func (m *meeting) greetJoin(h hello, c *tls.Conn) error {
 		m.signal()
 		return err
 	}
-	l := newLink(m.e, h.member, c)
-	l.expect()
-	l.main.wmu.Lock() // until it is welcome, nothing else is sent: neither the list of ranks nor data
-	m.e.links[h.Rank] = l
-	m.mu.Unlock()
-	m.welcome(l)
+	m.enlist(h.member, c)
 	return nil
 }
 
@@ -327,13 +322,18 @@ func (m *meeting) greetMesh(h hello, c *tls.Conn) error {
 		m.mu.Unlock()
 		return fmt.Errorf("tcp: %v expects no connection from %v", m.e.self, h.member)
 	}
-	l := newLink(m.e, h.member, c)
+	m.enlist(h.member, c)
+	return nil
+}
+
+// enlist makes the link to a peer that dialled. It is called with m.mu held, and gives it back.
+func (m *meeting) enlist(peer member, c *tls.Conn) {
+	l := newLink(m.e, peer, c)
 	l.expect()
 	l.main.wmu.Lock() // until it is welcome, nothing else is sent: neither the list of ranks nor data
-	m.e.links[h.Rank] = l
+	m.e.links[peer.Rank] = l
 	m.mu.Unlock()
 	m.welcome(l)
-	return nil
 }
 
 // welcome answers a hello and starts the link, whose lock for writing is held. When that fails, the link's reader finds out.
