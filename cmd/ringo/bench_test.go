@@ -130,16 +130,17 @@ func TestBenchUsage(t *testing.T) {
 func TestBenchFaults(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	ops := "allreduce"
+	args := []string{"-ops", "send,allreduce", "-backend", "shm"}
 	if os.Getenv("RINGO_LONG") == "1" {
-		ops = "all"
+		args = []string{"-ops", "send," + strings.Join(benchNames(), ","), "-backend", "shm,tcp"}
 	}
-	stdout, stderr, code := run(t, "bench", "-faults", "-json", "-ops", ops)
+	stdout, stderr, code := run(t, append([]string{"bench", "-faults", "-json"}, args...)...)
 	var results []faultResult
 	require.NoError(t, json.Unmarshal([]byte(stdout), &results))
 	assert.Zero(t, len(results)%3)
 	late := false
 	for _, r := range results {
+		assert.Equal(t, r.Op == "send", r.Ranks == 2, "%+v", r)
 		late = late || r.Seconds > r.Bound // on a busy machine
 		assert.True(t, r.Pass || strings.HasPrefix(r.Why, "too late"), "%+v", r)
 		assert.Less(t, r.Seconds, r.Bound+2)
