@@ -167,8 +167,13 @@ func TestRunErrors(t *testing.T) {
 		{[]string{"-n", "2", "./testdata/broken"}, 1, "undefined: undefinedFunction"},
 		{[]string{"-n", "2", "./testdata/library"}, 1, "ringo: go build ./testdata/library: "},
 		{[]string{"-n", "2", "no-such-program"}, 1, `ringo: exec: "no-such-program": executable file not found`},
-		{[]string{"-n", "0", "echo"}, 1, "ringo: launch: 0 ranks"},
-		{[]string{"-n", "1", "--"}, 1, "ringo: launch: no program"},
+		{[]string{"-n", "0", "./testdata/broken"}, 2, "ringo: launch: 0 ranks, want 1 to 1024 on a host (see ringo run -h)"},
+		{[]string{"-n", "100000", "echo"}, 2, "ringo: launch: 100000 ranks, want 1 to 1024"},
+		{[]string{"-n", "1", "--"}, 2, "ringo: launch: no program"},
+		{[]string{"-n", "1", "-nodes", "0", "echo"}, 2, "-nodes 0: want a number of hosts, or MIN:MAX"},
+		{[]string{"-n", "1", "-timeout=-1s", "echo"}, 2, "a timeout is negative: -1s"},
+		{[]string{"-n", "1", "-bind", "eth99", "echo"}, 2, "bind eth99: neither an address nor an interface"},
+		{[]string{"-n", "1", "-ports", "70000-1", "echo"}, 2, "ports 70000-1: not a range of ports"},
 		{[]string{"-n", "3", "sh", "-c", "exit $RINGO_RANK"}, 0, "exited with status"},
 	} {
 		_, stderr, code := run(t, append([]string{"run"}, c.args...)...)

@@ -24,6 +24,7 @@
 //	RINGO_JOB_SECRET, RINGO_JOB_ID      64 hex digits that all ranks share; a name for the job
 //	RINGO_GENERATION                    counts the starts of the job, from 1
 //	RINGO_TIMEOUT                       of an operation, such as 5s
+//	RINGO_JOIN_TIMEOUT                  how long ranks wait for each other at the start, such as 5m
 //	RINGO_THREADS                       compute threads of each rank
 //	RINGO_BIND                          the address that sockets listen on; auto: of the interface towards rank 0
 //	RINGO_PORTS                         the ports that ranks may listen on, such as 20000-20100; rank 0 only under ringo run
