@@ -120,8 +120,10 @@ func (c *Config) complete() error {
 		return fmt.Errorf("launch: node rank %d of %d: node ranks are 0 to %d", c.NodeRank, c.MaxNodes, c.MaxNodes-1)
 	case c.MaxNodes > 1 && c.Rendezvous == "":
 		return fmt.Errorf("launch: %d nodes need a rendezvous address, host:port of node 0", c.MaxNodes)
-	case c.Timeout < 0 || c.JoinTimeout < 0 || c.NodeWait < 0:
-		return fmt.Errorf("launch: a timeout is negative: %v, join %v, nodes %v", c.Timeout, c.JoinTimeout, c.NodeWait)
+	case c.Timeout < 0:
+		return fmt.Errorf("launch: timeout %v is negative", c.Timeout)
+	case c.JoinTimeout < 0 || c.NodeWait < 0:
+		return fmt.Errorf("launch: join timeout %v or node wait %v is negative", c.JoinTimeout, c.NodeWait)
 	case c.Threads < 0:
 		return fmt.Errorf("launch: %d threads", c.Threads)
 	case c.MaxRestarts < 0:
