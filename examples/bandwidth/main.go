@@ -22,6 +22,9 @@ func main() {
 	largest := flag.Uint("max", 16<<20, "`bytes` of the largest buffer")
 	reps := flag.Uint("reps", 20, "all-reduces of each size; the fastest counts")
 	flag.Parse()
+	if *ranks < 1 || flag.NArg() > 0 {
+		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+	}
 	if err := run(int(*ranks), int(*largest), int(*reps), os.Stdout); err != nil {
 		log.Fatal(err)
 	}
