@@ -57,7 +57,8 @@ func (g *Group) pair(peer int, send bool) (*lane, error) {
 }
 
 // RecvAny waits for a message from any member and puts it in t. It returns the sender. The message must have tag and the
-// size of t: the next message of a rank is taken, whichever it is meant for. Only engines whose Caps say RecvAny can do it.
+// size of t: the next message of a rank is taken, whichever it is meant for. When all other members have left the job or
+// closed the group, it fails at once. Only engines whose Caps say RecvAny can do it.
 func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
 	if len(g.ranks) == 2 { // there is only one to wait for: its failure is noticed at once
 		peer = 1 - g.rank
@@ -99,6 +100,10 @@ func (g *Group) awaitAny() (int, error) {
 		if peer := g.arrived(); peer >= 0 {
 			return peer, nil
 		}
+		if err := g.abandoned(); err != nil {
+			g.fail(err)
+			return -1, g.err
+		}
 		if !g.lane.async && spin.Again() {
 			c.mu.Unlock()
 			c.mu.Lock()
@@ -138,6 +143,23 @@ func (g *Group) arrived() int {
 		}
 	}
 	return -1
+}
+
+// abandoned returns an error when no member can send any more: each one has left the job or closed the group.
+func (g *Group) abandoned() error {
+	var gone []int
+	for peer := range g.ranks {
+		l := g.pairs[pair{peer, false}]
+		if l == nil {
+			continue // this rank
+		}
+		if l.be.(backend.Peeker).Deserted(l.issued+1) == nil {
+			return nil
+		}
+		gone = append(gone, peer)
+	}
+	return &Error{Rank: g.ranks[gone[0]], Group: g.name,
+		Cause: fmt.Errorf("nothing can arrive from any rank: %s have left the job or closed the group", g.lane.names(gone))}
 }
 
 // Batch collects operations that are waited for together.

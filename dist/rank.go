@@ -36,7 +36,7 @@ type Config struct {
 	Timeout time.Duration
 	// JoinTimeout is how long a process waits for the other ranks to come (0: 1 minute). RINGO_JOIN_TIMEOUT beats it.
 	JoinTimeout time.Duration
-	// Log takes what Rank.Logf prints (nil: os.Stdout) and, when the job fails, the last operations of each rank (nil:
+	// Log takes what Rank.Logf prints (nil: os.Stdout) and, when a group fails, the last operations of each rank (nil:
 	// os.Stderr).
 	Log io.Writer
 	// Trace is the number of spans that each rank records (0: none).

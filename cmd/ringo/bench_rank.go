@@ -83,14 +83,20 @@ func runBench(spec benchSpec, n int, emit func([]benchRow)) error {
 	})
 }
 
+// command is this program as a rank that does what spec says.
+func (spec *benchSpec) command() ([]string, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(spec)
+	return []string{program, "bench", "--spec", string(text)}, err
+}
+
 // runRanks starts n processes of this program that do what spec says. line takes what they print, and reports whether
 // it understood.
 func runRanks(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, line func(rank int, text []byte) bool) error {
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(spec)
+	args, err := spec.command()
 	if err != nil {
 		return err
 	}
@@ -98,7 +104,7 @@ func runRanks(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, li
 		return err
 	}
 	out := &rankLines{line: line, rest: stderr}
-	return launch.Run(launch.Config{Ranks: n, Args: []string{program, "bench", "--spec", string(text)}, Timeout: timeout,
+	return launch.Run(launch.Config{Ranks: n, Args: args, Timeout: timeout,
 		Threads: 1, Stdout: out, Stderr: stderr, Signals: interrupts()})
 }
 

@@ -80,6 +80,7 @@ func TestBenchProcesses(t *testing.T) {
 
 // The table for people, the picture, and one rank of a job that another launcher started.
 func TestBenchTableAndPlot(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	picture := filepath.Join(t.TempDir(), "out.svg")
 	stdout, stderr, code := run(t, "run", "-n", "2", os.Args[0], "bench", "-sizes", "1K-16K", "-plot", picture, "-ops", "allreduce,barrier")

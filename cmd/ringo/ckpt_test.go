@@ -28,8 +28,7 @@ var (
 func TestResume(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	program, err := build("./testdata/resume", t.TempDir(), nil)
-	require.NoError(t, err)
+	program := program(t, "resume")
 	whole, stderr, code := run(t, "run", "-n", "2", "-timeout", "20s", program, t.TempDir(), "13")
 	require.Zero(t, code, whole+stderr)
 	want := lossLine.FindAllString(whole, -1)

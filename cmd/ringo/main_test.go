@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,10 +14,22 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/allreduce"
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/bits"
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/restart"
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/resume"
 )
 
-// TestMain turns the test binary into ringo itself when the environment says so.
+// programs are what jobs of tests run.
+var programs = map[string]func(){"allreduce": allreduce.Main, "bits": bits.Main, "restart": restart.Main, "resume": resume.Main}
+
+// TestMain turns the test binary into ringo itself when the environment says so, and into a program that it is called as.
 func TestMain(m *testing.M) {
+	if main := programs[filepath.Base(os.Args[0])]; main != nil {
+		main()
+		return
+	}
 	if os.Getenv("RINGO_TEST_CLI") == "1" {
 		os.Unsetenv("RINGO_TEST_CLI")
 		os.Exit(ringo(os.Args[1:]))
@@ -27,37 +38,18 @@ func TestMain(m *testing.M) {
 		os.Exit(ringo(os.Args[1:]))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	code := m.Run()
-	if programs.dir != "" {
-		os.RemoveAll(programs.dir)
-	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
-// programs are those of testdata that were built.
-var programs struct {
-	mu    sync.Mutex
-	dir   string
-	paths map[string]string
-}
-
-// program returns the path of a program of testdata, which the first test that asks for it builds.
+// program returns the path of a program: this one by another name.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	p := &programs
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.dir == "" {
-		dir, err := os.MkdirTemp("", "ringo-test-")
-		require.NoError(t, err)
-		p.dir, p.paths = dir, map[string]string{}
-	}
-	if p.paths[name] == "" {
-		path, err := build("./testdata/"+name, filepath.Join(p.dir, name), nil)
-		require.NoError(t, err)
-		p.paths[name] = path
-	}
-	return p.paths[name]
+	require.Contains(t, programs, name)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.Symlink(self, path))
+	return path
 }
 
 // command is `ringo args…`, not started, in temporary directories of its own.
@@ -192,6 +184,7 @@ func TestRunErrors(t *testing.T) {
 }
 
 func TestRunInterrupted(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		cmd, _, stderr, tmp := command(t, "run", "-n", "2", "./testdata/ranks", "wait")
@@ -216,6 +209,7 @@ func TestRunInterrupted(t *testing.T) {
 
 // TestBuildInterrupted interrupts ringo while a "go" that never ends builds.
 func TestBuildInterrupted(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	bin := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\necho building >&2\nexec sleep 1000\n"), 0o755))

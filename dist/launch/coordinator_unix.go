@@ -171,7 +171,7 @@ func (c *coordinator) begin() error {
 	c.gen++
 	c.whole, c.live, c.cause, c.echo = true, 0, nil, nil
 	for _, n := range c.members {
-		n.first, n.live, n.pids = c.live, n.Ranks, nil
+		n.first, n.live, n.pids, n.silent = c.live, n.Ranks, nil, time.Time{}
 		c.live += n.Ranks
 	}
 	c.ranks = make([]outcome, c.live)

@@ -75,6 +75,21 @@ func TestFirstCause(t *testing.T) {
 	requireGone(t, append(zero.out.pids("pid"), one.out.pids("pid")...))
 }
 
+// TestStoppedOnOneOfTwoNodes stops a rank of node 1, whose other rank ends: node 0, which has no rank left, does not count.
+func TestStoppedOnOneOfTwoNodes(t *testing.T) {
+	long(t)
+	t.Setenv("RINGO_JOB_SECRET", identity.NewSecret())
+	rdzv, patient := freeAddr(t), func(c *Config) { c.Timeout = time.Minute }
+	began := time.Now()
+	zero := startNode(rdzv, 0, 2, 1, patient, "ring", "stop", "2")
+	one := startNode(rdzv, 1, 2, 2, patient, "ring", "stop", "2")
+	text := requireExit(t, <-zero.ended, 1)
+	assert.Equal(t, text, requireExit(t, <-one.ended, 1))
+	assert.Regexp(t, `^rank \d \(host .*, pid \d+\) failed.*: .*\nand 2 ranks failed because of it\nrank 2 \(host .*\) did not end by itself and was killed; its last sign of life was \d\.\d s before that$`, text)
+	assert.Less(t, time.Since(began), 8*time.Second)
+	requireGone(t, append(zero.out.pids("pid"), one.out.pids("pid")...))
+}
+
 // TestStrangers has a crowd at the rendezvous: silent ones, one that speaks something else, one with a wrong secret. Each
 // kind is logged once, and the job forms.
 func TestStrangers(t *testing.T) {

@@ -216,12 +216,21 @@ func (p *proc) signal(s syscall.Signal) {
 	}
 }
 
+func (p *proc) isReaped() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reaped
+}
+
+// isSilent reports whether the worker has stopped giving signs of life; some programs never give any.
+func (p *proc) isSilent() bool {
+	last := p.lastSeen.Load()
+	return last != 0 && time.Since(time.Unix(0, last)) > silence
+}
+
 // kill ends the worker, unless it has ended.
 func (p *proc) kill() {
-	p.mu.Lock()
-	ended := p.reaped
-	p.mu.Unlock()
-	if ended || p.killed {
+	if p.isReaped() || p.killed {
 		return
 	}
 	p.killed = true

@@ -20,8 +20,12 @@ const (
 	Echo    Kind = "echo"
 )
 
-// heartbeat is how often a worker tells its agent that it is alive.
-const heartbeat = 500 * time.Millisecond
+const (
+	// heartbeat is how often a worker tells its agent that it is alive.
+	heartbeat = 500 * time.Millisecond
+	// silence is how long a worker says nothing before it counts as silent.
+	silence = 2 * heartbeat
+)
 
 // message is what a worker writes to its agent, one JSON object per line: a report if it has a kind, progress if it has a
 // step, a heartbeat otherwise.

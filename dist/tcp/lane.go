@@ -26,7 +26,7 @@ func (g *group) run() {
 			return
 		}
 		l.op, l.print = op, print
-		err := g.deserted(op.Seq)
+		err := g.Deserted(op.Seq)
 		if err == nil {
 			err = m.Run(op)
 		}

@@ -1,9 +1,9 @@
-// Program resume trains a small network with dropout on data-parallel ranks, saves a checkpoint in DIR every three steps, and
+// Package resume is a program that trains a small network with dropout on data-parallel ranks, saves a checkpoint in DIR every three steps, and
 // goes on from the latest one. In generation g, rank 1 fails before step CRASH[g-1]; there is no failure in later generations.
 // Rank 0 prints the bits of each loss.
 //
 //	resume DIR STEPS [CRASH...]
-package main
+package resume
 
 import (
 	"context"
@@ -23,7 +23,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-func main() {
+// Main is the program.
+func Main() {
 	if err := dist.Run(context.Background(), dist.Config{Threads: 1}, run); err != nil {
 		fmt.Printf("error: %v\n", err)
 		os.Exit(1)
