@@ -160,7 +160,7 @@ func TestNodeConfig(t *testing.T) {
 		"3 to 2 nodes":            func(c *Config) { c.MinNodes = 3 },
 		"node rank 2 of 2":        func(c *Config) { c.NodeRank = 2 },
 		"2 nodes need a rendezvo": func(c *Config) { c.Rendezvous = "" },
-		"is negative":   func(c *Config) { c.JoinTimeout = -1 },
+		"is negative":             func(c *Config) { c.JoinTimeout = -1 },
 		"-1 restarts":             func(c *Config) { c.MaxRestarts = -1 },
 	} {
 		c := ok()

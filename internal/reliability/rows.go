@@ -91,7 +91,7 @@ var Rows = []Row{
 		append(in("Rebuild"), "dist:TestRebuildProcesses", "dist:TestRebuildNoQuorum", "dist:TestRebuildCut", "internal/agree:TestOneDecision")},
 	{47, "any operation, a rank is alive but busy with something else", "rank 2 did not arrive; op, seq; on all ranks", "T + 0.2 s", suite, in("EveryOperation/allreduce/Stuck")},
 	{48, "any operation, a rank is late (less than T) or slow", "none: the right result", "", suite,
-		append(in("EveryOperation/allreduce/Late"), "dist:TestEveryOperation/tcp late", "dist:TestEveryOperation/shm late", "dist:TestEveryOperation/tcp slow", "dist:TestEveryOperation/shm slow", "dist/tcp:TestSlowTransferIsNoFailure")},
+		append(in("EveryOperation/allreduce/Late"), "dist:TestEveryOperationOnGoroutines/late", "dist:TestEveryOperationOnGoroutines/slow", "dist:TestEveryOperation/tcp late", "dist:TestEveryOperation/shm late", "dist:TestEveryOperation/tcp slow", "dist:TestEveryOperation/shm slow", "dist/tcp:TestSlowTransferIsNoFailure")},
 	{49, "two goroutines use one group at once", "two goroutines use group world at once", "1 s", suite, in("Errors/TwoGoroutinesOneGroup")},
 	{50, "several hosts: a worker, an agent or the coordinator is killed, a cable is cut, a signal", "the first cause, on every host; no process is left; a host may come again",
 		"1 s, 2 T", "launcher", []string{"cmd/ringo:TestNodeFaults", "cmd/ringo:TestHostComesAgain"}},
