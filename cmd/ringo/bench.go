@@ -54,7 +54,7 @@ much computation before it, and what the same computation takes alone (times ran
 subtracted. The V forms have uneven counts.
 
 shm and tcp ranks are processes that ringo bench starts itself. Under ringo run, torchrun and other launchers it is one
-rank of their job: -ranks and -backend are theirs, and there is no bound. RINGO_ALGO and RINGO_BITS are obeyed.
+rank of their job: -ranks and -backend are theirs, there is no bound, and rank 0 prints (-json needs ringo run -raw). RINGO_ALGO and RINGO_BITS are obeyed.
 
 -fit compares the algorithms with processes on this host (2, 3, 4 ranks), and, as root on Linux, on two hosts made of
 network namespaces; an algorithm replaces the plain one only where it is 10% faster in 8 of 9 rounds, at two sizes in a row.

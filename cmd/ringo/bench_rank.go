@@ -192,13 +192,12 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 	b.work.calibrate(spec.Compute)
 	for _, name := range spec.Ops {
 		op := findBenchOp(name)
-		sizes := spec.Sizes
-		if name == "barrier" {
-			sizes = sizes[:1]
-		}
 		if name == "send" && n == 1 {
 			continue
 		}
+		sizes := slices.CompactFunc(slices.Clone(spec.Sizes), func(a, b int) bool { // in order; a barrier has one
+			return benchElems(op, a, n) == benchElems(op, b, n)
+		})
 		for _, a := range algosOf(op, spec.Algo, r.Engine()) {
 			var series []benchRow
 			for _, size := range sizes {

@@ -26,7 +26,7 @@ func benchRows(t *testing.T, args ...string) []benchRow {
 // Every operation gives right results, with the bytes and rates that were asked for.
 func TestBenchLocal(t *testing.T) {
 	t.Parallel()
-	rows := append(benchRows(t, "-ops", "all", "-sizes", "4K", "-ranks", "3"), benchRows(t, "-sizes", "4,4K", "-ranks", "1,2")...)
+	rows := append(benchRows(t, "-ops", "all", "-sizes", "4095,4K,4097", "-ranks", "3"), benchRows(t, "-sizes", "4,4K", "-ranks", "1,2")...)
 	seen := map[string]int{}
 	for _, r := range rows {
 		seen[r.Op]++
@@ -89,6 +89,11 @@ func TestBenchTableAndPlot(t *testing.T) {
 	assert.Equal(t, 3, strings.Count(stdout, "yes")-1)
 	svg, err := os.ReadFile(picture)
 	require.NoError(t, err)
+	stdout, stderr, code = run(t, "run", "-raw", "-n", "2", os.Args[0], "bench", "-json", "-sizes", "1K")
+	require.Equal(t, 0, code, stdout+stderr)
+	var rows []benchRow
+	require.NoError(t, json.Unmarshal([]byte(stdout), &rows), stdout)
+	assert.Len(t, rows, 1)
 	for _, want := range []string{"<svg", "bus bandwidth", "allreduce, 2 ranks, ", "16K"} {
 		assert.Contains(t, string(svg), want)
 	}

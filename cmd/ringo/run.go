@@ -29,6 +29,7 @@ type runCmd struct {
 	Bind        string        `placeholder:"ADDR" help:"Where ranks listen: an address or interface of this host, or auto. 127.0.0.1 on one host; on several the interface that routes to the others."`
 	Ports       string        `placeholder:"LO-HI" help:"Ports that ranks may listen on, such as 20000-20100; any if absent."`
 	LogDir      string        `placeholder:"DIR" help:"Folder for a file per start and rank with what the rank printed."`
+	Raw         bool          `help:"Print what ranks print as it is, without the rank in front: for output that a program reads."`
 	Program     []string      `arg:"" passthrough:"partial" help:"Program, or Go package such as ./examples/ddp-mnist, and its arguments."`
 }
 
@@ -52,7 +53,7 @@ On several hosts run it once on each, with the same secret in the environment (o
 Ranks of one host listen on 127.0.0.1 only. -bind eth0 or -bind 10.0.0.5 says otherwise; -ports 20000-20100 is for firewalls.
 They become RINGO_BIND and RINGO_PORTS of the ranks.
 
-Every line of output gets its rank in front: "[2] epoch 1: 97.1%". When a rank fails, the others have the timeout (5s if
+Every line of output gets its rank in front, unless -raw is given: "[2] epoch 1: 97.1%". When a rank fails, the others have the timeout (5s if
 none is given) and 2 s more to end before they are killed; ringo prints the first cause on every host and exits with that
 rank's status, 128 + n for signal n. A host that is silent for the timeout (2s to 15s; 15s if none is given) is lost. With
 -max-restarts all ranks then start again, as generation 2. An interrupt (Ctrl-C) on any host is passed on to all ranks;
@@ -88,7 +89,7 @@ func (r *runCmd) Run() error {
 	}
 	job := launch.Config{Ranks: r.Ranks, Args: args, Timeout: r.Timeout, Threads: r.Threads, Bind: r.Bind, Ports: r.Ports,
 		MinNodes: lo, MaxNodes: hi, NodeRank: r.NodeRank, Rendezvous: r.Rdzv, JoinTimeout: r.JoinTimeout, NodeWait: r.NodeWait,
-		MaxRestarts: r.MaxRestarts, LogDir: r.LogDir, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals}
+		MaxRestarts: r.MaxRestarts, LogDir: r.LogDir, Raw: r.Raw, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals}
 	if err := job.Check(); err != nil {
 		return usageOf("run", "%v", err)
 	}

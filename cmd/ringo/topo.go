@@ -36,7 +36,7 @@ which meshes suit the ranks: tensor parallel inside a host, data and pipeline pa
   ringo topo -ranks 4
   ringo run -rdzv node0:29400 -nodes 2 -n 4 ringo topo      # of a job: ringo topo is one rank of it
 
-Under a launcher -ranks and -backend are the launcher's.`
+Under a launcher -ranks and -backend are the launcher's, and rank 0 prints: -json needs ringo run -raw.`
 }
 
 // topology is what `ringo topo -json` prints.

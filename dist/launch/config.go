@@ -44,8 +44,9 @@ type Config struct {
 	Timeout time.Duration
 	// Threads of each rank, handed to the ranks as RINGO_THREADS; 0 leaves theirs.
 	Threads int
-	// Stdout and Stderr take the output of the ranks of this host, line by line behind "[rank] ".
+	// Stdout and Stderr take the output of the ranks of this host, line by line, each behind "[rank] " unless Raw is set.
 	Stdout, Stderr io.Writer
+	Raw            bool
 	// Signals are passed on to all ranks of all hosts and end the job; a second one kills. The caller feeds it with
 	// signal.Notify.
 	Signals <-chan os.Signal
