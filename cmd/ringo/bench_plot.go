@@ -50,7 +50,7 @@ func plotBench(file string, all [][]benchRow) error {
 	for _, rows := range all {
 		hue := float64(slices.Index(jobs, jobName(rows))) / float64(len(jobs))
 		mark := marks[slices.Index(ops, opName(rows))%len(marks)]
-		line, points, bound, err := drawSeries(rows, palette.HSVA{H: hue, S: 1, V: 0.75, A: 1}, mark)
+		line, points, bound, err := drawSeries(rows, palette.HSVA{H: hue, S: 1, V: 0.7, A: 1}, mark)
 		if err != nil {
 			return err
 		}
