@@ -49,8 +49,10 @@ func plotBench(file string, all [][]benchRow) error {
 	bounded := false
 	for _, rows := range all {
 		hue := float64(slices.Index(jobs, jobName(rows))) / float64(len(jobs))
-		mark := marks[slices.Index(ops, opName(rows))%len(marks)]
-		line, points, bound, err := drawSeries(rows, palette.HSVA{H: hue, S: 1, V: 0.7, A: 1}, mark)
+		op := slices.Index(ops, opName(rows))
+		mark := draw.GlyphStyle{Shape: marks[op%len(marks)], Color: palette.HSVA{H: hue, S: 1, V: 0.7, A: 1},
+			Radius: vg.Points(2.5 + 1.5*float64(op/len(marks)))} // larger, when there are no more
+		line, points, bound, err := drawSeries(rows, mark)
 		if err != nil {
 			return err
 		}
@@ -87,8 +89,8 @@ func savePlot(file string, p *plot.Plot, legend *plot.Legend, lines int) error {
 	return errors.Join(err, f.Close())
 }
 
-// drawSeries returns the line of a series, its marks, and the line of its bound, nil if that is not known.
-func drawSeries(rows []benchRow, c color.Color, mark draw.GlyphDrawer) (line *plotter.Line, points *plotter.Scatter, bound *plotter.Line, err error) {
+// drawSeries returns the line of a series, its marks, and the line of its bound, nil if that is not known or a point.
+func drawSeries(rows []benchRow, mark draw.GlyphStyle) (line *plotter.Line, points *plotter.Scatter, bound *plotter.Line, err error) {
 	rates, limits := plotter.XYs{}, plotter.XYs{}
 	for _, r := range rows {
 		if r.BusBW > 0 {
@@ -101,12 +103,12 @@ func drawSeries(rows []benchRow, c color.Color, mark draw.GlyphDrawer) (line *pl
 	if line, points, err = plotter.NewLinePoints(rates); err != nil {
 		return nil, nil, nil, err
 	}
-	line.Color, points.Color, points.Shape = c, c, mark
-	if len(limits) > 0 {
+	line.Color, points.GlyphStyle = mark.Color, mark
+	if len(limits) > 1 {
 		if bound, err = plotter.NewLine(limits); err != nil {
 			return nil, nil, nil, err
 		}
-		bound.LineStyle = boundStyle(c)
+		bound.LineStyle = boundStyle(mark.Color)
 	}
 	return line, points, bound, nil
 }
