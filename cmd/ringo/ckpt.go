@@ -170,7 +170,7 @@ func (c *ckptConvertCmd) Run() error {
 	if c.DType != "" {
 		d, err := tensor.ParseDType(c.DType)
 		if err != nil {
-			return err
+			return usageOf("ckpt convert", "-dtype: %v", err)
 		}
 		cfg.DType = &d
 	}

@@ -155,14 +155,14 @@ func TestCkptUsage(t *testing.T) {
 		code int
 		says string
 	}{
-		{[]string{"ckpt"}, 2, "ringo -h"},
+		{[]string{"ckpt"}, 2, "ringo ckpt -h"},
 		{[]string{"ckpt", "verify"}, 2, "<path>"},
 		{[]string{"ckpt", "diff", "a"}, 2, "<b>"},
 		{[]string{"ckpt", "ls", nowhere}, 1, nowhere},
 		{[]string{"ckpt", "verify", nowhere}, 1, "not sound"},
 		{[]string{"ckpt", "verify", "-layout", "tp=0", nowhere}, 1, `"tp=0" should be an axis`},
 		{[]string{"ckpt", "verify", "-rules", nowhere, nowhere}, 1, nowhere},
-		{[]string{"ckpt", "convert", nowhere, nowhere + "2", "-dtype", "float"}, 1, "unknown dtype"},
+		{[]string{"ckpt", "convert", nowhere, nowhere + "2", "-dtype", "float"}, 2, "unknown dtype"},
 		{[]string{"ckpt", "convert", nowhere, nowhere + "2", "-file-bytes", "x"}, 2, "-file-bytes"},
 		{[]string{"ckpt", "convert", nowhere, nowhere + "2"}, 1, nowhere},
 	} {
