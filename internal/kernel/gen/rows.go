@@ -37,7 +37,7 @@ func wideSum(term func(f fp, i int) value) func(g *gen) {
 		f := g.fp(8)
 		acc := g.sums("acc")
 		g.loop(func() {
-			g.vectors(8, func(i int) { acc.add(f, i, term(f, i)) })
+			g.vectors(8, func(i int) { acc.add(f, i, 0, term(f, i)) })
 		})
 		acc.store(g)
 	}
@@ -103,8 +103,8 @@ func normSums(weight bool) *spec {
 		g.loop(func() {
 			g.vectors(g.size, func(i int) {
 				g.eachWide(i, f.product(weight, i), f.centered(i), func(i int, u, h value) {
-					su.add(d, i, u)
-					suh.add(d, i, d.mul(u, h))
+					su.add(d, i, 0, u)
+					suh.add(d, i, 0, d.mul(u, h))
 				})
 			})
 		})

@@ -127,6 +127,7 @@ var (
 	pointerRegs = []reg.Register{reg.RDI, reg.RSI, reg.RBX, reg.R8, reg.R9}
 	indexReg    = reg.RAX
 	countReg    = reg.RCX
+	lastReg     = reg.RDX // where the last whole bundle can begin
 )
 
 // vector emits the kernel s for the element size of g.
@@ -162,6 +163,36 @@ func (g *gen) vectors(size int, f func(i int)) {
 	for i := 0; i < step; i += g.bytes / size {
 		f(i)
 	}
+}
+
+// ways is the number of vectors that a loop of bundles does side by side: as
+// many as the registers hold.
+func (g *gen) ways() int { return g.bytes / 16 }
+
+// bundles emits body as the loop over all elements of the given size: many
+// vectors at a time, and then those that are left of a step.
+func (g *gen) bundles(size int, body func(f fp, i int)) {
+	f := fp{g, size, g.ways()}
+	all := f.ways * f.lanes()
+	if all > step {
+		g.LEAQ(mem(countReg, -all), lastReg)
+		g.JMP(label("enough"))
+		g.Label("bundles")
+		body(f, 0)
+		g.ADDQ(operand.I32(all), indexReg)
+		g.Label("enough")
+		g.CMPQ(indexReg, lastReg)
+		g.JLE(label("bundles"))
+		g.CMPQ(indexReg, countReg)
+		g.JGE(label("done"))
+		f.ways = step / f.lanes()
+	}
+	g.loop(func() {
+		for i := 0; i < step; i += f.ways * f.lanes() {
+			body(f, i)
+		}
+	})
+	g.Label("done")
 }
 
 // at is element i of slice name, counted from the loop's index.

@@ -47,6 +47,13 @@ func elementwise(dst string, result func(f fp, i int) value) func(g *gen) {
 	}
 }
 
+// interleaved is elementwise for long chains of operations.
+func interleaved(dst string, result func(f fp, i int) value) func(g *gen) {
+	return func(g *gen) {
+		g.bundles(g.size, func(f fp, i int) { f.store(result(f, i), dst, i) })
+	}
+}
+
 func pairwise(op func(f fp, a, b value) value) func(g *gen) {
 	return elementwise("dst", func(f fp, i int) value { return op(f, f.load("a", i), f.at("b", i)) })
 }
