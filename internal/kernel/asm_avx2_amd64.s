@@ -4804,309 +4804,429 @@ loop:
 	VZEROUPPER
 	RET
 
-// func centerF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
+// func centerF32AVX2(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerF32AVX2(SB), NOSPLIT, $0-32
+TEXT ·centerF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+24(FP), Y1
+	VBROADCASTSS (BX), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+28(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+24(FP), Y1
+	VBROADCASTSS (BX), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+28(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+4, BX
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerPastF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
+// func centerPastF32AVX2(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerPastF32AVX2(SB), NOSPLIT, $0-32
+TEXT ·centerPastF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+24(FP), Y1
+	VBROADCASTSS (BX), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+28(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+24(FP), Y1
+	VBROADCASTSS (BX), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+28(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+4, BX
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
+// func centerF64AVX2(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerF64AVX2(SB), NOSPLIT, $0-40
+TEXT ·centerF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, BX
+	ADDQ         $+8, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerPastF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
+// func centerPastF64AVX2(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerPastF64AVX2(SB), NOSPLIT, $0-40
+TEXT ·centerPastF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, BX
+	ADDQ         $+8, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerWF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+// func centerWF32AVX2(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerWF32AVX2(SB), NOSPLIT, $0-40
+TEXT ·centerWF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
+	MOVQ rows+56(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+48(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, BX
+	ADDQ         $+4, R8
+	ADDQ         $+4, R9
+	MOVQ         cols+48(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+40(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerWPastF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+// func centerWPastF32AVX2(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerWPastF32AVX2(SB), NOSPLIT, $0-40
+TEXT ·centerWPastF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
+	MOVQ rows+56(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+48(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, BX
+	ADDQ         $+4, R8
+	ADDQ         $+4, R9
+	MOVQ         cols+48(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+40(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerWF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+// func centerWF64AVX2(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerWF64AVX2(SB), NOSPLIT, $0-48
+TEXT ·centerWF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
+	MOVQ rows+56(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       96(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+48(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, BX
+	ADDQ         $+8, R8
+	ADDQ         $+8, R9
+	MOVQ         cols+48(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+40(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerWPastF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+// func centerWPastF64AVX2(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerWPastF64AVX2(SB), NOSPLIT, $0-48
+TEXT ·centerWPastF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
+	MOVQ rows+56(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       96(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+48(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, BX
+	ADDQ         $+8, R8
+	ADDQ         $+8, R9
+	MOVQ         cols+48(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+40(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+// func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerWBF32AVX2(SB), NOSPLIT, $0-48
+TEXT ·centerWBF32AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+40(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VADDPS       (R8)(AX*4), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+40(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VADDPS       32(R8)(AX*4), Y0, Y0
@@ -5114,32 +5234,51 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, BX
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerWBPastF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+// func centerWBPastF32AVX2(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerWBPastF32AVX2(SB), NOSPLIT, $0-48
+TEXT ·centerWBPastF32AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+40(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VADDPS       (R8)(AX*4), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+40(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VADDPS       32(R8)(AX*4), Y0, Y0
@@ -5147,48 +5286,67 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, BX
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerWBF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+// func centerWBF64AVX2(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerWBF64AVX2(SB), NOSPLIT, $0-56
+TEXT ·centerWBF64AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VADDPD       (R8)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VADDPD       32(R8)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VADDPD       64(R8)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       96(BX)(AX*8), Y0, Y0
 	VADDPD       96(R8)(AX*8), Y0, Y0
@@ -5196,48 +5354,67 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, BX
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerWBPastF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+// func centerWBPastF64AVX2(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·centerWBPastF64AVX2(SB), NOSPLIT, $0-56
+TEXT ·centerWBPastF64AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VADDPD       (R8)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VADDPD       32(R8)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VADDPD       64(R8)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       96(BX)(AX*8), Y0, Y0
 	VADDPD       96(R8)(AX*8), Y0, Y0
@@ -5245,130 +5422,189 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, BX
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+// func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·softmaxGradF32AVX2(SB), NOSPLIT, $0-36
+TEXT ·softmaxGradF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS s+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS s+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func softmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+// func softmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·softmaxGradPastF32AVX2(SB), NOSPLIT, $0-36
+TEXT ·softmaxGradPastF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS s+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS s+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func softmaxGradF64AVX2(dst *float64, grad *float64, y *float64, n int, s float64)
+// func softmaxGradF64AVX2(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·softmaxGradF64AVX2(SB), NOSPLIT, $0-40
+TEXT ·softmaxGradF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       96(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func softmaxGradPastF64AVX2(dst *float64, grad *float64, y *float64, n int, s float64)
+// func softmaxGradPastF64AVX2(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·softmaxGradPastF64AVX2(SB), NOSPLIT, $0-40
+TEXT ·softmaxGradPastF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       96(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
@@ -9505,22 +9741,26 @@ loop:
 	VZEROUPPER
 	RET
 
-// func expSumF32AVX2(x *float32, n int, acc *[16]float64, m float32)
+// func expSumF32AVX2(x *float32, m *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX2
-TEXT ·expSumF32AVX2(SB), NOSPLIT, $0-28
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 64(SI), Y2
-	VMOVUPS 96(SI), Y3
+TEXT ·expSumF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
 
 loop:
 	VMOVUPS      (DI)(AX*4), Y4
 	VMOVUPS      32(DI)(AX*4), Y5
-	VBROADCASTSS m+24(FP), Y6
+	VBROADCASTSS (SI), Y6
 	VSUBPS       Y6, Y4, Y4
 	VSUBPS       Y6, Y5, Y5
 	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y6
@@ -9588,30 +9828,43 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	VMOVUPS      Y2, 64(SI)
-	VMOVUPS      Y3, 96(SI)
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 32(BX)
+	VMOVUPS      Y2, 64(BX)
+	VMOVUPS      Y3, 96(BX)
+	ADDQ         $+4, SI
+	ADDQ         $+128, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[16]float64, m float32)
+// func expSumStoreF32AVX2(dst *float32, x *float32, m *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX2
-TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-36
-	MOVQ    dst+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (BX), Y0
-	VMOVUPS 32(BX), Y1
-	VMOVUPS 64(BX), Y2
-	VMOVUPS 96(BX), Y3
+TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ acc+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+	VMOVUPS (R8), Y0
+	VMOVUPS 32(R8), Y1
+	VMOVUPS 64(R8), Y2
+	VMOVUPS 96(R8), Y3
 
 loop:
 	VMOVUPS      (SI)(AX*4), Y4
 	VMOVUPS      32(SI)(AX*4), Y5
-	VBROADCASTSS m+32(FP), Y6
+	VBROADCASTSS (BX), Y6
 	VSUBPS       Y6, Y4, Y4
 	VSUBPS       Y6, Y5, Y5
 	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y6
@@ -9681,424 +9934,594 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (BX)
-	VMOVUPS      Y1, 32(BX)
-	VMOVUPS      Y2, 64(BX)
-	VMOVUPS      Y3, 96(BX)
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      Y1, 32(R8)
+	VMOVUPS      Y2, 64(R8)
+	VMOVUPS      Y3, 96(R8)
+	ADDQ         $+4, BX
+	ADDQ         $+128, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxF32AVX2(dst *float32, x *float32, n int, lse float64)
+// func logSoftmaxF32AVX2(dst *float32, x *float32, lse *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·logSoftmaxF32AVX2(SB), NOSPLIT, $0-32
+TEXT ·logSoftmaxF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	MOVQ rows+40(FP), R13
 
+row:
 loop:
 	VCVTPS2PD    (SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VCVTPD2PSY   Y0, X0
 	VMOVUPS      X0, (DI)(AX*4)
 	VCVTPS2PD    16(SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VCVTPD2PSY   Y0, X0
 	VMOVUPS      X0, 16(DI)(AX*4)
 	VCVTPS2PD    32(SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VCVTPD2PSY   Y0, X0
 	VMOVUPS      X0, 32(DI)(AX*4)
 	VCVTPS2PD    48(SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VCVTPD2PSY   Y0, X0
 	VMOVUPS      X0, 48(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxF64AVX2(dst *float64, x *float64, n int, lse float64)
+// func logSoftmaxPastF32AVX2(dst *float32, x *float32, lse *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·logSoftmaxF64AVX2(SB), NOSPLIT, $0-32
+TEXT ·logSoftmaxPastF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	MOVQ rows+40(FP), R13
 
+row:
+loop:
+	VCVTPS2PD    (SI)(AX*4), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVNTPS     X0, (DI)(AX*4)
+	VCVTPS2PD    16(SI)(AX*4), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVNTPS     X0, 16(DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVNTPS     X0, 32(DI)(AX*4)
+	VCVTPS2PD    48(SI)(AX*4), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVNTPS     X0, 48(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+8, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func logSoftmaxF64AVX2(dst *float64, x *float64, lse *float64, n int, cols int, rows int)
+// Requires: AVX
+TEXT ·logSoftmaxF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
-// Requires: AVX, AVX2
-TEXT ·softmaxLossGradF32AVX2(SB), NOSPLIT, $0-36
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VMOVUPS      32(SI)(AX*4), Y1
-	VBROADCASTSS lse+24(FP), Y2
-	VSUBPS       Y2, Y0, Y0
-	VSUBPS       Y2, Y1, Y1
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y4
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y5
-	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
-	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
-	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
-	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
-	VMULPS       c32_3f318000<>+0(SB), Y6, Y8
-	VMULPS       c32_3f318000<>+0(SB), Y7, Y9
-	VSUBPS       Y8, Y0, Y8
-	VSUBPS       Y9, Y1, Y9
-	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
-	VMULPS       c32_b95e8083<>+0(SB), Y7, Y7
-	VSUBPS       Y6, Y8, Y6
-	VSUBPS       Y7, Y9, Y7
-	VMULPS       c32_39506967<>+0(SB), Y6, Y8
-	VMULPS       c32_39506967<>+0(SB), Y7, Y9
-	VADDPS       c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS       c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS       c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS       c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y6, Y10
-	VMULPS       Y7, Y7, Y11
-	VMULPS       Y8, Y10, Y8
-	VMULPS       Y9, Y11, Y9
-	VADDPS       Y6, Y8, Y6
-	VADDPS       Y7, Y9, Y7
-	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
-	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
-	VPADDD       c32_7f<>+0(SB), Y4, Y4
-	VPADDD       c32_7f<>+0(SB), Y5, Y5
-	VPSLLD       $0x17, Y4, Y4
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y5, Y7, Y5
-	VANDPS       Y4, Y2, Y2
-	VANDPS       Y5, Y3, Y3
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y1
-	VMOVUPS      c32_7f800000<>+0(SB), Y4
-	VBLENDVPS    Y0, Y4, Y2, Y0
-	VBLENDVPS    Y1, Y4, Y3, Y1
-	VBROADCASTSS off+28(FP), Y2
-	VSUBPS       Y2, Y0, Y0
-	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS scale+32(FP), Y2
-	VMULPS       Y2, Y0, Y0
-	VMULPS       Y2, Y1, Y1
-	VMOVUPS      Y0, (DI)(AX*4)
-	VMOVUPS      Y1, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func softmaxLossGradPastF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
-// Requires: AVX, AVX2
-TEXT ·softmaxLossGradPastF32AVX2(SB), NOSPLIT, $0-36
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VMOVUPS      32(SI)(AX*4), Y1
-	VBROADCASTSS lse+24(FP), Y2
-	VSUBPS       Y2, Y0, Y0
-	VSUBPS       Y2, Y1, Y1
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y4
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y5
-	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
-	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
-	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
-	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
-	VMULPS       c32_3f318000<>+0(SB), Y6, Y8
-	VMULPS       c32_3f318000<>+0(SB), Y7, Y9
-	VSUBPS       Y8, Y0, Y8
-	VSUBPS       Y9, Y1, Y9
-	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
-	VMULPS       c32_b95e8083<>+0(SB), Y7, Y7
-	VSUBPS       Y6, Y8, Y6
-	VSUBPS       Y7, Y9, Y7
-	VMULPS       c32_39506967<>+0(SB), Y6, Y8
-	VMULPS       c32_39506967<>+0(SB), Y7, Y9
-	VADDPS       c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS       c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS       c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS       c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y6, Y10
-	VMULPS       Y7, Y7, Y11
-	VMULPS       Y8, Y10, Y8
-	VMULPS       Y9, Y11, Y9
-	VADDPS       Y6, Y8, Y6
-	VADDPS       Y7, Y9, Y7
-	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
-	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
-	VPADDD       c32_7f<>+0(SB), Y4, Y4
-	VPADDD       c32_7f<>+0(SB), Y5, Y5
-	VPSLLD       $0x17, Y4, Y4
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y5, Y7, Y5
-	VANDPS       Y4, Y2, Y2
-	VANDPS       Y5, Y3, Y3
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y1
-	VMOVUPS      c32_7f800000<>+0(SB), Y4
-	VBLENDVPS    Y0, Y4, Y2, Y0
-	VBLENDVPS    Y1, Y4, Y3, Y1
-	VBROADCASTSS off+28(FP), Y2
-	VSUBPS       Y2, Y0, Y0
-	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS scale+32(FP), Y2
-	VMULPS       Y2, Y0, Y0
-	VMULPS       Y2, Y1, Y1
-	VMOVNTPS     Y0, (DI)(AX*4)
-	VMOVNTPS     Y1, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
-// Requires: AVX, AVX2
-TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-36
-	MOVQ dst+0(FP), DI
-	MOVQ grad+8(FP), SI
-	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VMOVUPS      32(SI)(AX*4), Y1
-	VMOVUPS      (BX)(AX*4), Y2
-	VMOVUPS      32(BX)(AX*4), Y3
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS       c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS       c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS       Y10, Y2, Y10
-	VSUBPS       Y11, Y3, Y11
-	VMULPS       c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS       c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS       Y8, Y10, Y8
-	VSUBPS       Y9, Y11, Y9
-	VMULPS       c32_39506967<>+0(SB), Y8, Y10
-	VMULPS       c32_39506967<>+0(SB), Y9, Y11
-	VADDPS       c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS       c32_3ab743ce<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS       c32_3c088908<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS       c32_3f000000<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y8, Y12
-	VMULPS       Y9, Y9, Y13
-	VMULPS       Y10, Y12, Y10
-	VMULPS       Y11, Y13, Y11
-	VADDPS       Y8, Y10, Y8
-	VADDPS       Y9, Y11, Y9
-	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
-	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
-	VPADDD       c32_7f<>+0(SB), Y6, Y6
-	VPADDD       c32_7f<>+0(SB), Y7, Y7
-	VPSLLD       $0x17, Y6, Y6
-	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y6, Y8, Y6
-	VMULPS       Y7, Y9, Y7
-	VANDPS       Y6, Y4, Y4
-	VANDPS       Y7, Y5, Y5
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
-	VMOVUPS      c32_7f800000<>+0(SB), Y6
-	VBLENDVPS    Y2, Y6, Y4, Y2
-	VBLENDVPS    Y3, Y6, Y5, Y3
-	VBROADCASTSS s+32(FP), Y4
-	VMULPS       Y4, Y2, Y2
-	VMULPS       Y4, Y3, Y3
-	VSUBPS       Y2, Y0, Y0
-	VSUBPS       Y3, Y1, Y1
-	VMOVUPS      Y0, (DI)(AX*4)
-	VMOVUPS      Y1, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func logSoftmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
-// Requires: AVX, AVX2
-TEXT ·logSoftmaxGradPastF32AVX2(SB), NOSPLIT, $0-36
-	MOVQ dst+0(FP), DI
-	MOVQ grad+8(FP), SI
-	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VMOVUPS      32(SI)(AX*4), Y1
-	VMOVUPS      (BX)(AX*4), Y2
-	VMOVUPS      32(BX)(AX*4), Y3
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS       c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS       c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS       Y10, Y2, Y10
-	VSUBPS       Y11, Y3, Y11
-	VMULPS       c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS       c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS       Y8, Y10, Y8
-	VSUBPS       Y9, Y11, Y9
-	VMULPS       c32_39506967<>+0(SB), Y8, Y10
-	VMULPS       c32_39506967<>+0(SB), Y9, Y11
-	VADDPS       c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS       c32_3ab743ce<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS       c32_3c088908<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS       c32_3f000000<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y8, Y12
-	VMULPS       Y9, Y9, Y13
-	VMULPS       Y10, Y12, Y10
-	VMULPS       Y11, Y13, Y11
-	VADDPS       Y8, Y10, Y8
-	VADDPS       Y9, Y11, Y9
-	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
-	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
-	VPADDD       c32_7f<>+0(SB), Y6, Y6
-	VPADDD       c32_7f<>+0(SB), Y7, Y7
-	VPSLLD       $0x17, Y6, Y6
-	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y6, Y8, Y6
-	VMULPS       Y7, Y9, Y7
-	VANDPS       Y6, Y4, Y4
-	VANDPS       Y7, Y5, Y5
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
-	VMOVUPS      c32_7f800000<>+0(SB), Y6
-	VBLENDVPS    Y2, Y6, Y4, Y2
-	VBLENDVPS    Y3, Y6, Y5, Y3
-	VBROADCASTSS s+32(FP), Y4
-	VMULPS       Y4, Y2, Y2
-	VMULPS       Y4, Y3, Y3
-	VSUBPS       Y2, Y0, Y0
-	VSUBPS       Y3, Y1, Y1
-	VMOVNTPS     Y0, (DI)(AX*4)
-	VMOVNTPS     Y1, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func maximumF32AVX2(x *float32, n int, acc *[16]float32)
+// func logSoftmaxPastF64AVX2(dst *float64, x *float64, lse *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·maximumF32AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·logSoftmaxPastF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+8, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func softmaxLossGradF32AVX2(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
+// Requires: AVX, AVX2
+TEXT ·softmaxLossGradF32AVX2(SB), NOSPLIT, $0-60
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ scale+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VBROADCASTSS (BX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y2, Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMULPS       c32_3f318000<>+0(SB), Y6, Y8
+	VMULPS       c32_3f318000<>+0(SB), Y7, Y9
+	VSUBPS       Y8, Y0, Y8
+	VSUBPS       Y9, Y1, Y9
+	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
+	VMULPS       c32_b95e8083<>+0(SB), Y7, Y7
+	VSUBPS       Y6, Y8, Y6
+	VSUBPS       Y7, Y9, Y7
+	VMULPS       c32_39506967<>+0(SB), Y6, Y8
+	VMULPS       c32_39506967<>+0(SB), Y7, Y9
+	VADDPS       c32_3ab743ce<>+0(SB), Y8, Y8
+	VADDPS       c32_3ab743ce<>+0(SB), Y9, Y9
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y7, Y9, Y9
+	VADDPS       c32_3c088908<>+0(SB), Y8, Y8
+	VADDPS       c32_3c088908<>+0(SB), Y9, Y9
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y7, Y9, Y9
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y9, Y9
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y7, Y9, Y9
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y9, Y9
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y7, Y9, Y9
+	VADDPS       c32_3f000000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f000000<>+0(SB), Y9, Y9
+	VMULPS       Y6, Y6, Y10
+	VMULPS       Y7, Y7, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y6, Y8, Y6
+	VADDPS       Y7, Y9, Y7
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VANDPS       Y4, Y2, Y2
+	VANDPS       Y5, Y3, Y3
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y0, Y4, Y2, Y0
+	VBLENDVPS    Y1, Y4, Y3, Y1
+	VBROADCASTSS off+56(FP), Y2
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS (R8), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+4, BX
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func softmaxLossGradPastF32AVX2(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
+// Requires: AVX, AVX2
+TEXT ·softmaxLossGradPastF32AVX2(SB), NOSPLIT, $0-60
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ scale+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VBROADCASTSS (BX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y2, Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMULPS       c32_3f318000<>+0(SB), Y6, Y8
+	VMULPS       c32_3f318000<>+0(SB), Y7, Y9
+	VSUBPS       Y8, Y0, Y8
+	VSUBPS       Y9, Y1, Y9
+	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
+	VMULPS       c32_b95e8083<>+0(SB), Y7, Y7
+	VSUBPS       Y6, Y8, Y6
+	VSUBPS       Y7, Y9, Y7
+	VMULPS       c32_39506967<>+0(SB), Y6, Y8
+	VMULPS       c32_39506967<>+0(SB), Y7, Y9
+	VADDPS       c32_3ab743ce<>+0(SB), Y8, Y8
+	VADDPS       c32_3ab743ce<>+0(SB), Y9, Y9
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y7, Y9, Y9
+	VADDPS       c32_3c088908<>+0(SB), Y8, Y8
+	VADDPS       c32_3c088908<>+0(SB), Y9, Y9
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y7, Y9, Y9
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y9, Y9
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y7, Y9, Y9
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y9, Y9
+	VMULPS       Y6, Y8, Y8
+	VMULPS       Y7, Y9, Y9
+	VADDPS       c32_3f000000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f000000<>+0(SB), Y9, Y9
+	VMULPS       Y6, Y6, Y10
+	VMULPS       Y7, Y7, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y6, Y8, Y6
+	VADDPS       Y7, Y9, Y7
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VANDPS       Y4, Y2, Y2
+	VANDPS       Y5, Y3, Y3
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y0, Y4, Y2, Y0
+	VBLENDVPS    Y1, Y4, Y3, Y1
+	VBROADCASTSS off+56(FP), Y2
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS (R8), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+4, BX
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX2
+TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMOVUPS      (BX)(AX*4), Y2
+	VMOVUPS      32(BX)(AX*4), Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMULPS       c32_3f318000<>+0(SB), Y8, Y10
+	VMULPS       c32_3f318000<>+0(SB), Y9, Y11
+	VSUBPS       Y10, Y2, Y10
+	VSUBPS       Y11, Y3, Y11
+	VMULPS       c32_b95e8083<>+0(SB), Y8, Y8
+	VMULPS       c32_b95e8083<>+0(SB), Y9, Y9
+	VSUBPS       Y8, Y10, Y8
+	VSUBPS       Y9, Y11, Y9
+	VMULPS       c32_39506967<>+0(SB), Y8, Y10
+	VMULPS       c32_39506967<>+0(SB), Y9, Y11
+	VADDPS       c32_3ab743ce<>+0(SB), Y10, Y10
+	VADDPS       c32_3ab743ce<>+0(SB), Y11, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y9, Y11, Y11
+	VADDPS       c32_3c088908<>+0(SB), Y10, Y10
+	VADDPS       c32_3c088908<>+0(SB), Y11, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y9, Y11, Y11
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y10, Y10
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y11, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y9, Y11, Y11
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y10, Y10
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y11, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y9, Y11, Y11
+	VADDPS       c32_3f000000<>+0(SB), Y10, Y10
+	VADDPS       c32_3f000000<>+0(SB), Y11, Y11
+	VMULPS       Y8, Y8, Y12
+	VMULPS       Y9, Y9, Y13
+	VMULPS       Y10, Y12, Y10
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y8, Y10, Y8
+	VADDPS       Y9, Y11, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VBROADCASTSS (R8), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y3, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func logSoftmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX2
+TEXT ·logSoftmaxGradPastF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMOVUPS      (BX)(AX*4), Y2
+	VMOVUPS      32(BX)(AX*4), Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMULPS       c32_3f318000<>+0(SB), Y8, Y10
+	VMULPS       c32_3f318000<>+0(SB), Y9, Y11
+	VSUBPS       Y10, Y2, Y10
+	VSUBPS       Y11, Y3, Y11
+	VMULPS       c32_b95e8083<>+0(SB), Y8, Y8
+	VMULPS       c32_b95e8083<>+0(SB), Y9, Y9
+	VSUBPS       Y8, Y10, Y8
+	VSUBPS       Y9, Y11, Y9
+	VMULPS       c32_39506967<>+0(SB), Y8, Y10
+	VMULPS       c32_39506967<>+0(SB), Y9, Y11
+	VADDPS       c32_3ab743ce<>+0(SB), Y10, Y10
+	VADDPS       c32_3ab743ce<>+0(SB), Y11, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y9, Y11, Y11
+	VADDPS       c32_3c088908<>+0(SB), Y10, Y10
+	VADDPS       c32_3c088908<>+0(SB), Y11, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y9, Y11, Y11
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y10, Y10
+	VADDPS       c32_3d2aa9c1<>+0(SB), Y11, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y9, Y11, Y11
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y10, Y10
+	VADDPS       c32_3e2aaaaa<>+0(SB), Y11, Y11
+	VMULPS       Y8, Y10, Y10
+	VMULPS       Y9, Y11, Y11
+	VADDPS       c32_3f000000<>+0(SB), Y10, Y10
+	VADDPS       c32_3f000000<>+0(SB), Y11, Y11
+	VMULPS       Y8, Y8, Y12
+	VMULPS       Y9, Y9, Y13
+	VMULPS       Y10, Y12, Y10
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y8, Y10, Y8
+	VADDPS       Y9, Y11, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VBROADCASTSS (R8), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y3, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func maximumF32AVX2(x *float32, acc *float32, n int, cols int, rows int)
+// Requires: AVX
+TEXT ·maximumF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 
@@ -10112,16 +10535,27 @@ loop:
 	JLT     loop
 	VMOVUPS Y0, (SI)
 	VMOVUPS Y1, 32(SI)
+	ADDQ    $+64, SI
+	MOVQ    cols+24(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+16(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func maximumF64AVX2(x *float64, n int, acc *[16]float64)
+// func maximumF64AVX2(x *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·maximumF64AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·maximumF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 	VMOVUPS 64(SI), Y2
@@ -10143,6 +10577,14 @@ loop:
 	VMOVUPS Y1, 32(SI)
 	VMOVUPS Y2, 64(SI)
 	VMOVUPS Y3, 96(SI)
+	ADDQ    $+128, SI
+	MOVQ    cols+24(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+16(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
@@ -10200,13 +10642,16 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumWideF32AVX2(x *float32, n int, acc *[16]float64)
+// func sumWideF32AVX2(x *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·sumWideF32AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·sumWideF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 	VMOVUPS 64(SI), Y2
@@ -10228,16 +10673,27 @@ loop:
 	VMOVUPS   Y1, 32(SI)
 	VMOVUPS   Y2, 64(SI)
 	VMOVUPS   Y3, 96(SI)
+	ADDQ      $+128, SI
+	MOVQ      cols+24(FP), DX
+	ADDQ      DX, CX
+	MOVQ      n+16(FP), DX
+	MOVQ      CX, AX
+	SUBQ      DX, AX
+	DECQ      R13
+	JNZ       row
 	VZEROUPPER
 	RET
 
-// func sumWideF64AVX2(x *float64, n int, acc *[16]float64)
+// func sumWideF64AVX2(x *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·sumWideF64AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·sumWideF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 	VMOVUPS 64(SI), Y2
@@ -10259,12 +10715,20 @@ loop:
 	VMOVUPS Y1, 32(SI)
 	VMOVUPS Y2, 64(SI)
 	VMOVUPS Y3, 96(SI)
+	ADDQ    $+128, SI
+	MOVQ    cols+24(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+16(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func squaresF32AVX2(x *float32, n int, acc *[16]float64, m float64)
+// func squaresF32AVX2(x *float32, n int, acc *[16]float64)
 // Requires: AVX
-TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-32
+TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
 	MOVQ    n+8(FP), CX
@@ -10275,87 +10739,186 @@ TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-32
 	VMOVUPS 96(SI), Y3
 
 loop:
+	VCVTPS2PD (DI)(AX*4), Y4
+	VMULPD    Y4, Y4, Y4
+	VADDPD    Y4, Y0, Y0
+	VCVTPS2PD 16(DI)(AX*4), Y4
+	VMULPD    Y4, Y4, Y4
+	VADDPD    Y4, Y1, Y1
+	VCVTPS2PD 32(DI)(AX*4), Y4
+	VMULPD    Y4, Y4, Y4
+	VADDPD    Y4, Y2, Y2
+	VCVTPS2PD 48(DI)(AX*4), Y4
+	VMULPD    Y4, Y4, Y4
+	VADDPD    Y4, Y3, Y3
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VMOVUPS   Y0, (SI)
+	VMOVUPS   Y1, 32(SI)
+	VMOVUPS   Y2, 64(SI)
+	VMOVUPS   Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func squaresF64AVX2(x *float64, n int, acc *[16]float64)
+// Requires: AVX
+TEXT ·squaresF64AVX2(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+loop:
+	VMOVUPS (DI)(AX*8), Y4
+	VMULPD  Y4, Y4, Y4
+	VADDPD  Y4, Y0, Y0
+	VMOVUPS 32(DI)(AX*8), Y4
+	VMULPD  Y4, Y4, Y4
+	VADDPD  Y4, Y1, Y1
+	VMOVUPS 64(DI)(AX*8), Y4
+	VMULPD  Y4, Y4, Y4
+	VADDPD  Y4, Y2, Y2
+	VMOVUPS 96(DI)(AX*8), Y4
+	VMULPD  Y4, Y4, Y4
+	VADDPD  Y4, Y3, Y3
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Y0, (SI)
+	VMOVUPS Y1, 32(SI)
+	VMOVUPS Y2, 64(SI)
+	VMOVUPS Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func squaresAroundF32AVX2(x *float32, m *float64, acc *float64, n int, cols int, rows int)
+// Requires: AVX
+TEXT ·squaresAroundF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
+
+loop:
 	VCVTPS2PD    (DI)(AX*4), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y0, Y0
 	VCVTPS2PD    16(DI)(AX*4), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y1, Y1
 	VCVTPS2PD    32(DI)(AX*4), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y2, Y2
 	VCVTPS2PD    48(DI)(AX*4), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y3, Y3
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	VMOVUPS      Y2, 64(SI)
-	VMOVUPS      Y3, 96(SI)
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 32(BX)
+	VMOVUPS      Y2, 64(BX)
+	VMOVUPS      Y3, 96(BX)
+	ADDQ         $+8, SI
+	ADDQ         $+128, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func squaresF64AVX2(x *float64, n int, acc *[16]float64, m float64)
+// func squaresAroundF64AVX2(x *float64, m *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·squaresF64AVX2(SB), NOSPLIT, $0-32
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 64(SI), Y2
-	VMOVUPS 96(SI), Y3
+TEXT ·squaresAroundF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
 
 loop:
 	VMOVUPS      (DI)(AX*8), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y0, Y0
 	VMOVUPS      32(DI)(AX*8), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y1, Y1
 	VMOVUPS      64(DI)(AX*8), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y2, Y2
 	VMOVUPS      96(DI)(AX*8), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y3, Y3
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	VMOVUPS      Y2, 64(SI)
-	VMOVUPS      Y3, 96(SI)
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 32(BX)
+	VMOVUPS      Y2, 64(BX)
+	VMOVUPS      Y3, 96(BX)
+	ADDQ         $+8, SI
+	ADDQ         $+128, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func dotF32AVX2(a *float32, b *float32, n int, acc *[16]float64)
+// func dotF32AVX2(a *float32, b *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·dotF32AVX2(SB), NOSPLIT, $0-32
-	MOVQ    a+0(FP), DI
-	MOVQ    b+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
+TEXT ·dotF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ a+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
 	VMOVUPS 64(BX), Y2
@@ -10385,17 +10948,28 @@ loop:
 	VMOVUPS   Y1, 32(BX)
 	VMOVUPS   Y2, 64(BX)
 	VMOVUPS   Y3, 96(BX)
+	ADDQ      $+128, BX
+	MOVQ      cols+32(FP), DX
+	ADDQ      DX, CX
+	MOVQ      n+24(FP), DX
+	MOVQ      CX, AX
+	SUBQ      DX, AX
+	DECQ      R13
+	JNZ       row
 	VZEROUPPER
 	RET
 
-// func dotF64AVX2(a *float64, b *float64, n int, acc *[16]float64)
+// func dotF64AVX2(a *float64, b *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·dotF64AVX2(SB), NOSPLIT, $0-32
-	MOVQ    a+0(FP), DI
-	MOVQ    b+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
+TEXT ·dotF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ a+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
 	VMOVUPS 64(BX), Y2
@@ -10425,6 +10999,14 @@ loop:
 	VMOVUPS Y1, 32(BX)
 	VMOVUPS Y2, 64(BX)
 	VMOVUPS Y3, 96(BX)
+	ADDQ    $+128, BX
+	MOVQ    cols+32(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+24(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
@@ -10654,32 +11236,37 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsWF32AVX2(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
+// func normSumsWF32AVX2(grad *float32, x *float32, w *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normSumsWF32AVX2(SB), NOSPLIT, $0-56
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    w+16(FP), BX
-	MOVQ    su+32(FP), R8
-	MOVQ    suh+40(FP), R9
-	MOVQ    n+24(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (R8), Y0
-	VMOVUPS 32(R8), Y1
-	VMOVUPS 64(R8), Y2
-	VMOVUPS 96(R8), Y3
-	VMOVUPS (R9), Y4
-	VMOVUPS 32(R9), Y5
-	VMOVUPS 64(R9), Y6
-	VMOVUPS 96(R9), Y7
+TEXT ·normSumsWF32AVX2(SB), NOSPLIT, $0-80
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ su+40(FP), R10
+	MOVQ suh+48(FP), R11
+	MOVQ n+56(FP), CX
+	XORQ AX, AX
+	MOVQ rows+72(FP), R13
+
+row:
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
+	VMOVUPS (R11), Y4
+	VMOVUPS 32(R11), Y5
+	VMOVUPS 64(R11), Y6
+	VMOVUPS 96(R11), Y7
 
 loop:
 	VMOVUPS      (DI)(AX*4), Y8
 	VMULPS       (BX)(AX*4), Y8, Y8
 	VMOVUPS      (SI)(AX*4), Y9
-	VBROADCASTSS m+48(FP), Y10
+	VBROADCASTSS (R8), Y10
 	VSUBPS       Y10, Y9, Y9
-	VBROADCASTSS s+52(FP), Y10
+	VBROADCASTSS (R9), Y10
 	VMULPS       Y10, Y9, Y9
 	VCVTPS2PD    X8, Y10
 	VEXTRACTF128 $0x01, Y8, X8
@@ -10696,9 +11283,9 @@ loop:
 	VMOVUPS      32(DI)(AX*4), Y8
 	VMULPS       32(BX)(AX*4), Y8, Y8
 	VMOVUPS      32(SI)(AX*4), Y9
-	VBROADCASTSS m+48(FP), Y10
+	VBROADCASTSS (R8), Y10
 	VSUBPS       Y10, Y9, Y9
-	VBROADCASTSS s+52(FP), Y10
+	VBROADCASTSS (R9), Y10
 	VMULPS       Y10, Y9, Y9
 	VCVTPS2PD    X8, Y10
 	VEXTRACTF128 $0x01, Y8, X8
@@ -10715,43 +11302,62 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      Y1, 32(R8)
-	VMOVUPS      Y2, 64(R8)
-	VMOVUPS      Y3, 96(R8)
-	VMOVUPS      Y4, (R9)
-	VMOVUPS      Y5, 32(R9)
-	VMOVUPS      Y6, 64(R9)
-	VMOVUPS      Y7, 96(R9)
+	VMOVUPS      Y0, (R10)
+	VMOVUPS      Y1, 32(R10)
+	VMOVUPS      Y2, 64(R10)
+	VMOVUPS      Y3, 96(R10)
+	VMOVUPS      Y4, (R11)
+	VMOVUPS      Y5, 32(R11)
+	VMOVUPS      Y6, 64(R11)
+	VMOVUPS      Y7, 96(R11)
+	MOVQ         cols+64(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, BX
+	ADDQ         $+4, R8
+	ADDQ         $+4, R9
+	ADDQ         $+128, R10
+	ADDQ         $+128, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
+// func normSumsWF64AVX2(grad *float64, x *float64, w *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normSumsWF64AVX2(SB), NOSPLIT, $0-64
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    w+16(FP), BX
-	MOVQ    su+32(FP), R8
-	MOVQ    suh+40(FP), R9
-	MOVQ    n+24(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (R8), Y0
-	VMOVUPS 32(R8), Y1
-	VMOVUPS 64(R8), Y2
-	VMOVUPS 96(R8), Y3
-	VMOVUPS (R9), Y4
-	VMOVUPS 32(R9), Y5
-	VMOVUPS 64(R9), Y6
-	VMOVUPS 96(R9), Y7
+TEXT ·normSumsWF64AVX2(SB), NOSPLIT, $0-80
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ su+40(FP), R10
+	MOVQ suh+48(FP), R11
+	MOVQ n+56(FP), CX
+	XORQ AX, AX
+	MOVQ rows+72(FP), R13
+
+row:
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
+	VMOVUPS (R11), Y4
+	VMOVUPS 32(R11), Y5
+	VMOVUPS 64(R11), Y6
+	VMOVUPS 96(R11), Y7
 
 loop:
 	VMOVUPS      (DI)(AX*8), Y8
 	VMULPD       (BX)(AX*8), Y8, Y8
 	VMOVUPS      (SI)(AX*8), Y9
-	VBROADCASTSD m+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+56(FP), Y10
+	VBROADCASTSD (R9), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y0, Y0
 	VMULPD       Y9, Y8, Y8
@@ -10759,9 +11365,9 @@ loop:
 	VMOVUPS      32(DI)(AX*8), Y8
 	VMULPD       32(BX)(AX*8), Y8, Y8
 	VMOVUPS      32(SI)(AX*8), Y9
-	VBROADCASTSD m+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+56(FP), Y10
+	VBROADCASTSD (R9), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y1, Y1
 	VMULPD       Y9, Y8, Y8
@@ -10769,9 +11375,9 @@ loop:
 	VMOVUPS      64(DI)(AX*8), Y8
 	VMULPD       64(BX)(AX*8), Y8, Y8
 	VMOVUPS      64(SI)(AX*8), Y9
-	VBROADCASTSD m+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+56(FP), Y10
+	VBROADCASTSD (R9), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y2, Y2
 	VMULPD       Y9, Y8, Y8
@@ -10779,9 +11385,9 @@ loop:
 	VMOVUPS      96(DI)(AX*8), Y8
 	VMULPD       96(BX)(AX*8), Y8, Y8
 	VMOVUPS      96(SI)(AX*8), Y9
-	VBROADCASTSD m+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+56(FP), Y10
+	VBROADCASTSD (R9), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y3, Y3
 	VMULPD       Y9, Y8, Y8
@@ -10789,289 +11395,388 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      Y1, 32(R8)
-	VMOVUPS      Y2, 64(R8)
-	VMOVUPS      Y3, 96(R8)
-	VMOVUPS      Y4, (R9)
-	VMOVUPS      Y5, 32(R9)
-	VMOVUPS      Y6, 64(R9)
-	VMOVUPS      Y7, 96(R9)
+	VMOVUPS      Y0, (R10)
+	VMOVUPS      Y1, 32(R10)
+	VMOVUPS      Y2, 64(R10)
+	VMOVUPS      Y3, 96(R10)
+	VMOVUPS      Y4, (R11)
+	VMOVUPS      Y5, 32(R11)
+	VMOVUPS      Y6, 64(R11)
+	VMOVUPS      Y7, 96(R11)
+	MOVQ         cols+64(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, BX
+	ADDQ         $+8, R8
+	ADDQ         $+8, R9
+	ADDQ         $+128, R10
+	ADDQ         $+128, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradWF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+// func normGradWF32AVX2(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normGradWF32AVX2(SB), NOSPLIT, $0-56
+TEXT ·normGradWF32AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
 	VMULPS       (R8)(AX*4), Y0, Y0
-	VBROADCASTSS a+48(FP), Y1
+	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS (R10), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+52(FP), Y2
+	VBROADCASTSS (R12), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VMULPS       32(R8)(AX*4), Y0, Y0
-	VBROADCASTSS a+48(FP), Y1
+	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS (R10), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+52(FP), Y2
+	VBROADCASTSS (R12), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+72(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	ADDQ         $+4, R11
+	ADDQ         $+4, R12
+	MOVQ         cols+72(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+64(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradWPastF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+// func normGradWPastF32AVX2(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normGradWPastF32AVX2(SB), NOSPLIT, $0-56
+TEXT ·normGradWPastF32AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
 	VMULPS       (R8)(AX*4), Y0, Y0
-	VBROADCASTSS a+48(FP), Y1
+	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS (R10), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+52(FP), Y2
+	VBROADCASTSS (R12), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VMULPS       32(R8)(AX*4), Y0, Y0
-	VBROADCASTSS a+48(FP), Y1
+	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS (R10), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+52(FP), Y2
+	VBROADCASTSS (R12), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+72(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	ADDQ         $+4, R11
+	ADDQ         $+4, R12
+	MOVQ         cols+72(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+64(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+// func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normGradWF64AVX2(SB), NOSPLIT, $0-72
+TEXT ·normGradWF64AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
 	VMULPD       (R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VMULPD       32(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VMULPD       64(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VMULPD       96(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+72(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	ADDQ         $+8, R11
+	ADDQ         $+8, R12
+	MOVQ         cols+72(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+64(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradWPastF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+// func normGradWPastF64AVX2(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normGradWPastF64AVX2(SB), NOSPLIT, $0-72
+TEXT ·normGradWPastF64AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
 	VMULPD       (R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VMULPD       32(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VMULPD       64(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VMULPD       96(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+72(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	ADDQ         $+8, R11
+	ADDQ         $+8, R12
+	MOVQ         cols+72(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+64(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normSumsF32AVX2(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
+// func normSumsF32AVX2(grad *float32, x *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normSumsF32AVX2(SB), NOSPLIT, $0-48
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    su+24(FP), BX
-	MOVQ    suh+32(FP), R8
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (BX), Y0
-	VMOVUPS 32(BX), Y1
-	VMOVUPS 64(BX), Y2
-	VMOVUPS 96(BX), Y3
-	VMOVUPS (R8), Y4
-	VMOVUPS 32(R8), Y5
-	VMOVUPS 64(R8), Y6
-	VMOVUPS 96(R8), Y7
+TEXT ·normSumsF32AVX2(SB), NOSPLIT, $0-72
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ su+32(FP), R9
+	MOVQ suh+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ rows+64(FP), R13
+
+row:
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	VMOVUPS 64(R9), Y2
+	VMOVUPS 96(R9), Y3
+	VMOVUPS (R10), Y4
+	VMOVUPS 32(R10), Y5
+	VMOVUPS 64(R10), Y6
+	VMOVUPS 96(R10), Y7
 
 loop:
 	VMOVUPS      (DI)(AX*4), Y8
 	VMOVUPS      (SI)(AX*4), Y9
-	VBROADCASTSS m+40(FP), Y10
+	VBROADCASTSS (BX), Y10
 	VSUBPS       Y10, Y9, Y9
-	VBROADCASTSS s+44(FP), Y10
+	VBROADCASTSS (R8), Y10
 	VMULPS       Y10, Y9, Y9
 	VCVTPS2PD    X8, Y10
 	VEXTRACTF128 $0x01, Y8, X8
@@ -11087,9 +11792,9 @@ loop:
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      32(DI)(AX*4), Y8
 	VMOVUPS      32(SI)(AX*4), Y9
-	VBROADCASTSS m+40(FP), Y10
+	VBROADCASTSS (BX), Y10
 	VSUBPS       Y10, Y9, Y9
-	VBROADCASTSS s+44(FP), Y10
+	VBROADCASTSS (R8), Y10
 	VMULPS       Y10, Y9, Y9
 	VCVTPS2PD    X8, Y10
 	VEXTRACTF128 $0x01, Y8, X8
@@ -11106,68 +11811,84 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (BX)
-	VMOVUPS      Y1, 32(BX)
-	VMOVUPS      Y2, 64(BX)
-	VMOVUPS      Y3, 96(BX)
-	VMOVUPS      Y4, (R8)
-	VMOVUPS      Y5, 32(R8)
-	VMOVUPS      Y6, 64(R8)
-	VMOVUPS      Y7, 96(R8)
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	VMOVUPS      Y2, 64(R9)
+	VMOVUPS      Y3, 96(R9)
+	VMOVUPS      Y4, (R10)
+	VMOVUPS      Y5, 32(R10)
+	VMOVUPS      Y6, 64(R10)
+	VMOVUPS      Y7, 96(R10)
+	ADDQ         $+4, BX
+	ADDQ         $+4, R8
+	ADDQ         $+128, R9
+	ADDQ         $+128, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normSumsF64AVX2(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
+// func normSumsF64AVX2(grad *float64, x *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normSumsF64AVX2(SB), NOSPLIT, $0-56
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    su+24(FP), BX
-	MOVQ    suh+32(FP), R8
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (BX), Y0
-	VMOVUPS 32(BX), Y1
-	VMOVUPS 64(BX), Y2
-	VMOVUPS 96(BX), Y3
-	VMOVUPS (R8), Y4
-	VMOVUPS 32(R8), Y5
-	VMOVUPS 64(R8), Y6
-	VMOVUPS 96(R8), Y7
+TEXT ·normSumsF64AVX2(SB), NOSPLIT, $0-72
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ su+32(FP), R9
+	MOVQ suh+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ rows+64(FP), R13
+
+row:
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	VMOVUPS 64(R9), Y2
+	VMOVUPS 96(R9), Y3
+	VMOVUPS (R10), Y4
+	VMOVUPS 32(R10), Y5
+	VMOVUPS 64(R10), Y6
+	VMOVUPS 96(R10), Y7
 
 loop:
 	VMOVUPS      (DI)(AX*8), Y8
 	VMOVUPS      (SI)(AX*8), Y9
-	VBROADCASTSD m+40(FP), Y10
+	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y0, Y0
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y4, Y4
 	VMOVUPS      32(DI)(AX*8), Y8
 	VMOVUPS      32(SI)(AX*8), Y9
-	VBROADCASTSD m+40(FP), Y10
+	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y1, Y1
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      64(DI)(AX*8), Y8
 	VMOVUPS      64(SI)(AX*8), Y9
-	VBROADCASTSD m+40(FP), Y10
+	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y2, Y2
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y6, Y6
 	VMOVUPS      96(DI)(AX*8), Y8
 	VMOVUPS      96(SI)(AX*8), Y9
-	VBROADCASTSD m+40(FP), Y10
+	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y3, Y3
 	VMULPD       Y9, Y8, Y8
@@ -11175,246 +11896,325 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (BX)
-	VMOVUPS      Y1, 32(BX)
-	VMOVUPS      Y2, 64(BX)
-	VMOVUPS      Y3, 96(BX)
-	VMOVUPS      Y4, (R8)
-	VMOVUPS      Y5, 32(R8)
-	VMOVUPS      Y6, 64(R8)
-	VMOVUPS      Y7, 96(R8)
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	VMOVUPS      Y2, 64(R9)
+	VMOVUPS      Y3, 96(R9)
+	VMOVUPS      Y4, (R10)
+	VMOVUPS      Y5, 32(R10)
+	VMOVUPS      Y6, 64(R10)
+	VMOVUPS      Y7, 96(R10)
+	ADDQ         $+8, BX
+	ADDQ         $+8, R8
+	ADDQ         $+128, R9
+	ADDQ         $+128, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradF32AVX2(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+// func normGradF32AVX2(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normGradF32AVX2(SB), NOSPLIT, $0-48
+TEXT ·normGradF32AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS a+40(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+44(FP), Y2
+	VBROADCASTSS (R11), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS a+40(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+44(FP), Y2
+	VBROADCASTSS (R11), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+4, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	ADDQ         $+4, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+// func normGradPastF32AVX2(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normGradPastF32AVX2(SB), NOSPLIT, $0-48
+TEXT ·normGradPastF32AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS a+40(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+44(FP), Y2
+	VBROADCASTSS (R11), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS a+40(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+44(FP), Y2
+	VBROADCASTSS (R11), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+4, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	ADDQ         $+4, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+// func normGradF64AVX2(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normGradF64AVX2(SB), NOSPLIT, $0-64
+TEXT ·normGradF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	ADDQ         $+8, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradPastF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+// func normGradPastF64AVX2(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normGradPastF64AVX2(SB), NOSPLIT, $0-64
+TEXT ·normGradPastF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	ADDQ         $+8, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 

@@ -29374,373 +29374,609 @@ loop:
 	VZEROUPPER
 	RET
 
-// func centerF32AVX512(dst *float32, x *float32, n int, m float32, s float32)
+// func centerF32AVX512(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerF32AVX512(SB), NOSPLIT, $0-32
+TEXT ·centerF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+24(FP), Z0, Z0
-	VMULPS.BCST s+28(FP), Z0, Z0
+	VSUBPS.BCST (BX), Z0, Z0
+	VMULPS.BCST (R8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+4, BX
+	ADDQ        $+4, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerPastF32AVX512(dst *float32, x *float32, n int, m float32, s float32)
+// func centerPastF32AVX512(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerPastF32AVX512(SB), NOSPLIT, $0-32
+TEXT ·centerPastF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+24(FP), Z0, Z0
-	VMULPS.BCST s+28(FP), Z0, Z0
+	VSUBPS.BCST (BX), Z0, Z0
+	VMULPS.BCST (R8), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+4, BX
+	ADDQ        $+4, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
+// func centerF64AVX512(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerF64AVX512(SB), NOSPLIT, $0-40
+TEXT ·centerF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+24(FP), Z0, Z0
-	VMULPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMULPD.BCST (R8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+24(FP), Z0, Z0
-	VMULPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMULPD.BCST (R8), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, BX
+	ADDQ        $+8, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerPastF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
+// func centerPastF64AVX512(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerPastF64AVX512(SB), NOSPLIT, $0-40
+TEXT ·centerPastF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+24(FP), Z0, Z0
-	VMULPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMULPD.BCST (R8), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+24(FP), Z0, Z0
-	VMULPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMULPD.BCST (R8), Z0, Z0
 	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, BX
+	ADDQ        $+8, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerWF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+// func centerWF32AVX512(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerWF32AVX512(SB), NOSPLIT, $0-40
+TEXT ·centerWF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
+	MOVQ rows+56(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+32(FP), Z0, Z0
-	VMULPS.BCST s+36(FP), Z0, Z0
+	VSUBPS.BCST (R8), Z0, Z0
+	VMULPS.BCST (R9), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+48(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, BX
+	ADDQ        $+4, R8
+	ADDQ        $+4, R9
+	MOVQ        cols+48(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+40(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerWPastF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+// func centerWPastF32AVX512(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerWPastF32AVX512(SB), NOSPLIT, $0-40
+TEXT ·centerWPastF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
+	MOVQ rows+56(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+32(FP), Z0, Z0
-	VMULPS.BCST s+36(FP), Z0, Z0
+	VSUBPS.BCST (R8), Z0, Z0
+	VMULPS.BCST (R9), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+48(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, BX
+	ADDQ        $+4, R8
+	ADDQ        $+4, R9
+	MOVQ        cols+48(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+40(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerWF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+// func centerWF64AVX512(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerWF64AVX512(SB), NOSPLIT, $0-48
+TEXT ·centerWF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
+	MOVQ rows+56(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+32(FP), Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+32(FP), Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+48(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, BX
+	ADDQ        $+8, R8
+	ADDQ        $+8, R9
+	MOVQ        cols+48(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+40(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerWPastF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+// func centerWPastF64AVX512(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerWPastF64AVX512(SB), NOSPLIT, $0-48
+TEXT ·centerWPastF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
+	MOVQ rows+56(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+32(FP), Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+32(FP), Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+48(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, BX
+	ADDQ        $+8, R8
+	ADDQ        $+8, R9
+	MOVQ        cols+48(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+40(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+// func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerWBF32AVX512(SB), NOSPLIT, $0-48
+TEXT ·centerWBF32AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+40(FP), Z0, Z0
-	VMULPS.BCST s+44(FP), Z0, Z0
+	VSUBPS.BCST (R9), Z0, Z0
+	VMULPS.BCST (R10), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VADDPS      (R8)(AX*4), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, BX
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	MOVQ        cols+56(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+48(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerWBPastF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+// func centerWBPastF32AVX512(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerWBPastF32AVX512(SB), NOSPLIT, $0-48
+TEXT ·centerWBPastF32AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+40(FP), Z0, Z0
-	VMULPS.BCST s+44(FP), Z0, Z0
+	VSUBPS.BCST (R9), Z0, Z0
+	VMULPS.BCST (R10), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VADDPS      (R8)(AX*4), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, BX
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	MOVQ        cols+56(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+48(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerWBF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+// func centerWBF64AVX512(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerWBF64AVX512(SB), NOSPLIT, $0-56
+TEXT ·centerWBF64AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+40(FP), Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VSUBPD.BCST (R9), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VADDPD      (R8)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+40(FP), Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VSUBPD.BCST (R9), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
 	VADDPD      64(R8)(AX*8), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, BX
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	MOVQ        cols+56(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+48(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerWBPastF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+// func centerWBPastF64AVX512(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·centerWBPastF64AVX512(SB), NOSPLIT, $0-56
+TEXT ·centerWBPastF64AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+40(FP), Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VSUBPD.BCST (R9), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VADDPD      (R8)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+40(FP), Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VSUBPD.BCST (R9), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
 	VADDPD      64(R8)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, BX
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	MOVQ        cols+56(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+48(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func softmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
+// func softmaxGradF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·softmaxGradF32AVX512(SB), NOSPLIT, $0-36
+TEXT ·softmaxGradF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST s+32(FP), Z0, Z0
+	VSUBPS.BCST (R8), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+4, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func softmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
+// func softmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·softmaxGradPastF32AVX512(SB), NOSPLIT, $0-36
+TEXT ·softmaxGradPastF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST s+32(FP), Z0, Z0
+	VSUBPS.BCST (R8), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+4, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func softmaxGradF64AVX512(dst *float64, grad *float64, y *float64, n int, s float64)
+// func softmaxGradF64AVX512(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·softmaxGradF64AVX512(SB), NOSPLIT, $0-40
+TEXT ·softmaxGradF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func softmaxGradPastF64AVX512(dst *float64, grad *float64, y *float64, n int, s float64)
+// func softmaxGradPastF64AVX512(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·softmaxGradPastF64AVX512(SB), NOSPLIT, $0-40
+TEXT ·softmaxGradPastF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
@@ -35057,15 +35293,19 @@ done:
 	VZEROUPPER
 	RET
 
-// func expSumF32AVX512(x *float32, n int, acc *[16]float64, m float32)
+// func expSumF32AVX512(x *float32, m *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·expSumF32AVX512(SB), NOSPLIT, $0-28
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Z0
-	VMOVUPS 64(SI), Z1
+TEXT ·expSumF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
 	LEAQ    -64(CX), DX
 	JMP     enough
 
@@ -35074,7 +35314,7 @@ bundles:
 	VMOVUPS       64(DI)(AX*4), Z3
 	VMOVUPS       128(DI)(AX*4), Z4
 	VMOVUPS       192(DI)(AX*4), Z5
-	VBROADCASTSS  m+24(FP), Z6
+	VBROADCASTSS  (SI), Z6
 	VSUBPS        Z6, Z2, Z2
 	VSUBPS        Z6, Z3, Z3
 	VSUBPS        Z6, Z4, Z4
@@ -35208,7 +35448,7 @@ enough:
 
 loop:
 	VMOVUPS       (DI)(AX*4), Z2
-	VSUBPS.BCST   m+24(FP), Z2, Z2
+	VSUBPS.BCST   (SI), Z2, Z2
 	VCMPPS.BCST   $0x15, c32_c2ae0000<>+0(SB), Z2, K1
 	VMULPS.BCST   c32_3fb8aa3b<>+0(SB), Z2, Z3
 	VRNDSCALEPS   $0x00, Z3, Z3
@@ -35241,21 +35481,34 @@ loop:
 	JLT           loop
 
 done:
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
+	VMOVUPS Z0, (BX)
+	VMOVUPS Z1, 64(BX)
+	ADDQ    $+4, SI
+	ADDQ    $+128, BX
+	MOVQ    cols+32(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+24(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[16]float64, m float32)
+// func expSumStoreF32AVX512(dst *float32, x *float32, m *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·expSumStoreF32AVX512(SB), NOSPLIT, $0-36
-	MOVQ    dst+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (BX), Z0
-	VMOVUPS 64(BX), Z1
+TEXT ·expSumStoreF32AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ acc+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+	VMOVUPS (R8), Z0
+	VMOVUPS 64(R8), Z1
 	LEAQ    -64(CX), DX
 	JMP     enough
 
@@ -35264,7 +35517,7 @@ bundles:
 	VMOVUPS       64(SI)(AX*4), Z3
 	VMOVUPS       128(SI)(AX*4), Z4
 	VMOVUPS       192(SI)(AX*4), Z5
-	VBROADCASTSS  m+32(FP), Z6
+	VBROADCASTSS  (BX), Z6
 	VSUBPS        Z6, Z2, Z2
 	VSUBPS        Z6, Z3, Z3
 	VSUBPS        Z6, Z4, Z4
@@ -35402,7 +35655,7 @@ enough:
 
 loop:
 	VMOVUPS       (SI)(AX*4), Z2
-	VSUBPS.BCST   m+32(FP), Z2, Z2
+	VSUBPS.BCST   (BX), Z2, Z2
 	VCMPPS.BCST   $0x15, c32_c2ae0000<>+0(SB), Z2, K1
 	VMULPS.BCST   c32_3fb8aa3b<>+0(SB), Z2, Z3
 	VRNDSCALEPS   $0x00, Z3, Z3
@@ -35436,62 +35689,164 @@ loop:
 	JLT           loop
 
 done:
-	VMOVUPS Z0, (BX)
-	VMOVUPS Z1, 64(BX)
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, 64(R8)
+	ADDQ    $+4, BX
+	ADDQ    $+128, R8
+	MOVQ    cols+40(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+32(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxF32AVX512(dst *float32, x *float32, n int, lse float64)
+// func logSoftmaxF32AVX512(dst *float32, x *float32, lse *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·logSoftmaxF32AVX512(SB), NOSPLIT, $0-32
+TEXT ·logSoftmaxF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	MOVQ rows+40(FP), R13
 
+row:
 loop:
 	VCVTPS2PD   (SI)(AX*4), Z0
-	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
 	VCVTPD2PS   Z0, Y0
 	VMOVUPS     Y0, (DI)(AX*4)
 	VCVTPS2PD   32(SI)(AX*4), Z0
-	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
 	VCVTPD2PS   Z0, Y0
 	VMOVUPS     Y0, 32(DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxF64AVX512(dst *float64, x *float64, n int, lse float64)
+// func logSoftmaxPastF32AVX512(dst *float32, x *float32, lse *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·logSoftmaxF64AVX512(SB), NOSPLIT, $0-32
+TEXT ·logSoftmaxPastF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	MOVQ rows+40(FP), R13
 
+row:
+loop:
+	VCVTPS2PD   (SI)(AX*4), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VCVTPD2PS   Z0, Y0
+	VMOVNTPS    Y0, (DI)(AX*4)
+	VCVTPS2PD   32(SI)(AX*4), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VCVTPD2PS   Z0, Y0
+	VMOVNTPS    Y0, 32(DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	ADDQ        $+8, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func logSoftmaxF64AVX512(dst *float64, x *float64, lse *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F
+TEXT ·logSoftmaxF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func softmaxLossGradF32AVX512(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
+// func logSoftmaxPastF64AVX512(dst *float64, x *float64, lse *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·softmaxLossGradF32AVX512(SB), NOSPLIT, $0-36
+TEXT ·logSoftmaxPastF64AVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+loop:
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	ADDQ        $+8, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func softmaxLossGradF32AVX512(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
+// Requires: AVX, AVX512F
+TEXT ·softmaxLossGradF32AVX512(SB), NOSPLIT, $0-60
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ scale+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
 	LEAQ -64(CX), DX
 	JMP  enough
 
@@ -35500,7 +35855,7 @@ bundles:
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
 	VMOVUPS      192(SI)(AX*4), Z3
-	VBROADCASTSS lse+24(FP), Z4
+	VBROADCASTSS (BX), Z4
 	VSUBPS       Z4, Z0, Z0
 	VSUBPS       Z4, Z1, Z1
 	VSUBPS       Z4, Z2, Z2
@@ -35614,12 +35969,12 @@ bundles:
 	VBLENDMPS    Z0, Z11, K2, Z6
 	VBLENDMPS    Z0, Z12, K3, Z7
 	VBLENDMPS    Z0, Z4, K4, Z8
-	VBROADCASTSS off+28(FP), Z0
+	VBROADCASTSS off+56(FP), Z0
 	VSUBPS       Z0, Z5, Z1
 	VSUBPS       Z0, Z6, Z2
 	VSUBPS       Z0, Z7, Z3
 	VSUBPS       Z0, Z8, Z0
-	VBROADCASTSS scale+32(FP), Z4
+	VBROADCASTSS (R8), Z4
 	VMULPS       Z4, Z1, Z1
 	VMULPS       Z4, Z2, Z2
 	VMULPS       Z4, Z3, Z3
@@ -35638,7 +35993,7 @@ enough:
 
 loop:
 	VMOVUPS      (SI)(AX*4), Z0
-	VSUBPS.BCST  lse+24(FP), Z0, Z0
+	VSUBPS.BCST  (BX), Z0, Z0
 	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z0, K1
 	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z0, Z1
 	VRNDSCALEPS  $0x00, Z1, Z1
@@ -35664,24 +36019,38 @@ loop:
 	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z0, K1
 	VBROADCASTSS c32_7f800000<>+0(SB), Z0
 	VBLENDMPS    Z0, Z1, K1, Z9
-	VSUBPS.BCST  off+28(FP), Z9, Z0
-	VMULPS.BCST  scale+32(FP), Z0, Z0
+	VSUBPS.BCST  off+56(FP), Z9, Z0
+	VMULPS.BCST  (R8), Z0, Z0
 	VMOVUPS      Z0, (DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 
 done:
+	ADDQ $+4, BX
+	ADDQ $+4, R8
+	MOVQ cols+40(FP), DX
+	ADDQ DX, CX
+	MOVQ n+32(FP), DX
+	MOVQ CX, AX
+	SUBQ DX, AX
+	DECQ R13
+	JNZ  row
 	VZEROUPPER
 	RET
 
-// func softmaxLossGradPastF32AVX512(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
+// func softmaxLossGradPastF32AVX512(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
 // Requires: AVX, AVX512F
-TEXT ·softmaxLossGradPastF32AVX512(SB), NOSPLIT, $0-36
+TEXT ·softmaxLossGradPastF32AVX512(SB), NOSPLIT, $0-60
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ lse+16(FP), BX
+	MOVQ scale+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
 	LEAQ -64(CX), DX
 	JMP  enough
 
@@ -35690,7 +36059,7 @@ bundles:
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
 	VMOVUPS      192(SI)(AX*4), Z3
-	VBROADCASTSS lse+24(FP), Z4
+	VBROADCASTSS (BX), Z4
 	VSUBPS       Z4, Z0, Z0
 	VSUBPS       Z4, Z1, Z1
 	VSUBPS       Z4, Z2, Z2
@@ -35804,12 +36173,12 @@ bundles:
 	VBLENDMPS    Z0, Z11, K2, Z6
 	VBLENDMPS    Z0, Z12, K3, Z7
 	VBLENDMPS    Z0, Z4, K4, Z8
-	VBROADCASTSS off+28(FP), Z0
+	VBROADCASTSS off+56(FP), Z0
 	VSUBPS       Z0, Z5, Z1
 	VSUBPS       Z0, Z6, Z2
 	VSUBPS       Z0, Z7, Z3
 	VSUBPS       Z0, Z8, Z0
-	VBROADCASTSS scale+32(FP), Z4
+	VBROADCASTSS (R8), Z4
 	VMULPS       Z4, Z1, Z1
 	VMULPS       Z4, Z2, Z2
 	VMULPS       Z4, Z3, Z3
@@ -35828,7 +36197,7 @@ enough:
 
 loop:
 	VMOVUPS      (SI)(AX*4), Z0
-	VSUBPS.BCST  lse+24(FP), Z0, Z0
+	VSUBPS.BCST  (BX), Z0, Z0
 	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z0, K1
 	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z0, Z1
 	VRNDSCALEPS  $0x00, Z1, Z1
@@ -35854,25 +36223,38 @@ loop:
 	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z0, K1
 	VBROADCASTSS c32_7f800000<>+0(SB), Z0
 	VBLENDMPS    Z0, Z1, K1, Z9
-	VSUBPS.BCST  off+28(FP), Z9, Z0
-	VMULPS.BCST  scale+32(FP), Z0, Z0
+	VSUBPS.BCST  off+56(FP), Z9, Z0
+	VMULPS.BCST  (R8), Z0, Z0
 	VMOVNTPS     Z0, (DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
 
 done:
+	ADDQ $+4, BX
+	ADDQ $+4, R8
+	MOVQ cols+40(FP), DX
+	ADDQ DX, CX
+	MOVQ n+32(FP), DX
+	MOVQ CX, AX
+	SUBQ DX, AX
+	DECQ R13
+	JNZ  row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
+// func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·logSoftmaxGradF32AVX512(SB), NOSPLIT, $0-36
+TEXT ·logSoftmaxGradF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
 	LEAQ -64(CX), DX
 	JMP  enough
 
@@ -35994,7 +36376,7 @@ bundles:
 	VBLENDMPS    Z4, Z15, K2, Z10
 	VBLENDMPS    Z4, Z16, K3, Z11
 	VBLENDMPS    Z4, Z8, K4, Z12
-	VBROADCASTSS s+32(FP), Z4
+	VBROADCASTSS (R8), Z4
 	VMULPS       Z4, Z9, Z5
 	VMULPS       Z4, Z10, Z6
 	VMULPS       Z4, Z11, Z7
@@ -36043,7 +36425,7 @@ loop:
 	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
 	VBROADCASTSS c32_7f800000<>+0(SB), Z1
 	VBLENDMPS    Z1, Z2, K1, Z13
-	VMULPS.BCST  s+32(FP), Z13, Z1
+	VMULPS.BCST  (R8), Z13, Z1
 	VSUBPS       Z1, Z0, Z0
 	VMOVUPS      Z0, (DI)(AX*4)
 	ADDQ         $0x10, AX
@@ -36051,17 +36433,29 @@ loop:
 	JLT          loop
 
 done:
+	ADDQ $+4, R8
+	MOVQ cols+40(FP), DX
+	ADDQ DX, CX
+	MOVQ n+32(FP), DX
+	MOVQ CX, AX
+	SUBQ DX, AX
+	DECQ R13
+	JNZ  row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
+// func logSoftmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·logSoftmaxGradPastF32AVX512(SB), NOSPLIT, $0-36
+TEXT ·logSoftmaxGradPastF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
 	LEAQ -64(CX), DX
 	JMP  enough
 
@@ -36183,7 +36577,7 @@ bundles:
 	VBLENDMPS    Z4, Z15, K2, Z10
 	VBLENDMPS    Z4, Z16, K3, Z11
 	VBLENDMPS    Z4, Z8, K4, Z12
-	VBROADCASTSS s+32(FP), Z4
+	VBROADCASTSS (R8), Z4
 	VMULPS       Z4, Z9, Z5
 	VMULPS       Z4, Z10, Z6
 	VMULPS       Z4, Z11, Z7
@@ -36232,7 +36626,7 @@ loop:
 	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
 	VBROADCASTSS c32_7f800000<>+0(SB), Z1
 	VBLENDMPS    Z1, Z2, K1, Z13
-	VMULPS.BCST  s+32(FP), Z13, Z1
+	VMULPS.BCST  (R8), Z13, Z1
 	VSUBPS       Z1, Z0, Z0
 	VMOVNTPS     Z0, (DI)(AX*4)
 	ADDQ         $0x10, AX
@@ -36240,16 +36634,27 @@ loop:
 	JLT          loop
 
 done:
+	ADDQ $+4, R8
+	MOVQ cols+40(FP), DX
+	ADDQ DX, CX
+	MOVQ n+32(FP), DX
+	MOVQ CX, AX
+	SUBQ DX, AX
+	DECQ R13
+	JNZ  row
 	VZEROUPPER
 	RET
 
-// func maximumF32AVX512(x *float32, n int, acc *[16]float32)
+// func maximumF32AVX512(x *float32, acc *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·maximumF32AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·maximumF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Z0
 
 loop:
@@ -36259,16 +36664,27 @@ loop:
 	CMPQ    AX, CX
 	JLT     loop
 	VMOVUPS Z0, (SI)
+	ADDQ    $+64, SI
+	MOVQ    cols+24(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+16(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func maximumF64AVX512(x *float64, n int, acc *[16]float64)
+// func maximumF64AVX512(x *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·maximumF64AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·maximumF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 
@@ -36282,6 +36698,14 @@ loop:
 	JLT     loop
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
+	ADDQ    $+128, SI
+	MOVQ    cols+24(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+16(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
@@ -36327,13 +36751,16 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumWideF32AVX512(x *float32, n int, acc *[16]float64)
+// func sumWideF32AVX512(x *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·sumWideF32AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·sumWideF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 
@@ -36347,16 +36774,27 @@ loop:
 	JLT       loop
 	VMOVUPS   Z0, (SI)
 	VMOVUPS   Z1, 64(SI)
+	ADDQ      $+128, SI
+	MOVQ      cols+24(FP), DX
+	ADDQ      DX, CX
+	MOVQ      n+16(FP), DX
+	MOVQ      CX, AX
+	SUBQ      DX, AX
+	DECQ      R13
+	JNZ       row
 	VZEROUPPER
 	RET
 
-// func sumWideF64AVX512(x *float64, n int, acc *[16]float64)
+// func sumWideF64AVX512(x *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·sumWideF64AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·sumWideF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 
@@ -36370,71 +36808,158 @@ loop:
 	JLT     loop
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
+	ADDQ    $+128, SI
+	MOVQ    cols+24(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+16(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func squaresF32AVX512(x *float32, n int, acc *[16]float64, m float64)
+// func squaresF32AVX512(x *float32, n int, acc *[16]float64)
 // Requires: AVX, AVX512F
-TEXT ·squaresF32AVX512(SB), NOSPLIT, $0-32
+TEXT ·squaresF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
+
+loop:
+	VCVTPS2PD (DI)(AX*4), Z2
+	VMULPD    Z2, Z2, Z2
+	VADDPD    Z2, Z0, Z0
+	VCVTPS2PD 32(DI)(AX*4), Z2
+	VMULPD    Z2, Z2, Z2
+	VADDPD    Z2, Z1, Z1
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VMOVUPS   Z0, (SI)
+	VMOVUPS   Z1, 64(SI)
+	VZEROUPPER
+	RET
+
+// func squaresF64AVX512(x *float64, n int, acc *[16]float64)
+// Requires: AVX, AVX512F
+TEXT ·squaresF64AVX512(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
+
+loop:
+	VMOVUPS (DI)(AX*8), Z2
+	VMULPD  Z2, Z2, Z2
+	VADDPD  Z2, Z0, Z0
+	VMOVUPS 64(DI)(AX*8), Z2
+	VMULPD  Z2, Z2, Z2
+	VADDPD  Z2, Z1, Z1
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VMOVUPS Z0, (SI)
+	VMOVUPS Z1, 64(SI)
+	VZEROUPPER
+	RET
+
+// func squaresAroundF32AVX512(x *float32, m *float64, acc *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F
+TEXT ·squaresAroundF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
 
 loop:
 	VCVTPS2PD   (DI)(AX*4), Z2
-	VSUBPD.BCST m+24(FP), Z2, Z2
+	VSUBPD.BCST (SI), Z2, Z2
 	VMULPD      Z2, Z2, Z2
 	VADDPD      Z2, Z0, Z0
 	VCVTPS2PD   32(DI)(AX*4), Z2
-	VSUBPD.BCST m+24(FP), Z2, Z2
+	VSUBPD.BCST (SI), Z2, Z2
 	VMULPD      Z2, Z2, Z2
 	VADDPD      Z2, Z1, Z1
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
-	VMOVUPS     Z0, (SI)
-	VMOVUPS     Z1, 64(SI)
+	VMOVUPS     Z0, (BX)
+	VMOVUPS     Z1, 64(BX)
+	ADDQ        $+8, SI
+	ADDQ        $+128, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func squaresF64AVX512(x *float64, n int, acc *[16]float64, m float64)
+// func squaresAroundF64AVX512(x *float64, m *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·squaresF64AVX512(SB), NOSPLIT, $0-32
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Z0
-	VMOVUPS 64(SI), Z1
+TEXT ·squaresAroundF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
 
 loop:
 	VMOVUPS     (DI)(AX*8), Z2
-	VSUBPD.BCST m+24(FP), Z2, Z2
+	VSUBPD.BCST (SI), Z2, Z2
 	VMULPD      Z2, Z2, Z2
 	VADDPD      Z2, Z0, Z0
 	VMOVUPS     64(DI)(AX*8), Z2
-	VSUBPD.BCST m+24(FP), Z2, Z2
+	VSUBPD.BCST (SI), Z2, Z2
 	VMULPD      Z2, Z2, Z2
 	VADDPD      Z2, Z1, Z1
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
-	VMOVUPS     Z0, (SI)
-	VMOVUPS     Z1, 64(SI)
+	VMOVUPS     Z0, (BX)
+	VMOVUPS     Z1, 64(BX)
+	ADDQ        $+8, SI
+	ADDQ        $+128, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func dotF32AVX512(a *float32, b *float32, n int, acc *[16]float64)
+// func dotF32AVX512(a *float32, b *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·dotF32AVX512(SB), NOSPLIT, $0-32
-	MOVQ    a+0(FP), DI
-	MOVQ    b+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
+TEXT ·dotF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ a+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 	VMOVUPS (BX), Z0
 	VMOVUPS 64(BX), Z1
 
@@ -36452,17 +36977,28 @@ loop:
 	JLT       loop
 	VMOVUPS   Z0, (BX)
 	VMOVUPS   Z1, 64(BX)
+	ADDQ      $+128, BX
+	MOVQ      cols+32(FP), DX
+	ADDQ      DX, CX
+	MOVQ      n+24(FP), DX
+	MOVQ      CX, AX
+	SUBQ      DX, AX
+	DECQ      R13
+	JNZ       row
 	VZEROUPPER
 	RET
 
-// func dotF64AVX512(a *float64, b *float64, n int, acc *[16]float64)
+// func dotF64AVX512(a *float64, b *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·dotF64AVX512(SB), NOSPLIT, $0-32
-	MOVQ    a+0(FP), DI
-	MOVQ    b+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
+TEXT ·dotF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ a+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 	VMOVUPS (BX), Z0
 	VMOVUPS 64(BX), Z1
 
@@ -36480,6 +37016,14 @@ loop:
 	JLT     loop
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z1, 64(BX)
+	ADDQ    $+128, BX
+	MOVQ    cols+32(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+24(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
@@ -36617,27 +37161,32 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
+// func normSumsWF32AVX512(grad *float32, x *float32, w *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normSumsWF32AVX512(SB), NOSPLIT, $0-56
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    w+16(FP), BX
-	MOVQ    su+32(FP), R8
-	MOVQ    suh+40(FP), R9
-	MOVQ    n+24(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (R8), Z0
-	VMOVUPS 64(R8), Z1
-	VMOVUPS (R9), Z2
-	VMOVUPS 64(R9), Z3
+TEXT ·normSumsWF32AVX512(SB), NOSPLIT, $0-80
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ su+40(FP), R10
+	MOVQ suh+48(FP), R11
+	MOVQ n+56(FP), CX
+	XORQ AX, AX
+	MOVQ rows+72(FP), R13
+
+row:
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	VMOVUPS (R11), Z2
+	VMOVUPS 64(R11), Z3
 
 loop:
 	VMOVUPS       (DI)(AX*4), Z4
 	VMULPS        (BX)(AX*4), Z4, Z4
 	VMOVUPS       (SI)(AX*4), Z5
-	VSUBPS.BCST   m+48(FP), Z5, Z5
-	VMULPS.BCST   s+52(FP), Z5, Z5
+	VSUBPS.BCST   (R8), Z5, Z5
+	VMULPS.BCST   (R9), Z5, Z5
 	VCVTPS2PD     Y4, Z6
 	VEXTRACTF64X4 $0x01, Z4, Y4
 	VCVTPS2PD     Y4, Z4
@@ -36653,202 +37202,320 @@ loop:
 	ADDQ          $0x10, AX
 	CMPQ          AX, CX
 	JLT           loop
-	VMOVUPS       Z0, (R8)
-	VMOVUPS       Z1, 64(R8)
-	VMOVUPS       Z2, (R9)
-	VMOVUPS       Z3, 64(R9)
+	VMOVUPS       Z0, (R10)
+	VMOVUPS       Z1, 64(R10)
+	VMOVUPS       Z2, (R11)
+	VMOVUPS       Z3, 64(R11)
+	MOVQ          cols+64(FP), DX
+	SHLQ          $0x02, DX
+	SUBQ          DX, BX
+	ADDQ          $+4, R8
+	ADDQ          $+4, R9
+	ADDQ          $+128, R10
+	ADDQ          $+128, R11
+	MOVQ          cols+64(FP), DX
+	ADDQ          DX, CX
+	MOVQ          n+56(FP), DX
+	MOVQ          CX, AX
+	SUBQ          DX, AX
+	DECQ          R13
+	JNZ           row
 	VZEROUPPER
 	RET
 
-// func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
+// func normSumsWF64AVX512(grad *float64, x *float64, w *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normSumsWF64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    w+16(FP), BX
-	MOVQ    su+32(FP), R8
-	MOVQ    suh+40(FP), R9
-	MOVQ    n+24(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (R8), Z0
-	VMOVUPS 64(R8), Z1
-	VMOVUPS (R9), Z2
-	VMOVUPS 64(R9), Z3
+TEXT ·normSumsWF64AVX512(SB), NOSPLIT, $0-80
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ su+40(FP), R10
+	MOVQ suh+48(FP), R11
+	MOVQ n+56(FP), CX
+	XORQ AX, AX
+	MOVQ rows+72(FP), R13
+
+row:
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	VMOVUPS (R11), Z2
+	VMOVUPS 64(R11), Z3
 
 loop:
 	VMOVUPS     (DI)(AX*8), Z4
 	VMULPD      (BX)(AX*8), Z4, Z4
 	VMOVUPS     (SI)(AX*8), Z5
-	VSUBPD.BCST m+48(FP), Z5, Z5
-	VMULPD.BCST s+56(FP), Z5, Z5
+	VSUBPD.BCST (R8), Z5, Z5
+	VMULPD.BCST (R9), Z5, Z5
 	VADDPD      Z4, Z0, Z0
 	VMULPD      Z5, Z4, Z4
 	VADDPD      Z4, Z2, Z2
 	VMOVUPS     64(DI)(AX*8), Z4
 	VMULPD      64(BX)(AX*8), Z4, Z4
 	VMOVUPS     64(SI)(AX*8), Z5
-	VSUBPD.BCST m+48(FP), Z5, Z5
-	VMULPD.BCST s+56(FP), Z5, Z5
+	VSUBPD.BCST (R8), Z5, Z5
+	VMULPD.BCST (R9), Z5, Z5
 	VADDPD      Z4, Z1, Z1
 	VMULPD      Z5, Z4, Z4
 	VADDPD      Z4, Z3, Z3
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
-	VMOVUPS     Z0, (R8)
-	VMOVUPS     Z1, 64(R8)
-	VMOVUPS     Z2, (R9)
-	VMOVUPS     Z3, 64(R9)
+	VMOVUPS     Z0, (R10)
+	VMOVUPS     Z1, 64(R10)
+	VMOVUPS     Z2, (R11)
+	VMOVUPS     Z3, 64(R11)
+	MOVQ        cols+64(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, BX
+	ADDQ        $+8, R8
+	ADDQ        $+8, R9
+	ADDQ        $+128, R10
+	ADDQ        $+128, R11
+	MOVQ        cols+64(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+56(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradWF32AVX512(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+// func normGradWF32AVX512(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normGradWF32AVX512(SB), NOSPLIT, $0-56
+TEXT ·normGradWF32AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
 	VMULPS      (R8)(AX*4), Z0, Z0
-	VSUBPS.BCST a+48(FP), Z0, Z0
+	VSUBPS.BCST (R11), Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
-	VSUBPS.BCST m+40(FP), Z1, Z1
-	VMULPS.BCST s+44(FP), Z1, Z1
-	VMULPS.BCST b+52(FP), Z1, Z1
+	VSUBPS.BCST (R9), Z1, Z1
+	VMULPS.BCST (R10), Z1, Z1
+	VMULPS.BCST (R12), Z1, Z1
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST s+44(FP), Z0, Z0
+	VMULPS.BCST (R10), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+72(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	ADDQ        $+4, R11
+	ADDQ        $+4, R12
+	MOVQ        cols+72(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+64(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradWPastF32AVX512(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+// func normGradWPastF32AVX512(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normGradWPastF32AVX512(SB), NOSPLIT, $0-56
+TEXT ·normGradWPastF32AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
 	VMULPS      (R8)(AX*4), Z0, Z0
-	VSUBPS.BCST a+48(FP), Z0, Z0
+	VSUBPS.BCST (R11), Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
-	VSUBPS.BCST m+40(FP), Z1, Z1
-	VMULPS.BCST s+44(FP), Z1, Z1
-	VMULPS.BCST b+52(FP), Z1, Z1
+	VSUBPS.BCST (R9), Z1, Z1
+	VMULPS.BCST (R10), Z1, Z1
+	VMULPS.BCST (R12), Z1, Z1
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST s+44(FP), Z0, Z0
+	VMULPS.BCST (R10), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+72(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	ADDQ        $+4, R11
+	ADDQ        $+4, R12
+	MOVQ        cols+72(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+64(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradWF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+// func normGradWF64AVX512(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normGradWF64AVX512(SB), NOSPLIT, $0-72
+TEXT ·normGradWF64AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
 	VMULPD      (R8)(AX*8), Z0, Z0
-	VSUBPD.BCST a+56(FP), Z0, Z0
+	VSUBPD.BCST (R11), Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
-	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R10), Z1, Z1
+	VMULPD.BCST (R12), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMULPD      64(R8)(AX*8), Z0, Z0
-	VSUBPD.BCST a+56(FP), Z0, Z0
+	VSUBPD.BCST (R11), Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
-	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R10), Z1, Z1
+	VMULPD.BCST (R12), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+72(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	ADDQ        $+8, R11
+	ADDQ        $+8, R12
+	MOVQ        cols+72(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+64(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradWPastF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+// func normGradWPastF64AVX512(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normGradWPastF64AVX512(SB), NOSPLIT, $0-72
+TEXT ·normGradWPastF64AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
 	VMULPD      (R8)(AX*8), Z0, Z0
-	VSUBPD.BCST a+56(FP), Z0, Z0
+	VSUBPD.BCST (R11), Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
-	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R10), Z1, Z1
+	VMULPD.BCST (R12), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMULPD      64(R8)(AX*8), Z0, Z0
-	VSUBPD.BCST a+56(FP), Z0, Z0
+	VSUBPD.BCST (R11), Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
-	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R10), Z1, Z1
+	VMULPD.BCST (R12), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+72(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	ADDQ        $+8, R11
+	ADDQ        $+8, R12
+	MOVQ        cols+72(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+64(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normSumsF32AVX512(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
+// func normSumsF32AVX512(grad *float32, x *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normSumsF32AVX512(SB), NOSPLIT, $0-48
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    su+24(FP), BX
-	MOVQ    suh+32(FP), R8
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (BX), Z0
-	VMOVUPS 64(BX), Z1
-	VMOVUPS (R8), Z2
-	VMOVUPS 64(R8), Z3
+TEXT ·normSumsF32AVX512(SB), NOSPLIT, $0-72
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ su+32(FP), R9
+	MOVQ suh+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ rows+64(FP), R13
+
+row:
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	VMOVUPS (R10), Z2
+	VMOVUPS 64(R10), Z3
 
 loop:
 	VMOVUPS       (DI)(AX*4), Z4
 	VMOVUPS       (SI)(AX*4), Z5
-	VSUBPS.BCST   m+40(FP), Z5, Z5
-	VMULPS.BCST   s+44(FP), Z5, Z5
+	VSUBPS.BCST   (BX), Z5, Z5
+	VMULPS.BCST   (R8), Z5, Z5
 	VCVTPS2PD     Y4, Z6
 	VEXTRACTF64X4 $0x01, Z4, Y4
 	VCVTPS2PD     Y4, Z4
@@ -36864,167 +37531,262 @@ loop:
 	ADDQ          $0x10, AX
 	CMPQ          AX, CX
 	JLT           loop
-	VMOVUPS       Z0, (BX)
-	VMOVUPS       Z1, 64(BX)
-	VMOVUPS       Z2, (R8)
-	VMOVUPS       Z3, 64(R8)
+	VMOVUPS       Z0, (R9)
+	VMOVUPS       Z1, 64(R9)
+	VMOVUPS       Z2, (R10)
+	VMOVUPS       Z3, 64(R10)
+	ADDQ          $+4, BX
+	ADDQ          $+4, R8
+	ADDQ          $+128, R9
+	ADDQ          $+128, R10
+	MOVQ          cols+56(FP), DX
+	ADDQ          DX, CX
+	MOVQ          n+48(FP), DX
+	MOVQ          CX, AX
+	SUBQ          DX, AX
+	DECQ          R13
+	JNZ           row
 	VZEROUPPER
 	RET
 
-// func normSumsF64AVX512(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
+// func normSumsF64AVX512(grad *float64, x *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normSumsF64AVX512(SB), NOSPLIT, $0-56
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    su+24(FP), BX
-	MOVQ    suh+32(FP), R8
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (BX), Z0
-	VMOVUPS 64(BX), Z1
-	VMOVUPS (R8), Z2
-	VMOVUPS 64(R8), Z3
+TEXT ·normSumsF64AVX512(SB), NOSPLIT, $0-72
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ su+32(FP), R9
+	MOVQ suh+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ rows+64(FP), R13
+
+row:
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	VMOVUPS (R10), Z2
+	VMOVUPS 64(R10), Z3
 
 loop:
 	VMOVUPS     (DI)(AX*8), Z4
 	VMOVUPS     (SI)(AX*8), Z5
-	VSUBPD.BCST m+40(FP), Z5, Z5
-	VMULPD.BCST s+48(FP), Z5, Z5
+	VSUBPD.BCST (BX), Z5, Z5
+	VMULPD.BCST (R8), Z5, Z5
 	VADDPD      Z4, Z0, Z0
 	VMULPD      Z5, Z4, Z4
 	VADDPD      Z4, Z2, Z2
 	VMOVUPS     64(DI)(AX*8), Z4
 	VMOVUPS     64(SI)(AX*8), Z5
-	VSUBPD.BCST m+40(FP), Z5, Z5
-	VMULPD.BCST s+48(FP), Z5, Z5
+	VSUBPD.BCST (BX), Z5, Z5
+	VMULPD.BCST (R8), Z5, Z5
 	VADDPD      Z4, Z1, Z1
 	VMULPD      Z5, Z4, Z4
 	VADDPD      Z4, Z3, Z3
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
-	VMOVUPS     Z0, (BX)
-	VMOVUPS     Z1, 64(BX)
-	VMOVUPS     Z2, (R8)
-	VMOVUPS     Z3, 64(R8)
+	VMOVUPS     Z0, (R9)
+	VMOVUPS     Z1, 64(R9)
+	VMOVUPS     Z2, (R10)
+	VMOVUPS     Z3, 64(R10)
+	ADDQ        $+8, BX
+	ADDQ        $+8, R8
+	ADDQ        $+128, R9
+	ADDQ        $+128, R10
+	MOVQ        cols+56(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+48(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradF32AVX512(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+// func normGradF32AVX512(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normGradF32AVX512(SB), NOSPLIT, $0-48
+TEXT ·normGradF32AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST a+40(FP), Z0, Z0
+	VSUBPS.BCST (R10), Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
-	VSUBPS.BCST m+32(FP), Z1, Z1
-	VMULPS.BCST s+36(FP), Z1, Z1
-	VMULPS.BCST b+44(FP), Z1, Z1
+	VSUBPS.BCST (R8), Z1, Z1
+	VMULPS.BCST (R9), Z1, Z1
+	VMULPS.BCST (R11), Z1, Z1
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST s+36(FP), Z0, Z0
+	VMULPS.BCST (R9), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+4, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	ADDQ        $+4, R11
+	MOVQ        cols+64(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+56(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradPastF32AVX512(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+// func normGradPastF32AVX512(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normGradPastF32AVX512(SB), NOSPLIT, $0-48
+TEXT ·normGradPastF32AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST a+40(FP), Z0, Z0
+	VSUBPS.BCST (R10), Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
-	VSUBPS.BCST m+32(FP), Z1, Z1
-	VMULPS.BCST s+36(FP), Z1, Z1
-	VMULPS.BCST b+44(FP), Z1, Z1
+	VSUBPS.BCST (R8), Z1, Z1
+	VMULPS.BCST (R9), Z1, Z1
+	VMULPS.BCST (R11), Z1, Z1
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST s+36(FP), Z0, Z0
+	VMULPS.BCST (R9), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+4, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	ADDQ        $+4, R11
+	MOVQ        cols+64(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+56(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+// func normGradF64AVX512(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normGradF64AVX512(SB), NOSPLIT, $0-64
+TEXT ·normGradF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST a+48(FP), Z0, Z0
+	VSUBPD.BCST (R10), Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
-	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD.BCST (R8), Z1, Z1
+	VMULPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R11), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST a+48(FP), Z0, Z0
+	VSUBPD.BCST (R10), Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
-	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD.BCST (R8), Z1, Z1
+	VMULPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R11), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	ADDQ        $+8, R11
+	MOVQ        cols+64(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+56(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradPastF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+// func normGradPastF64AVX512(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normGradPastF64AVX512(SB), NOSPLIT, $0-64
+TEXT ·normGradPastF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST a+48(FP), Z0, Z0
+	VSUBPD.BCST (R10), Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
-	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD.BCST (R8), Z1, Z1
+	VMULPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R11), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST a+48(FP), Z0, Z0
+	VSUBPD.BCST (R10), Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
-	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD.BCST (R8), Z1, Z1
+	VMULPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R11), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	ADDQ        $+8, R11
+	MOVQ        cols+64(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+56(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 

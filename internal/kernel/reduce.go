@@ -129,36 +129,12 @@ func total[T Number](s *[16]T) T {
 
 // SumSquares returns the sum of x*x in float64 (16 interleaved accumulators). The result depends on where the caller
 // cuts x.
-func SumSquares[T Float](x []T) float64 { return sumSquaresAround(x, 0) }
-
-// sumSquaresAround adds up (x-m)**2 in float64.
-func sumSquaresAround[T Float](x []T, m float64) float64 {
-	var s [16]float64
-	for i, v := range x[vecSquares(x, &s, m):] {
-		s[i&15] += square(float64(v) - m)
+func SumSquares[T Float](x []T) float64 {
+	var s lanes
+	for i, v := range x[vecSquares(x, &s):] {
+		s[i&15] += square(float64(v))
 	}
 	return total(&s)
 }
 
 func square(x float64) float64 { return float64(x * x) }
-
-// rowSum adds up x in float64.
-func rowSum[T Float](x []T) float64 {
-	var s [16]float64
-	for i, v := range x[vecSumWide(x, &s):] {
-		s[i&15] += float64(v)
-	}
-	return total(&s)
-}
-
-// dot returns the inner product of a and b in float64.
-func dot[T Float](a, b []T) float64 {
-	var s [16]float64
-	k := vecDot(a, b, &s)
-	a = a[k:]
-	b = b[k:][:len(a)]
-	for i, v := range a {
-		s[i&15] += float64(float64(v) * float64(b[i]))
-	}
-	return total(&s)
-}

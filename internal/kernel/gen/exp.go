@@ -107,24 +107,25 @@ func (f fp) geluTanhSlope(x value) value {
 	return f.add(s, f.mul(f.mul(f.mul(x, s), f.mul(e, s)), du))
 }
 
-// losses are the exponentials of whole rows. acc are 16 interleaved sums.
+// losses are the exponentials of whole rows. acc are 16 interleaved
+// sums.
 func losses() []*spec {
 	return []*spec{
-		{name: "expSum", params: parse("x []T, acc *[16]float64, m T"), sizes: singleOnly,
-			doc:  "adds exp(x-m) to acc.",
+		{name: "expSum", params: parse("x []T, m []T by row, acc [][16]float64 by row"), sizes: singleOnly,
+			doc:  "adds exp(x-m), where no x is larger than m, to acc of each row.",
 			body: expSum(false)},
-		{name: "expSumStore", params: parse("dst, x []T, acc *[16]float64, m T"), sizes: singleOnly,
-			doc:  "computes dst = exp(x-m) and adds it to acc.",
+		{name: "expSumStore", params: parse("dst, x []T, m []T by row, acc [][16]float64 by row"), sizes: singleOnly,
+			doc:  "computes dst = exp(x-m), where no x is larger than m, and adds it to acc of each row.",
 			body: expSum(true)},
-		{name: "logSoftmax", params: parse("dst, x []T, lse float64"), sizes: bothSizes, doc: "computes dst = x - lse.",
+		{name: "logSoftmax", params: parse("dst, x []T, lse []float64 by row"), sizes: bothSizes, far: true, doc: "computes dst = x - lse.",
 			body: logSoftmax},
-		{name: "softmaxLossGrad", params: parse("dst, x []T, lse, off, scale T"), sizes: singleOnly, row: true,
+		{name: "softmaxLossGrad", params: parse("dst, x []T, lse, scale []T by row, off T"), sizes: singleOnly, far: true,
 			doc: "computes dst = scale * (exp(x-lse) - off).",
 			body: interleaved("dst", func(f fp, i int) value {
 				e := f.exp32(f.sub(f.load("x", i), f.arg("lse")))
 				return f.mul(f.sub(e, f.arg("off")), f.arg("scale"))
 			})},
-		{name: "logSoftmaxGrad", params: parse("dst, grad, y []T, s T"), sizes: singleOnly, row: true,
+		{name: "logSoftmaxGrad", params: parse("dst, grad, y []T, s []T by row"), sizes: singleOnly, far: true,
 			doc: "computes dst = g - exp(y)*s.",
 			body: interleaved("dst", func(f fp, i int) value {
 				return f.sub(f.load("grad", i), f.mul(f.exp32(f.load("y", i)), f.arg("s")))

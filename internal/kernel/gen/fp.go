@@ -121,8 +121,12 @@ func (f fp) c(x float64) scalar {
 	return f.bits(math.Float64bits(x))
 }
 
-// arg is the scalar argument with that name.
+// arg is the scalar argument with that name, or the current row's element of a
+// slice by row.
 func (f fp) arg(name string) scalar {
+	if f.pointers[name].by == byRow {
+		return scalar{f.fixed(name, 0), false}
+	}
 	a, err := f.Param(name).Resolve()
 	if err != nil {
 		panic(err)

@@ -4,23 +4,29 @@ package main
 // normalizations. Sums are float64, in 16 interleaved accumulators.
 func reductions() []*spec {
 	all := []*spec{
-		{name: "maximum", params: parse("x []T, acc *[16]T"), sizes: bothSizes,
-			doc:  "raises each of the 16 interleaved maxima acc to x where x is larger.",
+		{name: "maximum", params: parse("x []T, acc [][16]T by row"), sizes: bothSizes,
+			doc:  "raises each of the 16 interleaved maxima acc of each row to x where x is larger.",
 			body: maximum},
 		{name: "sum", params: parse("x []T, acc *[16]T"), sizes: bothSizes,
 			doc:  "adds x to the 16 interleaved sums acc.",
 			body: narrowSum},
-		{name: "sumWide", params: parse("x []T, acc *[16]float64"), sizes: bothSizes,
-			doc:  "adds x to the 16 interleaved sums acc.",
+		{name: "sumWide", params: parse("x []T, acc [][16]float64 by row"), sizes: bothSizes,
+			doc:  "adds x to the 16 interleaved sums acc of each row.",
 			body: wideSum(func(f fp, i int) value { return f.wide("x", i) })},
-		{name: "squares", params: parse("x []T, acc *[16]float64, m float64"), sizes: bothSizes,
-			doc: "adds (x-m)**2 to the 16 interleaved sums acc.",
+		{name: "squares", params: parse("x []T, acc *[16]float64"), sizes: bothSizes,
+			doc: "adds x**2 to the 16 interleaved sums acc.",
+			body: wideSum(func(f fp, i int) value {
+				x := f.wide("x", i)
+				return f.mul(x, x)
+			})},
+		{name: "squaresAround", params: parse("x []T, m []float64 by row, acc [][16]float64 by row"), sizes: bothSizes,
+			doc: "adds (x-m)**2 to the 16 interleaved sums acc of each row.",
 			body: wideSum(func(f fp, i int) value {
 				d := f.sub(f.wide("x", i), f.arg("m"))
 				return f.mul(d, d)
 			})},
-		{name: "dot", params: parse("a, b []T, acc *[16]float64"), sizes: bothSizes,
-			doc:  "adds a*b to the 16 interleaved sums acc.",
+		{name: "dot", params: parse("a, b []T, acc [][16]float64 by row"), sizes: bothSizes,
+			doc:  "adds a*b to the 16 interleaved sums acc of each row.",
 			body: wideSum(func(f fp, i int) value { return f.mul(f.wide("a", i), f.wide("b", i)) })},
 		gradW("weightBiasGrad", "w, b []float64, grad, x []T, m, s T", "adds g*(x-m)*s to w and g to b."),
 		gradW("weightGrad", "w []float64, grad, x []T, m, s T", "adds g*(x-m)*s to w."),
@@ -90,12 +96,12 @@ func (g *gen) eachWide(i int, a, b value, use func(i int, a, b value)) {
 }
 
 func normSums(weight bool) *spec {
-	s := &spec{name: "normSums", params: parse("grad, x []T, su, suh *[16]float64, m, s T"), sizes: bothSizes,
-		doc: "adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh."}
+	s := &spec{name: "normSums", params: parse("grad, x []T, m, s []T by row, su, suh [][16]float64 by row"), sizes: bothSizes,
+		doc: "adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh of each row."}
 	if weight {
 		s.name += "W"
-		s.params = parse("grad, x, w []T, su, suh *[16]float64, m, s T")
-		s.doc = "adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh."
+		s.params = parse("grad, x []T, w []T by column, m, s []T by row, su, suh [][16]float64 by row")
+		s.doc = "adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh of each row."
 	}
 	s.body = func(g *gen) {
 		f, d := g.fp(g.size), g.fp(8)
@@ -115,11 +121,11 @@ func normSums(weight bool) *spec {
 }
 
 func normGrad(weight bool) *spec {
-	s := &spec{name: "normGrad", params: parse("dst, grad, x []T, m, s, a, b T"), sizes: bothSizes, row: true,
+	s := &spec{name: "normGrad", params: parse("dst, grad, x []T, m, s, a, b []T by row"), sizes: bothSizes, far: true,
 		doc: "computes dst = s * (u - a - (x-m)*s*b) with u = g."}
 	if weight {
 		s.name += "W"
-		s.params = parse("dst, grad, x, w []T, m, s, a, b T")
+		s.params = parse("dst, grad, x []T, w []T by column, m, s, a, b []T by row")
 		s.doc += "*w."
 	}
 	s.body = elementwise("dst", func(f fp, i int) value {

@@ -22,15 +22,15 @@ func streams() []*spec {
 			body: elementwise("dst", func(f fp, i int) value {
 				return f.add(f.mul(f.load("x", i), f.arg("a")), f.at("dst", i))
 			})},
-		{name: "center", params: parse("dst, x []T, m, s T"), sizes: bothSizes, row: true, doc: "computes dst = (x-m) * s.",
+		{name: "center", params: parse("dst, x []T, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s.",
 			body: elementwise("dst", func(f fp, i int) value { return f.centered(i) })},
-		{name: "centerW", params: parse("dst, x, w []T, m, s T"), sizes: bothSizes, row: true, doc: "computes dst = (x-m) * s * w.",
+		{name: "centerW", params: parse("dst, x []T, w []T by column, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s * w.",
 			body: elementwise("dst", func(f fp, i int) value { return f.mul(f.centered(i), f.at("w", i)) })},
-		{name: "centerWB", params: parse("dst, x, w, b []T, m, s T"), sizes: bothSizes, row: true, doc: "computes dst = (x-m) * s * w + b.",
+		{name: "centerWB", params: parse("dst, x []T, w, b []T by column, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s * w + b.",
 			body: elementwise("dst", func(f fp, i int) value {
 				return f.add(f.mul(f.centered(i), f.at("w", i)), f.at("b", i))
 			})},
-		{name: "softmaxGrad", params: parse("dst, grad, y []T, s T"), sizes: bothSizes, row: true, doc: "computes dst = y * (g-s).",
+		{name: "softmaxGrad", params: parse("dst, grad, y []T, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = y * (g-s).",
 			body: elementwise("dst", func(f fp, i int) value {
 				return f.mul(f.sub(f.load("grad", i), f.arg("s")), f.at("y", i))
 			})},
