@@ -610,15 +610,15 @@ func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, s *float32, 
 //go:noescape
 func logSoftmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 
-// maximumF32AVX2 raises each of the 16 interleaved maxima acc of each row to x where x is larger. n is a positive multiple of 16.
+// maximumF32AVX2 raises top of each row to the largest x, which is no NaN. n is a positive multiple of 16.
 //
 //go:noescape
-func maximumF32AVX2(x *float32, acc *float32, n int, cols int, rows int)
+func maximumF32AVX2(x *float32, top *float32, n int, cols int, rows int)
 
-// maximumF64AVX2 raises each of the 16 interleaved maxima acc of each row to x where x is larger. n is a positive multiple of 16.
+// maximumF64AVX2 raises top of each row to the largest x, which is no NaN. n is a positive multiple of 16.
 //
 //go:noescape
-func maximumF64AVX2(x *float64, acc *float64, n int, cols int, rows int)
+func maximumF64AVX2(x *float64, top *float64, n int, cols int, rows int)
 
 // sumF32AVX2 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //

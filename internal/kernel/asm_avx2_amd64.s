@@ -7537,7 +7537,7 @@ loop:
 	RET
 
 // func expF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·expF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7545,81 +7545,77 @@ TEXT ·expF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (SI)(AX*4), Y0
-	VMOVUPS 32(SI)(AX*4), Y1
-	VMOVUPS c32_42b20000<>+0(SB), Y2
-	VMINPS  Y0, Y2, Y0
-	VMINPS  Y1, Y2, Y1
-	VMOVUPS c32_c2d00000<>+0(SB), Y2
-	VMAXPS  Y0, Y2, Y0
-	VMAXPS  Y1, Y2, Y1
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y0, Y2
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y1, Y3
-	VADDPS  c32_4b400000<>+0(SB), Y2, Y2
-	VADDPS  c32_4b400000<>+0(SB), Y3, Y3
-	VSUBPS  c32_4b400000<>+0(SB), Y2, Y4
-	VSUBPS  c32_4b400000<>+0(SB), Y3, Y5
-	VMULPS  c32_3f318000<>+0(SB), Y4, Y6
-	VMULPS  c32_3f318000<>+0(SB), Y5, Y7
-	VSUBPS  Y6, Y0, Y0
-	VSUBPS  Y7, Y1, Y1
-	VMULPS  c32_b95e8083<>+0(SB), Y4, Y4
-	VMULPS  c32_b95e8083<>+0(SB), Y5, Y5
-	VSUBPS  Y4, Y0, Y0
-	VSUBPS  Y5, Y1, Y1
-	VMULPS  c32_39506967<>+0(SB), Y0, Y4
-	VMULPS  c32_39506967<>+0(SB), Y1, Y5
-	VADDPS  c32_3ab743ce<>+0(SB), Y4, Y4
-	VADDPS  c32_3ab743ce<>+0(SB), Y5, Y5
-	VMULPS  Y0, Y4, Y4
-	VMULPS  Y1, Y5, Y5
-	VADDPS  c32_3c088908<>+0(SB), Y4, Y4
-	VADDPS  c32_3c088908<>+0(SB), Y5, Y5
-	VMULPS  Y0, Y4, Y4
-	VMULPS  Y1, Y5, Y5
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y5, Y5
-	VMULPS  Y0, Y4, Y4
-	VMULPS  Y1, Y5, Y5
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y5, Y5
-	VMULPS  Y0, Y4, Y4
-	VMULPS  Y1, Y5, Y5
-	VADDPS  c32_3f000000<>+0(SB), Y4, Y4
-	VADDPS  c32_3f000000<>+0(SB), Y5, Y5
-	VMULPS  Y0, Y0, Y6
-	VMULPS  Y1, Y1, Y7
-	VMULPS  Y4, Y6, Y4
-	VMULPS  Y5, Y7, Y5
-	VADDPS  Y0, Y4, Y0
-	VADDPS  Y1, Y5, Y1
-	VSUBPS  c32_4b400000<>+0(SB), Y2, Y4
-	VSUBPS  c32_4b400000<>+0(SB), Y3, Y5
-	VMULPS  c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS  c32_3f000000<>+0(SB), Y5, Y5
-	VADDPS  c32_4b400000<>+0(SB), Y4, Y4
-	VADDPS  c32_4b400000<>+0(SB), Y5, Y5
-	VADDPS  c32_3f800000<>+0(SB), Y0, Y0
-	VADDPS  c32_3f800000<>+0(SB), Y1, Y1
-	VPADDD  c32_7f<>+0(SB), Y4, Y6
-	VPADDD  c32_7f<>+0(SB), Y5, Y7
-	VPSLLD  $0x17, Y6, Y6
-	VPSLLD  $0x17, Y7, Y7
-	VMULPS  Y6, Y0, Y0
-	VMULPS  Y7, Y1, Y1
-	VPSUBD  Y4, Y2, Y2
-	VPSUBD  Y5, Y3, Y3
-	VPADDD  c32_7f<>+0(SB), Y2, Y2
-	VPADDD  c32_7f<>+0(SB), Y3, Y3
-	VPSLLD  $0x17, Y2, Y2
-	VPSLLD  $0x17, Y3, Y3
-	VMULPS  Y2, Y0, Y0
-	VMULPS  Y3, Y1, Y1
-	VMOVUPS Y0, (DI)(AX*4)
-	VMOVUPS Y1, 32(DI)(AX*4)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMOVUPS      c32_42b20000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c2d00000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y2
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y3
+	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
+	VADDPS       c32_4b400000<>+0(SB), Y3, Y3
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y4
+	VSUBPS       c32_4b400000<>+0(SB), Y3, Y5
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS c32_3f317200<>+0(SB), Y4, Y0
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS c32_3f317200<>+0(SB), Y5, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y4, Y0
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y5, Y1
+	VMULPS       c32_3ab520aa<>+0(SB), Y0, Y4
+	VMULPS       c32_3ab520aa<>+0(SB), Y1, Y5
+	VADDPS       c32_3c091ce3<>+0(SB), Y4, Y4
+	VADDPS       c32_3c091ce3<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3d2aac5e<>+0(SB), Y4, Y4
+	VADDPS       c32_3d2aac5e<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3e2aaa49<>+0(SB), Y4, Y4
+	VADDPS       c32_3e2aaa49<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3efffffe<>+0(SB), Y4, Y4
+	VADDPS       c32_3efffffe<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y0, Y6
+	VMULPS       Y1, Y1, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y4
+	VSUBPS       c32_4b400000<>+0(SB), Y3, Y5
+	VMULPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       c32_3f000000<>+0(SB), Y5, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y0, Y0
+	VADDPS       c32_3f800000<>+0(SB), Y1, Y1
+	VPADDD       c32_7f<>+0(SB), Y4, Y6
+	VPADDD       c32_7f<>+0(SB), Y5, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y7, Y1, Y1
+	VPSUBD       Y4, Y2, Y2
+	VPSUBD       Y5, Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y2, Y2
+	VPADDD       c32_7f<>+0(SB), Y3, Y3
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -7663,75 +7659,75 @@ DATA c32_4b400000<>+24(SB)/4, $0x4b400000
 DATA c32_4b400000<>+28(SB)/4, $0x4b400000
 GLOBL c32_4b400000<>(SB), RODATA|NOPTR, $32
 
-DATA c32_3f318000<>+0(SB)/4, $0x3f318000
-DATA c32_3f318000<>+4(SB)/4, $0x3f318000
-DATA c32_3f318000<>+8(SB)/4, $0x3f318000
-DATA c32_3f318000<>+12(SB)/4, $0x3f318000
-DATA c32_3f318000<>+16(SB)/4, $0x3f318000
-DATA c32_3f318000<>+20(SB)/4, $0x3f318000
-DATA c32_3f318000<>+24(SB)/4, $0x3f318000
-DATA c32_3f318000<>+28(SB)/4, $0x3f318000
-GLOBL c32_3f318000<>(SB), RODATA|NOPTR, $32
+DATA c32_3f317200<>+0(SB)/4, $0x3f317200
+DATA c32_3f317200<>+4(SB)/4, $0x3f317200
+DATA c32_3f317200<>+8(SB)/4, $0x3f317200
+DATA c32_3f317200<>+12(SB)/4, $0x3f317200
+DATA c32_3f317200<>+16(SB)/4, $0x3f317200
+DATA c32_3f317200<>+20(SB)/4, $0x3f317200
+DATA c32_3f317200<>+24(SB)/4, $0x3f317200
+DATA c32_3f317200<>+28(SB)/4, $0x3f317200
+GLOBL c32_3f317200<>(SB), RODATA|NOPTR, $32
 
-DATA c32_b95e8083<>+0(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+4(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+8(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+12(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+16(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+20(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+24(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+28(SB)/4, $0xb95e8083
-GLOBL c32_b95e8083<>(SB), RODATA|NOPTR, $32
+DATA c32_35bfbf00<>+0(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+4(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+8(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+12(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+16(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+20(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+24(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+28(SB)/4, $0x35bfbf00
+GLOBL c32_35bfbf00<>(SB), RODATA|NOPTR, $32
 
-DATA c32_39506967<>+0(SB)/4, $0x39506967
-DATA c32_39506967<>+4(SB)/4, $0x39506967
-DATA c32_39506967<>+8(SB)/4, $0x39506967
-DATA c32_39506967<>+12(SB)/4, $0x39506967
-DATA c32_39506967<>+16(SB)/4, $0x39506967
-DATA c32_39506967<>+20(SB)/4, $0x39506967
-DATA c32_39506967<>+24(SB)/4, $0x39506967
-DATA c32_39506967<>+28(SB)/4, $0x39506967
-GLOBL c32_39506967<>(SB), RODATA|NOPTR, $32
+DATA c32_3ab520aa<>+0(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+4(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+8(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+12(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+16(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+20(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+24(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+28(SB)/4, $0x3ab520aa
+GLOBL c32_3ab520aa<>(SB), RODATA|NOPTR, $32
 
-DATA c32_3ab743ce<>+0(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+4(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+8(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+12(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+16(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+20(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+24(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+28(SB)/4, $0x3ab743ce
-GLOBL c32_3ab743ce<>(SB), RODATA|NOPTR, $32
+DATA c32_3c091ce3<>+0(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+4(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+8(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+12(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+16(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+20(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+24(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+28(SB)/4, $0x3c091ce3
+GLOBL c32_3c091ce3<>(SB), RODATA|NOPTR, $32
 
-DATA c32_3c088908<>+0(SB)/4, $0x3c088908
-DATA c32_3c088908<>+4(SB)/4, $0x3c088908
-DATA c32_3c088908<>+8(SB)/4, $0x3c088908
-DATA c32_3c088908<>+12(SB)/4, $0x3c088908
-DATA c32_3c088908<>+16(SB)/4, $0x3c088908
-DATA c32_3c088908<>+20(SB)/4, $0x3c088908
-DATA c32_3c088908<>+24(SB)/4, $0x3c088908
-DATA c32_3c088908<>+28(SB)/4, $0x3c088908
-GLOBL c32_3c088908<>(SB), RODATA|NOPTR, $32
+DATA c32_3d2aac5e<>+0(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+4(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+8(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+12(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+16(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+20(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+24(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+28(SB)/4, $0x3d2aac5e
+GLOBL c32_3d2aac5e<>(SB), RODATA|NOPTR, $32
 
-DATA c32_3d2aa9c1<>+0(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+4(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+8(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+12(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+16(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+20(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+24(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+28(SB)/4, $0x3d2aa9c1
-GLOBL c32_3d2aa9c1<>(SB), RODATA|NOPTR, $32
+DATA c32_3e2aaa49<>+0(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+4(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+8(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+12(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+16(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+20(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+24(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+28(SB)/4, $0x3e2aaa49
+GLOBL c32_3e2aaa49<>(SB), RODATA|NOPTR, $32
 
-DATA c32_3e2aaaaa<>+0(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+4(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+8(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+12(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+16(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+20(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+24(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+28(SB)/4, $0x3e2aaaaa
-GLOBL c32_3e2aaaaa<>(SB), RODATA|NOPTR, $32
+DATA c32_3efffffe<>+0(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+4(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+8(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+12(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+16(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+20(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+24(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+28(SB)/4, $0x3efffffe
+GLOBL c32_3efffffe<>(SB), RODATA|NOPTR, $32
 
 DATA c32_3f000000<>+0(SB)/4, $0x3f000000
 DATA c32_3f000000<>+4(SB)/4, $0x3f000000
@@ -7764,7 +7760,7 @@ DATA c32_7f<>+28(SB)/4, $0x0000007f
 GLOBL c32_7f<>(SB), RODATA|NOPTR, $32
 
 // func expPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·expPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7772,87 +7768,83 @@ TEXT ·expPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS  (SI)(AX*4), Y0
-	VMOVUPS  32(SI)(AX*4), Y1
-	VMOVUPS  c32_42b20000<>+0(SB), Y2
-	VMINPS   Y0, Y2, Y0
-	VMINPS   Y1, Y2, Y1
-	VMOVUPS  c32_c2d00000<>+0(SB), Y2
-	VMAXPS   Y0, Y2, Y0
-	VMAXPS   Y1, Y2, Y1
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y0, Y2
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y1, Y3
-	VADDPS   c32_4b400000<>+0(SB), Y2, Y2
-	VADDPS   c32_4b400000<>+0(SB), Y3, Y3
-	VSUBPS   c32_4b400000<>+0(SB), Y2, Y4
-	VSUBPS   c32_4b400000<>+0(SB), Y3, Y5
-	VMULPS   c32_3f318000<>+0(SB), Y4, Y6
-	VMULPS   c32_3f318000<>+0(SB), Y5, Y7
-	VSUBPS   Y6, Y0, Y0
-	VSUBPS   Y7, Y1, Y1
-	VMULPS   c32_b95e8083<>+0(SB), Y4, Y4
-	VMULPS   c32_b95e8083<>+0(SB), Y5, Y5
-	VSUBPS   Y4, Y0, Y0
-	VSUBPS   Y5, Y1, Y1
-	VMULPS   c32_39506967<>+0(SB), Y0, Y4
-	VMULPS   c32_39506967<>+0(SB), Y1, Y5
-	VADDPS   c32_3ab743ce<>+0(SB), Y4, Y4
-	VADDPS   c32_3ab743ce<>+0(SB), Y5, Y5
-	VMULPS   Y0, Y4, Y4
-	VMULPS   Y1, Y5, Y5
-	VADDPS   c32_3c088908<>+0(SB), Y4, Y4
-	VADDPS   c32_3c088908<>+0(SB), Y5, Y5
-	VMULPS   Y0, Y4, Y4
-	VMULPS   Y1, Y5, Y5
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y5, Y5
-	VMULPS   Y0, Y4, Y4
-	VMULPS   Y1, Y5, Y5
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y5, Y5
-	VMULPS   Y0, Y4, Y4
-	VMULPS   Y1, Y5, Y5
-	VADDPS   c32_3f000000<>+0(SB), Y4, Y4
-	VADDPS   c32_3f000000<>+0(SB), Y5, Y5
-	VMULPS   Y0, Y0, Y6
-	VMULPS   Y1, Y1, Y7
-	VMULPS   Y4, Y6, Y4
-	VMULPS   Y5, Y7, Y5
-	VADDPS   Y0, Y4, Y0
-	VADDPS   Y1, Y5, Y1
-	VSUBPS   c32_4b400000<>+0(SB), Y2, Y4
-	VSUBPS   c32_4b400000<>+0(SB), Y3, Y5
-	VMULPS   c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS   c32_3f000000<>+0(SB), Y5, Y5
-	VADDPS   c32_4b400000<>+0(SB), Y4, Y4
-	VADDPS   c32_4b400000<>+0(SB), Y5, Y5
-	VADDPS   c32_3f800000<>+0(SB), Y0, Y0
-	VADDPS   c32_3f800000<>+0(SB), Y1, Y1
-	VPADDD   c32_7f<>+0(SB), Y4, Y6
-	VPADDD   c32_7f<>+0(SB), Y5, Y7
-	VPSLLD   $0x17, Y6, Y6
-	VPSLLD   $0x17, Y7, Y7
-	VMULPS   Y6, Y0, Y0
-	VMULPS   Y7, Y1, Y1
-	VPSUBD   Y4, Y2, Y2
-	VPSUBD   Y5, Y3, Y3
-	VPADDD   c32_7f<>+0(SB), Y2, Y2
-	VPADDD   c32_7f<>+0(SB), Y3, Y3
-	VPSLLD   $0x17, Y2, Y2
-	VPSLLD   $0x17, Y3, Y3
-	VMULPS   Y2, Y0, Y0
-	VMULPS   Y3, Y1, Y1
-	VMOVNTPS Y0, (DI)(AX*4)
-	VMOVNTPS Y1, 32(DI)(AX*4)
-	ADDQ     $0x10, AX
-	CMPQ     AX, CX
-	JLT      loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMOVUPS      c32_42b20000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c2d00000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y2
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y3
+	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
+	VADDPS       c32_4b400000<>+0(SB), Y3, Y3
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y4
+	VSUBPS       c32_4b400000<>+0(SB), Y3, Y5
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS c32_3f317200<>+0(SB), Y4, Y0
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS c32_3f317200<>+0(SB), Y5, Y1
+	VMOVAPS      Y0, Y0
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y4, Y0
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y5, Y1
+	VMULPS       c32_3ab520aa<>+0(SB), Y0, Y4
+	VMULPS       c32_3ab520aa<>+0(SB), Y1, Y5
+	VADDPS       c32_3c091ce3<>+0(SB), Y4, Y4
+	VADDPS       c32_3c091ce3<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3d2aac5e<>+0(SB), Y4, Y4
+	VADDPS       c32_3d2aac5e<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3e2aaa49<>+0(SB), Y4, Y4
+	VADDPS       c32_3e2aaa49<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3efffffe<>+0(SB), Y4, Y4
+	VADDPS       c32_3efffffe<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y0, Y6
+	VMULPS       Y1, Y1, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y4
+	VSUBPS       c32_4b400000<>+0(SB), Y3, Y5
+	VMULPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       c32_3f000000<>+0(SB), Y5, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y0, Y0
+	VADDPS       c32_3f800000<>+0(SB), Y1, Y1
+	VPADDD       c32_7f<>+0(SB), Y4, Y6
+	VPADDD       c32_7f<>+0(SB), Y5, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y7, Y1, Y1
+	VPSUBD       Y4, Y2, Y2
+	VPSUBD       Y5, Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y2, Y2
+	VPADDD       c32_7f<>+0(SB), Y3, Y3
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func sigmoidF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·sigmoidF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7860,77 +7852,73 @@ TEXT ·sigmoidF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMOVUPS   32(SI)(AX*4), Y1
-	VXORPS    c32_80000000<>+0(SB), Y0, Y0
-	VXORPS    c32_80000000<>+0(SB), Y1, Y1
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y0, Y4
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y5
-	VADDPS    c32_4b400000<>+0(SB), Y4, Y4
-	VADDPS    c32_4b400000<>+0(SB), Y5, Y5
-	VSUBPS    c32_4b400000<>+0(SB), Y4, Y6
-	VSUBPS    c32_4b400000<>+0(SB), Y5, Y7
-	VMULPS    c32_3f318000<>+0(SB), Y6, Y8
-	VMULPS    c32_3f318000<>+0(SB), Y7, Y9
-	VSUBPS    Y8, Y0, Y8
-	VSUBPS    Y9, Y1, Y9
-	VMULPS    c32_b95e8083<>+0(SB), Y6, Y6
-	VMULPS    c32_b95e8083<>+0(SB), Y7, Y7
-	VSUBPS    Y6, Y8, Y6
-	VSUBPS    Y7, Y9, Y7
-	VMULPS    c32_39506967<>+0(SB), Y6, Y8
-	VMULPS    c32_39506967<>+0(SB), Y7, Y9
-	VADDPS    c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS    c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS    Y6, Y8, Y8
-	VMULPS    Y7, Y9, Y9
-	VADDPS    c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS    c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS    Y6, Y8, Y8
-	VMULPS    Y7, Y9, Y9
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS    Y6, Y8, Y8
-	VMULPS    Y7, Y9, Y9
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS    Y6, Y8, Y8
-	VMULPS    Y7, Y9, Y9
-	VADDPS    c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS    c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS    Y6, Y6, Y10
-	VMULPS    Y7, Y7, Y11
-	VMULPS    Y8, Y10, Y8
-	VMULPS    Y9, Y11, Y9
-	VADDPS    Y6, Y8, Y6
-	VADDPS    Y7, Y9, Y7
-	VADDPS    c32_3f800000<>+0(SB), Y6, Y6
-	VADDPS    c32_3f800000<>+0(SB), Y7, Y7
-	VPADDD    c32_7f<>+0(SB), Y4, Y4
-	VPADDD    c32_7f<>+0(SB), Y5, Y5
-	VPSLLD    $0x17, Y4, Y4
-	VPSLLD    $0x17, Y5, Y5
-	VMULPS    Y4, Y6, Y4
-	VMULPS    Y5, Y7, Y5
-	VANDPS    Y4, Y2, Y2
-	VANDPS    Y5, Y3, Y3
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y0, Y0
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y1
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y0, Y4, Y2, Y0
-	VBLENDVPS Y1, Y4, Y3, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y0, Y0
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y1
-	VMOVUPS   c32_3f800000<>+0(SB), Y2
-	VDIVPS    Y0, Y2, Y0
-	VDIVPS    Y1, Y2, Y1
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   Y1, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y0
+	VXORPS       c32_80000000<>+0(SB), Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMOVAPS      Y0, Y8
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
+	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
+	VMOVAPS      Y9, Y6
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y7
+	VMULPS       c32_3ab520aa<>+0(SB), Y6, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y6, Y6, Y11
+	VMULPS       Y7, Y10, Y7
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y8, Y7, Y7
+	VADDPS       Y6, Y9, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y4, Y7, Y4
+	VMULPS       Y5, Y6, Y5
+	VANDPS       Y4, Y2, Y2
+	VANDPS       Y5, Y3, Y3
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y0, Y4, Y2, Y0
+	VBLENDVPS    Y1, Y4, Y3, Y1
+	VADDPS       c32_3f800000<>+0(SB), Y0, Y0
+	VADDPS       c32_3f800000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_3f800000<>+0(SB), Y2
+	VDIVPS       Y0, Y2, Y0
+	VDIVPS       Y1, Y2, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -7975,7 +7963,7 @@ DATA c32_7f800000<>+28(SB)/4, $0x7f800000
 GLOBL c32_7f800000<>(SB), RODATA|NOPTR, $32
 
 // func sigmoidPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·sigmoidPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7983,83 +7971,79 @@ TEXT ·sigmoidPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMOVUPS   32(SI)(AX*4), Y1
-	VXORPS    c32_80000000<>+0(SB), Y0, Y0
-	VXORPS    c32_80000000<>+0(SB), Y1, Y1
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y0, Y4
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y5
-	VADDPS    c32_4b400000<>+0(SB), Y4, Y4
-	VADDPS    c32_4b400000<>+0(SB), Y5, Y5
-	VSUBPS    c32_4b400000<>+0(SB), Y4, Y6
-	VSUBPS    c32_4b400000<>+0(SB), Y5, Y7
-	VMULPS    c32_3f318000<>+0(SB), Y6, Y8
-	VMULPS    c32_3f318000<>+0(SB), Y7, Y9
-	VSUBPS    Y8, Y0, Y8
-	VSUBPS    Y9, Y1, Y9
-	VMULPS    c32_b95e8083<>+0(SB), Y6, Y6
-	VMULPS    c32_b95e8083<>+0(SB), Y7, Y7
-	VSUBPS    Y6, Y8, Y6
-	VSUBPS    Y7, Y9, Y7
-	VMULPS    c32_39506967<>+0(SB), Y6, Y8
-	VMULPS    c32_39506967<>+0(SB), Y7, Y9
-	VADDPS    c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS    c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS    Y6, Y8, Y8
-	VMULPS    Y7, Y9, Y9
-	VADDPS    c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS    c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS    Y6, Y8, Y8
-	VMULPS    Y7, Y9, Y9
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS    Y6, Y8, Y8
-	VMULPS    Y7, Y9, Y9
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS    Y6, Y8, Y8
-	VMULPS    Y7, Y9, Y9
-	VADDPS    c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS    c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS    Y6, Y6, Y10
-	VMULPS    Y7, Y7, Y11
-	VMULPS    Y8, Y10, Y8
-	VMULPS    Y9, Y11, Y9
-	VADDPS    Y6, Y8, Y6
-	VADDPS    Y7, Y9, Y7
-	VADDPS    c32_3f800000<>+0(SB), Y6, Y6
-	VADDPS    c32_3f800000<>+0(SB), Y7, Y7
-	VPADDD    c32_7f<>+0(SB), Y4, Y4
-	VPADDD    c32_7f<>+0(SB), Y5, Y5
-	VPSLLD    $0x17, Y4, Y4
-	VPSLLD    $0x17, Y5, Y5
-	VMULPS    Y4, Y6, Y4
-	VMULPS    Y5, Y7, Y5
-	VANDPS    Y4, Y2, Y2
-	VANDPS    Y5, Y3, Y3
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y0, Y0
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y1
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y0, Y4, Y2, Y0
-	VBLENDVPS Y1, Y4, Y3, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y0, Y0
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y1
-	VMOVUPS   c32_3f800000<>+0(SB), Y2
-	VDIVPS    Y0, Y2, Y0
-	VDIVPS    Y1, Y2, Y1
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVNTPS  Y1, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y0
+	VXORPS       c32_80000000<>+0(SB), Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMOVAPS      Y0, Y8
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
+	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
+	VMOVAPS      Y9, Y6
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y7
+	VMULPS       c32_3ab520aa<>+0(SB), Y6, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y6, Y6, Y11
+	VMULPS       Y7, Y10, Y7
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y8, Y7, Y7
+	VADDPS       Y6, Y9, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y4, Y7, Y4
+	VMULPS       Y5, Y6, Y5
+	VANDPS       Y4, Y2, Y2
+	VANDPS       Y5, Y3, Y3
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y0, Y4, Y2, Y0
+	VBLENDVPS    Y1, Y4, Y3, Y1
+	VADDPS       c32_3f800000<>+0(SB), Y0, Y0
+	VADDPS       c32_3f800000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_3f800000<>+0(SB), Y2
+	VDIVPS       Y0, Y2, Y0
+	VDIVPS       Y1, Y2, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func tanhF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·tanhF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8067,78 +8051,74 @@ TEXT ·tanhF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (SI)(AX*4), Y0
-	VMOVUPS 32(SI)(AX*4), Y1
-	VANDPS  c32_7fffffff<>+0(SB), Y0, Y2
-	VANDPS  c32_7fffffff<>+0(SB), Y1, Y3
-	VMOVUPS c32_41200000<>+0(SB), Y4
-	VMINPS  Y2, Y4, Y2
-	VMINPS  Y3, Y4, Y3
-	VADDPS  Y2, Y2, Y2
-	VADDPS  Y3, Y3, Y3
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y2, Y4
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y3, Y5
-	VADDPS  c32_4b400000<>+0(SB), Y4, Y4
-	VADDPS  c32_4b400000<>+0(SB), Y5, Y5
-	VSUBPS  c32_4b400000<>+0(SB), Y4, Y6
-	VSUBPS  c32_4b400000<>+0(SB), Y5, Y7
-	VMULPS  c32_3f318000<>+0(SB), Y6, Y8
-	VMULPS  c32_3f318000<>+0(SB), Y7, Y9
-	VSUBPS  Y8, Y2, Y2
-	VSUBPS  Y9, Y3, Y3
-	VMULPS  c32_b95e8083<>+0(SB), Y6, Y6
-	VMULPS  c32_b95e8083<>+0(SB), Y7, Y7
-	VSUBPS  Y6, Y2, Y2
-	VSUBPS  Y7, Y3, Y3
-	VMULPS  c32_39506967<>+0(SB), Y2, Y6
-	VMULPS  c32_39506967<>+0(SB), Y3, Y7
-	VADDPS  c32_3ab743ce<>+0(SB), Y6, Y6
-	VADDPS  c32_3ab743ce<>+0(SB), Y7, Y7
-	VMULPS  Y2, Y6, Y6
-	VMULPS  Y3, Y7, Y7
-	VADDPS  c32_3c088908<>+0(SB), Y6, Y6
-	VADDPS  c32_3c088908<>+0(SB), Y7, Y7
-	VMULPS  Y2, Y6, Y6
-	VMULPS  Y3, Y7, Y7
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y6, Y6
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y7, Y7
-	VMULPS  Y2, Y6, Y6
-	VMULPS  Y3, Y7, Y7
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y6, Y6
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y7, Y7
-	VMULPS  Y2, Y6, Y6
-	VMULPS  Y3, Y7, Y7
-	VADDPS  c32_3f000000<>+0(SB), Y6, Y6
-	VADDPS  c32_3f000000<>+0(SB), Y7, Y7
-	VMULPS  Y2, Y2, Y8
-	VMULPS  Y3, Y3, Y9
-	VMULPS  Y6, Y8, Y6
-	VMULPS  Y7, Y9, Y7
-	VADDPS  Y2, Y6, Y2
-	VADDPS  Y3, Y7, Y3
-	VPADDD  c32_7f<>+0(SB), Y4, Y4
-	VPADDD  c32_7f<>+0(SB), Y5, Y5
-	VPSLLD  $0x17, Y4, Y4
-	VPSLLD  $0x17, Y5, Y5
-	VMULPS  Y2, Y4, Y2
-	VMULPS  Y3, Y5, Y3
-	VSUBPS  c32_3f800000<>+0(SB), Y4, Y4
-	VSUBPS  c32_3f800000<>+0(SB), Y5, Y5
-	VADDPS  Y4, Y2, Y2
-	VADDPS  Y5, Y3, Y3
-	VADDPS  c32_40000000<>+0(SB), Y2, Y4
-	VADDPS  c32_40000000<>+0(SB), Y3, Y5
-	VDIVPS  Y4, Y2, Y2
-	VDIVPS  Y5, Y3, Y3
-	VANDPS  c32_80000000<>+0(SB), Y0, Y0
-	VANDPS  c32_80000000<>+0(SB), Y1, Y1
-	VORPS   Y0, Y2, Y0
-	VORPS   Y1, Y3, Y1
-	VMOVUPS Y0, (DI)(AX*4)
-	VMOVUPS Y1, 32(DI)(AX*4)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y3
+	VMOVUPS      c32_41200000<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMINPS       Y3, Y4, Y3
+	VADDPS       Y2, Y2, Y2
+	VADDPS       Y3, Y3, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y2, Y8
+	VMULPS       Y3, Y3, Y9
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VADDPS       Y2, Y6, Y2
+	VADDPS       Y3, Y7, Y3
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y3, Y5, Y3
+	VSUBPS       c32_3f800000<>+0(SB), Y4, Y4
+	VSUBPS       c32_3f800000<>+0(SB), Y5, Y5
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
+	VADDPS       c32_40000000<>+0(SB), Y2, Y4
+	VADDPS       c32_40000000<>+0(SB), Y3, Y5
+	VDIVPS       Y4, Y2, Y2
+	VDIVPS       Y5, Y3, Y3
+	VANDPS       c32_80000000<>+0(SB), Y0, Y0
+	VANDPS       c32_80000000<>+0(SB), Y1, Y1
+	VORPS        Y0, Y2, Y0
+	VORPS        Y1, Y3, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -8163,7 +8143,7 @@ DATA c32_40000000<>+28(SB)/4, $0x40000000
 GLOBL c32_40000000<>(SB), RODATA|NOPTR, $32
 
 // func tanhPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tanhPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8171,84 +8151,80 @@ TEXT ·tanhPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS  (SI)(AX*4), Y0
-	VMOVUPS  32(SI)(AX*4), Y1
-	VANDPS   c32_7fffffff<>+0(SB), Y0, Y2
-	VANDPS   c32_7fffffff<>+0(SB), Y1, Y3
-	VMOVUPS  c32_41200000<>+0(SB), Y4
-	VMINPS   Y2, Y4, Y2
-	VMINPS   Y3, Y4, Y3
-	VADDPS   Y2, Y2, Y2
-	VADDPS   Y3, Y3, Y3
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y2, Y4
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y3, Y5
-	VADDPS   c32_4b400000<>+0(SB), Y4, Y4
-	VADDPS   c32_4b400000<>+0(SB), Y5, Y5
-	VSUBPS   c32_4b400000<>+0(SB), Y4, Y6
-	VSUBPS   c32_4b400000<>+0(SB), Y5, Y7
-	VMULPS   c32_3f318000<>+0(SB), Y6, Y8
-	VMULPS   c32_3f318000<>+0(SB), Y7, Y9
-	VSUBPS   Y8, Y2, Y2
-	VSUBPS   Y9, Y3, Y3
-	VMULPS   c32_b95e8083<>+0(SB), Y6, Y6
-	VMULPS   c32_b95e8083<>+0(SB), Y7, Y7
-	VSUBPS   Y6, Y2, Y2
-	VSUBPS   Y7, Y3, Y3
-	VMULPS   c32_39506967<>+0(SB), Y2, Y6
-	VMULPS   c32_39506967<>+0(SB), Y3, Y7
-	VADDPS   c32_3ab743ce<>+0(SB), Y6, Y6
-	VADDPS   c32_3ab743ce<>+0(SB), Y7, Y7
-	VMULPS   Y2, Y6, Y6
-	VMULPS   Y3, Y7, Y7
-	VADDPS   c32_3c088908<>+0(SB), Y6, Y6
-	VADDPS   c32_3c088908<>+0(SB), Y7, Y7
-	VMULPS   Y2, Y6, Y6
-	VMULPS   Y3, Y7, Y7
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y6, Y6
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y7, Y7
-	VMULPS   Y2, Y6, Y6
-	VMULPS   Y3, Y7, Y7
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y6, Y6
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y7, Y7
-	VMULPS   Y2, Y6, Y6
-	VMULPS   Y3, Y7, Y7
-	VADDPS   c32_3f000000<>+0(SB), Y6, Y6
-	VADDPS   c32_3f000000<>+0(SB), Y7, Y7
-	VMULPS   Y2, Y2, Y8
-	VMULPS   Y3, Y3, Y9
-	VMULPS   Y6, Y8, Y6
-	VMULPS   Y7, Y9, Y7
-	VADDPS   Y2, Y6, Y2
-	VADDPS   Y3, Y7, Y3
-	VPADDD   c32_7f<>+0(SB), Y4, Y4
-	VPADDD   c32_7f<>+0(SB), Y5, Y5
-	VPSLLD   $0x17, Y4, Y4
-	VPSLLD   $0x17, Y5, Y5
-	VMULPS   Y2, Y4, Y2
-	VMULPS   Y3, Y5, Y3
-	VSUBPS   c32_3f800000<>+0(SB), Y4, Y4
-	VSUBPS   c32_3f800000<>+0(SB), Y5, Y5
-	VADDPS   Y4, Y2, Y2
-	VADDPS   Y5, Y3, Y3
-	VADDPS   c32_40000000<>+0(SB), Y2, Y4
-	VADDPS   c32_40000000<>+0(SB), Y3, Y5
-	VDIVPS   Y4, Y2, Y2
-	VDIVPS   Y5, Y3, Y3
-	VANDPS   c32_80000000<>+0(SB), Y0, Y0
-	VANDPS   c32_80000000<>+0(SB), Y1, Y1
-	VORPS    Y0, Y2, Y0
-	VORPS    Y1, Y3, Y1
-	VMOVNTPS Y0, (DI)(AX*4)
-	VMOVNTPS Y1, 32(DI)(AX*4)
-	ADDQ     $0x10, AX
-	CMPQ     AX, CX
-	JLT      loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y3
+	VMOVUPS      c32_41200000<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMINPS       Y3, Y4, Y3
+	VADDPS       Y2, Y2, Y2
+	VADDPS       Y3, Y3, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y2, Y8
+	VMULPS       Y3, Y3, Y9
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VADDPS       Y2, Y6, Y2
+	VADDPS       Y3, Y7, Y3
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y3, Y5, Y3
+	VSUBPS       c32_3f800000<>+0(SB), Y4, Y4
+	VSUBPS       c32_3f800000<>+0(SB), Y5, Y5
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
+	VADDPS       c32_40000000<>+0(SB), Y2, Y4
+	VADDPS       c32_40000000<>+0(SB), Y3, Y5
+	VDIVPS       Y4, Y2, Y2
+	VDIVPS       Y5, Y3, Y3
+	VANDPS       c32_80000000<>+0(SB), Y0, Y0
+	VANDPS       c32_80000000<>+0(SB), Y1, Y1
+	VORPS        Y0, Y2, Y0
+	VORPS        Y1, Y3, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func siluF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·siluF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8256,81 +8232,77 @@ TEXT ·siluF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMOVUPS   32(SI)(AX*4), Y1
-	VXORPS    c32_80000000<>+0(SB), Y0, Y2
-	VXORPS    c32_80000000<>+0(SB), Y1, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS    c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS    c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS    c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS    c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS    c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS    c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS    Y10, Y2, Y10
-	VSUBPS    Y11, Y3, Y11
-	VMULPS    c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS    c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS    Y8, Y10, Y8
-	VSUBPS    Y9, Y11, Y9
-	VMULPS    c32_39506967<>+0(SB), Y8, Y10
-	VMULPS    c32_39506967<>+0(SB), Y9, Y11
-	VADDPS    c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS    c32_3ab743ce<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS    c32_3c088908<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS    c32_3f000000<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y8, Y12
-	VMULPS    Y9, Y9, Y13
-	VMULPS    Y10, Y12, Y10
-	VMULPS    Y11, Y13, Y11
-	VADDPS    Y8, Y10, Y8
-	VADDPS    Y9, Y11, Y9
-	VADDPS    c32_3f800000<>+0(SB), Y8, Y8
-	VADDPS    c32_3f800000<>+0(SB), Y9, Y9
-	VPADDD    c32_7f<>+0(SB), Y6, Y6
-	VPADDD    c32_7f<>+0(SB), Y7, Y7
-	VPSLLD    $0x17, Y6, Y6
-	VPSLLD    $0x17, Y7, Y7
-	VMULPS    Y6, Y8, Y6
-	VMULPS    Y7, Y9, Y7
-	VANDPS    Y6, Y4, Y4
-	VANDPS    Y7, Y5, Y5
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y2, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y3, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y6
-	VBLENDVPS Y2, Y6, Y4, Y2
-	VBLENDVPS Y3, Y6, Y5, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VDIVPS    Y2, Y0, Y0
-	VDIVPS    Y3, Y1, Y1
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   Y1, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y2
+	VXORPS       c32_80000000<>+0(SB), Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VMOVAPS      Y10, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VMOVAPS      Y11, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y8, Y8, Y13
+	VMULPS       Y9, Y12, Y9
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y10, Y9, Y9
+	VADDPS       Y8, Y11, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y9, Y6
+	VMULPS       Y7, Y8, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VDIVPS       Y2, Y0, Y0
+	VDIVPS       Y3, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
 // func siluPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·siluPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8338,82 +8310,78 @@ TEXT ·siluPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMOVUPS   32(SI)(AX*4), Y1
-	VXORPS    c32_80000000<>+0(SB), Y0, Y2
-	VXORPS    c32_80000000<>+0(SB), Y1, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS    c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS    c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS    c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS    c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS    c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS    c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS    Y10, Y2, Y10
-	VSUBPS    Y11, Y3, Y11
-	VMULPS    c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS    c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS    Y8, Y10, Y8
-	VSUBPS    Y9, Y11, Y9
-	VMULPS    c32_39506967<>+0(SB), Y8, Y10
-	VMULPS    c32_39506967<>+0(SB), Y9, Y11
-	VADDPS    c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS    c32_3ab743ce<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS    c32_3c088908<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS    c32_3f000000<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y8, Y12
-	VMULPS    Y9, Y9, Y13
-	VMULPS    Y10, Y12, Y10
-	VMULPS    Y11, Y13, Y11
-	VADDPS    Y8, Y10, Y8
-	VADDPS    Y9, Y11, Y9
-	VADDPS    c32_3f800000<>+0(SB), Y8, Y8
-	VADDPS    c32_3f800000<>+0(SB), Y9, Y9
-	VPADDD    c32_7f<>+0(SB), Y6, Y6
-	VPADDD    c32_7f<>+0(SB), Y7, Y7
-	VPSLLD    $0x17, Y6, Y6
-	VPSLLD    $0x17, Y7, Y7
-	VMULPS    Y6, Y8, Y6
-	VMULPS    Y7, Y9, Y7
-	VANDPS    Y6, Y4, Y4
-	VANDPS    Y7, Y5, Y5
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y2, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y3, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y6
-	VBLENDVPS Y2, Y6, Y4, Y2
-	VBLENDVPS Y3, Y6, Y5, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VDIVPS    Y2, Y0, Y0
-	VDIVPS    Y3, Y1, Y1
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVNTPS  Y1, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y2
+	VXORPS       c32_80000000<>+0(SB), Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VMOVAPS      Y10, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VMOVAPS      Y11, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y8, Y8, Y13
+	VMULPS       Y9, Y12, Y9
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y10, Y9, Y9
+	VADDPS       Y8, Y11, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y9, Y6
+	VMULPS       Y7, Y8, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VDIVPS       Y2, Y0, Y0
+	VDIVPS       Y3, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·geluF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8421,129 +8389,125 @@ TEXT ·geluF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMOVUPS   32(SI)(AX*4), Y1
-	VMULPS    Y0, Y0, Y2
-	VMULPS    Y1, Y1, Y3
-	VMULPS    c32_bf000000<>+0(SB), Y2, Y2
-	VMULPS    c32_bf000000<>+0(SB), Y3, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS    c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS    c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS    c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS    c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS    c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS    c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS    Y10, Y2, Y2
-	VSUBPS    Y11, Y3, Y3
-	VMULPS    c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS    c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS    Y8, Y2, Y2
-	VSUBPS    Y9, Y3, Y3
-	VMULPS    c32_39506967<>+0(SB), Y2, Y8
-	VMULPS    c32_39506967<>+0(SB), Y3, Y9
-	VADDPS    c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS    c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS    c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS    c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y2, Y10
-	VMULPS    Y3, Y3, Y11
-	VMULPS    Y8, Y10, Y8
-	VMULPS    Y9, Y11, Y9
-	VADDPS    Y2, Y8, Y2
-	VADDPS    Y3, Y9, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y6, Y6
-	VPADDD    c32_7f<>+0(SB), Y7, Y7
-	VPSLLD    $0x17, Y6, Y6
-	VPSLLD    $0x17, Y7, Y7
-	VMULPS    Y6, Y2, Y2
-	VMULPS    Y7, Y3, Y3
-	VANDPS    Y2, Y4, Y2
-	VANDPS    Y3, Y5, Y3
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y4
-	VANDPS    c32_7fffffff<>+0(SB), Y1, Y5
-	VMULPS    c32_3ea2eadb<>+0(SB), Y4, Y4
-	VMULPS    c32_3ea2eadb<>+0(SB), Y5, Y5
-	VADDPS    c32_3f800000<>+0(SB), Y4, Y4
-	VADDPS    c32_3f800000<>+0(SB), Y5, Y5
-	VMOVUPS   c32_3f800000<>+0(SB), Y6
-	VDIVPS    Y4, Y6, Y4
-	VDIVPS    Y5, Y6, Y5
-	VMULPS    c32_bd062a88<>+0(SB), Y4, Y6
-	VMULPS    c32_bd062a88<>+0(SB), Y5, Y7
-	VADDPS    c32_3e14095f<>+0(SB), Y6, Y6
-	VADDPS    c32_3e14095f<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_be474234<>+0(SB), Y6, Y6
-	VADDPS    c32_be474234<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3bac664d<>+0(SB), Y6, Y6
-	VADDPS    c32_3bac664d<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3db2e669<>+0(SB), Y6, Y6
-	VADDPS    c32_3db2e669<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3d82cfb3<>+0(SB), Y6, Y6
-	VADDPS    c32_3d82cfb3<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e46254b<>+0(SB), Y6, Y6
-	VADDPS    c32_3e46254b<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e660731<>+0(SB), Y6, Y6
-	VADDPS    c32_3e660731<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e82318e<>+0(SB), Y6, Y6
-	VADDPS    c32_3e82318e<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e81facf<>+0(SB), Y6, Y6
-	VADDPS    c32_3e81facf<>+0(SB), Y7, Y7
-	VMULPS    Y4, Y6, Y4
-	VMULPS    Y5, Y7, Y5
-	VMULPS    Y4, Y2, Y2
-	VMULPS    Y5, Y3, Y3
-	VMULPS    c32_3f000000<>+0(SB), Y2, Y2
-	VMULPS    c32_3f000000<>+0(SB), Y3, Y3
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y4
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y1, Y5
-	VMOVUPS   c32_3f800000<>+0(SB), Y6
-	VSUBPS    Y2, Y6, Y7
-	VSUBPS    Y3, Y6, Y6
-	VBLENDVPS Y4, Y7, Y2, Y2
-	VBLENDVPS Y5, Y6, Y3, Y3
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y3, Y1, Y1
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   Y1, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bf000000<>+0(SB), Y2, Y2
+	VMULPS       c32_bf000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VMULPS       c32_3ea2eadb<>+0(SB), Y4, Y4
+	VMULPS       c32_3ea2eadb<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       c32_bd062a88<>+0(SB), Y4, Y6
+	VMULPS       c32_bd062a88<>+0(SB), Y5, Y7
+	VADDPS       c32_3e14095f<>+0(SB), Y6, Y6
+	VADDPS       c32_3e14095f<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_be474234<>+0(SB), Y6, Y6
+	VADDPS       c32_be474234<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3bac664d<>+0(SB), Y6, Y6
+	VADDPS       c32_3bac664d<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3db2e669<>+0(SB), Y6, Y6
+	VADDPS       c32_3db2e669<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3d82cfb3<>+0(SB), Y6, Y6
+	VADDPS       c32_3d82cfb3<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e46254b<>+0(SB), Y6, Y6
+	VADDPS       c32_3e46254b<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e660731<>+0(SB), Y6, Y6
+	VADDPS       c32_3e660731<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e82318e<>+0(SB), Y6, Y6
+	VADDPS       c32_3e82318e<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e81facf<>+0(SB), Y6, Y6
+	VADDPS       c32_3e81facf<>+0(SB), Y7, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y5, Y3, Y3
+	VMULPS       c32_3f000000<>+0(SB), Y2, Y2
+	VMULPS       c32_3f000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y0, Y4
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y1, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VSUBPS       Y2, Y6, Y7
+	VSUBPS       Y3, Y6, Y6
+	VBLENDVPS    Y4, Y7, Y2, Y2
+	VBLENDVPS    Y5, Y6, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -8668,7 +8632,7 @@ DATA c32_3e81facf<>+28(SB)/4, $0x3e81facf
 GLOBL c32_3e81facf<>(SB), RODATA|NOPTR, $32
 
 // func geluPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8676,135 +8640,131 @@ TEXT ·geluPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMOVUPS   32(SI)(AX*4), Y1
-	VMULPS    Y0, Y0, Y2
-	VMULPS    Y1, Y1, Y3
-	VMULPS    c32_bf000000<>+0(SB), Y2, Y2
-	VMULPS    c32_bf000000<>+0(SB), Y3, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS    c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS    c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS    c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS    c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS    c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS    c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS    Y10, Y2, Y2
-	VSUBPS    Y11, Y3, Y3
-	VMULPS    c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS    c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS    Y8, Y2, Y2
-	VSUBPS    Y9, Y3, Y3
-	VMULPS    c32_39506967<>+0(SB), Y2, Y8
-	VMULPS    c32_39506967<>+0(SB), Y3, Y9
-	VADDPS    c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS    c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS    c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS    c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y2, Y10
-	VMULPS    Y3, Y3, Y11
-	VMULPS    Y8, Y10, Y8
-	VMULPS    Y9, Y11, Y9
-	VADDPS    Y2, Y8, Y2
-	VADDPS    Y3, Y9, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y6, Y6
-	VPADDD    c32_7f<>+0(SB), Y7, Y7
-	VPSLLD    $0x17, Y6, Y6
-	VPSLLD    $0x17, Y7, Y7
-	VMULPS    Y6, Y2, Y2
-	VMULPS    Y7, Y3, Y3
-	VANDPS    Y2, Y4, Y2
-	VANDPS    Y3, Y5, Y3
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y4
-	VANDPS    c32_7fffffff<>+0(SB), Y1, Y5
-	VMULPS    c32_3ea2eadb<>+0(SB), Y4, Y4
-	VMULPS    c32_3ea2eadb<>+0(SB), Y5, Y5
-	VADDPS    c32_3f800000<>+0(SB), Y4, Y4
-	VADDPS    c32_3f800000<>+0(SB), Y5, Y5
-	VMOVUPS   c32_3f800000<>+0(SB), Y6
-	VDIVPS    Y4, Y6, Y4
-	VDIVPS    Y5, Y6, Y5
-	VMULPS    c32_bd062a88<>+0(SB), Y4, Y6
-	VMULPS    c32_bd062a88<>+0(SB), Y5, Y7
-	VADDPS    c32_3e14095f<>+0(SB), Y6, Y6
-	VADDPS    c32_3e14095f<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_be474234<>+0(SB), Y6, Y6
-	VADDPS    c32_be474234<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3bac664d<>+0(SB), Y6, Y6
-	VADDPS    c32_3bac664d<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3db2e669<>+0(SB), Y6, Y6
-	VADDPS    c32_3db2e669<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3d82cfb3<>+0(SB), Y6, Y6
-	VADDPS    c32_3d82cfb3<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e46254b<>+0(SB), Y6, Y6
-	VADDPS    c32_3e46254b<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e660731<>+0(SB), Y6, Y6
-	VADDPS    c32_3e660731<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e82318e<>+0(SB), Y6, Y6
-	VADDPS    c32_3e82318e<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e81facf<>+0(SB), Y6, Y6
-	VADDPS    c32_3e81facf<>+0(SB), Y7, Y7
-	VMULPS    Y4, Y6, Y4
-	VMULPS    Y5, Y7, Y5
-	VMULPS    Y4, Y2, Y2
-	VMULPS    Y5, Y3, Y3
-	VMULPS    c32_3f000000<>+0(SB), Y2, Y2
-	VMULPS    c32_3f000000<>+0(SB), Y3, Y3
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y4
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y1, Y5
-	VMOVUPS   c32_3f800000<>+0(SB), Y6
-	VSUBPS    Y2, Y6, Y7
-	VSUBPS    Y3, Y6, Y6
-	VBLENDVPS Y4, Y7, Y2, Y2
-	VBLENDVPS Y5, Y6, Y3, Y3
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y3, Y1, Y1
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVNTPS  Y1, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bf000000<>+0(SB), Y2, Y2
+	VMULPS       c32_bf000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VMULPS       c32_3ea2eadb<>+0(SB), Y4, Y4
+	VMULPS       c32_3ea2eadb<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       c32_bd062a88<>+0(SB), Y4, Y6
+	VMULPS       c32_bd062a88<>+0(SB), Y5, Y7
+	VADDPS       c32_3e14095f<>+0(SB), Y6, Y6
+	VADDPS       c32_3e14095f<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_be474234<>+0(SB), Y6, Y6
+	VADDPS       c32_be474234<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3bac664d<>+0(SB), Y6, Y6
+	VADDPS       c32_3bac664d<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3db2e669<>+0(SB), Y6, Y6
+	VADDPS       c32_3db2e669<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3d82cfb3<>+0(SB), Y6, Y6
+	VADDPS       c32_3d82cfb3<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e46254b<>+0(SB), Y6, Y6
+	VADDPS       c32_3e46254b<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e660731<>+0(SB), Y6, Y6
+	VADDPS       c32_3e660731<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e82318e<>+0(SB), Y6, Y6
+	VADDPS       c32_3e82318e<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e81facf<>+0(SB), Y6, Y6
+	VADDPS       c32_3e81facf<>+0(SB), Y7, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y5, Y3, Y3
+	VMULPS       c32_3f000000<>+0(SB), Y2, Y2
+	VMULPS       c32_3f000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y0, Y4
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y1, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VSUBPS       Y2, Y6, Y7
+	VSUBPS       Y3, Y6, Y6
+	VBLENDVPS    Y4, Y7, Y2, Y2
+	VBLENDVPS    Y5, Y6, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluTanhF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·geluTanhF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8812,82 +8772,78 @@ TEXT ·geluTanhF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMOVUPS   32(SI)(AX*4), Y1
-	VMULPS    Y0, Y0, Y2
-	VMULPS    Y1, Y1, Y3
-	VMULPS    c32_bd922279<>+0(SB), Y2, Y2
-	VMULPS    c32_bd922279<>+0(SB), Y3, Y3
-	VSUBPS    c32_3fcc422a<>+0(SB), Y2, Y2
-	VSUBPS    c32_3fcc422a<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y0, Y2
-	VMULPS    Y3, Y1, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS    c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS    c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS    c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS    c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS    c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS    c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS    Y10, Y2, Y10
-	VSUBPS    Y11, Y3, Y11
-	VMULPS    c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS    c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS    Y8, Y10, Y8
-	VSUBPS    Y9, Y11, Y9
-	VMULPS    c32_39506967<>+0(SB), Y8, Y10
-	VMULPS    c32_39506967<>+0(SB), Y9, Y11
-	VADDPS    c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS    c32_3ab743ce<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS    c32_3c088908<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS    c32_3f000000<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y8, Y12
-	VMULPS    Y9, Y9, Y13
-	VMULPS    Y10, Y12, Y10
-	VMULPS    Y11, Y13, Y11
-	VADDPS    Y8, Y10, Y8
-	VADDPS    Y9, Y11, Y9
-	VADDPS    c32_3f800000<>+0(SB), Y8, Y8
-	VADDPS    c32_3f800000<>+0(SB), Y9, Y9
-	VPADDD    c32_7f<>+0(SB), Y6, Y6
-	VPADDD    c32_7f<>+0(SB), Y7, Y7
-	VPSLLD    $0x17, Y6, Y6
-	VPSLLD    $0x17, Y7, Y7
-	VMULPS    Y6, Y8, Y6
-	VMULPS    Y7, Y9, Y7
-	VANDPS    Y6, Y4, Y4
-	VANDPS    Y7, Y5, Y5
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y2, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y3, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y6
-	VBLENDVPS Y2, Y6, Y4, Y2
-	VBLENDVPS Y3, Y6, Y5, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VDIVPS    Y2, Y0, Y0
-	VDIVPS    Y3, Y1, Y1
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   Y1, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bd922279<>+0(SB), Y2, Y2
+	VMULPS       c32_bd922279<>+0(SB), Y3, Y3
+	VSUBPS       c32_3fcc422a<>+0(SB), Y2, Y2
+	VSUBPS       c32_3fcc422a<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y0, Y2
+	VMULPS       Y3, Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VMOVAPS      Y10, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VMOVAPS      Y11, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y8, Y8, Y13
+	VMULPS       Y9, Y12, Y9
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y10, Y9, Y9
+	VADDPS       Y8, Y11, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y9, Y6
+	VMULPS       Y7, Y8, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VDIVPS       Y2, Y0, Y0
+	VDIVPS       Y3, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -8912,7 +8868,7 @@ DATA c32_3fcc422a<>+28(SB)/4, $0x3fcc422a
 GLOBL c32_3fcc422a<>(SB), RODATA|NOPTR, $32
 
 // func geluTanhPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluTanhPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8920,88 +8876,84 @@ TEXT ·geluTanhPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMOVUPS   32(SI)(AX*4), Y1
-	VMULPS    Y0, Y0, Y2
-	VMULPS    Y1, Y1, Y3
-	VMULPS    c32_bd922279<>+0(SB), Y2, Y2
-	VMULPS    c32_bd922279<>+0(SB), Y3, Y3
-	VSUBPS    c32_3fcc422a<>+0(SB), Y2, Y2
-	VSUBPS    c32_3fcc422a<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y0, Y2
-	VMULPS    Y3, Y1, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS    c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS    c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS    c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS    c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS    c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS    c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS    Y10, Y2, Y10
-	VSUBPS    Y11, Y3, Y11
-	VMULPS    c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS    c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS    Y8, Y10, Y8
-	VSUBPS    Y9, Y11, Y9
-	VMULPS    c32_39506967<>+0(SB), Y8, Y10
-	VMULPS    c32_39506967<>+0(SB), Y9, Y11
-	VADDPS    c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS    c32_3ab743ce<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS    c32_3c088908<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y10, Y10
-	VMULPS    Y9, Y11, Y11
-	VADDPS    c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS    c32_3f000000<>+0(SB), Y11, Y11
-	VMULPS    Y8, Y8, Y12
-	VMULPS    Y9, Y9, Y13
-	VMULPS    Y10, Y12, Y10
-	VMULPS    Y11, Y13, Y11
-	VADDPS    Y8, Y10, Y8
-	VADDPS    Y9, Y11, Y9
-	VADDPS    c32_3f800000<>+0(SB), Y8, Y8
-	VADDPS    c32_3f800000<>+0(SB), Y9, Y9
-	VPADDD    c32_7f<>+0(SB), Y6, Y6
-	VPADDD    c32_7f<>+0(SB), Y7, Y7
-	VPSLLD    $0x17, Y6, Y6
-	VPSLLD    $0x17, Y7, Y7
-	VMULPS    Y6, Y8, Y6
-	VMULPS    Y7, Y9, Y7
-	VANDPS    Y6, Y4, Y4
-	VANDPS    Y7, Y5, Y5
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y2, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y3, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y6
-	VBLENDVPS Y2, Y6, Y4, Y2
-	VBLENDVPS Y3, Y6, Y5, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VDIVPS    Y2, Y0, Y0
-	VDIVPS    Y3, Y1, Y1
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVNTPS  Y1, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bd922279<>+0(SB), Y2, Y2
+	VMULPS       c32_bd922279<>+0(SB), Y3, Y3
+	VSUBPS       c32_3fcc422a<>+0(SB), Y2, Y2
+	VSUBPS       c32_3fcc422a<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y0, Y2
+	VMULPS       Y3, Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VMOVAPS      Y10, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VMOVAPS      Y11, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y8, Y8, Y13
+	VMULPS       Y9, Y12, Y9
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y10, Y9, Y9
+	VADDPS       Y8, Y11, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y9, Y6
+	VMULPS       Y7, Y8, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VDIVPS       Y2, Y0, Y0
+	VDIVPS       Y3, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func siluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·siluGradF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9010,88 +8962,84 @@ TEXT ·siluGradF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (BX)(AX*4), Y0
-	VMOVUPS 32(BX)(AX*4), Y1
-	VMOVUPS c32_42a00000<>+0(SB), Y2
-	VMINPS  Y0, Y2, Y0
-	VMINPS  Y1, Y2, Y1
-	VMOVUPS c32_c2a00000<>+0(SB), Y2
-	VMAXPS  Y0, Y2, Y0
-	VMAXPS  Y1, Y2, Y1
-	VXORPS  c32_80000000<>+0(SB), Y0, Y2
-	VXORPS  c32_80000000<>+0(SB), Y1, Y3
-	VCMPPS  $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS  $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS  c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS  c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS  c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS  c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS  c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS  c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS  Y10, Y2, Y2
-	VSUBPS  Y11, Y3, Y3
-	VMULPS  c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS  c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS  Y8, Y2, Y2
-	VSUBPS  Y9, Y3, Y3
-	VMULPS  c32_39506967<>+0(SB), Y2, Y8
-	VMULPS  c32_39506967<>+0(SB), Y3, Y9
-	VADDPS  c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS  c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS  Y2, Y8, Y8
-	VMULPS  Y3, Y9, Y9
-	VADDPS  c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS  c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS  Y2, Y8, Y8
-	VMULPS  Y3, Y9, Y9
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS  Y2, Y8, Y8
-	VMULPS  Y3, Y9, Y9
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS  Y2, Y8, Y8
-	VMULPS  Y3, Y9, Y9
-	VADDPS  c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS  c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS  Y2, Y2, Y10
-	VMULPS  Y3, Y3, Y11
-	VMULPS  Y8, Y10, Y8
-	VMULPS  Y9, Y11, Y9
-	VADDPS  Y2, Y8, Y2
-	VADDPS  Y3, Y9, Y3
-	VADDPS  c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS  c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD  c32_7f<>+0(SB), Y6, Y6
-	VPADDD  c32_7f<>+0(SB), Y7, Y7
-	VPSLLD  $0x17, Y6, Y6
-	VPSLLD  $0x17, Y7, Y7
-	VMULPS  Y6, Y2, Y2
-	VMULPS  Y7, Y3, Y3
-	VANDPS  Y2, Y4, Y2
-	VANDPS  Y3, Y5, Y3
-	VADDPS  c32_3f800000<>+0(SB), Y2, Y4
-	VADDPS  c32_3f800000<>+0(SB), Y3, Y5
-	VMOVUPS c32_3f800000<>+0(SB), Y6
-	VDIVPS  Y4, Y6, Y4
-	VDIVPS  Y5, Y6, Y5
-	VMULPS  Y4, Y0, Y0
-	VMULPS  Y5, Y1, Y1
-	VMULPS  Y4, Y2, Y2
-	VMULPS  Y5, Y3, Y3
-	VMULPS  Y2, Y0, Y0
-	VMULPS  Y3, Y1, Y1
-	VADDPS  Y0, Y4, Y0
-	VADDPS  Y1, Y5, Y1
-	VMULPS  (SI)(AX*4), Y0, Y0
-	VMULPS  32(SI)(AX*4), Y1, Y1
-	VMOVUPS Y0, (DI)(AX*4)
-	VMOVUPS Y1, 32(DI)(AX*4)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMOVUPS      c32_42a00000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c2a00000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y2
+	VXORPS       c32_80000000<>+0(SB), Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y5, Y1, Y1
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y5, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -9116,7 +9064,7 @@ DATA c32_42a00000<>+28(SB)/4, $0x42a00000
 GLOBL c32_42a00000<>(SB), RODATA|NOPTR, $32
 
 // func siluGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·siluGradPastF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9125,94 +9073,90 @@ TEXT ·siluGradPastF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS  (BX)(AX*4), Y0
-	VMOVUPS  32(BX)(AX*4), Y1
-	VMOVUPS  c32_42a00000<>+0(SB), Y2
-	VMINPS   Y0, Y2, Y0
-	VMINPS   Y1, Y2, Y1
-	VMOVUPS  c32_c2a00000<>+0(SB), Y2
-	VMAXPS   Y0, Y2, Y0
-	VMAXPS   Y1, Y2, Y1
-	VXORPS   c32_80000000<>+0(SB), Y0, Y2
-	VXORPS   c32_80000000<>+0(SB), Y1, Y3
-	VCMPPS   $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS   $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS   c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS   c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS   c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS   c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS   c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS   c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS   Y10, Y2, Y2
-	VSUBPS   Y11, Y3, Y3
-	VMULPS   c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS   c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS   Y8, Y2, Y2
-	VSUBPS   Y9, Y3, Y3
-	VMULPS   c32_39506967<>+0(SB), Y2, Y8
-	VMULPS   c32_39506967<>+0(SB), Y3, Y9
-	VADDPS   c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS   c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS   Y2, Y8, Y8
-	VMULPS   Y3, Y9, Y9
-	VADDPS   c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS   c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS   Y2, Y8, Y8
-	VMULPS   Y3, Y9, Y9
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS   Y2, Y8, Y8
-	VMULPS   Y3, Y9, Y9
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS   Y2, Y8, Y8
-	VMULPS   Y3, Y9, Y9
-	VADDPS   c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS   c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS   Y2, Y2, Y10
-	VMULPS   Y3, Y3, Y11
-	VMULPS   Y8, Y10, Y8
-	VMULPS   Y9, Y11, Y9
-	VADDPS   Y2, Y8, Y2
-	VADDPS   Y3, Y9, Y3
-	VADDPS   c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS   c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD   c32_7f<>+0(SB), Y6, Y6
-	VPADDD   c32_7f<>+0(SB), Y7, Y7
-	VPSLLD   $0x17, Y6, Y6
-	VPSLLD   $0x17, Y7, Y7
-	VMULPS   Y6, Y2, Y2
-	VMULPS   Y7, Y3, Y3
-	VANDPS   Y2, Y4, Y2
-	VANDPS   Y3, Y5, Y3
-	VADDPS   c32_3f800000<>+0(SB), Y2, Y4
-	VADDPS   c32_3f800000<>+0(SB), Y3, Y5
-	VMOVUPS  c32_3f800000<>+0(SB), Y6
-	VDIVPS   Y4, Y6, Y4
-	VDIVPS   Y5, Y6, Y5
-	VMULPS   Y4, Y0, Y0
-	VMULPS   Y5, Y1, Y1
-	VMULPS   Y4, Y2, Y2
-	VMULPS   Y5, Y3, Y3
-	VMULPS   Y2, Y0, Y0
-	VMULPS   Y3, Y1, Y1
-	VADDPS   Y0, Y4, Y0
-	VADDPS   Y1, Y5, Y1
-	VMULPS   (SI)(AX*4), Y0, Y0
-	VMULPS   32(SI)(AX*4), Y1, Y1
-	VMOVNTPS Y0, (DI)(AX*4)
-	VMOVNTPS Y1, 32(DI)(AX*4)
-	ADDQ     $0x10, AX
-	CMPQ     AX, CX
-	JLT      loop
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMOVUPS      c32_42a00000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c2a00000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y2
+	VXORPS       c32_80000000<>+0(SB), Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y5, Y1, Y1
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y5, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·geluGradF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9221,135 +9165,131 @@ TEXT ·geluGradF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (BX)(AX*4), Y0
-	VMOVUPS   32(BX)(AX*4), Y1
-	VMULPS    Y0, Y0, Y2
-	VMULPS    Y1, Y1, Y3
-	VMULPS    c32_bf000000<>+0(SB), Y2, Y2
-	VMULPS    c32_bf000000<>+0(SB), Y3, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS    c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS    c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS    c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS    c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS    c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS    c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS    Y10, Y2, Y2
-	VSUBPS    Y11, Y3, Y3
-	VMULPS    c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS    c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS    Y8, Y2, Y2
-	VSUBPS    Y9, Y3, Y3
-	VMULPS    c32_39506967<>+0(SB), Y2, Y8
-	VMULPS    c32_39506967<>+0(SB), Y3, Y9
-	VADDPS    c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS    c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS    c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS    c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y2, Y10
-	VMULPS    Y3, Y3, Y11
-	VMULPS    Y8, Y10, Y8
-	VMULPS    Y9, Y11, Y9
-	VADDPS    Y2, Y8, Y2
-	VADDPS    Y3, Y9, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y6, Y6
-	VPADDD    c32_7f<>+0(SB), Y7, Y7
-	VPSLLD    $0x17, Y6, Y6
-	VPSLLD    $0x17, Y7, Y7
-	VMULPS    Y6, Y2, Y2
-	VMULPS    Y7, Y3, Y3
-	VANDPS    Y2, Y4, Y2
-	VANDPS    Y3, Y5, Y3
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y4
-	VANDPS    c32_7fffffff<>+0(SB), Y1, Y5
-	VMULPS    c32_3ea2eadb<>+0(SB), Y4, Y4
-	VMULPS    c32_3ea2eadb<>+0(SB), Y5, Y5
-	VADDPS    c32_3f800000<>+0(SB), Y4, Y4
-	VADDPS    c32_3f800000<>+0(SB), Y5, Y5
-	VMOVUPS   c32_3f800000<>+0(SB), Y6
-	VDIVPS    Y4, Y6, Y4
-	VDIVPS    Y5, Y6, Y5
-	VMULPS    c32_bd062a88<>+0(SB), Y4, Y6
-	VMULPS    c32_bd062a88<>+0(SB), Y5, Y7
-	VADDPS    c32_3e14095f<>+0(SB), Y6, Y6
-	VADDPS    c32_3e14095f<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_be474234<>+0(SB), Y6, Y6
-	VADDPS    c32_be474234<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3bac664d<>+0(SB), Y6, Y6
-	VADDPS    c32_3bac664d<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3db2e669<>+0(SB), Y6, Y6
-	VADDPS    c32_3db2e669<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3d82cfb3<>+0(SB), Y6, Y6
-	VADDPS    c32_3d82cfb3<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e46254b<>+0(SB), Y6, Y6
-	VADDPS    c32_3e46254b<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e660731<>+0(SB), Y6, Y6
-	VADDPS    c32_3e660731<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e82318e<>+0(SB), Y6, Y6
-	VADDPS    c32_3e82318e<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e81facf<>+0(SB), Y6, Y6
-	VADDPS    c32_3e81facf<>+0(SB), Y7, Y7
-	VMULPS    Y4, Y6, Y4
-	VMULPS    Y5, Y7, Y5
-	VMULPS    Y4, Y2, Y4
-	VMULPS    Y5, Y3, Y5
-	VMULPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    c32_3f000000<>+0(SB), Y5, Y5
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y6
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y1, Y7
-	VMOVUPS   c32_3f800000<>+0(SB), Y8
-	VSUBPS    Y4, Y8, Y9
-	VSUBPS    Y5, Y8, Y8
-	VBLENDVPS Y6, Y9, Y4, Y4
-	VBLENDVPS Y7, Y8, Y5, Y5
-	VMULPS    c32_3ecc422a<>+0(SB), Y2, Y2
-	VMULPS    c32_3ecc422a<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y3, Y1, Y1
-	VADDPS    Y0, Y4, Y0
-	VADDPS    Y1, Y5, Y1
-	VMULPS    (SI)(AX*4), Y0, Y0
-	VMULPS    32(SI)(AX*4), Y1, Y1
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   Y1, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bf000000<>+0(SB), Y2, Y2
+	VMULPS       c32_bf000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VMULPS       c32_3ea2eadb<>+0(SB), Y4, Y4
+	VMULPS       c32_3ea2eadb<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       c32_bd062a88<>+0(SB), Y4, Y6
+	VMULPS       c32_bd062a88<>+0(SB), Y5, Y7
+	VADDPS       c32_3e14095f<>+0(SB), Y6, Y6
+	VADDPS       c32_3e14095f<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_be474234<>+0(SB), Y6, Y6
+	VADDPS       c32_be474234<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3bac664d<>+0(SB), Y6, Y6
+	VADDPS       c32_3bac664d<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3db2e669<>+0(SB), Y6, Y6
+	VADDPS       c32_3db2e669<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3d82cfb3<>+0(SB), Y6, Y6
+	VADDPS       c32_3d82cfb3<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e46254b<>+0(SB), Y6, Y6
+	VADDPS       c32_3e46254b<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e660731<>+0(SB), Y6, Y6
+	VADDPS       c32_3e660731<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e82318e<>+0(SB), Y6, Y6
+	VADDPS       c32_3e82318e<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e81facf<>+0(SB), Y6, Y6
+	VADDPS       c32_3e81facf<>+0(SB), Y7, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VMULPS       Y4, Y2, Y4
+	VMULPS       Y5, Y3, Y5
+	VMULPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       c32_3f000000<>+0(SB), Y5, Y5
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y0, Y6
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y1, Y7
+	VMOVUPS      c32_3f800000<>+0(SB), Y8
+	VSUBPS       Y4, Y8, Y9
+	VSUBPS       Y5, Y8, Y8
+	VBLENDVPS    Y6, Y9, Y4, Y4
+	VBLENDVPS    Y7, Y8, Y5, Y5
+	VMULPS       c32_3ecc422a<>+0(SB), Y2, Y2
+	VMULPS       c32_3ecc422a<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -9364,7 +9304,7 @@ DATA c32_3ecc422a<>+28(SB)/4, $0x3ecc422a
 GLOBL c32_3ecc422a<>(SB), RODATA|NOPTR, $32
 
 // func geluGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluGradPastF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9373,141 +9313,137 @@ TEXT ·geluGradPastF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (BX)(AX*4), Y0
-	VMOVUPS   32(BX)(AX*4), Y1
-	VMULPS    Y0, Y0, Y2
-	VMULPS    Y1, Y1, Y3
-	VMULPS    c32_bf000000<>+0(SB), Y2, Y2
-	VMULPS    c32_bf000000<>+0(SB), Y3, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y6
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y3, Y7
-	VADDPS    c32_4b400000<>+0(SB), Y6, Y6
-	VADDPS    c32_4b400000<>+0(SB), Y7, Y7
-	VSUBPS    c32_4b400000<>+0(SB), Y6, Y8
-	VSUBPS    c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS    c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS    c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS    Y10, Y2, Y2
-	VSUBPS    Y11, Y3, Y3
-	VMULPS    c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS    c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS    Y8, Y2, Y2
-	VSUBPS    Y9, Y3, Y3
-	VMULPS    c32_39506967<>+0(SB), Y2, Y8
-	VMULPS    c32_39506967<>+0(SB), Y3, Y9
-	VADDPS    c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS    c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS    c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y8, Y8
-	VMULPS    Y3, Y9, Y9
-	VADDPS    c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS    c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS    Y2, Y2, Y10
-	VMULPS    Y3, Y3, Y11
-	VMULPS    Y8, Y10, Y8
-	VMULPS    Y9, Y11, Y9
-	VADDPS    Y2, Y8, Y2
-	VADDPS    Y3, Y9, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y6, Y6
-	VPADDD    c32_7f<>+0(SB), Y7, Y7
-	VPSLLD    $0x17, Y6, Y6
-	VPSLLD    $0x17, Y7, Y7
-	VMULPS    Y6, Y2, Y2
-	VMULPS    Y7, Y3, Y3
-	VANDPS    Y2, Y4, Y2
-	VANDPS    Y3, Y5, Y3
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y4
-	VANDPS    c32_7fffffff<>+0(SB), Y1, Y5
-	VMULPS    c32_3ea2eadb<>+0(SB), Y4, Y4
-	VMULPS    c32_3ea2eadb<>+0(SB), Y5, Y5
-	VADDPS    c32_3f800000<>+0(SB), Y4, Y4
-	VADDPS    c32_3f800000<>+0(SB), Y5, Y5
-	VMOVUPS   c32_3f800000<>+0(SB), Y6
-	VDIVPS    Y4, Y6, Y4
-	VDIVPS    Y5, Y6, Y5
-	VMULPS    c32_bd062a88<>+0(SB), Y4, Y6
-	VMULPS    c32_bd062a88<>+0(SB), Y5, Y7
-	VADDPS    c32_3e14095f<>+0(SB), Y6, Y6
-	VADDPS    c32_3e14095f<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_be474234<>+0(SB), Y6, Y6
-	VADDPS    c32_be474234<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3bac664d<>+0(SB), Y6, Y6
-	VADDPS    c32_3bac664d<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3db2e669<>+0(SB), Y6, Y6
-	VADDPS    c32_3db2e669<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3d82cfb3<>+0(SB), Y6, Y6
-	VADDPS    c32_3d82cfb3<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e46254b<>+0(SB), Y6, Y6
-	VADDPS    c32_3e46254b<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e660731<>+0(SB), Y6, Y6
-	VADDPS    c32_3e660731<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e82318e<>+0(SB), Y6, Y6
-	VADDPS    c32_3e82318e<>+0(SB), Y7, Y7
-	VMULPS    Y6, Y4, Y6
-	VMULPS    Y7, Y5, Y7
-	VADDPS    c32_3e81facf<>+0(SB), Y6, Y6
-	VADDPS    c32_3e81facf<>+0(SB), Y7, Y7
-	VMULPS    Y4, Y6, Y4
-	VMULPS    Y5, Y7, Y5
-	VMULPS    Y4, Y2, Y4
-	VMULPS    Y5, Y3, Y5
-	VMULPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    c32_3f000000<>+0(SB), Y5, Y5
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y6
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y1, Y7
-	VMOVUPS   c32_3f800000<>+0(SB), Y8
-	VSUBPS    Y4, Y8, Y9
-	VSUBPS    Y5, Y8, Y8
-	VBLENDVPS Y6, Y9, Y4, Y4
-	VBLENDVPS Y7, Y8, Y5, Y5
-	VMULPS    c32_3ecc422a<>+0(SB), Y2, Y2
-	VMULPS    c32_3ecc422a<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y3, Y1, Y1
-	VADDPS    Y0, Y4, Y0
-	VADDPS    Y1, Y5, Y1
-	VMULPS    (SI)(AX*4), Y0, Y0
-	VMULPS    32(SI)(AX*4), Y1, Y1
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVNTPS  Y1, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bf000000<>+0(SB), Y2, Y2
+	VMULPS       c32_bf000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VMOVAPS      Y2, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VMULPS       c32_3ea2eadb<>+0(SB), Y4, Y4
+	VMULPS       c32_3ea2eadb<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       c32_bd062a88<>+0(SB), Y4, Y6
+	VMULPS       c32_bd062a88<>+0(SB), Y5, Y7
+	VADDPS       c32_3e14095f<>+0(SB), Y6, Y6
+	VADDPS       c32_3e14095f<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_be474234<>+0(SB), Y6, Y6
+	VADDPS       c32_be474234<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3bac664d<>+0(SB), Y6, Y6
+	VADDPS       c32_3bac664d<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3db2e669<>+0(SB), Y6, Y6
+	VADDPS       c32_3db2e669<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3d82cfb3<>+0(SB), Y6, Y6
+	VADDPS       c32_3d82cfb3<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e46254b<>+0(SB), Y6, Y6
+	VADDPS       c32_3e46254b<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e660731<>+0(SB), Y6, Y6
+	VADDPS       c32_3e660731<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e82318e<>+0(SB), Y6, Y6
+	VADDPS       c32_3e82318e<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e81facf<>+0(SB), Y6, Y6
+	VADDPS       c32_3e81facf<>+0(SB), Y7, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VMULPS       Y4, Y2, Y4
+	VMULPS       Y5, Y3, Y5
+	VMULPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       c32_3f000000<>+0(SB), Y5, Y5
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y0, Y6
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y1, Y7
+	VMOVUPS      c32_3f800000<>+0(SB), Y8
+	VSUBPS       Y4, Y8, Y9
+	VSUBPS       Y5, Y8, Y8
+	VBLENDVPS    Y6, Y9, Y4, Y4
+	VBLENDVPS    Y7, Y8, Y5, Y5
+	VMULPS       c32_3ecc422a<>+0(SB), Y2, Y2
+	VMULPS       c32_3ecc422a<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluTanhGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·geluTanhGradF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9516,100 +9452,96 @@ TEXT ·geluTanhGradF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (BX)(AX*4), Y0
-	VMOVUPS 32(BX)(AX*4), Y1
-	VMOVUPS c32_41200000<>+0(SB), Y2
-	VMINPS  Y0, Y2, Y0
-	VMINPS  Y1, Y2, Y1
-	VMOVUPS c32_c1200000<>+0(SB), Y2
-	VMAXPS  Y0, Y2, Y0
-	VMAXPS  Y1, Y2, Y1
-	VMULPS  Y0, Y0, Y2
-	VMULPS  Y1, Y1, Y3
-	VMULPS  c32_bd922279<>+0(SB), Y2, Y4
-	VMULPS  c32_bd922279<>+0(SB), Y3, Y5
-	VSUBPS  c32_3fcc422a<>+0(SB), Y4, Y4
-	VSUBPS  c32_3fcc422a<>+0(SB), Y5, Y5
-	VMULPS  Y4, Y0, Y4
-	VMULPS  Y5, Y1, Y5
-	VCMPPS  $0x15, c32_c2ae0000<>+0(SB), Y4, Y6
-	VCMPPS  $0x15, c32_c2ae0000<>+0(SB), Y5, Y7
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y4, Y8
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y5, Y9
-	VADDPS  c32_4b400000<>+0(SB), Y8, Y8
-	VADDPS  c32_4b400000<>+0(SB), Y9, Y9
-	VSUBPS  c32_4b400000<>+0(SB), Y8, Y10
-	VSUBPS  c32_4b400000<>+0(SB), Y9, Y11
-	VMULPS  c32_3f318000<>+0(SB), Y10, Y12
-	VMULPS  c32_3f318000<>+0(SB), Y11, Y13
-	VSUBPS  Y12, Y4, Y4
-	VSUBPS  Y13, Y5, Y5
-	VMULPS  c32_b95e8083<>+0(SB), Y10, Y10
-	VMULPS  c32_b95e8083<>+0(SB), Y11, Y11
-	VSUBPS  Y10, Y4, Y4
-	VSUBPS  Y11, Y5, Y5
-	VMULPS  c32_39506967<>+0(SB), Y4, Y10
-	VMULPS  c32_39506967<>+0(SB), Y5, Y11
-	VADDPS  c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS  c32_3ab743ce<>+0(SB), Y11, Y11
-	VMULPS  Y4, Y10, Y10
-	VMULPS  Y5, Y11, Y11
-	VADDPS  c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS  c32_3c088908<>+0(SB), Y11, Y11
-	VMULPS  Y4, Y10, Y10
-	VMULPS  Y5, Y11, Y11
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y11, Y11
-	VMULPS  Y4, Y10, Y10
-	VMULPS  Y5, Y11, Y11
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS  Y4, Y10, Y10
-	VMULPS  Y5, Y11, Y11
-	VADDPS  c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS  c32_3f000000<>+0(SB), Y11, Y11
-	VMULPS  Y4, Y4, Y12
-	VMULPS  Y5, Y5, Y13
-	VMULPS  Y10, Y12, Y10
-	VMULPS  Y11, Y13, Y11
-	VADDPS  Y4, Y10, Y4
-	VADDPS  Y5, Y11, Y5
-	VADDPS  c32_3f800000<>+0(SB), Y4, Y4
-	VADDPS  c32_3f800000<>+0(SB), Y5, Y5
-	VPADDD  c32_7f<>+0(SB), Y8, Y8
-	VPADDD  c32_7f<>+0(SB), Y9, Y9
-	VPSLLD  $0x17, Y8, Y8
-	VPSLLD  $0x17, Y9, Y9
-	VMULPS  Y8, Y4, Y4
-	VMULPS  Y9, Y5, Y5
-	VANDPS  Y4, Y6, Y4
-	VANDPS  Y5, Y7, Y5
-	VADDPS  c32_3f800000<>+0(SB), Y4, Y6
-	VADDPS  c32_3f800000<>+0(SB), Y5, Y7
-	VMOVUPS c32_3f800000<>+0(SB), Y8
-	VDIVPS  Y6, Y8, Y6
-	VDIVPS  Y7, Y8, Y7
-	VMULPS  c32_3e5b33b6<>+0(SB), Y2, Y2
-	VMULPS  c32_3e5b33b6<>+0(SB), Y3, Y3
-	VADDPS  c32_3fcc422a<>+0(SB), Y2, Y2
-	VADDPS  c32_3fcc422a<>+0(SB), Y3, Y3
-	VMULPS  Y6, Y0, Y0
-	VMULPS  Y7, Y1, Y1
-	VMULPS  Y6, Y4, Y4
-	VMULPS  Y7, Y5, Y5
-	VMULPS  Y4, Y0, Y0
-	VMULPS  Y5, Y1, Y1
-	VMULPS  Y2, Y0, Y0
-	VMULPS  Y3, Y1, Y1
-	VADDPS  Y0, Y6, Y0
-	VADDPS  Y1, Y7, Y1
-	VMULPS  (SI)(AX*4), Y0, Y0
-	VMULPS  32(SI)(AX*4), Y1, Y1
-	VMOVUPS Y0, (DI)(AX*4)
-	VMOVUPS Y1, 32(DI)(AX*4)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMOVUPS      c32_41200000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c1200000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bd922279<>+0(SB), Y2, Y4
+	VMULPS       c32_bd922279<>+0(SB), Y3, Y5
+	VSUBPS       c32_3fcc422a<>+0(SB), Y4, Y4
+	VSUBPS       c32_3fcc422a<>+0(SB), Y5, Y5
+	VMULPS       Y4, Y0, Y4
+	VMULPS       Y5, Y1, Y5
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y6
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y5, Y7
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y8
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y5, Y9
+	VADDPS       c32_4b400000<>+0(SB), Y8, Y8
+	VADDPS       c32_4b400000<>+0(SB), Y9, Y9
+	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
+	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
+	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
+	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y10, Y10
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y10, Y10
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y10, Y10
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y10, Y10
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y4, Y12
+	VMULPS       Y5, Y5, Y13
+	VMULPS       Y10, Y12, Y10
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y4, Y10, Y4
+	VADDPS       Y5, Y11, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VPADDD       c32_7f<>+0(SB), Y8, Y8
+	VPADDD       c32_7f<>+0(SB), Y9, Y9
+	VPSLLD       $0x17, Y8, Y8
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y8, Y4, Y4
+	VMULPS       Y9, Y5, Y5
+	VANDPS       Y4, Y6, Y4
+	VANDPS       Y5, Y7, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y7
+	VMOVUPS      c32_3f800000<>+0(SB), Y8
+	VDIVPS       Y6, Y8, Y6
+	VDIVPS       Y7, Y8, Y7
+	VMULPS       c32_3e5b33b6<>+0(SB), Y2, Y2
+	VMULPS       c32_3e5b33b6<>+0(SB), Y3, Y3
+	VADDPS       c32_3fcc422a<>+0(SB), Y2, Y2
+	VADDPS       c32_3fcc422a<>+0(SB), Y3, Y3
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y7, Y1, Y1
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y7, Y5, Y5
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y5, Y1, Y1
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y6, Y0
+	VADDPS       Y1, Y7, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -9634,7 +9566,7 @@ DATA c32_3e5b33b6<>+28(SB)/4, $0x3e5b33b6
 GLOBL c32_3e5b33b6<>(SB), RODATA|NOPTR, $32
 
 // func geluTanhGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluTanhGradPastF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9643,106 +9575,102 @@ TEXT ·geluTanhGradPastF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS  (BX)(AX*4), Y0
-	VMOVUPS  32(BX)(AX*4), Y1
-	VMOVUPS  c32_41200000<>+0(SB), Y2
-	VMINPS   Y0, Y2, Y0
-	VMINPS   Y1, Y2, Y1
-	VMOVUPS  c32_c1200000<>+0(SB), Y2
-	VMAXPS   Y0, Y2, Y0
-	VMAXPS   Y1, Y2, Y1
-	VMULPS   Y0, Y0, Y2
-	VMULPS   Y1, Y1, Y3
-	VMULPS   c32_bd922279<>+0(SB), Y2, Y4
-	VMULPS   c32_bd922279<>+0(SB), Y3, Y5
-	VSUBPS   c32_3fcc422a<>+0(SB), Y4, Y4
-	VSUBPS   c32_3fcc422a<>+0(SB), Y5, Y5
-	VMULPS   Y4, Y0, Y4
-	VMULPS   Y5, Y1, Y5
-	VCMPPS   $0x15, c32_c2ae0000<>+0(SB), Y4, Y6
-	VCMPPS   $0x15, c32_c2ae0000<>+0(SB), Y5, Y7
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y4, Y8
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y5, Y9
-	VADDPS   c32_4b400000<>+0(SB), Y8, Y8
-	VADDPS   c32_4b400000<>+0(SB), Y9, Y9
-	VSUBPS   c32_4b400000<>+0(SB), Y8, Y10
-	VSUBPS   c32_4b400000<>+0(SB), Y9, Y11
-	VMULPS   c32_3f318000<>+0(SB), Y10, Y12
-	VMULPS   c32_3f318000<>+0(SB), Y11, Y13
-	VSUBPS   Y12, Y4, Y4
-	VSUBPS   Y13, Y5, Y5
-	VMULPS   c32_b95e8083<>+0(SB), Y10, Y10
-	VMULPS   c32_b95e8083<>+0(SB), Y11, Y11
-	VSUBPS   Y10, Y4, Y4
-	VSUBPS   Y11, Y5, Y5
-	VMULPS   c32_39506967<>+0(SB), Y4, Y10
-	VMULPS   c32_39506967<>+0(SB), Y5, Y11
-	VADDPS   c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS   c32_3ab743ce<>+0(SB), Y11, Y11
-	VMULPS   Y4, Y10, Y10
-	VMULPS   Y5, Y11, Y11
-	VADDPS   c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS   c32_3c088908<>+0(SB), Y11, Y11
-	VMULPS   Y4, Y10, Y10
-	VMULPS   Y5, Y11, Y11
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y11, Y11
-	VMULPS   Y4, Y10, Y10
-	VMULPS   Y5, Y11, Y11
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS   Y4, Y10, Y10
-	VMULPS   Y5, Y11, Y11
-	VADDPS   c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS   c32_3f000000<>+0(SB), Y11, Y11
-	VMULPS   Y4, Y4, Y12
-	VMULPS   Y5, Y5, Y13
-	VMULPS   Y10, Y12, Y10
-	VMULPS   Y11, Y13, Y11
-	VADDPS   Y4, Y10, Y4
-	VADDPS   Y5, Y11, Y5
-	VADDPS   c32_3f800000<>+0(SB), Y4, Y4
-	VADDPS   c32_3f800000<>+0(SB), Y5, Y5
-	VPADDD   c32_7f<>+0(SB), Y8, Y8
-	VPADDD   c32_7f<>+0(SB), Y9, Y9
-	VPSLLD   $0x17, Y8, Y8
-	VPSLLD   $0x17, Y9, Y9
-	VMULPS   Y8, Y4, Y4
-	VMULPS   Y9, Y5, Y5
-	VANDPS   Y4, Y6, Y4
-	VANDPS   Y5, Y7, Y5
-	VADDPS   c32_3f800000<>+0(SB), Y4, Y6
-	VADDPS   c32_3f800000<>+0(SB), Y5, Y7
-	VMOVUPS  c32_3f800000<>+0(SB), Y8
-	VDIVPS   Y6, Y8, Y6
-	VDIVPS   Y7, Y8, Y7
-	VMULPS   c32_3e5b33b6<>+0(SB), Y2, Y2
-	VMULPS   c32_3e5b33b6<>+0(SB), Y3, Y3
-	VADDPS   c32_3fcc422a<>+0(SB), Y2, Y2
-	VADDPS   c32_3fcc422a<>+0(SB), Y3, Y3
-	VMULPS   Y6, Y0, Y0
-	VMULPS   Y7, Y1, Y1
-	VMULPS   Y6, Y4, Y4
-	VMULPS   Y7, Y5, Y5
-	VMULPS   Y4, Y0, Y0
-	VMULPS   Y5, Y1, Y1
-	VMULPS   Y2, Y0, Y0
-	VMULPS   Y3, Y1, Y1
-	VADDPS   Y0, Y6, Y0
-	VADDPS   Y1, Y7, Y1
-	VMULPS   (SI)(AX*4), Y0, Y0
-	VMULPS   32(SI)(AX*4), Y1, Y1
-	VMOVNTPS Y0, (DI)(AX*4)
-	VMOVNTPS Y1, 32(DI)(AX*4)
-	ADDQ     $0x10, AX
-	CMPQ     AX, CX
-	JLT      loop
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMOVUPS      c32_41200000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c1200000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bd922279<>+0(SB), Y2, Y4
+	VMULPS       c32_bd922279<>+0(SB), Y3, Y5
+	VSUBPS       c32_3fcc422a<>+0(SB), Y4, Y4
+	VSUBPS       c32_3fcc422a<>+0(SB), Y5, Y5
+	VMULPS       Y4, Y0, Y4
+	VMULPS       Y5, Y1, Y5
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y6
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y5, Y7
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y8
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y5, Y9
+	VADDPS       c32_4b400000<>+0(SB), Y8, Y8
+	VADDPS       c32_4b400000<>+0(SB), Y9, Y9
+	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
+	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
+	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
+	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y10, Y10
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y10, Y10
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y10, Y10
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y10, Y10
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y4, Y12
+	VMULPS       Y5, Y5, Y13
+	VMULPS       Y10, Y12, Y10
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y4, Y10, Y4
+	VADDPS       Y5, Y11, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VPADDD       c32_7f<>+0(SB), Y8, Y8
+	VPADDD       c32_7f<>+0(SB), Y9, Y9
+	VPSLLD       $0x17, Y8, Y8
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y8, Y4, Y4
+	VMULPS       Y9, Y5, Y5
+	VANDPS       Y4, Y6, Y4
+	VANDPS       Y5, Y7, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y7
+	VMOVUPS      c32_3f800000<>+0(SB), Y8
+	VDIVPS       Y6, Y8, Y6
+	VDIVPS       Y7, Y8, Y7
+	VMULPS       c32_3e5b33b6<>+0(SB), Y2, Y2
+	VMULPS       c32_3e5b33b6<>+0(SB), Y3, Y3
+	VADDPS       c32_3fcc422a<>+0(SB), Y2, Y2
+	VADDPS       c32_3fcc422a<>+0(SB), Y3, Y3
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y7, Y1, Y1
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y7, Y5, Y5
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y5, Y1, Y1
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y6, Y0
+	VADDPS       Y1, Y7, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func expSumF32AVX2(x *float32, m *float32, acc *float64, n int, cols int, rows int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·expSumF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ x+0(FP), DI
 	MOVQ m+8(FP), SI
@@ -9771,34 +9699,30 @@ loop:
 	VADDPS       c32_4b400000<>+0(SB), Y9, Y9
 	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
 	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
-	VMULPS       c32_3f318000<>+0(SB), Y10, Y12
-	VMULPS       c32_3f318000<>+0(SB), Y11, Y13
-	VSUBPS       Y12, Y4, Y4
-	VSUBPS       Y13, Y5, Y5
-	VMULPS       c32_b95e8083<>+0(SB), Y10, Y10
-	VMULPS       c32_b95e8083<>+0(SB), Y11, Y11
-	VSUBPS       Y10, Y4, Y4
-	VSUBPS       Y11, Y5, Y5
-	VMULPS       c32_39506967<>+0(SB), Y4, Y10
-	VMULPS       c32_39506967<>+0(SB), Y5, Y11
-	VADDPS       c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS       c32_3ab743ce<>+0(SB), Y11, Y11
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
+	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
+	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y10, Y10
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
 	VMULPS       Y4, Y10, Y10
 	VMULPS       Y5, Y11, Y11
-	VADDPS       c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS       c32_3c088908<>+0(SB), Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y10, Y10
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
 	VMULPS       Y4, Y10, Y10
 	VMULPS       Y5, Y11, Y11
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y10, Y10
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
 	VMULPS       Y4, Y10, Y10
 	VMULPS       Y5, Y11, Y11
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS       Y4, Y10, Y10
-	VMULPS       Y5, Y11, Y11
-	VADDPS       c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS       c32_3f000000<>+0(SB), Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y10, Y10
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
 	VMULPS       Y4, Y4, Y12
 	VMULPS       Y5, Y5, Y13
 	VMULPS       Y10, Y12, Y10
@@ -9845,7 +9769,7 @@ loop:
 	RET
 
 // func expSumStoreF32AVX2(dst *float32, x *float32, m *float32, acc *float64, n int, cols int, rows int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -9875,34 +9799,30 @@ loop:
 	VADDPS       c32_4b400000<>+0(SB), Y9, Y9
 	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
 	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
-	VMULPS       c32_3f318000<>+0(SB), Y10, Y12
-	VMULPS       c32_3f318000<>+0(SB), Y11, Y13
-	VSUBPS       Y12, Y4, Y4
-	VSUBPS       Y13, Y5, Y5
-	VMULPS       c32_b95e8083<>+0(SB), Y10, Y10
-	VMULPS       c32_b95e8083<>+0(SB), Y11, Y11
-	VSUBPS       Y10, Y4, Y4
-	VSUBPS       Y11, Y5, Y5
-	VMULPS       c32_39506967<>+0(SB), Y4, Y10
-	VMULPS       c32_39506967<>+0(SB), Y5, Y11
-	VADDPS       c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS       c32_3ab743ce<>+0(SB), Y11, Y11
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
+	VMOVAPS      Y4, Y4
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
+	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
+	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y10, Y10
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
 	VMULPS       Y4, Y10, Y10
 	VMULPS       Y5, Y11, Y11
-	VADDPS       c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS       c32_3c088908<>+0(SB), Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y10, Y10
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
 	VMULPS       Y4, Y10, Y10
 	VMULPS       Y5, Y11, Y11
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y10, Y10
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
 	VMULPS       Y4, Y10, Y10
 	VMULPS       Y5, Y11, Y11
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS       Y4, Y10, Y10
-	VMULPS       Y5, Y11, Y11
-	VADDPS       c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS       c32_3f000000<>+0(SB), Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y10, Y10
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
 	VMULPS       Y4, Y4, Y12
 	VMULPS       Y5, Y5, Y13
 	VMULPS       Y10, Y12, Y10
@@ -10127,7 +10047,7 @@ loop:
 	RET
 
 // func softmaxLossGradF32AVX2(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·softmaxLossGradF32AVX2(SB), NOSPLIT, $0-60
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -10152,48 +10072,44 @@ loop:
 	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
 	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
 	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
-	VMULPS       c32_3f318000<>+0(SB), Y6, Y8
-	VMULPS       c32_3f318000<>+0(SB), Y7, Y9
-	VSUBPS       Y8, Y0, Y8
-	VSUBPS       Y9, Y1, Y9
-	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
-	VMULPS       c32_b95e8083<>+0(SB), Y7, Y7
-	VSUBPS       Y6, Y8, Y6
-	VSUBPS       Y7, Y9, Y7
-	VMULPS       c32_39506967<>+0(SB), Y6, Y8
-	VMULPS       c32_39506967<>+0(SB), Y7, Y9
-	VADDPS       c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS       c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS       c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS       c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y6, Y10
-	VMULPS       Y7, Y7, Y11
-	VMULPS       Y8, Y10, Y8
+	VMOVAPS      Y0, Y8
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
+	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
+	VMOVAPS      Y9, Y6
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y7
+	VMULPS       c32_3ab520aa<>+0(SB), Y6, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y6, Y6, Y11
+	VMULPS       Y7, Y10, Y7
 	VMULPS       Y9, Y11, Y9
-	VADDPS       Y6, Y8, Y6
-	VADDPS       Y7, Y9, Y7
-	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	VADDPS       Y6, Y9, Y6
 	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
 	VPADDD       c32_7f<>+0(SB), Y4, Y4
 	VPADDD       c32_7f<>+0(SB), Y5, Y5
 	VPSLLD       $0x17, Y4, Y4
 	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y5, Y7, Y5
+	VMULPS       Y4, Y7, Y4
+	VMULPS       Y5, Y6, Y5
 	VANDPS       Y4, Y2, Y2
 	VANDPS       Y5, Y3, Y3
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
@@ -10225,7 +10141,7 @@ loop:
 	RET
 
 // func softmaxLossGradPastF32AVX2(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·softmaxLossGradPastF32AVX2(SB), NOSPLIT, $0-60
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -10250,48 +10166,44 @@ loop:
 	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
 	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
 	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
-	VMULPS       c32_3f318000<>+0(SB), Y6, Y8
-	VMULPS       c32_3f318000<>+0(SB), Y7, Y9
-	VSUBPS       Y8, Y0, Y8
-	VSUBPS       Y9, Y1, Y9
-	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
-	VMULPS       c32_b95e8083<>+0(SB), Y7, Y7
-	VSUBPS       Y6, Y8, Y6
-	VSUBPS       Y7, Y9, Y7
-	VMULPS       c32_39506967<>+0(SB), Y6, Y8
-	VMULPS       c32_39506967<>+0(SB), Y7, Y9
-	VADDPS       c32_3ab743ce<>+0(SB), Y8, Y8
-	VADDPS       c32_3ab743ce<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3c088908<>+0(SB), Y8, Y8
-	VADDPS       c32_3c088908<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y8, Y8
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y8, Y8
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y8, Y8
-	VMULPS       Y7, Y9, Y9
-	VADDPS       c32_3f000000<>+0(SB), Y8, Y8
-	VADDPS       c32_3f000000<>+0(SB), Y9, Y9
-	VMULPS       Y6, Y6, Y10
-	VMULPS       Y7, Y7, Y11
-	VMULPS       Y8, Y10, Y8
+	VMOVAPS      Y0, Y8
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
+	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
+	VMOVAPS      Y8, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
+	VMOVAPS      Y9, Y6
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y7
+	VMULPS       c32_3ab520aa<>+0(SB), Y6, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y7, Y7
+	VMULPS       Y6, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y6, Y6, Y11
+	VMULPS       Y7, Y10, Y7
 	VMULPS       Y9, Y11, Y9
-	VADDPS       Y6, Y8, Y6
-	VADDPS       Y7, Y9, Y7
-	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       Y8, Y7, Y7
+	VADDPS       Y6, Y9, Y6
 	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
 	VPADDD       c32_7f<>+0(SB), Y4, Y4
 	VPADDD       c32_7f<>+0(SB), Y5, Y5
 	VPSLLD       $0x17, Y4, Y4
 	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y4, Y6, Y4
-	VMULPS       Y5, Y7, Y5
+	VMULPS       Y4, Y7, Y4
+	VMULPS       Y5, Y6, Y5
 	VANDPS       Y4, Y2, Y2
 	VANDPS       Y5, Y3, Y3
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
@@ -10323,7 +10235,7 @@ loop:
 	RET
 
 // func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -10347,48 +10259,44 @@ loop:
 	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS       c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS       c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS       Y10, Y2, Y10
-	VSUBPS       Y11, Y3, Y11
-	VMULPS       c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS       c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS       Y8, Y10, Y8
-	VSUBPS       Y9, Y11, Y9
-	VMULPS       c32_39506967<>+0(SB), Y8, Y10
-	VMULPS       c32_39506967<>+0(SB), Y9, Y11
-	VADDPS       c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS       c32_3ab743ce<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS       c32_3c088908<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS       c32_3f000000<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y8, Y12
-	VMULPS       Y9, Y9, Y13
-	VMULPS       Y10, Y12, Y10
+	VMOVAPS      Y2, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VMOVAPS      Y10, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VMOVAPS      Y11, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y8, Y8, Y13
+	VMULPS       Y9, Y12, Y9
 	VMULPS       Y11, Y13, Y11
-	VADDPS       Y8, Y10, Y8
-	VADDPS       Y9, Y11, Y9
-	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	VADDPS       Y8, Y11, Y8
 	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
 	VPADDD       c32_7f<>+0(SB), Y6, Y6
 	VPADDD       c32_7f<>+0(SB), Y7, Y7
 	VPSLLD       $0x17, Y6, Y6
 	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y6, Y8, Y6
-	VMULPS       Y7, Y9, Y7
+	VMULPS       Y6, Y9, Y6
+	VMULPS       Y7, Y8, Y7
 	VANDPS       Y6, Y4, Y4
 	VANDPS       Y7, Y5, Y5
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
@@ -10418,7 +10326,7 @@ loop:
 	RET
 
 // func logSoftmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3
 TEXT ·logSoftmaxGradPastF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -10442,48 +10350,44 @@ loop:
 	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
-	VMULPS       c32_3f318000<>+0(SB), Y8, Y10
-	VMULPS       c32_3f318000<>+0(SB), Y9, Y11
-	VSUBPS       Y10, Y2, Y10
-	VSUBPS       Y11, Y3, Y11
-	VMULPS       c32_b95e8083<>+0(SB), Y8, Y8
-	VMULPS       c32_b95e8083<>+0(SB), Y9, Y9
-	VSUBPS       Y8, Y10, Y8
-	VSUBPS       Y9, Y11, Y9
-	VMULPS       c32_39506967<>+0(SB), Y8, Y10
-	VMULPS       c32_39506967<>+0(SB), Y9, Y11
-	VADDPS       c32_3ab743ce<>+0(SB), Y10, Y10
-	VADDPS       c32_3ab743ce<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3c088908<>+0(SB), Y10, Y10
-	VADDPS       c32_3c088908<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y10, Y10
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y10, Y10
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y10, Y10
-	VMULPS       Y9, Y11, Y11
-	VADDPS       c32_3f000000<>+0(SB), Y10, Y10
-	VADDPS       c32_3f000000<>+0(SB), Y11, Y11
-	VMULPS       Y8, Y8, Y12
-	VMULPS       Y9, Y9, Y13
-	VMULPS       Y10, Y12, Y10
+	VMOVAPS      Y2, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VMOVAPS      Y10, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VMOVAPS      Y11, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y9, Y9
+	VMULPS       Y8, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y8, Y8, Y13
+	VMULPS       Y9, Y12, Y9
 	VMULPS       Y11, Y13, Y11
-	VADDPS       Y8, Y10, Y8
-	VADDPS       Y9, Y11, Y9
-	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       Y10, Y9, Y9
+	VADDPS       Y8, Y11, Y8
 	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
 	VPADDD       c32_7f<>+0(SB), Y6, Y6
 	VPADDD       c32_7f<>+0(SB), Y7, Y7
 	VPSLLD       $0x17, Y6, Y6
 	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y6, Y8, Y6
-	VMULPS       Y7, Y9, Y7
+	VMULPS       Y6, Y9, Y6
+	VMULPS       Y7, Y8, Y7
 	VANDPS       Y6, Y4, Y4
 	VANDPS       Y7, Y5, Y5
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
@@ -10512,79 +10416,89 @@ loop:
 	VZEROUPPER
 	RET
 
-// func maximumF32AVX2(x *float32, acc *float32, n int, cols int, rows int)
+// func maximumF32AVX2(x *float32, top *float32, n int, cols int, rows int)
 // Requires: AVX
 TEXT ·maximumF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ x+0(FP), DI
-	MOVQ acc+8(FP), SI
+	MOVQ top+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 	MOVQ rows+32(FP), R13
 
 row:
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
+	VBROADCASTSS (SI), Y0
+	VMOVAPS      Y0, Y1
 
 loop:
-	VMOVUPS (DI)(AX*4), Y2
-	VMAXPS  Y0, Y2, Y0
-	VMOVUPS 32(DI)(AX*4), Y2
-	VMAXPS  Y1, Y2, Y1
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	ADDQ    $+64, SI
-	MOVQ    cols+24(FP), DX
-	ADDQ    DX, CX
-	MOVQ    n+16(FP), DX
-	MOVQ    CX, AX
-	SUBQ    DX, AX
-	DECQ    R13
-	JNZ     row
+	VMOVUPS      (DI)(AX*4), Y2
+	VMOVUPS      32(DI)(AX*4), Y3
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y3, Y1
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMAXPS       Y0, Y1, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMAXPS       X1, X0, X0
+	VPSRLDQ      $0x08, X0, X1
+	VMAXPS       X1, X0, X0
+	VPSRLDQ      $0x04, X0, X1
+	VMAXPS       X1, X0, X0
+	VMOVSS       X0, (SI)
+	ADDQ         $+4, SI
+	MOVQ         cols+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+16(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func maximumF64AVX2(x *float64, acc *float64, n int, cols int, rows int)
+// func maximumF64AVX2(x *float64, top *float64, n int, cols int, rows int)
 // Requires: AVX
 TEXT ·maximumF64AVX2(SB), NOSPLIT, $0-40
 	MOVQ x+0(FP), DI
-	MOVQ acc+8(FP), SI
+	MOVQ top+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 	MOVQ rows+32(FP), R13
 
 row:
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 64(SI), Y2
-	VMOVUPS 96(SI), Y3
+	VBROADCASTSD (SI), Y0
+	VMOVAPS      Y0, Y1
+	VMOVAPS      Y0, Y2
+	VMOVAPS      Y0, Y3
 
 loop:
-	VMOVUPS (DI)(AX*8), Y4
-	VMAXPD  Y0, Y4, Y0
-	VMOVUPS 32(DI)(AX*8), Y4
-	VMAXPD  Y1, Y4, Y1
-	VMOVUPS 64(DI)(AX*8), Y4
-	VMAXPD  Y2, Y4, Y2
-	VMOVUPS 96(DI)(AX*8), Y4
-	VMAXPD  Y3, Y4, Y3
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	VMOVUPS Y2, 64(SI)
-	VMOVUPS Y3, 96(SI)
-	ADDQ    $+128, SI
-	MOVQ    cols+24(FP), DX
-	ADDQ    DX, CX
-	MOVQ    n+16(FP), DX
-	MOVQ    CX, AX
-	SUBQ    DX, AX
-	DECQ    R13
-	JNZ     row
+	VMOVUPS      (DI)(AX*8), Y4
+	VMOVUPS      32(DI)(AX*8), Y5
+	VMAXPD       Y0, Y4, Y0
+	VMAXPD       Y1, Y5, Y1
+	VMOVUPS      64(DI)(AX*8), Y4
+	VMOVUPS      96(DI)(AX*8), Y5
+	VMAXPD       Y2, Y4, Y2
+	VMAXPD       Y3, Y5, Y3
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMAXPD       Y0, Y3, Y0
+	VMAXPD       Y0, Y2, Y0
+	VMAXPD       Y0, Y1, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMAXPD       X1, X0, X0
+	VPSRLDQ      $0x08, X0, X1
+	VMAXPD       X1, X0, X0
+	VMOVSD       X0, (SI)
+	ADDQ         $+8, SI
+	MOVQ         cols+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+16(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 

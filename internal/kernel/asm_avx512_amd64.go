@@ -1064,15 +1064,15 @@ func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, s *float32
 //go:noescape
 func logSoftmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 
-// maximumF32AVX512 raises each of the 16 interleaved maxima acc of each row to x where x is larger. n is a positive multiple of 16.
+// maximumF32AVX512 raises top of each row to the largest x, which is no NaN. n is a positive multiple of 16.
 //
 //go:noescape
-func maximumF32AVX512(x *float32, acc *float32, n int, cols int, rows int)
+func maximumF32AVX512(x *float32, top *float32, n int, cols int, rows int)
 
-// maximumF64AVX512 raises each of the 16 interleaved maxima acc of each row to x where x is larger. n is a positive multiple of 16.
+// maximumF64AVX512 raises top of each row to the largest x, which is no NaN. n is a positive multiple of 16.
 //
 //go:noescape
-func maximumF64AVX512(x *float64, acc *float64, n int, cols int, rows int)
+func maximumF64AVX512(x *float64, top *float64, n int, cols int, rows int)
 
 // sumF32AVX512 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
 //

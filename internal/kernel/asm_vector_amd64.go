@@ -927,24 +927,24 @@ func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s []T, cols int, far 
 	return end
 }
 
-// vecMaximum raises each of the 16 interleaved maxima acc of each row to x where x is larger. It returns how many columns it did: the first ones.
-func vecMaximum[T Number](x []T, acc [][16]T, cols int) int {
-	rows, end := len(acc), vectorLenOf[T](cols, 8)
+// vecMaximum raises top of each row to the largest x, which is no NaN. It returns how many columns it did: the first ones.
+func vecMaximum[T Number](x []T, top []T, cols int) int {
+	rows, end := len(top), vectorLenOf[T](cols, 8)
 	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
 		for r, k := 0, 0; r < rows; r += k {
 			k = min(rows-r, asmChunk/n)
 			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
-			accAt := unsafe.Pointer(&acc[r : r+k][0])
+			topAt := unsafe.Pointer(&top[r : r+k][0])
 			switch {
 			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-				maximumF32AVX512((*float32)(xAt), (*float32)(accAt), n, cols, k)
+				maximumF32AVX512((*float32)(xAt), (*float32)(topAt), n, cols, k)
 			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-				maximumF64AVX512((*float64)(xAt), (*float64)(accAt), n, cols, k)
+				maximumF64AVX512((*float64)(xAt), (*float64)(topAt), n, cols, k)
 			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-				maximumF32AVX2((*float32)(xAt), (*float32)(accAt), n, cols, k)
+				maximumF32AVX2((*float32)(xAt), (*float32)(topAt), n, cols, k)
 			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-				maximumF64AVX2((*float64)(xAt), (*float64)(accAt), n, cols, k)
+				maximumF64AVX2((*float64)(xAt), (*float64)(topAt), n, cols, k)
 			}
 		}
 		done += n

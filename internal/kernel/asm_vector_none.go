@@ -90,7 +90,7 @@ func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse []T, scale []T, off T, col
 
 func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s []T, cols int, far bool) int { return 0 }
 
-func vecMaximum[T Number](x []T, acc [][16]T, cols int) int { return 0 }
+func vecMaximum[T Number](x []T, top []T, cols int) int { return 0 }
 
 func vecSum[T Number](x []T, acc *[16]T) int { return 0 }
 

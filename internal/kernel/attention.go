@@ -145,8 +145,7 @@ func (w *AttentionWork[T]) exponentials(r int, s []T, first bool) float64 {
 		old, sum = math.Inf(-1), 0
 	}
 	var t [1]T
-	var lane [1][16]T
-	largest(t[:], s, len(s), lane[:])
+	largest(t[:], s, len(s))
 	top := max(float64(t[0]), old)
 	if math.IsInf(top, -1) { // no key yet that counts
 		w.top[r], w.sum[r] = top, 0

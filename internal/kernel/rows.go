@@ -85,21 +85,11 @@ func dot[T Float](a, b []T) float64 {
 }
 
 // largest computes the largest number of each row, -Inf if there is none. It ignores NaN: the exponentials turn the row to NaN
-// anyway. It works in acc.
-func largest[T Float](tops, x []T, cols int, acc [][16]T) {
-	acc = acc[:len(tops)]
-	none := T(math.Inf(-1))
-	for r := range acc {
-		Fill(acc[r][:], none)
-	}
-	k := vecMaximum(x, acc, cols)
-	for r := range tops {
-		m := none
-		if k > 0 {
-			for _, v := range acc[r] { // none is NaN
-				m = max(m, v)
-			}
-		}
+// anyway.
+func largest[T Float](tops, x []T, cols int) {
+	Fill(tops, T(math.Inf(-1)))
+	k := vecMaximum(x, tops, cols)
+	for r, m := range tops {
 		for _, v := range row(x, r, cols)[k:] {
 			if v > m {
 				m = v

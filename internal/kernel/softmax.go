@@ -9,14 +9,13 @@ import "math"
 type softWork[T Float] struct {
 	tops, scale, zeros [maxBlockRows]T
 	sums               [maxBlockRows]float64
-	top                [maxBlockRows][16]T
 	acc                [maxBlockRows]lanes
 }
 
 // logSumExps returns ln(sum(exp(x))) of k rows: -Inf if all elements are -Inf, NaN if one is NaN.
 func (w *softWork[T]) logSumExps(x []T, k, cols int) []float64 {
 	tops, sums := w.tops[:k], w.sums[:k]
-	largest(tops, x, cols, w.top[:])
+	largest(tops, x, cols)
 	expSums(sums, x, tops, cols, w.acc[:])
 	for r, m := range tops {
 		if !math.IsInf(float64(m), 0) {
@@ -58,7 +57,7 @@ func softmax[T Float](dst, x, e []T, cols, lo, hi int) {
 	for ; lo < hi; lo += step {
 		k := min(step, hi-lo)
 		d, x := dst[lo*cols:(lo+k)*cols], x[lo*cols:(lo+k)*cols]
-		largest(w.tops[:k], x, cols, w.top[:])
+		largest(w.tops[:k], x, cols)
 		exps := d
 		if e != nil {
 			exps = e[:k*cols]

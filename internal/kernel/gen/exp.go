@@ -191,14 +191,15 @@ func (f fp) expScale32(x value) (p, k value) {
 	return f.expRest32(x, k), k
 }
 
-// expRest32 is exp(x - k*ln(2)) - 1.
+// expRest32 is exp(x - k*ln(2)) - 1. The two products are exact, so that fused
+// operations give the same bits.
 func (f fp) expRest32(x, k value) value {
-	r := f.sub(f.sub(x, f.mul(k, f.c(0.693359375))), f.mul(k, f.c(-2.12194440e-4)))
-	p := f.mul(r, f.c(1.9875691500e-4))
-	for _, c := range []float64{1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1} {
+	r := f.subExact(f.subExact(x, k, f.c(0.693145751953125)), k, f.c(1.4286197256296873e-6))
+	p := f.mul(r, f.c(0.0013818939))
+	for _, c := range []float64{0.008368704, 0.04166829, 0.16666521} {
 		p = f.mul(f.add(p, f.c(c)), r)
 	}
-	p = f.add(p, f.c(5.0000001201e-1))
+	p = f.add(p, f.c(0.49999994))
 	return f.add(f.mul(f.mul(r, r), p), r)
 }
 

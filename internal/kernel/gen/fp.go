@@ -209,6 +209,17 @@ func (f fp) mul(a, b value) value {
 	return f.two(a, b, four{f.VMULPS, f.VMULPD, f.VMULPS_BCST, f.VMULPD_BCST})
 }
 
+// subExact is a - b*c for a product b*c that needs no rounding.
+func (f fp) subExact(a, b, c value) value {
+	forms := four{f.VFNMADD231PS, f.VFNMADD231PD, f.VFNMADD231PS_BCST, f.VFNMADD231PD_BCST}
+	return f.each(func(xs ...value) value {
+		to := f.tmp()
+		f.VMOVAPS(xs[0], to)
+		f.emit(forms, xs[1], xs[2], to)
+		return to
+	}, f.reg(a), f.reg(b), f.shared(c))
+}
+
 func (f fp) div(a, b value) value {
 	return f.two(a, b, four{f.VDIVPS, f.VDIVPD, f.VDIVPS_BCST, f.VDIVPD_BCST})
 }

@@ -1,11 +1,16 @@
 package main
 
+import (
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
 // reductions are the sums and maxima of rows, and the kernels of the
 // normalizations. Sums are float64, in 16 interleaved accumulators.
 func reductions() []*spec {
 	all := []*spec{
-		{name: "maximum", params: parse("x []T, acc [][16]T by row"), sizes: bothSizes,
-			doc:  "raises each of the 16 interleaved maxima acc of each row to x where x is larger.",
+		{name: "maximum", params: parse("x []T, top []T by row"), sizes: bothSizes,
+			doc:  "raises top of each row to the largest x, which is no NaN.",
 			body: maximum},
 		{name: "sum", params: parse("x []T, acc *[16]T"), sizes: bothSizes,
 			doc:  "adds x to the 16 interleaved sums acc.",
@@ -49,16 +54,50 @@ func wideSum(term func(f fp, i int) value) func(g *gen) {
 	}
 }
 
+// maximum keeps the accumulator where an element is NaN.
 func maximum(g *gen) {
 	f := g.fp(g.size)
-	acc := g.accumulators("acc", step*g.size)
-	g.loop(func() {
-		g.vectors(g.size, func(i int) {
-			r := acc.regs[i/g.lanes()]
-			g.pick(g.VMAXPS, g.VMAXPD, r, f.load("x", i), r)
-		})
+	larger := func(x value, acc operand.Op) { g.pick(g.VMAXPS, g.VMAXPD, acc, x, acc) }
+	tops := bundle{f.reg(f.arg("top"))}
+	for len(tops) < step/f.lanes() || len(tops) < g.ways() {
+		top := g.tmp()
+		g.VMOVAPS(tops[0], top)
+		tops = append(tops, top)
+	}
+	i := 0
+	g.bundles(g.size, func(f fp, at int) {
+		x := f.load("x", at)
+		xs, ok := x.(bundle)
+		if !ok {
+			xs = bundle{x}
+		}
+		for _, x := range xs {
+			larger(x, tops[i%len(tops)])
+			i++
+		}
 	})
-	acc.store(g)
+	for len(tops) > 1 {
+		larger(tops[len(tops)-1], tops[0])
+		tops = tops[:len(tops)-1]
+	}
+	g.foldMaximum(tops[0].(reg.VecVirtual))
+}
+
+// foldMaximum stores the largest element of v.
+func (g *gen) foldMaximum(v reg.VecVirtual) {
+	x, half := v.AsX(), g.XMM()
+	if g.bytes == 64 {
+		upper := g.YMM()
+		g.VEXTRACTF64X4(operand.Imm(1), v, upper)
+		g.pick(g.VMAXPS, g.VMAXPD, upper, v.AsY(), v.AsY())
+	}
+	g.VEXTRACTF128(operand.Imm(1), v.AsY(), half)
+	g.pick(g.VMAXPS, g.VMAXPD, half, x, x)
+	for n := 8; n >= g.size; n /= 2 {
+		g.VPSRLDQ(operand.Imm(uint64(n)), x, half)
+		g.pick(g.VMAXPS, g.VMAXPD, half, x, x)
+	}
+	g.pick(g.VMOVSS, g.VMOVSD, x, g.fixed("top", 0))
 }
 
 func narrowSum(g *gen) {
