@@ -4805,7 +4805,7 @@ loop:
 	RET
 
 // func centerF32AVX2(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -4817,12 +4817,14 @@ TEXT ·centerF32AVX2(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (BX), Y1
 	VSUBPS       Y1, Y0, Y0
 	VBROADCASTSS (R8), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (BX), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -4845,7 +4847,7 @@ loop:
 	RET
 
 // func centerPastF32AVX2(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerPastF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -4857,12 +4859,14 @@ TEXT ·centerPastF32AVX2(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (BX), Y1
 	VSUBPS       Y1, Y0, Y0
 	VBROADCASTSS (R8), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (BX), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -4885,7 +4889,7 @@ loop:
 	RET
 
 // func centerF64AVX2(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -4897,24 +4901,28 @@ TEXT ·centerF64AVX2(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -4937,7 +4945,7 @@ loop:
 	RET
 
 // func centerPastF64AVX2(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerPastF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -4949,24 +4957,28 @@ TEXT ·centerPastF64AVX2(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VBROADCASTSD (R8), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -4989,7 +5001,7 @@ loop:
 	RET
 
 // func centerWF32AVX2(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerWF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -5002,6 +5014,7 @@ TEXT ·centerWF32AVX2(SB), NOSPLIT, $0-64
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -5009,6 +5022,7 @@ loop:
 	VMULPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -5035,7 +5049,7 @@ loop:
 	RET
 
 // func centerWPastF32AVX2(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerWPastF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -5048,6 +5062,7 @@ TEXT ·centerWPastF32AVX2(SB), NOSPLIT, $0-64
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -5055,6 +5070,7 @@ loop:
 	VMULPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -5081,7 +5097,7 @@ loop:
 	RET
 
 // func centerWF64AVX2(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerWF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -5094,6 +5110,7 @@ TEXT ·centerWF64AVX2(SB), NOSPLIT, $0-64
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5101,6 +5118,7 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5108,6 +5126,7 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5115,6 +5134,7 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5141,7 +5161,7 @@ loop:
 	RET
 
 // func centerWPastF64AVX2(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerWPastF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -5154,6 +5174,7 @@ TEXT ·centerWPastF64AVX2(SB), NOSPLIT, $0-64
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5161,6 +5182,7 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5168,6 +5190,7 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5175,6 +5198,7 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5201,7 +5225,7 @@ loop:
 	RET
 
 // func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerWBF32AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -5215,6 +5239,7 @@ TEXT ·centerWBF32AVX2(SB), NOSPLIT, $0-72
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (R9), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -5223,6 +5248,7 @@ loop:
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VADDPS       (R8)(AX*4), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (R9), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -5253,7 +5279,7 @@ loop:
 	RET
 
 // func centerWBPastF32AVX2(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerWBPastF32AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -5267,6 +5293,7 @@ TEXT ·centerWBPastF32AVX2(SB), NOSPLIT, $0-72
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (R9), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -5275,6 +5302,7 @@ loop:
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VADDPS       (R8)(AX*4), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (R9), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -5305,7 +5333,7 @@ loop:
 	RET
 
 // func centerWBF64AVX2(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerWBF64AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -5319,6 +5347,7 @@ TEXT ·centerWBF64AVX2(SB), NOSPLIT, $0-72
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5327,6 +5356,7 @@ loop:
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VADDPD       (R8)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5335,6 +5365,7 @@ loop:
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VADDPD       32(R8)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5343,6 +5374,7 @@ loop:
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VADDPD       64(R8)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5373,7 +5405,7 @@ loop:
 	RET
 
 // func centerWBPastF64AVX2(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·centerWBPastF64AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -5387,6 +5419,7 @@ TEXT ·centerWBPastF64AVX2(SB), NOSPLIT, $0-72
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5395,6 +5428,7 @@ loop:
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VADDPD       (R8)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5403,6 +5437,7 @@ loop:
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VADDPD       32(R8)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5411,6 +5446,7 @@ loop:
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VADDPD       64(R8)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5441,7 +5477,7 @@ loop:
 	RET
 
 // func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·softmaxGradF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5453,11 +5489,15 @@ TEXT ·softmaxGradF32AVX2(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -5478,7 +5518,7 @@ loop:
 	RET
 
 // func softmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·softmaxGradPastF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5490,11 +5530,15 @@ TEXT ·softmaxGradPastF32AVX2(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
@@ -5515,7 +5559,7 @@ loop:
 	RET
 
 // func softmaxGradF64AVX2(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·softmaxGradF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5527,21 +5571,29 @@ TEXT ·softmaxGradF64AVX2(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -5562,7 +5614,7 @@ loop:
 	RET
 
 // func softmaxGradPastF64AVX2(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·softmaxGradPastF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5574,21 +5626,29 @@ TEXT ·softmaxGradPastF64AVX2(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
@@ -9670,7 +9730,7 @@ loop:
 	RET
 
 // func expSumF32AVX2(x *float32, m *float32, acc *float64, n int, cols int, rows int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·expSumF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ x+0(FP), DI
 	MOVQ m+8(FP), SI
@@ -9686,6 +9746,7 @@ row:
 	VMOVUPS 96(BX), Y3
 
 loop:
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (DI)(AX*4), Y4
 	VMOVUPS      32(DI)(AX*4), Y5
 	VBROADCASTSS (SI), Y6
@@ -9769,7 +9830,7 @@ loop:
 	RET
 
 // func expSumStoreF32AVX2(dst *float32, x *float32, m *float32, acc *float64, n int, cols int, rows int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -9786,6 +9847,7 @@ row:
 	VMOVUPS 96(R8), Y3
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y4
 	VMOVUPS      32(SI)(AX*4), Y5
 	VBROADCASTSS (BX), Y6
@@ -10925,7 +10987,7 @@ loop:
 	RET
 
 // func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·weightBiasGradF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
@@ -10936,6 +10998,7 @@ TEXT ·weightBiasGradF32AVX2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (BX)(AX*4), Y0
+	PREFETCHT0   8192(R8)(AX*4)
 	VMOVUPS      (R8)(AX*4), Y1
 	VBROADCASTSS m+40(FP), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -10958,6 +11021,7 @@ loop:
 	VADDPD       32(SI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(SI)(AX*8)
 	VMOVUPS      32(BX)(AX*4), Y0
+	PREFETCHT0   8224(R8)(AX*4)
 	VMOVUPS      32(R8)(AX*4), Y1
 	VBROADCASTSS m+40(FP), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -10986,7 +11050,7 @@ loop:
 	RET
 
 // func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·weightBiasGradF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
@@ -10997,6 +11061,7 @@ TEXT ·weightBiasGradF64AVX2(SB), NOSPLIT, $0-56
 
 loop:
 	VMOVUPS      (BX)(AX*8), Y0
+	PREFETCHT0   8192(R8)(AX*8)
 	VMOVUPS      (R8)(AX*8), Y1
 	VBROADCASTSD m+40(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11008,6 +11073,7 @@ loop:
 	VADDPD       (SI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (SI)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y0
+	PREFETCHT0   8224(R8)(AX*8)
 	VMOVUPS      32(R8)(AX*8), Y1
 	VBROADCASTSD m+40(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11019,6 +11085,7 @@ loop:
 	VADDPD       32(SI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(SI)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y0
+	PREFETCHT0   8256(R8)(AX*8)
 	VMOVUPS      64(R8)(AX*8), Y1
 	VBROADCASTSD m+40(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11030,6 +11097,7 @@ loop:
 	VADDPD       64(SI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(SI)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y0
+	PREFETCHT0   8288(R8)(AX*8)
 	VMOVUPS      96(R8)(AX*8), Y1
 	VBROADCASTSD m+40(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11047,7 +11115,7 @@ loop:
 	RET
 
 // func weightGradF32AVX2(w *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·weightGradF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -11057,6 +11125,7 @@ TEXT ·weightGradF32AVX2(SB), NOSPLIT, $0-40
 
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y1
 	VBROADCASTSS m+32(FP), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11075,6 +11144,7 @@ loop:
 	VADDPD       32(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*4), Y0
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(BX)(AX*4), Y1
 	VBROADCASTSS m+32(FP), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11099,7 +11169,7 @@ loop:
 	RET
 
 // func weightGradF64AVX2(w *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·weightGradF64AVX2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -11109,6 +11179,7 @@ TEXT ·weightGradF64AVX2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y1
 	VBROADCASTSD m+32(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11118,6 +11189,7 @@ loop:
 	VADDPD       (DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y1
 	VBROADCASTSD m+32(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11127,6 +11199,7 @@ loop:
 	VADDPD       32(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y1
 	VBROADCASTSD m+32(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11136,6 +11209,7 @@ loop:
 	VADDPD       64(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y1
 	VBROADCASTSD m+32(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11151,7 +11225,7 @@ loop:
 	RET
 
 // func normSumsWF32AVX2(grad *float32, x *float32, w *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normSumsWF32AVX2(SB), NOSPLIT, $0-80
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -11177,6 +11251,7 @@ row:
 loop:
 	VMOVUPS      (DI)(AX*4), Y8
 	VMULPS       (BX)(AX*4), Y8, Y8
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y9
 	VBROADCASTSS (R8), Y10
 	VSUBPS       Y10, Y9, Y9
@@ -11196,6 +11271,7 @@ loop:
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      32(DI)(AX*4), Y8
 	VMULPS       32(BX)(AX*4), Y8, Y8
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y9
 	VBROADCASTSS (R8), Y10
 	VSUBPS       Y10, Y9, Y9
@@ -11242,7 +11318,7 @@ loop:
 	RET
 
 // func normSumsWF64AVX2(grad *float64, x *float64, w *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normSumsWF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -11268,6 +11344,7 @@ row:
 loop:
 	VMOVUPS      (DI)(AX*8), Y8
 	VMULPD       (BX)(AX*8), Y8, Y8
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y9
 	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11278,6 +11355,7 @@ loop:
 	VADDPD       Y8, Y4, Y4
 	VMOVUPS      32(DI)(AX*8), Y8
 	VMULPD       32(BX)(AX*8), Y8, Y8
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y9
 	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11288,6 +11366,7 @@ loop:
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      64(DI)(AX*8), Y8
 	VMULPD       64(BX)(AX*8), Y8, Y8
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y9
 	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11298,6 +11377,7 @@ loop:
 	VADDPD       Y8, Y6, Y6
 	VMOVUPS      96(DI)(AX*8), Y8
 	VMULPD       96(BX)(AX*8), Y8, Y8
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y9
 	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11335,7 +11415,7 @@ loop:
 	RET
 
 // func normGradWF32AVX2(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normGradWF32AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -11351,10 +11431,12 @@ TEXT ·normGradWF32AVX2(SB), NOSPLIT, $0-88
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMULPS       (R8)(AX*4), Y0, Y0
 	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y1
 	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11366,10 +11448,12 @@ loop:
 	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VMULPS       32(R8)(AX*4), Y0, Y0
 	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(BX)(AX*4), Y1
 	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11402,7 +11486,7 @@ loop:
 	RET
 
 // func normGradWPastF32AVX2(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normGradWPastF32AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -11418,10 +11502,12 @@ TEXT ·normGradWPastF32AVX2(SB), NOSPLIT, $0-88
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMULPS       (R8)(AX*4), Y0, Y0
 	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y1
 	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11433,10 +11519,12 @@ loop:
 	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VMULPS       32(R8)(AX*4), Y0, Y0
 	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(BX)(AX*4), Y1
 	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11469,7 +11557,7 @@ loop:
 	RET
 
 // func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normGradWF64AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -11485,10 +11573,12 @@ TEXT ·normGradWF64AVX2(SB), NOSPLIT, $0-88
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VMULPD       (R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11500,10 +11590,12 @@ loop:
 	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VMULPD       32(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11515,10 +11607,12 @@ loop:
 	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VMULPD       64(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11530,10 +11624,12 @@ loop:
 	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VMULPD       96(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11566,7 +11662,7 @@ loop:
 	RET
 
 // func normGradWPastF64AVX2(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normGradWPastF64AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -11582,10 +11678,12 @@ TEXT ·normGradWPastF64AVX2(SB), NOSPLIT, $0-88
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VMULPD       (R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11597,10 +11695,12 @@ loop:
 	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VMULPD       32(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11612,10 +11712,12 @@ loop:
 	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VMULPD       64(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11627,10 +11729,12 @@ loop:
 	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VMULPD       96(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11663,7 +11767,7 @@ loop:
 	RET
 
 // func normSumsF32AVX2(grad *float32, x *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normSumsF32AVX2(SB), NOSPLIT, $0-72
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -11687,6 +11791,7 @@ row:
 
 loop:
 	VMOVUPS      (DI)(AX*4), Y8
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y9
 	VBROADCASTSS (BX), Y10
 	VSUBPS       Y10, Y9, Y9
@@ -11705,6 +11810,7 @@ loop:
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      32(DI)(AX*4), Y8
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y9
 	VBROADCASTSS (BX), Y10
 	VSUBPS       Y10, Y9, Y9
@@ -11748,7 +11854,7 @@ loop:
 	RET
 
 // func normSumsF64AVX2(grad *float64, x *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normSumsF64AVX2(SB), NOSPLIT, $0-72
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -11772,6 +11878,7 @@ row:
 
 loop:
 	VMOVUPS      (DI)(AX*8), Y8
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y9
 	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11781,6 +11888,7 @@ loop:
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y4, Y4
 	VMOVUPS      32(DI)(AX*8), Y8
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y9
 	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11790,6 +11898,7 @@ loop:
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      64(DI)(AX*8), Y8
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y9
 	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11799,6 +11908,7 @@ loop:
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y6, Y6
 	VMOVUPS      96(DI)(AX*8), Y8
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y9
 	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11833,7 +11943,7 @@ loop:
 	RET
 
 // func normGradF32AVX2(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normGradF32AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -11848,9 +11958,11 @@ TEXT ·normGradF32AVX2(SB), NOSPLIT, $0-80
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y1
 	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11862,9 +11974,11 @@ loop:
 	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(BX)(AX*4), Y1
 	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11894,7 +12008,7 @@ loop:
 	RET
 
 // func normGradPastF32AVX2(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normGradPastF32AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -11909,9 +12023,11 @@ TEXT ·normGradPastF32AVX2(SB), NOSPLIT, $0-80
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y1
 	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11923,9 +12039,11 @@ loop:
 	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(BX)(AX*4), Y1
 	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11955,7 +12073,7 @@ loop:
 	RET
 
 // func normGradF64AVX2(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normGradF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -11970,9 +12088,11 @@ TEXT ·normGradF64AVX2(SB), NOSPLIT, $0-80
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11984,9 +12104,11 @@ loop:
 	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11998,9 +12120,11 @@ loop:
 	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12012,9 +12136,11 @@ loop:
 	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12044,7 +12170,7 @@ loop:
 	RET
 
 // func normGradPastF64AVX2(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·normGradPastF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -12059,9 +12185,11 @@ TEXT ·normGradPastF64AVX2(SB), NOSPLIT, $0-80
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12073,9 +12201,11 @@ loop:
 	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12087,9 +12217,11 @@ loop:
 	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12101,9 +12233,11 @@ loop:
 	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1

@@ -29375,7 +29375,7 @@ loop:
 	RET
 
 // func centerF32AVX512(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29387,6 +29387,7 @@ TEXT ·centerF32AVX512(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (BX), Z0, Z0
 	VMULPS.BCST (R8), Z0, Z0
@@ -29407,7 +29408,7 @@ loop:
 	RET
 
 // func centerPastF32AVX512(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerPastF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29419,6 +29420,7 @@ TEXT ·centerPastF32AVX512(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (BX), Z0, Z0
 	VMULPS.BCST (R8), Z0, Z0
@@ -29439,7 +29441,7 @@ loop:
 	RET
 
 // func centerF64AVX512(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29451,10 +29453,12 @@ TEXT ·centerF64AVX512(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (BX), Z0, Z0
 	VMULPD.BCST (R8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (BX), Z0, Z0
 	VMULPD.BCST (R8), Z0, Z0
@@ -29475,7 +29479,7 @@ loop:
 	RET
 
 // func centerPastF64AVX512(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerPastF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29487,10 +29491,12 @@ TEXT ·centerPastF64AVX512(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (BX), Z0, Z0
 	VMULPD.BCST (R8), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (BX), Z0, Z0
 	VMULPD.BCST (R8), Z0, Z0
@@ -29511,7 +29517,7 @@ loop:
 	RET
 
 // func centerWF32AVX512(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerWF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29524,6 +29530,7 @@ TEXT ·centerWF32AVX512(SB), NOSPLIT, $0-64
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (R8), Z0, Z0
 	VMULPS.BCST (R9), Z0, Z0
@@ -29548,7 +29555,7 @@ loop:
 	RET
 
 // func centerWPastF32AVX512(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerWPastF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29561,6 +29568,7 @@ TEXT ·centerWPastF32AVX512(SB), NOSPLIT, $0-64
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (R8), Z0, Z0
 	VMULPS.BCST (R9), Z0, Z0
@@ -29585,7 +29593,7 @@ loop:
 	RET
 
 // func centerWF64AVX512(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerWF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29598,11 +29606,13 @@ TEXT ·centerWF64AVX512(SB), NOSPLIT, $0-64
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD.BCST (R9), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD.BCST (R9), Z0, Z0
@@ -29627,7 +29637,7 @@ loop:
 	RET
 
 // func centerWPastF64AVX512(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerWPastF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29640,11 +29650,13 @@ TEXT ·centerWPastF64AVX512(SB), NOSPLIT, $0-64
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD.BCST (R9), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD.BCST (R9), Z0, Z0
@@ -29669,7 +29681,7 @@ loop:
 	RET
 
 // func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerWBF32AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29683,6 +29695,7 @@ TEXT ·centerWBF32AVX512(SB), NOSPLIT, $0-72
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (R9), Z0, Z0
 	VMULPS.BCST (R10), Z0, Z0
@@ -29711,7 +29724,7 @@ loop:
 	RET
 
 // func centerWBPastF32AVX512(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerWBPastF32AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29725,6 +29738,7 @@ TEXT ·centerWBPastF32AVX512(SB), NOSPLIT, $0-72
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (R9), Z0, Z0
 	VMULPS.BCST (R10), Z0, Z0
@@ -29753,7 +29767,7 @@ loop:
 	RET
 
 // func centerWBF64AVX512(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerWBF64AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29767,12 +29781,14 @@ TEXT ·centerWBF64AVX512(SB), NOSPLIT, $0-72
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (R9), Z0, Z0
 	VMULPD.BCST (R10), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VADDPD      (R8)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (R9), Z0, Z0
 	VMULPD.BCST (R10), Z0, Z0
@@ -29801,7 +29817,7 @@ loop:
 	RET
 
 // func centerWBPastF64AVX512(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·centerWBPastF64AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -29815,12 +29831,14 @@ TEXT ·centerWBPastF64AVX512(SB), NOSPLIT, $0-72
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (R9), Z0, Z0
 	VMULPD.BCST (R10), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VADDPD      (R8)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (R9), Z0, Z0
 	VMULPD.BCST (R10), Z0, Z0
@@ -29849,7 +29867,7 @@ loop:
 	RET
 
 // func softmaxGradF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·softmaxGradF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -29861,6 +29879,8 @@ TEXT ·softmaxGradF32AVX512(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (R8), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
@@ -29880,7 +29900,7 @@ loop:
 	RET
 
 // func softmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·softmaxGradPastF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -29892,6 +29912,8 @@ TEXT ·softmaxGradPastF32AVX512(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (R8), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
@@ -29911,7 +29933,7 @@ loop:
 	RET
 
 // func softmaxGradF64AVX512(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·softmaxGradF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -29923,10 +29945,14 @@ TEXT ·softmaxGradF64AVX512(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
@@ -29946,7 +29972,7 @@ loop:
 	RET
 
 // func softmaxGradPastF64AVX512(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·softmaxGradPastF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -29958,10 +29984,14 @@ TEXT ·softmaxGradPastF64AVX512(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
@@ -35096,7 +35126,7 @@ done:
 	RET
 
 // func expSumF32AVX512(x *float32, m *float32, acc *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·expSumF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ x+0(FP), DI
 	MOVQ m+8(FP), SI
@@ -35112,6 +35142,10 @@ row:
 	JMP     enough
 
 bundles:
+	PREFETCHT0    8192(DI)(AX*4)
+	PREFETCHT0    8256(DI)(AX*4)
+	PREFETCHT0    8320(DI)(AX*4)
+	PREFETCHT0    8384(DI)(AX*4)
 	VMOVUPS       (DI)(AX*4), Z2
 	VMOVUPS       64(DI)(AX*4), Z3
 	VMOVUPS       128(DI)(AX*4), Z4
@@ -35240,6 +35274,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(DI)(AX*4)
 	VMOVUPS           (DI)(AX*4), Z2
 	VSUBPS.BCST       (SI), Z2, Z2
 	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z2, K1
@@ -35287,7 +35322,7 @@ done:
 	RET
 
 // func expSumStoreF32AVX512(dst *float32, x *float32, m *float32, acc *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·expSumStoreF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -35304,6 +35339,10 @@ row:
 	JMP     enough
 
 bundles:
+	PREFETCHT0    8192(SI)(AX*4)
+	PREFETCHT0    8256(SI)(AX*4)
+	PREFETCHT0    8320(SI)(AX*4)
+	PREFETCHT0    8384(SI)(AX*4)
 	VMOVUPS       (SI)(AX*4), Z2
 	VMOVUPS       64(SI)(AX*4), Z3
 	VMOVUPS       128(SI)(AX*4), Z4
@@ -35436,6 +35475,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z2
 	VSUBPS.BCST       (BX), Z2, Z2
 	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z2, K1
@@ -36830,7 +36870,7 @@ loop:
 	RET
 
 // func weightBiasGradF32AVX512(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·weightBiasGradF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
@@ -36841,6 +36881,7 @@ TEXT ·weightBiasGradF32AVX512(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS       (BX)(AX*4), Z0
+	PREFETCHT0    8192(R8)(AX*4)
 	VMOVUPS       (R8)(AX*4), Z1
 	VSUBPS.BCST   m+40(FP), Z1, Z1
 	VMULPS.BCST   s+44(FP), Z1, Z1
@@ -36867,7 +36908,7 @@ loop:
 	RET
 
 // func weightBiasGradF64AVX512(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·weightBiasGradF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
@@ -36878,6 +36919,7 @@ TEXT ·weightBiasGradF64AVX512(SB), NOSPLIT, $0-56
 
 loop:
 	VMOVUPS     (BX)(AX*8), Z0
+	PREFETCHT0  8192(R8)(AX*8)
 	VMOVUPS     (R8)(AX*8), Z1
 	VSUBPD.BCST m+40(FP), Z1, Z1
 	VMULPD.BCST s+48(FP), Z1, Z1
@@ -36887,6 +36929,7 @@ loop:
 	VADDPD      (SI)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (SI)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z0
+	PREFETCHT0  8256(R8)(AX*8)
 	VMOVUPS     64(R8)(AX*8), Z1
 	VSUBPD.BCST m+40(FP), Z1, Z1
 	VMULPD.BCST s+48(FP), Z1, Z1
@@ -36902,7 +36945,7 @@ loop:
 	RET
 
 // func weightGradF32AVX512(w *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·weightGradF32AVX512(SB), NOSPLIT, $0-40
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -36912,6 +36955,7 @@ TEXT ·weightGradF32AVX512(SB), NOSPLIT, $0-40
 
 loop:
 	VMOVUPS       (SI)(AX*4), Z0
+	PREFETCHT0    8192(BX)(AX*4)
 	VMOVUPS       (BX)(AX*4), Z1
 	VSUBPS.BCST   m+32(FP), Z1, Z1
 	VMULPS.BCST   s+36(FP), Z1, Z1
@@ -36934,7 +36978,7 @@ loop:
 	RET
 
 // func weightGradF64AVX512(w *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·weightGradF64AVX512(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -36944,6 +36988,7 @@ TEXT ·weightGradF64AVX512(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z1
 	VSUBPD.BCST m+32(FP), Z1, Z1
 	VMULPD.BCST s+40(FP), Z1, Z1
@@ -36951,6 +36996,7 @@ loop:
 	VADDPD      (DI)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z1
 	VSUBPD.BCST m+32(FP), Z1, Z1
 	VMULPD.BCST s+40(FP), Z1, Z1
@@ -36964,7 +37010,7 @@ loop:
 	RET
 
 // func normSumsWF32AVX512(grad *float32, x *float32, w *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normSumsWF32AVX512(SB), NOSPLIT, $0-80
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -36986,6 +37032,7 @@ row:
 loop:
 	VMOVUPS       (DI)(AX*4), Z4
 	VMULPS        (BX)(AX*4), Z4, Z4
+	PREFETCHT0    8192(SI)(AX*4)
 	VMOVUPS       (SI)(AX*4), Z5
 	VSUBPS.BCST   (R8), Z5, Z5
 	VMULPS.BCST   (R9), Z5, Z5
@@ -37026,7 +37073,7 @@ loop:
 	RET
 
 // func normSumsWF64AVX512(grad *float64, x *float64, w *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normSumsWF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -37048,6 +37095,7 @@ row:
 loop:
 	VMOVUPS     (DI)(AX*8), Z4
 	VMULPD      (BX)(AX*8), Z4, Z4
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z5
 	VSUBPD.BCST (R8), Z5, Z5
 	VMULPD.BCST (R9), Z5, Z5
@@ -37056,6 +37104,7 @@ loop:
 	VADDPD      Z4, Z2, Z2
 	VMOVUPS     64(DI)(AX*8), Z4
 	VMULPD      64(BX)(AX*8), Z4, Z4
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z5
 	VSUBPD.BCST (R8), Z5, Z5
 	VMULPD.BCST (R9), Z5, Z5
@@ -37087,7 +37136,7 @@ loop:
 	RET
 
 // func normGradWF32AVX512(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normGradWF32AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -37103,9 +37152,11 @@ TEXT ·normGradWF32AVX512(SB), NOSPLIT, $0-88
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VMULPS      (R8)(AX*4), Z0, Z0
 	VSUBPS.BCST (R11), Z0, Z0
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (BX)(AX*4), Z1
 	VSUBPS.BCST (R9), Z1, Z1
 	VMULPS.BCST (R10), Z1, Z1
@@ -37134,7 +37185,7 @@ loop:
 	RET
 
 // func normGradWPastF32AVX512(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normGradWPastF32AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -37150,9 +37201,11 @@ TEXT ·normGradWPastF32AVX512(SB), NOSPLIT, $0-88
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VMULPS      (R8)(AX*4), Z0, Z0
 	VSUBPS.BCST (R11), Z0, Z0
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (BX)(AX*4), Z1
 	VSUBPS.BCST (R9), Z1, Z1
 	VMULPS.BCST (R10), Z1, Z1
@@ -37181,7 +37234,7 @@ loop:
 	RET
 
 // func normGradWF64AVX512(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normGradWF64AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -37197,9 +37250,11 @@ TEXT ·normGradWF64AVX512(SB), NOSPLIT, $0-88
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VMULPD      (R8)(AX*8), Z0, Z0
 	VSUBPD.BCST (R11), Z0, Z0
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z1
 	VSUBPD.BCST (R9), Z1, Z1
 	VMULPD.BCST (R10), Z1, Z1
@@ -37207,9 +37262,11 @@ loop:
 	VSUBPD      Z1, Z0, Z0
 	VMULPD.BCST (R10), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMULPD      64(R8)(AX*8), Z0, Z0
 	VSUBPD.BCST (R11), Z0, Z0
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z1
 	VSUBPD.BCST (R9), Z1, Z1
 	VMULPD.BCST (R10), Z1, Z1
@@ -37238,7 +37295,7 @@ loop:
 	RET
 
 // func normGradWPastF64AVX512(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normGradWPastF64AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -37254,9 +37311,11 @@ TEXT ·normGradWPastF64AVX512(SB), NOSPLIT, $0-88
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VMULPD      (R8)(AX*8), Z0, Z0
 	VSUBPD.BCST (R11), Z0, Z0
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z1
 	VSUBPD.BCST (R9), Z1, Z1
 	VMULPD.BCST (R10), Z1, Z1
@@ -37264,9 +37323,11 @@ loop:
 	VSUBPD      Z1, Z0, Z0
 	VMULPD.BCST (R10), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMULPD      64(R8)(AX*8), Z0, Z0
 	VSUBPD.BCST (R11), Z0, Z0
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z1
 	VSUBPD.BCST (R9), Z1, Z1
 	VMULPD.BCST (R10), Z1, Z1
@@ -37295,7 +37356,7 @@ loop:
 	RET
 
 // func normSumsF32AVX512(grad *float32, x *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normSumsF32AVX512(SB), NOSPLIT, $0-72
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -37315,6 +37376,7 @@ row:
 
 loop:
 	VMOVUPS       (DI)(AX*4), Z4
+	PREFETCHT0    8192(SI)(AX*4)
 	VMOVUPS       (SI)(AX*4), Z5
 	VSUBPS.BCST   (BX), Z5, Z5
 	VMULPS.BCST   (R8), Z5, Z5
@@ -37352,7 +37414,7 @@ loop:
 	RET
 
 // func normSumsF64AVX512(grad *float64, x *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normSumsF64AVX512(SB), NOSPLIT, $0-72
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -37372,6 +37434,7 @@ row:
 
 loop:
 	VMOVUPS     (DI)(AX*8), Z4
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z5
 	VSUBPD.BCST (BX), Z5, Z5
 	VMULPD.BCST (R8), Z5, Z5
@@ -37379,6 +37442,7 @@ loop:
 	VMULPD      Z5, Z4, Z4
 	VADDPD      Z4, Z2, Z2
 	VMOVUPS     64(DI)(AX*8), Z4
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z5
 	VSUBPD.BCST (BX), Z5, Z5
 	VMULPD.BCST (R8), Z5, Z5
@@ -37407,7 +37471,7 @@ loop:
 	RET
 
 // func normGradF32AVX512(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normGradF32AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -37422,8 +37486,10 @@ TEXT ·normGradF32AVX512(SB), NOSPLIT, $0-80
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (R10), Z0, Z0
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (BX)(AX*4), Z1
 	VSUBPS.BCST (R8), Z1, Z1
 	VMULPS.BCST (R9), Z1, Z1
@@ -37449,7 +37515,7 @@ loop:
 	RET
 
 // func normGradPastF32AVX512(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normGradPastF32AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -37464,8 +37530,10 @@ TEXT ·normGradPastF32AVX512(SB), NOSPLIT, $0-80
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (R10), Z0, Z0
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (BX)(AX*4), Z1
 	VSUBPS.BCST (R8), Z1, Z1
 	VMULPS.BCST (R9), Z1, Z1
@@ -37491,7 +37559,7 @@ loop:
 	RET
 
 // func normGradF64AVX512(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normGradF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -37506,8 +37574,10 @@ TEXT ·normGradF64AVX512(SB), NOSPLIT, $0-80
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (R10), Z0, Z0
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z1
 	VSUBPD.BCST (R8), Z1, Z1
 	VMULPD.BCST (R9), Z1, Z1
@@ -37515,8 +37585,10 @@ loop:
 	VSUBPD      Z1, Z0, Z0
 	VMULPD.BCST (R9), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (R10), Z0, Z0
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z1
 	VSUBPD.BCST (R8), Z1, Z1
 	VMULPD.BCST (R9), Z1, Z1
@@ -37542,7 +37614,7 @@ loop:
 	RET
 
 // func normGradPastF64AVX512(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·normGradPastF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -37557,8 +37629,10 @@ TEXT ·normGradPastF64AVX512(SB), NOSPLIT, $0-80
 
 row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (R10), Z0, Z0
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z1
 	VSUBPD.BCST (R8), Z1, Z1
 	VMULPD.BCST (R9), Z1, Z1
@@ -37566,8 +37640,10 @@ loop:
 	VSUBPD      Z1, Z0, Z0
 	VMULPD.BCST (R9), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (R10), Z0, Z0
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z1
 	VSUBPD.BCST (R8), Z1, Z1
 	VMULPD.BCST (R9), Z1, Z1

@@ -147,6 +147,7 @@ func expSum(store bool) func(g *gen) {
 		d := g.fp(8)
 		acc := g.sums("acc")
 		g.bundles(4, func(f fp, i int) {
+			g.ahead("x", i, f.ways)
 			e := f.expBelow88(f.sub(f.load("x", i), f.arg("m")))
 			if store {
 				f.store(e, "dst", i)

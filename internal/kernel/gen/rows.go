@@ -168,6 +168,7 @@ func normGrad(weight bool) *spec {
 		s.doc += "*w."
 	}
 	s.body = elementwise("dst", func(f fp, i int) value {
+		f.ahead("grad", i, 1)
 		u := f.sub(f.product(weight, i), f.arg("a"))
 		return f.mul(f.sub(u, f.mul(f.centered(i), f.arg("b"))), f.arg("s"))
 	})

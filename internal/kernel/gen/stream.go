@@ -32,6 +32,8 @@ func streams() []*spec {
 			})},
 		{name: "softmaxGrad", params: parse("dst, grad, y []T, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = y * (g-s).",
 			body: elementwise("dst", func(f fp, i int) value {
+				f.ahead("grad", i, 1)
+				f.ahead("y", i, 1)
 				return f.mul(f.sub(f.load("grad", i), f.arg("s")), f.at("y", i))
 			})},
 	}
@@ -60,6 +62,7 @@ func pairwise(op func(f fp, a, b value) value) func(g *gen) {
 
 // centered is (x-m)*s.
 func (f fp) centered(i int) value {
+	f.ahead("x", i, 1)
 	return f.mul(f.sub(f.load("x", i), f.arg("m")), f.arg("s"))
 }
 
