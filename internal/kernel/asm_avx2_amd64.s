@@ -7620,12 +7620,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y2, Y4
 	VSUBPS       c32_4b400000<>+0(SB), Y3, Y5
 	VMOVAPS      Y0, Y0
+	VMOVAPS      Y1, Y1
 	VFNMADD231PS c32_3f317200<>+0(SB), Y4, Y0
-	VMOVAPS      Y1, Y1
 	VFNMADD231PS c32_3f317200<>+0(SB), Y5, Y1
-	VMOVAPS      Y0, Y0
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y4, Y0
-	VMOVAPS      Y1, Y1
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y5, Y1
 	VMULPS       c32_3ab520aa<>+0(SB), Y0, Y4
 	VMULPS       c32_3ab520aa<>+0(SB), Y1, Y5
@@ -7843,12 +7841,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y2, Y4
 	VSUBPS       c32_4b400000<>+0(SB), Y3, Y5
 	VMOVAPS      Y0, Y0
+	VMOVAPS      Y1, Y1
 	VFNMADD231PS c32_3f317200<>+0(SB), Y4, Y0
-	VMOVAPS      Y1, Y1
 	VFNMADD231PS c32_3f317200<>+0(SB), Y5, Y1
-	VMOVAPS      Y0, Y0
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y4, Y0
-	VMOVAPS      Y1, Y1
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y5, Y1
 	VMULPS       c32_3ab520aa<>+0(SB), Y0, Y4
 	VMULPS       c32_3ab520aa<>+0(SB), Y1, Y5
@@ -7925,43 +7921,41 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
 	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
 	VMOVAPS      Y0, Y8
-	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
 	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
 	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
-	VMOVAPS      Y8, Y8
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
-	VMOVAPS      Y9, Y6
-	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y6
-	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y7
-	VMULPS       c32_3ab520aa<>+0(SB), Y6, Y9
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y9, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
 	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
-	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
 	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
-	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
 	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
-	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
 	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
-	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
 	VMULPS       Y8, Y8, Y10
-	VMULPS       Y6, Y6, Y11
-	VMULPS       Y7, Y10, Y7
-	VMULPS       Y9, Y11, Y9
-	VADDPS       Y8, Y7, Y7
-	VADDPS       Y6, Y9, Y6
-	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VMULPS       Y9, Y9, Y11
+	VMULPS       Y6, Y10, Y6
+	VMULPS       Y7, Y11, Y7
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
 	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
 	VPADDD       c32_7f<>+0(SB), Y4, Y4
 	VPADDD       c32_7f<>+0(SB), Y5, Y5
 	VPSLLD       $0x17, Y4, Y4
 	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y4, Y7, Y4
-	VMULPS       Y5, Y6, Y5
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
 	VANDPS       Y4, Y2, Y2
 	VANDPS       Y5, Y3, Y3
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
@@ -8044,43 +8038,41 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
 	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
 	VMOVAPS      Y0, Y8
-	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
 	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
 	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
-	VMOVAPS      Y8, Y8
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
-	VMOVAPS      Y9, Y6
-	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y6
-	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y7
-	VMULPS       c32_3ab520aa<>+0(SB), Y6, Y9
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y9, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
 	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
-	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
 	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
-	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
 	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
-	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
 	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
-	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
 	VMULPS       Y8, Y8, Y10
-	VMULPS       Y6, Y6, Y11
-	VMULPS       Y7, Y10, Y7
-	VMULPS       Y9, Y11, Y9
-	VADDPS       Y8, Y7, Y7
-	VADDPS       Y6, Y9, Y6
-	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VMULPS       Y9, Y9, Y11
+	VMULPS       Y6, Y10, Y6
+	VMULPS       Y7, Y11, Y7
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
 	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
 	VPADDD       c32_7f<>+0(SB), Y4, Y4
 	VPADDD       c32_7f<>+0(SB), Y5, Y5
 	VPSLLD       $0x17, Y4, Y4
 	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y4, Y7, Y4
-	VMULPS       Y5, Y6, Y5
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
 	VANDPS       Y4, Y2, Y2
 	VANDPS       Y5, Y3, Y3
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
@@ -8127,12 +8119,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
 	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
 	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y3
-	VMOVAPS      Y2, Y2
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y3
 	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y6
 	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y7
@@ -8227,12 +8217,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
 	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
 	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y3
-	VMOVAPS      Y2, Y2
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y3
 	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y6
 	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y7
@@ -8305,43 +8293,41 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y10
-	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
-	VMOVAPS      Y10, Y10
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
-	VMOVAPS      Y11, Y8
-	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
-	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
-	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
 	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
-	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
 	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
-	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
 	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
-	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
 	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
-	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
 	VMULPS       Y10, Y10, Y12
-	VMULPS       Y8, Y8, Y13
-	VMULPS       Y9, Y12, Y9
-	VMULPS       Y11, Y13, Y11
-	VADDPS       Y10, Y9, Y9
-	VADDPS       Y8, Y11, Y8
-	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
 	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
 	VPADDD       c32_7f<>+0(SB), Y6, Y6
 	VPADDD       c32_7f<>+0(SB), Y7, Y7
 	VPSLLD       $0x17, Y6, Y6
 	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y6, Y9, Y6
-	VMULPS       Y7, Y8, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
 	VANDPS       Y6, Y4, Y4
 	VANDPS       Y7, Y5, Y5
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
@@ -8383,43 +8369,41 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y10
-	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
-	VMOVAPS      Y10, Y10
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
-	VMOVAPS      Y11, Y8
-	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
-	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
-	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
 	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
-	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
 	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
-	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
 	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
-	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
 	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
-	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
 	VMULPS       Y10, Y10, Y12
-	VMULPS       Y8, Y8, Y13
-	VMULPS       Y9, Y12, Y9
-	VMULPS       Y11, Y13, Y11
-	VADDPS       Y10, Y9, Y9
-	VADDPS       Y8, Y11, Y8
-	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
 	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
 	VPADDD       c32_7f<>+0(SB), Y6, Y6
 	VPADDD       c32_7f<>+0(SB), Y7, Y7
 	VPSLLD       $0x17, Y6, Y6
 	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y6, Y9, Y6
-	VMULPS       Y7, Y8, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
 	VANDPS       Y6, Y4, Y4
 	VANDPS       Y7, Y5, Y5
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
@@ -8464,12 +8448,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
-	VMOVAPS      Y2, Y2
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
 	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
 	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
@@ -8715,12 +8697,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
-	VMOVAPS      Y2, Y2
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
 	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
 	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
@@ -8851,43 +8831,41 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y10
-	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
-	VMOVAPS      Y10, Y10
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
-	VMOVAPS      Y11, Y8
-	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
-	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
-	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
 	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
-	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
 	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
-	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
 	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
-	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
 	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
-	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
 	VMULPS       Y10, Y10, Y12
-	VMULPS       Y8, Y8, Y13
-	VMULPS       Y9, Y12, Y9
-	VMULPS       Y11, Y13, Y11
-	VADDPS       Y10, Y9, Y9
-	VADDPS       Y8, Y11, Y8
-	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
 	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
 	VPADDD       c32_7f<>+0(SB), Y6, Y6
 	VPADDD       c32_7f<>+0(SB), Y7, Y7
 	VPSLLD       $0x17, Y6, Y6
 	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y6, Y9, Y6
-	VMULPS       Y7, Y8, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
 	VANDPS       Y6, Y4, Y4
 	VANDPS       Y7, Y5, Y5
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
@@ -8955,43 +8933,41 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y10
-	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
-	VMOVAPS      Y10, Y10
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
-	VMOVAPS      Y11, Y8
-	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
-	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
-	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
 	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
-	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
 	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
-	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
 	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
-	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
 	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
-	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
 	VMULPS       Y10, Y10, Y12
-	VMULPS       Y8, Y8, Y13
-	VMULPS       Y9, Y12, Y9
-	VMULPS       Y11, Y13, Y11
-	VADDPS       Y10, Y9, Y9
-	VADDPS       Y8, Y11, Y8
-	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
 	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
 	VPADDD       c32_7f<>+0(SB), Y6, Y6
 	VPADDD       c32_7f<>+0(SB), Y7, Y7
 	VPSLLD       $0x17, Y6, Y6
 	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y6, Y9, Y6
-	VMULPS       Y7, Y8, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
 	VANDPS       Y6, Y4, Y4
 	VANDPS       Y7, Y5, Y5
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
@@ -9041,12 +9017,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
-	VMOVAPS      Y2, Y2
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
 	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
 	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
@@ -9152,12 +9126,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
-	VMOVAPS      Y2, Y2
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
 	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
 	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
@@ -9240,12 +9212,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
-	VMOVAPS      Y2, Y2
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
 	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
 	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
@@ -9388,12 +9358,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
-	VMOVAPS      Y2, Y2
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
-	VMOVAPS      Y3, Y3
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
 	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
 	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
@@ -9537,12 +9505,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
 	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
 	VMOVAPS      Y4, Y4
+	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
-	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
-	VMOVAPS      Y4, Y4
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
-	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
 	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
 	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
@@ -9660,12 +9626,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
 	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
 	VMOVAPS      Y4, Y4
+	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
-	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
-	VMOVAPS      Y4, Y4
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
-	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
 	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
 	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
@@ -9761,12 +9725,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
 	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
 	VMOVAPS      Y4, Y4
+	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
-	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
-	VMOVAPS      Y4, Y4
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
-	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
 	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
 	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
@@ -9862,12 +9824,10 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
 	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
 	VMOVAPS      Y4, Y4
+	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
-	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
-	VMOVAPS      Y4, Y4
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
-	VMOVAPS      Y5, Y5
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
 	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
 	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
@@ -10135,43 +10095,41 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
 	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
 	VMOVAPS      Y0, Y8
-	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
 	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
 	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
-	VMOVAPS      Y8, Y8
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
-	VMOVAPS      Y9, Y6
-	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y6
-	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y7
-	VMULPS       c32_3ab520aa<>+0(SB), Y6, Y9
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y9, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
 	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
-	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
 	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
-	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
 	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
-	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
 	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
-	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
 	VMULPS       Y8, Y8, Y10
-	VMULPS       Y6, Y6, Y11
-	VMULPS       Y7, Y10, Y7
-	VMULPS       Y9, Y11, Y9
-	VADDPS       Y8, Y7, Y7
-	VADDPS       Y6, Y9, Y6
-	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VMULPS       Y9, Y9, Y11
+	VMULPS       Y6, Y10, Y6
+	VMULPS       Y7, Y11, Y7
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
 	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
 	VPADDD       c32_7f<>+0(SB), Y4, Y4
 	VPADDD       c32_7f<>+0(SB), Y5, Y5
 	VPSLLD       $0x17, Y4, Y4
 	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y4, Y7, Y4
-	VMULPS       Y5, Y6, Y5
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
 	VANDPS       Y4, Y2, Y2
 	VANDPS       Y5, Y3, Y3
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
@@ -10229,43 +10187,41 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
 	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
 	VMOVAPS      Y0, Y8
-	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
 	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
 	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
-	VMOVAPS      Y8, Y8
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
-	VMOVAPS      Y9, Y6
-	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y6
-	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y7
-	VMULPS       c32_3ab520aa<>+0(SB), Y6, Y9
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y9, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
 	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
-	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
 	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
-	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
 	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
-	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
-	VMULPS       Y8, Y7, Y7
-	VMULPS       Y6, Y9, Y9
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
 	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
-	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
 	VMULPS       Y8, Y8, Y10
-	VMULPS       Y6, Y6, Y11
-	VMULPS       Y7, Y10, Y7
-	VMULPS       Y9, Y11, Y9
-	VADDPS       Y8, Y7, Y7
-	VADDPS       Y6, Y9, Y6
-	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VMULPS       Y9, Y9, Y11
+	VMULPS       Y6, Y10, Y6
+	VMULPS       Y7, Y11, Y7
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
 	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
 	VPADDD       c32_7f<>+0(SB), Y4, Y4
 	VPADDD       c32_7f<>+0(SB), Y5, Y5
 	VPSLLD       $0x17, Y4, Y4
 	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y4, Y7, Y4
-	VMULPS       Y5, Y6, Y5
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
 	VANDPS       Y4, Y2, Y2
 	VANDPS       Y5, Y3, Y3
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
@@ -10322,43 +10278,41 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y10
-	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
-	VMOVAPS      Y10, Y10
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
-	VMOVAPS      Y11, Y8
-	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
-	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
-	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
 	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
-	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
 	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
-	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
 	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
-	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
 	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
-	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
 	VMULPS       Y10, Y10, Y12
-	VMULPS       Y8, Y8, Y13
-	VMULPS       Y9, Y12, Y9
-	VMULPS       Y11, Y13, Y11
-	VADDPS       Y10, Y9, Y9
-	VADDPS       Y8, Y11, Y8
-	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
 	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
 	VPADDD       c32_7f<>+0(SB), Y6, Y6
 	VPADDD       c32_7f<>+0(SB), Y7, Y7
 	VPSLLD       $0x17, Y6, Y6
 	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y6, Y9, Y6
-	VMULPS       Y7, Y8, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
 	VANDPS       Y6, Y4, Y4
 	VANDPS       Y7, Y5, Y5
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
@@ -10413,43 +10367,41 @@ loop:
 	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
 	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
 	VMOVAPS      Y2, Y10
-	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
 	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
-	VMOVAPS      Y10, Y10
 	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
-	VMOVAPS      Y11, Y8
-	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y8
-	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y9
-	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
 	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
-	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
 	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
-	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
 	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
-	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
-	VMULPS       Y10, Y9, Y9
-	VMULPS       Y8, Y11, Y11
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
 	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
-	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
 	VMULPS       Y10, Y10, Y12
-	VMULPS       Y8, Y8, Y13
-	VMULPS       Y9, Y12, Y9
-	VMULPS       Y11, Y13, Y11
-	VADDPS       Y10, Y9, Y9
-	VADDPS       Y8, Y11, Y8
-	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
 	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
 	VPADDD       c32_7f<>+0(SB), Y6, Y6
 	VPADDD       c32_7f<>+0(SB), Y7, Y7
 	VPSLLD       $0x17, Y6, Y6
 	VPSLLD       $0x17, Y7, Y7
-	VMULPS       Y6, Y9, Y6
-	VMULPS       Y7, Y8, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
 	VANDPS       Y6, Y4, Y4
 	VANDPS       Y7, Y5, Y5
 	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
@@ -10769,6 +10721,66 @@ loop:
 	VMOVUPS Y1, 32(SI)
 	VMOVUPS Y2, 64(SI)
 	VMOVUPS Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func momentsF32AVX2(x *float32, sum *float64, sq *float64, n int, cols int, rows int)
+// Requires: AVX
+TEXT ·momentsF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ sum+8(FP), SI
+	MOVQ sq+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+	VMOVUPS (BX), Y4
+	VMOVUPS 32(BX), Y5
+	VMOVUPS 64(BX), Y6
+	VMOVUPS 96(BX), Y7
+
+loop:
+	VCVTPS2PD (DI)(AX*4), Y8
+	VADDPD    Y8, Y0, Y0
+	VMULPD    Y8, Y8, Y8
+	VADDPD    Y8, Y4, Y4
+	VCVTPS2PD 16(DI)(AX*4), Y8
+	VADDPD    Y8, Y1, Y1
+	VMULPD    Y8, Y8, Y8
+	VADDPD    Y8, Y5, Y5
+	VCVTPS2PD 32(DI)(AX*4), Y8
+	VADDPD    Y8, Y2, Y2
+	VMULPD    Y8, Y8, Y8
+	VADDPD    Y8, Y6, Y6
+	VCVTPS2PD 48(DI)(AX*4), Y8
+	VADDPD    Y8, Y3, Y3
+	VMULPD    Y8, Y8, Y8
+	VADDPD    Y8, Y7, Y7
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VMOVUPS   Y0, (SI)
+	VMOVUPS   Y1, 32(SI)
+	VMOVUPS   Y2, 64(SI)
+	VMOVUPS   Y3, 96(SI)
+	VMOVUPS   Y4, (BX)
+	VMOVUPS   Y5, 32(BX)
+	VMOVUPS   Y6, 64(BX)
+	VMOVUPS   Y7, 96(BX)
+	ADDQ      $+128, SI
+	ADDQ      $+128, BX
+	MOVQ      cols+32(FP), DX
+	ADDQ      DX, CX
+	MOVQ      n+24(FP), DX
+	MOVQ      CX, AX
+	SUBQ      DX, AX
+	DECQ      R13
+	JNZ       row
 	VZEROUPPER
 	RET
 

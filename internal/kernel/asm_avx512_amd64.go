@@ -1104,6 +1104,11 @@ func squaresF32AVX512(x *float32, n int, acc *[16]float64)
 //go:noescape
 func squaresF64AVX512(x *float64, n int, acc *[16]float64)
 
+// momentsF32AVX512 adds x and x**2 to the 16 interleaved sums sum and sq of each row. n is a positive multiple of 16.
+//
+//go:noescape
+func momentsF32AVX512(x *float32, sum *float64, sq *float64, n int, cols int, rows int)
+
 // squaresAroundF32AVX512 adds (x-m)**2 to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
 //go:noescape

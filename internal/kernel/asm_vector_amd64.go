@@ -1019,6 +1019,28 @@ func vecSquares[T Number](x []T, acc *[16]float64) int {
 	return end
 }
 
+// vecMoments adds x and x**2 to the 16 interleaved sums sum and sq of each row. It returns how many columns it did: the first ones.
+func vecMoments[T Number](x []T, sum [][16]float64, sq [][16]float64, cols int) int {
+	rows, end := len(sum), vectorLenOf[T](cols, 4)
+	for done := 0; done < end && rows > 0; {
+		n := min(asmChunk, end-done)
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			sumAt := unsafe.Pointer(&sum[r : r+k][0])
+			sqAt := unsafe.Pointer(&sq[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512:
+				momentsF32AVX512((*float32)(xAt), (*float64)(sumAt), (*float64)(sqAt), n, cols, k)
+			case active.vectors == vecAVX2:
+				momentsF32AVX2((*float32)(xAt), (*float64)(sumAt), (*float64)(sqAt), n, cols, k)
+			}
+		}
+		done += n
+	}
+	return end
+}
+
 // vecSquaresAround adds (x-m)**2 to the 16 interleaved sums acc of each row. It returns how many columns it did: the first ones.
 func vecSquaresAround[T Number](x []T, m []float64, acc [][16]float64, cols int) int {
 	rows, end := len(m), vectorLenOf[T](cols, 8)

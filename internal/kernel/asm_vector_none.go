@@ -98,6 +98,8 @@ func vecSumWide[T Number](x []T, acc [][16]float64, cols int) int { return 0 }
 
 func vecSquares[T Number](x []T, acc *[16]float64) int { return 0 }
 
+func vecMoments[T Number](x []T, sum [][16]float64, sq [][16]float64, cols int) int { return 0 }
+
 func vecSquaresAround[T Number](x []T, m []float64, acc [][16]float64, cols int) int { return 0 }
 
 func vecDot[T Number](a []T, b []T, acc [][16]float64, cols int) int { return 0 }

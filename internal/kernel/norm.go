@@ -6,23 +6,18 @@ import "math"
 // accumulators, and column sums in float64 from the first row to the last; the elementwise part is computed in T.
 
 // LayerNorm computes, for rows lo..hi, dst = (x-mean)*rstd*w + b (Ba, Kiros and Hinton 2016), where mean[r] is the mean of row r and
-// rstd[r] = 1/sqrt(variance + eps) with the biased variance in two passes. w and b have cols elements; nil stands for
+// rstd[r] = 1/sqrt(variance + eps) with the biased variance. w and b have cols elements; nil stands for
 // ones and zeros.
 func LayerNorm[T Float](dst, mean, rstd, x, w, b []T, cols, lo, hi int, eps float64) {
 	far := rowsPastCaches(dst, cols, x)
-	var sums, centers [maxBlockRows]float64
-	var acc [maxBlockRows]lanes
+	var center, variance [maxBlockRows]float64
+	var acc [2 * maxBlockRows]lanes
 	for step := blockRows[T](cols); lo < hi; lo += step {
 		k := min(step, hi-lo)
-		m, s := mean[lo:lo+k], rstd[lo:lo+k]
-		sum, center, d, x := sums[:k], centers[:k], dst[lo*cols:], x[lo*cols:]
-		rowSums(sum, x, cols, acc[:])
+		m, s, d, x := mean[lo:lo+k], rstd[lo:lo+k], dst[lo*cols:], x[lo*cols:]
+		rowMoments(center[:k], variance[:k], x, cols, acc[:])
 		for r := range k {
-			center[r] = sum[r] / float64(cols)
-		}
-		squaresAround(sum, x, center, cols, acc[:])
-		for r := range k {
-			m[r], s[r] = T(center[r]), T(1/math.Sqrt(sum[r]/float64(cols)+eps))
+			m[r], s[r] = T(center[r]), T(1/math.Sqrt(variance[r]+eps))
 		}
 		normalize(d, x, w, b, m, s, cols, far)
 	}

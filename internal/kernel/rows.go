@@ -62,6 +62,36 @@ func squaresAround[T Float](sums []float64, x []T, m []float64, cols int, acc []
 	}
 }
 
+// rowMoments computes the mean and the biased variance of each row of m. In float32 it is one pass: sums in float64 lose less than
+// the rounding of the elements to float32 did.
+func rowMoments[T Float](mean, variance []float64, x []T, cols int, acc []lanes) {
+	n := float64(cols)
+	if !single[T]() {
+		rowSums(mean, x, cols, acc)
+		for r := range mean {
+			mean[r] /= n
+		}
+		squaresAround(variance, x, mean, cols, acc)
+		for r := range variance {
+			variance[r] /= n
+		}
+		return
+	}
+	a, b := acc[:len(mean)], acc[maxBlockRows:][:len(mean)]
+	clear(a)
+	clear(b)
+	k := vecMoments(x, a, b, cols)
+	for r := range mean {
+		a, b := &a[r], &b[r]
+		for i, v := range row(x, r, cols)[k:] {
+			a[i&15] += float64(v)
+			b[i&15] += square(float64(v))
+		}
+		m := total(a) / n
+		mean[r], variance[r] = m, max(0, total(b)/n-float64(m*m))
+	}
+}
+
 // rowDots computes the inner products of the rows of a and b in float64.
 func rowDots[T Float](dots []float64, a, b []T, cols int, acc []lanes) {
 	acc = acc[:len(dots)]

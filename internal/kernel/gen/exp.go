@@ -192,10 +192,11 @@ func (f fp) expScale32(x value) (p, k value) {
 	return f.expRest32(x, k), k
 }
 
-// expRest32 is exp(x - k*ln(2)) - 1. The two products are exact, so that fused
-// operations give the same bits.
+// expRest32 is exp(x - k*ln(2)) - 1.
 func (f fp) expRest32(x, k value) value {
-	r := f.subExact(f.subExact(x, k, f.c(0.693145751953125)), k, f.c(1.4286197256296873e-6))
+	r := f.copied(x)
+	f.subtract(r, k, f.c(0.693145751953125))
+	f.subtract(r, k, f.c(1.4286197256296873e-6))
 	p := f.mul(r, f.c(0.0013818939))
 	for _, c := range []float64{0.008368704, 0.04166829, 0.16666521} {
 		p = f.mul(f.add(p, f.c(c)), r)

@@ -209,15 +209,18 @@ func (f fp) mul(a, b value) value {
 	return f.two(a, b, four{f.VMULPS, f.VMULPD, f.VMULPS_BCST, f.VMULPD_BCST})
 }
 
-// subExact is a - b*c for a product b*c that needs no rounding.
-func (f fp) subExact(a, b, c value) value {
-	forms := four{f.VFNMADD231PS, f.VFNMADD231PD, f.VFNMADD231PS_BCST, f.VFNMADD231PD_BCST}
-	return f.each(func(xs ...value) value {
-		to := f.tmp()
-		f.VMOVAPS(xs[0], to)
-		f.emit(forms, xs[1], xs[2], to)
-		return to
-	}, f.reg(a), f.reg(b), f.shared(c))
+// copied is x in registers of its own.
+func (f fp) copied(x value) value {
+	return f.one(x, func(a, to operand.Op) { f.VMOVAPS(a, to) })
+}
+
+// subtract changes a to a - b*c. The product needs no rounding, so that the
+// fused operation gives the same bits as two.
+func (f fp) subtract(a, b, c value) {
+	f.each(func(xs ...value) value {
+		f.emit(four{f.VFNMADD231PS, f.VFNMADD231PD, f.VFNMADD231PS_BCST, f.VFNMADD231PD_BCST}, xs[1], xs[2], xs[0])
+		return nil
+	}, a, f.reg(b), f.shared(c))
 }
 
 func (f fp) div(a, b value) value {

@@ -24,6 +24,7 @@ func reductions() []*spec {
 				x := f.wide("x", i)
 				return f.mul(x, x)
 			})},
+		moments(),
 		{name: "squaresAround", params: parse("x []T, m []float64 by row, acc [][16]float64 by row"), sizes: bothSizes,
 			doc: "adds (x-m)**2 to the 16 interleaved sums acc of each row.",
 			body: wideSum(func(f fp, i int) value {
@@ -132,6 +133,25 @@ func (g *gen) eachWide(i int, a, b value, use func(i int, a, b value)) {
 	b0, b1 := g.widen(b)
 	use(i, a0, b0)
 	use(i+g.lanes()/2, a1, b1)
+}
+
+// moments reads each row once.
+func moments() *spec {
+	return &spec{name: "moments", params: parse("x []T, sum, sq [][16]float64 by row"), sizes: singleOnly,
+		doc: "adds x and x**2 to the 16 interleaved sums sum and sq of each row.",
+		body: func(g *gen) {
+			f := g.fp(8)
+			sum, sq := g.sums("sum"), g.sums("sq")
+			g.loop(func() {
+				g.vectors(8, func(i int) {
+					x := f.wide("x", i)
+					sum.add(f, i, 0, x)
+					sq.add(f, i, 0, f.mul(x, x))
+				})
+			})
+			sum.store(g)
+			sq.store(g)
+		}}
 }
 
 func normSums(weight bool) *spec {
