@@ -10069,7 +10069,7 @@ loop:
 	RET
 
 // func softmaxLossGradF32AVX2(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·softmaxLossGradF32AVX2(SB), NOSPLIT, $0-60
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -10081,6 +10081,7 @@ TEXT ·softmaxLossGradF32AVX2(SB), NOSPLIT, $0-60
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VBROADCASTSS (BX), Y2
@@ -10161,7 +10162,7 @@ loop:
 	RET
 
 // func softmaxLossGradPastF32AVX2(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·softmaxLossGradPastF32AVX2(SB), NOSPLIT, $0-60
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -10173,6 +10174,7 @@ TEXT ·softmaxLossGradPastF32AVX2(SB), NOSPLIT, $0-60
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VBROADCASTSS (BX), Y2
@@ -10253,7 +10255,7 @@ loop:
 	RET
 
 // func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -10265,6 +10267,8 @@ TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VMOVUPS      (BX)(AX*4), Y2
@@ -10342,7 +10346,7 @@ loop:
 	RET
 
 // func logSoftmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·logSoftmaxGradPastF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -10354,6 +10358,8 @@ TEXT ·logSoftmaxGradPastF32AVX2(SB), NOSPLIT, $0-56
 
 row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VMOVUPS      (BX)(AX*4), Y2

@@ -35556,7 +35556,7 @@ loop:
 	RET
 
 // func softmaxLossGradF32AVX512(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·softmaxLossGradF32AVX512(SB), NOSPLIT, $0-60
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -35571,6 +35571,10 @@ row:
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -35699,6 +35703,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VSUBPS.BCST       (BX), Z0, Z0
 	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z0, K1
@@ -35744,7 +35749,7 @@ done:
 	RET
 
 // func softmaxLossGradPastF32AVX512(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·softmaxLossGradPastF32AVX512(SB), NOSPLIT, $0-60
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -35759,6 +35764,10 @@ row:
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -35887,6 +35896,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VSUBPS.BCST       (BX), Z0, Z0
 	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z0, K1
@@ -35932,7 +35942,7 @@ done:
 	RET
 
 // func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·logSoftmaxGradF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -35947,6 +35957,14 @@ row:
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -36073,6 +36091,8 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VMOVUPS           (BX)(AX*4), Z1
 	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
@@ -36117,7 +36137,7 @@ done:
 	RET
 
 // func logSoftmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·logSoftmaxGradPastF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -36132,6 +36152,14 @@ row:
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -36258,6 +36286,8 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VMOVUPS           (BX)(AX*4), Z1
 	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
