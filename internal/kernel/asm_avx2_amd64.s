@@ -7597,7 +7597,7 @@ loop:
 	RET
 
 // func expF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·expF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7605,6 +7605,7 @@ TEXT ·expF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VMOVUPS      c32_42b20000<>+0(SB), Y2
@@ -7826,6 +7827,7 @@ TEXT ·expPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VMOVUPS      c32_42b20000<>+0(SB), Y2
@@ -7900,7 +7902,7 @@ loop:
 	RET
 
 // func sigmoidF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·sigmoidF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7908,6 +7910,7 @@ TEXT ·sigmoidF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VXORPS       c32_80000000<>+0(SB), Y0, Y0
@@ -8025,6 +8028,7 @@ TEXT ·sigmoidPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VXORPS       c32_80000000<>+0(SB), Y0, Y0
@@ -8095,7 +8099,7 @@ loop:
 	RET
 
 // func tanhF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tanhF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8103,6 +8107,7 @@ TEXT ·tanhF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
@@ -8201,6 +8206,7 @@ TEXT ·tanhPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
@@ -8272,7 +8278,7 @@ loop:
 	RET
 
 // func siluF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·siluF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8280,6 +8286,7 @@ TEXT ·siluF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VXORPS       c32_80000000<>+0(SB), Y0, Y2
@@ -8356,6 +8363,7 @@ TEXT ·siluPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VXORPS       c32_80000000<>+0(SB), Y0, Y2
@@ -8425,7 +8433,7 @@ loop:
 	RET
 
 // func geluF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8433,6 +8441,7 @@ TEXT ·geluF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -8682,6 +8691,7 @@ TEXT ·geluPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -8804,7 +8814,7 @@ loop:
 	RET
 
 // func geluTanhF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluTanhF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8812,6 +8822,7 @@ TEXT ·geluTanhF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -8914,6 +8925,7 @@ TEXT ·geluTanhPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -8989,7 +9001,7 @@ loop:
 	RET
 
 // func siluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·siluGradF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -8998,6 +9010,8 @@ TEXT ·siluGradF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y0
 	VMOVUPS      32(BX)(AX*4), Y1
 	VMOVUPS      c32_42a00000<>+0(SB), Y2
@@ -9107,6 +9121,8 @@ TEXT ·siluGradPastF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y0
 	VMOVUPS      32(BX)(AX*4), Y1
 	VMOVUPS      c32_42a00000<>+0(SB), Y2
@@ -9188,7 +9204,7 @@ loop:
 	RET
 
 // func geluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluGradF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9197,6 +9213,8 @@ TEXT ·geluGradF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y0
 	VMOVUPS      32(BX)(AX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -9343,6 +9361,8 @@ TEXT ·geluGradPastF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y0
 	VMOVUPS      32(BX)(AX*4), Y1
 	VMULPS       Y0, Y0, Y2
@@ -9471,7 +9491,7 @@ loop:
 	RET
 
 // func geluTanhGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2, FMA3
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluTanhGradF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9480,6 +9500,8 @@ TEXT ·geluTanhGradF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y0
 	VMOVUPS      32(BX)(AX*4), Y1
 	VMOVUPS      c32_41200000<>+0(SB), Y2
@@ -9601,6 +9623,8 @@ TEXT ·geluTanhGradPastF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y0
 	VMOVUPS      32(BX)(AX*4), Y1
 	VMOVUPS      c32_41200000<>+0(SB), Y2

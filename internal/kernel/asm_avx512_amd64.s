@@ -30954,7 +30954,7 @@ loop:
 	RET
 
 // func expF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·expF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -30964,6 +30964,10 @@ TEXT ·expF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -31072,6 +31076,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VBROADCASTSS      c32_42b20000<>+0(SB), Z1
 	VMINPS            Z0, Z1, Z0
@@ -31148,6 +31153,10 @@ TEXT ·expPastF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -31256,6 +31265,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VBROADCASTSS      c32_42b20000<>+0(SB), Z1
 	VMINPS            Z0, Z1, Z0
@@ -31290,7 +31300,7 @@ done:
 	RET
 
 // func sigmoidF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·sigmoidF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -31300,6 +31310,10 @@ TEXT ·sigmoidF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -31428,6 +31442,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VPXORD.BCST       c32_80000000<>+0(SB), Z0, Z0
 	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z0, K1
@@ -31487,6 +31502,10 @@ TEXT ·sigmoidPastF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -31615,6 +31634,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VPXORD.BCST       c32_80000000<>+0(SB), Z0, Z0
 	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z0, K1
@@ -31653,7 +31673,7 @@ done:
 	RET
 
 // func tanhF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tanhF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -31663,6 +31683,10 @@ TEXT ·tanhF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -31812,6 +31836,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VPANDD.BCST       c32_7fffffff<>+0(SB), Z0, Z1
 	VBROADCASTSS      c32_41200000<>+0(SB), Z2
@@ -31875,6 +31900,10 @@ TEXT ·tanhPastF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -32024,6 +32053,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VPANDD.BCST       c32_7fffffff<>+0(SB), Z0, Z1
 	VBROADCASTSS      c32_41200000<>+0(SB), Z2
@@ -32066,7 +32096,7 @@ done:
 	RET
 
 // func siluF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·siluF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -32076,6 +32106,10 @@ TEXT ·siluF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -32203,6 +32237,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VPXORD.BCST       c32_80000000<>+0(SB), Z0, Z1
 	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
@@ -32249,6 +32284,10 @@ TEXT ·siluPastF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -32376,6 +32415,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VPXORD.BCST       c32_80000000<>+0(SB), Z0, Z1
 	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
@@ -32413,7 +32453,7 @@ done:
 	RET
 
 // func geluF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·geluF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -32423,6 +32463,10 @@ TEXT ·geluF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -32668,6 +32712,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VMULPS            Z0, Z0, Z1
 	VMULPS.BCST       c32_bf000000<>+0(SB), Z1, Z1
@@ -32780,6 +32825,10 @@ TEXT ·geluPastF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -33025,6 +33074,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VMULPS            Z0, Z0, Z1
 	VMULPS.BCST       c32_bf000000<>+0(SB), Z1, Z1
@@ -33089,7 +33139,7 @@ done:
 	RET
 
 // func geluTanhF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·geluTanhF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -33099,6 +33149,10 @@ TEXT ·geluTanhF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -33239,6 +33293,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VMULPS            Z0, Z0, Z1
 	VMULPS.BCST       c32_bd922279<>+0(SB), Z1, Z1
@@ -33294,6 +33349,10 @@ TEXT ·geluTanhPastF32AVX512(SB), NOSPLIT, $0-24
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Z0
 	VMOVUPS      64(SI)(AX*4), Z1
 	VMOVUPS      128(SI)(AX*4), Z2
@@ -33434,6 +33493,7 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
 	VMOVUPS           (SI)(AX*4), Z0
 	VMULPS            Z0, Z0, Z1
 	VMULPS.BCST       c32_bd922279<>+0(SB), Z1, Z1
@@ -33474,7 +33534,7 @@ done:
 	RET
 
 // func siluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·siluGradF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -33485,6 +33545,14 @@ TEXT ·siluGradF32AVX512(SB), NOSPLIT, $0-32
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Z0
 	VMOVUPS      64(BX)(AX*4), Z1
 	VMOVUPS      128(BX)(AX*4), Z2
@@ -33633,6 +33701,8 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
 	VMOVUPS           (BX)(AX*4), Z0
 	VBROADCASTSS      c32_42a00000<>+0(SB), Z1
 	VMINPS            Z0, Z1, Z0
@@ -33693,6 +33763,14 @@ TEXT ·siluGradPastF32AVX512(SB), NOSPLIT, $0-32
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Z0
 	VMOVUPS      64(BX)(AX*4), Z1
 	VMOVUPS      128(BX)(AX*4), Z2
@@ -33841,6 +33919,8 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
 	VMOVUPS           (BX)(AX*4), Z0
 	VBROADCASTSS      c32_42a00000<>+0(SB), Z1
 	VMINPS            Z0, Z1, Z0
@@ -33885,7 +33965,7 @@ done:
 	RET
 
 // func geluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·geluGradF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -33896,6 +33976,14 @@ TEXT ·geluGradF32AVX512(SB), NOSPLIT, $0-32
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Z0
 	VMOVUPS      64(BX)(AX*4), Z1
 	VMOVUPS      128(BX)(AX*4), Z2
@@ -34154,6 +34242,8 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
 	VMOVUPS           (BX)(AX*4), Z0
 	VMULPS            Z0, Z0, Z1
 	VMULPS.BCST       c32_bf000000<>+0(SB), Z1, Z1
@@ -34234,6 +34324,14 @@ TEXT ·geluGradPastF32AVX512(SB), NOSPLIT, $0-32
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Z0
 	VMOVUPS      64(BX)(AX*4), Z1
 	VMOVUPS      128(BX)(AX*4), Z2
@@ -34492,6 +34590,8 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
 	VMOVUPS           (BX)(AX*4), Z0
 	VMULPS            Z0, Z0, Z1
 	VMULPS.BCST       c32_bf000000<>+0(SB), Z1, Z1
@@ -34559,7 +34659,7 @@ done:
 	RET
 
 // func geluTanhGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·geluTanhGradF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -34570,6 +34670,14 @@ TEXT ·geluTanhGradF32AVX512(SB), NOSPLIT, $0-32
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Z0
 	VMOVUPS      64(BX)(AX*4), Z1
 	VMOVUPS      128(BX)(AX*4), Z2
@@ -34745,6 +34853,8 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
 	VMOVUPS           (BX)(AX*4), Z0
 	VBROADCASTSS      c32_41200000<>+0(SB), Z1
 	VMINPS            Z0, Z1, Z0
@@ -34811,6 +34921,14 @@ TEXT ·geluTanhGradPastF32AVX512(SB), NOSPLIT, $0-32
 	JMP  enough
 
 bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Z0
 	VMOVUPS      64(BX)(AX*4), Z1
 	VMOVUPS      128(BX)(AX*4), Z2
@@ -34986,6 +35104,8 @@ enough:
 	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
 	VMOVUPS           (BX)(AX*4), Z0
 	VBROADCASTSS      c32_41200000<>+0(SB), Z1
 	VMINPS            Z0, Z1, Z0

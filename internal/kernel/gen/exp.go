@@ -122,15 +122,12 @@ func losses() []*spec {
 		{name: "softmaxLossGrad", params: parse("dst, x []T, lse, scale []T by row, off T"), sizes: singleOnly, far: true,
 			doc: "computes dst = scale * (exp(x-lse) - off).",
 			body: interleaved("dst", func(f fp, i int) value {
-				f.ahead("x", i, f.ways)
 				e := f.exp32(f.sub(f.load("x", i), f.arg("lse")))
 				return f.mul(f.sub(e, f.arg("off")), f.arg("scale"))
 			})},
 		{name: "logSoftmaxGrad", params: parse("dst, grad, y []T, s []T by row"), sizes: singleOnly, far: true,
 			doc: "computes dst = g - exp(y)*s.",
 			body: interleaved("dst", func(f fp, i int) value {
-				f.ahead("grad", i, f.ways)
-				f.ahead("y", i, f.ways)
 				return f.sub(f.load("grad", i), f.mul(f.exp32(f.load("y", i)), f.arg("s")))
 			})},
 	}

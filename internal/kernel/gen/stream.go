@@ -1,5 +1,10 @@
 package main
 
+import (
+	"maps"
+	"slices"
+)
+
 // streams are the elementwise kernels of plain arithmetic. The code here must
 // do the operations of the Go reference, in its order, each one rounded.
 func streams() []*spec {
@@ -49,10 +54,18 @@ func elementwise(dst string, result func(f fp, i int) value) func(g *gen) {
 	}
 }
 
-// interleaved is elementwise for long chains of operations.
+// interleaved is elementwise for long chains of operations. It asks for its
+// operands early, because the processor cannot look far ahead in it.
 func interleaved(dst string, result func(f fp, i int) value) func(g *gen) {
 	return func(g *gen) {
-		g.bundles(g.size, func(f fp, i int) { f.store(result(f, i), dst, i) })
+		g.bundles(g.size, func(f fp, i int) {
+			for _, name := range slices.Sorted(maps.Keys(g.pointers)) {
+				if name != dst && g.pointers[name].by == "" {
+					g.ahead(name, i, f.ways)
+				}
+			}
+			f.store(result(f, i), dst, i)
+		})
 	}
 }
 
