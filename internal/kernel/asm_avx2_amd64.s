@@ -4744,20 +4744,24 @@ loop:
 	VZEROUPPER
 	RET
 
-// func axpyF32AVX2(dst *float32, x *float32, n int, a float32)
-// Requires: AVX
+// func axpyF32AVX2(y *float32, x *float32, n int, a float32)
+// Requires: AVX, MMX+
 TEXT ·axpyF32AVX2(SB), NOSPLIT, $0-28
-	MOVQ dst+0(FP), DI
+	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS a+24(FP), Y1
 	VMULPS       Y1, Y0, Y0
 	VADDPS       (DI)(AX*4), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS a+24(FP), Y1
 	VMULPS       Y1, Y0, Y0
@@ -4769,30 +4773,38 @@ loop:
 	VZEROUPPER
 	RET
 
-// func axpyF64AVX2(dst *float64, x *float64, n int, a float64)
-// Requires: AVX
+// func axpyF64AVX2(y *float64, x *float64, n int, a float64)
+// Requires: AVX, MMX+
 TEXT ·axpyF64AVX2(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
+	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD a+24(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       (DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD a+24(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       32(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD a+24(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       64(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD a+24(FP), Y1
 	VMULPD       Y1, Y0, Y0
@@ -5669,7 +5681,7 @@ loop:
 	RET
 
 // func sgdF32AVX2(p *float32, grad *float32, n int, lr float32, wd float32, scale float32, tiny float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·sgdF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5677,6 +5689,8 @@ TEXT ·sgdF32AVX2(SB), NOSPLIT, $0-40
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (DI)(AX*4), Y0
 	VMOVUPS      (SI)(AX*4), Y1
 	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
@@ -5693,6 +5707,8 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(DI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
@@ -5726,7 +5742,7 @@ DATA c32_7fffffff<>+28(SB)/4, $0x7fffffff
 GLOBL c32_7fffffff<>(SB), RODATA|NOPTR, $32
 
 // func sgdF64AVX2(p *float64, grad *float64, n int, lr float64, wd float64, scale float64, tiny float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·sgdF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5734,6 +5750,8 @@ TEXT ·sgdF64AVX2(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (DI)(AX*8), Y0
 	VMOVUPS      (SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
@@ -5750,6 +5768,8 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(DI)(AX*8), Y0
 	VMOVUPS      32(SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
@@ -5766,6 +5786,8 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(DI)(AX*8), Y0
 	VMOVUPS      64(SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
@@ -5782,6 +5804,8 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(DI)(AX*8), Y0
 	VMOVUPS      96(SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
@@ -5811,7 +5835,7 @@ DATA c64_7fffffffffffffff<>+24(SB)/8, $0x7fffffffffffffff
 GLOBL c64_7fffffffffffffff<>(SB), RODATA|NOPTR, $32
 
 // func momentumF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5820,6 +5844,9 @@ TEXT ·momentumF32AVX2(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -5851,6 +5878,9 @@ loop:
 	VMULPS       Y2, Y0, Y0
 	VSUBPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -5889,7 +5919,7 @@ loop:
 	RET
 
 // func momentumF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5898,6 +5928,9 @@ TEXT ·momentumF64AVX2(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -5929,6 +5962,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -5960,6 +5996,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -5991,6 +6030,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6029,7 +6071,7 @@ loop:
 	RET
 
 // func momentumNesterovF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumNesterovF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6038,6 +6080,9 @@ TEXT ·momentumNesterovF32AVX2(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -6072,6 +6117,9 @@ loop:
 	VMULPS       Y2, Y0, Y0
 	VSUBPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -6113,7 +6161,7 @@ loop:
 	RET
 
 // func momentumNesterovF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumNesterovF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6122,6 +6170,9 @@ TEXT ·momentumNesterovF64AVX2(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6156,6 +6207,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6190,6 +6244,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6224,6 +6281,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6265,7 +6325,7 @@ loop:
 	RET
 
 // func momentumFirstF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumFirstF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6274,6 +6334,9 @@ TEXT ·momentumFirstF32AVX2(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -6295,6 +6358,9 @@ loop:
 	VMULPS       Y2, Y0, Y0
 	VSUBPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -6323,7 +6389,7 @@ loop:
 	RET
 
 // func momentumFirstF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumFirstF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6332,6 +6398,9 @@ TEXT ·momentumFirstF64AVX2(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6353,6 +6422,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6374,6 +6446,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6395,6 +6470,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6423,7 +6501,7 @@ loop:
 	RET
 
 // func momentumFirstNesterovF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumFirstNesterovF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6432,6 +6510,9 @@ TEXT ·momentumFirstNesterovF32AVX2(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -6456,6 +6537,9 @@ loop:
 	VMULPS       Y2, Y0, Y0
 	VSUBPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -6487,7 +6571,7 @@ loop:
 	RET
 
 // func momentumFirstNesterovF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumFirstNesterovF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6496,6 +6580,9 @@ TEXT ·momentumFirstNesterovF64AVX2(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6520,6 +6607,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6544,6 +6634,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6568,6 +6661,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6599,7 +6695,7 @@ loop:
 	RET
 
 // func adamF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·adamF32AVX2(SB), NOSPLIT, $0-88
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6609,6 +6705,10 @@ TEXT ·adamF32AVX2(SB), NOSPLIT, $0-88
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+68(FP), Y2
@@ -6667,6 +6767,10 @@ loop:
 	VDIVPS       Y0, Y1, Y0
 	VADDPS       Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
+	PREFETCHT0   8224(R8)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+68(FP), Y2
@@ -6732,7 +6836,7 @@ loop:
 	RET
 
 // func adamF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·adamF64AVX2(SB), NOSPLIT, $0-136
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6742,6 +6846,10 @@ TEXT ·adamF64AVX2(SB), NOSPLIT, $0-136
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
+	PREFETCHT0   8192(R8)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -6800,6 +6908,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
+	PREFETCHT0   8224(R8)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -6858,6 +6970,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
+	PREFETCHT0   8256(R8)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -6916,6 +7032,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
+	PREFETCHT0   8288(R8)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -6981,7 +7101,7 @@ loop:
 	RET
 
 // func adamHighF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·adamHighF32AVX2(SB), NOSPLIT, $0-88
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6991,6 +7111,10 @@ TEXT ·adamHighF32AVX2(SB), NOSPLIT, $0-88
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+68(FP), Y2
@@ -7049,6 +7173,10 @@ loop:
 	VDIVPS       Y0, Y1, Y0
 	VADDPS       Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
+	PREFETCHT0   8224(R8)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+68(FP), Y2
@@ -7114,7 +7242,7 @@ loop:
 	RET
 
 // func adamHighF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·adamHighF64AVX2(SB), NOSPLIT, $0-136
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -7124,6 +7252,10 @@ TEXT ·adamHighF64AVX2(SB), NOSPLIT, $0-136
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
+	PREFETCHT0   8192(R8)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -7182,6 +7314,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
+	PREFETCHT0   8224(R8)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -7240,6 +7376,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
+	PREFETCHT0   8256(R8)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -7298,6 +7438,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
+	PREFETCHT0   8288(R8)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -11029,7 +11173,7 @@ loop:
 	RET
 
 // func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, MMX+
+// Requires: AVX
 TEXT ·weightBiasGradF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
@@ -11040,7 +11184,6 @@ TEXT ·weightBiasGradF32AVX2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (BX)(AX*4), Y0
-	PREFETCHT0   8192(R8)(AX*4)
 	VMOVUPS      (R8)(AX*4), Y1
 	VBROADCASTSS m+40(FP), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11063,7 +11206,6 @@ loop:
 	VADDPD       32(SI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(SI)(AX*8)
 	VMOVUPS      32(BX)(AX*4), Y0
-	PREFETCHT0   8224(R8)(AX*4)
 	VMOVUPS      32(R8)(AX*4), Y1
 	VBROADCASTSS m+40(FP), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11092,7 +11234,7 @@ loop:
 	RET
 
 // func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, MMX+
+// Requires: AVX
 TEXT ·weightBiasGradF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
@@ -11103,7 +11245,6 @@ TEXT ·weightBiasGradF64AVX2(SB), NOSPLIT, $0-56
 
 loop:
 	VMOVUPS      (BX)(AX*8), Y0
-	PREFETCHT0   8192(R8)(AX*8)
 	VMOVUPS      (R8)(AX*8), Y1
 	VBROADCASTSD m+40(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11115,7 +11256,6 @@ loop:
 	VADDPD       (SI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (SI)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y0
-	PREFETCHT0   8224(R8)(AX*8)
 	VMOVUPS      32(R8)(AX*8), Y1
 	VBROADCASTSD m+40(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11127,7 +11267,6 @@ loop:
 	VADDPD       32(SI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(SI)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y0
-	PREFETCHT0   8256(R8)(AX*8)
 	VMOVUPS      64(R8)(AX*8), Y1
 	VBROADCASTSD m+40(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11139,7 +11278,6 @@ loop:
 	VADDPD       64(SI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(SI)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y0
-	PREFETCHT0   8288(R8)(AX*8)
 	VMOVUPS      96(R8)(AX*8), Y1
 	VBROADCASTSD m+40(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11157,7 +11295,7 @@ loop:
 	RET
 
 // func weightGradF32AVX2(w *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, MMX+
+// Requires: AVX
 TEXT ·weightGradF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -11167,7 +11305,6 @@ TEXT ·weightGradF32AVX2(SB), NOSPLIT, $0-40
 
 loop:
 	VMOVUPS      (SI)(AX*4), Y0
-	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y1
 	VBROADCASTSS m+32(FP), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11186,7 +11323,6 @@ loop:
 	VADDPD       32(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*4), Y0
-	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(BX)(AX*4), Y1
 	VBROADCASTSS m+32(FP), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11211,7 +11347,7 @@ loop:
 	RET
 
 // func weightGradF64AVX2(w *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, MMX+
+// Requires: AVX
 TEXT ·weightGradF64AVX2(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -11221,7 +11357,6 @@ TEXT ·weightGradF64AVX2(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y1
 	VBROADCASTSD m+32(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11231,7 +11366,6 @@ loop:
 	VADDPD       (DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y1
 	VBROADCASTSD m+32(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11241,7 +11375,6 @@ loop:
 	VADDPD       32(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y1
 	VBROADCASTSD m+32(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11251,7 +11384,6 @@ loop:
 	VADDPD       64(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y1
 	VBROADCASTSD m+32(FP), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11267,7 +11399,7 @@ loop:
 	RET
 
 // func normSumsWF32AVX2(grad *float32, x *float32, w *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, MMX+
+// Requires: AVX
 TEXT ·normSumsWF32AVX2(SB), NOSPLIT, $0-80
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -11293,7 +11425,6 @@ row:
 loop:
 	VMOVUPS      (DI)(AX*4), Y8
 	VMULPS       (BX)(AX*4), Y8, Y8
-	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y9
 	VBROADCASTSS (R8), Y10
 	VSUBPS       Y10, Y9, Y9
@@ -11313,7 +11444,6 @@ loop:
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      32(DI)(AX*4), Y8
 	VMULPS       32(BX)(AX*4), Y8, Y8
-	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y9
 	VBROADCASTSS (R8), Y10
 	VSUBPS       Y10, Y9, Y9
@@ -11360,7 +11490,7 @@ loop:
 	RET
 
 // func normSumsWF64AVX2(grad *float64, x *float64, w *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, MMX+
+// Requires: AVX
 TEXT ·normSumsWF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -11386,7 +11516,6 @@ row:
 loop:
 	VMOVUPS      (DI)(AX*8), Y8
 	VMULPD       (BX)(AX*8), Y8, Y8
-	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y9
 	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11397,7 +11526,6 @@ loop:
 	VADDPD       Y8, Y4, Y4
 	VMOVUPS      32(DI)(AX*8), Y8
 	VMULPD       32(BX)(AX*8), Y8, Y8
-	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y9
 	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11408,7 +11536,6 @@ loop:
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      64(DI)(AX*8), Y8
 	VMULPD       64(BX)(AX*8), Y8, Y8
-	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y9
 	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11419,7 +11546,6 @@ loop:
 	VADDPD       Y8, Y6, Y6
 	VMOVUPS      96(DI)(AX*8), Y8
 	VMULPD       96(BX)(AX*8), Y8, Y8
-	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y9
 	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11474,11 +11600,11 @@ TEXT ·normGradWF32AVX2(SB), NOSPLIT, $0-88
 row:
 loop:
 	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMULPS       (R8)(AX*4), Y0, Y0
 	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
-	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y1
 	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11491,11 +11617,11 @@ loop:
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
 	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VMULPS       32(R8)(AX*4), Y0, Y0
 	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
-	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(BX)(AX*4), Y1
 	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11545,11 +11671,11 @@ TEXT ·normGradWPastF32AVX2(SB), NOSPLIT, $0-88
 row:
 loop:
 	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMULPS       (R8)(AX*4), Y0, Y0
 	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
-	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y1
 	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11562,11 +11688,11 @@ loop:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
 	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VMULPS       32(R8)(AX*4), Y0, Y0
 	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
-	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(BX)(AX*4), Y1
 	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -11616,11 +11742,11 @@ TEXT ·normGradWF64AVX2(SB), NOSPLIT, $0-88
 row:
 loop:
 	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VMULPD       (R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11633,11 +11759,11 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VMULPD       32(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11650,11 +11776,11 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VMULPD       64(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11667,11 +11793,11 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VMULPD       96(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11721,11 +11847,11 @@ TEXT ·normGradWPastF64AVX2(SB), NOSPLIT, $0-88
 row:
 loop:
 	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VMULPD       (R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11738,11 +11864,11 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
 	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VMULPD       32(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11755,11 +11881,11 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
 	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VMULPD       64(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11772,11 +11898,11 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
 	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VMULPD       96(R8)(AX*8), Y0, Y0
 	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y1
 	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -11809,7 +11935,7 @@ loop:
 	RET
 
 // func normSumsF32AVX2(grad *float32, x *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, MMX+
+// Requires: AVX
 TEXT ·normSumsF32AVX2(SB), NOSPLIT, $0-72
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -11833,7 +11959,6 @@ row:
 
 loop:
 	VMOVUPS      (DI)(AX*4), Y8
-	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y9
 	VBROADCASTSS (BX), Y10
 	VSUBPS       Y10, Y9, Y9
@@ -11852,7 +11977,6 @@ loop:
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      32(DI)(AX*4), Y8
-	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y9
 	VBROADCASTSS (BX), Y10
 	VSUBPS       Y10, Y9, Y9
@@ -11896,7 +12020,7 @@ loop:
 	RET
 
 // func normSumsF64AVX2(grad *float64, x *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, MMX+
+// Requires: AVX
 TEXT ·normSumsF64AVX2(SB), NOSPLIT, $0-72
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -11920,7 +12044,6 @@ row:
 
 loop:
 	VMOVUPS      (DI)(AX*8), Y8
-	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y9
 	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11930,7 +12053,6 @@ loop:
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y4, Y4
 	VMOVUPS      32(DI)(AX*8), Y8
-	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y9
 	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11940,7 +12062,6 @@ loop:
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      64(DI)(AX*8), Y8
-	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y9
 	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -11950,7 +12071,6 @@ loop:
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y6, Y6
 	VMOVUPS      96(DI)(AX*8), Y8
-	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y9
 	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
@@ -12001,10 +12121,10 @@ TEXT ·normGradF32AVX2(SB), NOSPLIT, $0-80
 row:
 loop:
 	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
-	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y1
 	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -12017,10 +12137,10 @@ loop:
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
 	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
-	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(BX)(AX*4), Y1
 	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -12066,10 +12186,10 @@ TEXT ·normGradPastF32AVX2(SB), NOSPLIT, $0-80
 row:
 loop:
 	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
-	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y1
 	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -12082,10 +12202,10 @@ loop:
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
 	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
-	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(BX)(AX*4), Y1
 	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
@@ -12131,10 +12251,10 @@ TEXT ·normGradF64AVX2(SB), NOSPLIT, $0-80
 row:
 loop:
 	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12147,10 +12267,10 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12163,10 +12283,10 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12179,10 +12299,10 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12228,10 +12348,10 @@ TEXT ·normGradPastF64AVX2(SB), NOSPLIT, $0-80
 row:
 loop:
 	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12244,10 +12364,10 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
 	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12260,10 +12380,10 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
 	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
@@ -12276,10 +12396,10 @@ loop:
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
 	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
-	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y1
 	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1

@@ -724,15 +724,15 @@ func affineF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
 //go:noescape
 func affinePastF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
 
-// axpyF32AVX512 computes dst += a*x. n is a positive multiple of 16.
+// axpyF32AVX512 computes y += a*x. n is a positive multiple of 16.
 //
 //go:noescape
-func axpyF32AVX512(dst *float32, x *float32, n int, a float32)
+func axpyF32AVX512(y *float32, x *float32, n int, a float32)
 
-// axpyF64AVX512 computes dst += a*x. n is a positive multiple of 16.
+// axpyF64AVX512 computes y += a*x. n is a positive multiple of 16.
 //
 //go:noescape
-func axpyF64AVX512(dst *float64, x *float64, n int, a float64)
+func axpyF64AVX512(y *float64, x *float64, n int, a float64)
 
 // centerF32AVX512 computes dst = (x-m) * s. n is a positive multiple of 16.
 //

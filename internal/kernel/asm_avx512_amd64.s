@@ -29332,15 +29332,17 @@ loop:
 	VZEROUPPER
 	RET
 
-// func axpyF32AVX512(dst *float32, x *float32, n int, a float32)
-// Requires: AVX, AVX512F
+// func axpyF32AVX512(y *float32, x *float32, n int, a float32)
+// Requires: AVX, AVX512F, MMX+
 TEXT ·axpyF32AVX512(SB), NOSPLIT, $0-28
-	MOVQ dst+0(FP), DI
+	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VMULPS.BCST a+24(FP), Z0, Z0
 	VADDPS      (DI)(AX*4), Z0, Z0
@@ -29351,19 +29353,23 @@ loop:
 	VZEROUPPER
 	RET
 
-// func axpyF64AVX512(dst *float64, x *float64, n int, a float64)
-// Requires: AVX, AVX512F
+// func axpyF64AVX512(y *float64, x *float64, n int, a float64)
+// Requires: AVX, AVX512F, MMX+
 TEXT ·axpyF64AVX512(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
+	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VMULPD.BCST a+24(FP), Z0, Z0
 	VADDPD      (DI)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMULPD.BCST a+24(FP), Z0, Z0
 	VADDPD      64(DI)(AX*8), Z0, Z0
@@ -30011,7 +30017,7 @@ loop:
 	RET
 
 // func sgdF32AVX512(p *float32, grad *float32, n int, lr float32, wd float32, scale float32, tiny float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·sgdF32AVX512(SB), NOSPLIT, $0-40
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30019,6 +30025,8 @@ TEXT ·sgdF32AVX512(SB), NOSPLIT, $0-40
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (DI)(AX*4), Z0
 	VMOVUPS     (SI)(AX*4), Z1
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
@@ -30041,7 +30049,7 @@ DATA c32_7fffffff<>+0(SB)/4, $0x7fffffff
 GLOBL c32_7fffffff<>(SB), RODATA|NOPTR, $4
 
 // func sgdF64AVX512(p *float64, grad *float64, n int, lr float64, wd float64, scale float64, tiny float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·sgdF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30049,6 +30057,8 @@ TEXT ·sgdF64AVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (DI)(AX*8), Z0
 	VMOVUPS     (SI)(AX*8), Z1
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
@@ -30061,6 +30071,8 @@ loop:
 	VMULPD.BCST lr+24(FP), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(DI)(AX*8), Z0
 	VMOVUPS     64(SI)(AX*8), Z1
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
@@ -30083,7 +30095,7 @@ DATA c64_7fffffffffffffff<>+0(SB)/8, $0x7fffffffffffffff
 GLOBL c64_7fffffffffffffff<>(SB), RODATA|NOPTR, $8
 
 // func momentumF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30092,6 +30104,9 @@ TEXT ·momentumF32AVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
@@ -30122,7 +30137,7 @@ loop:
 	RET
 
 // func momentumF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30131,6 +30146,9 @@ TEXT ·momentumF64AVX512(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30154,6 +30172,9 @@ loop:
 	VMULPD.BCST lr+32(FP), Z0, Z0
 	VSUBPD      Z0, Z1, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30184,7 +30205,7 @@ loop:
 	RET
 
 // func momentumNesterovF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumNesterovF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30193,6 +30214,9 @@ TEXT ·momentumNesterovF32AVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
@@ -30225,7 +30249,7 @@ loop:
 	RET
 
 // func momentumNesterovF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumNesterovF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30234,6 +30258,9 @@ TEXT ·momentumNesterovF64AVX512(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30259,6 +30286,9 @@ loop:
 	VMULPD.BCST lr+32(FP), Z0, Z0
 	VSUBPD      Z0, Z1, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30291,7 +30321,7 @@ loop:
 	RET
 
 // func momentumFirstF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumFirstF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30300,6 +30330,9 @@ TEXT ·momentumFirstF32AVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
@@ -30323,7 +30356,7 @@ loop:
 	RET
 
 // func momentumFirstF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumFirstF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30332,6 +30365,9 @@ TEXT ·momentumFirstF64AVX512(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30348,6 +30384,9 @@ loop:
 	VMULPD.BCST lr+32(FP), Z0, Z0
 	VSUBPD      Z0, Z1, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30371,7 +30410,7 @@ loop:
 	RET
 
 // func momentumFirstNesterovF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumFirstNesterovF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30380,6 +30419,9 @@ TEXT ·momentumFirstNesterovF32AVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
@@ -30405,7 +30447,7 @@ loop:
 	RET
 
 // func momentumFirstNesterovF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumFirstNesterovF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30414,6 +30456,9 @@ TEXT ·momentumFirstNesterovF64AVX512(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30432,6 +30477,9 @@ loop:
 	VMULPD.BCST lr+32(FP), Z0, Z0
 	VSUBPD      Z0, Z1, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30457,7 +30505,7 @@ loop:
 	RET
 
 // func adamF32AVX512(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·adamF32AVX512(SB), NOSPLIT, $0-88
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30467,6 +30515,10 @@ TEXT ·adamF32AVX512(SB), NOSPLIT, $0-88
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
+	PREFETCHT0  8192(R8)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+68(FP), Z1, K1
@@ -30517,7 +30569,7 @@ loop:
 	RET
 
 // func adamF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·adamF64AVX512(SB), NOSPLIT, $0-136
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30527,6 +30579,10 @@ TEXT ·adamF64AVX512(SB), NOSPLIT, $0-136
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
+	PREFETCHT0  8192(R8)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
@@ -30570,6 +30626,10 @@ loop:
 	VDIVPD      Z0, Z1, Z0
 	VADDPD      Z0, Z2, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
+	PREFETCHT0  8256(R8)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
@@ -30620,7 +30680,7 @@ loop:
 	RET
 
 // func adamHighF32AVX512(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·adamHighF32AVX512(SB), NOSPLIT, $0-88
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30630,6 +30690,10 @@ TEXT ·adamHighF32AVX512(SB), NOSPLIT, $0-88
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
+	PREFETCHT0  8192(R8)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+68(FP), Z1, K1
@@ -30680,7 +30744,7 @@ loop:
 	RET
 
 // func adamHighF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·adamHighF64AVX512(SB), NOSPLIT, $0-136
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30690,6 +30754,10 @@ TEXT ·adamHighF64AVX512(SB), NOSPLIT, $0-136
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
+	PREFETCHT0  8192(R8)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
@@ -30733,6 +30801,10 @@ loop:
 	VDIVPD      Z0, Z1, Z0
 	VADDPD      Z0, Z2, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
+	PREFETCHT0  8256(R8)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
@@ -36944,7 +37016,7 @@ loop:
 	RET
 
 // func weightBiasGradF32AVX512(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·weightBiasGradF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
@@ -36955,7 +37027,6 @@ TEXT ·weightBiasGradF32AVX512(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS       (BX)(AX*4), Z0
-	PREFETCHT0    8192(R8)(AX*4)
 	VMOVUPS       (R8)(AX*4), Z1
 	VSUBPS.BCST   m+40(FP), Z1, Z1
 	VMULPS.BCST   s+44(FP), Z1, Z1
@@ -36982,7 +37053,7 @@ loop:
 	RET
 
 // func weightBiasGradF64AVX512(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·weightBiasGradF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
@@ -36993,7 +37064,6 @@ TEXT ·weightBiasGradF64AVX512(SB), NOSPLIT, $0-56
 
 loop:
 	VMOVUPS     (BX)(AX*8), Z0
-	PREFETCHT0  8192(R8)(AX*8)
 	VMOVUPS     (R8)(AX*8), Z1
 	VSUBPD.BCST m+40(FP), Z1, Z1
 	VMULPD.BCST s+48(FP), Z1, Z1
@@ -37003,7 +37073,6 @@ loop:
 	VADDPD      (SI)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (SI)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z0
-	PREFETCHT0  8256(R8)(AX*8)
 	VMOVUPS     64(R8)(AX*8), Z1
 	VSUBPD.BCST m+40(FP), Z1, Z1
 	VMULPD.BCST s+48(FP), Z1, Z1
@@ -37019,7 +37088,7 @@ loop:
 	RET
 
 // func weightGradF32AVX512(w *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·weightGradF32AVX512(SB), NOSPLIT, $0-40
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -37029,7 +37098,6 @@ TEXT ·weightGradF32AVX512(SB), NOSPLIT, $0-40
 
 loop:
 	VMOVUPS       (SI)(AX*4), Z0
-	PREFETCHT0    8192(BX)(AX*4)
 	VMOVUPS       (BX)(AX*4), Z1
 	VSUBPS.BCST   m+32(FP), Z1, Z1
 	VMULPS.BCST   s+36(FP), Z1, Z1
@@ -37052,7 +37120,7 @@ loop:
 	RET
 
 // func weightGradF64AVX512(w *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·weightGradF64AVX512(SB), NOSPLIT, $0-48
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -37062,7 +37130,6 @@ TEXT ·weightGradF64AVX512(SB), NOSPLIT, $0-48
 
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z1
 	VSUBPD.BCST m+32(FP), Z1, Z1
 	VMULPD.BCST s+40(FP), Z1, Z1
@@ -37070,7 +37137,6 @@ loop:
 	VADDPD      (DI)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z1
 	VSUBPD.BCST m+32(FP), Z1, Z1
 	VMULPD.BCST s+40(FP), Z1, Z1
@@ -37084,7 +37150,7 @@ loop:
 	RET
 
 // func normSumsWF32AVX512(grad *float32, x *float32, w *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·normSumsWF32AVX512(SB), NOSPLIT, $0-80
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -37106,7 +37172,6 @@ row:
 loop:
 	VMOVUPS       (DI)(AX*4), Z4
 	VMULPS        (BX)(AX*4), Z4, Z4
-	PREFETCHT0    8192(SI)(AX*4)
 	VMOVUPS       (SI)(AX*4), Z5
 	VSUBPS.BCST   (R8), Z5, Z5
 	VMULPS.BCST   (R9), Z5, Z5
@@ -37147,7 +37212,7 @@ loop:
 	RET
 
 // func normSumsWF64AVX512(grad *float64, x *float64, w *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·normSumsWF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -37169,7 +37234,6 @@ row:
 loop:
 	VMOVUPS     (DI)(AX*8), Z4
 	VMULPD      (BX)(AX*8), Z4, Z4
-	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z5
 	VSUBPD.BCST (R8), Z5, Z5
 	VMULPD.BCST (R9), Z5, Z5
@@ -37178,7 +37242,6 @@ loop:
 	VADDPD      Z4, Z2, Z2
 	VMOVUPS     64(DI)(AX*8), Z4
 	VMULPD      64(BX)(AX*8), Z4, Z4
-	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z5
 	VSUBPD.BCST (R8), Z5, Z5
 	VMULPD.BCST (R9), Z5, Z5
@@ -37227,10 +37290,10 @@ TEXT ·normGradWF32AVX512(SB), NOSPLIT, $0-88
 row:
 loop:
 	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VMULPS      (R8)(AX*4), Z0, Z0
 	VSUBPS.BCST (R11), Z0, Z0
-	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (BX)(AX*4), Z1
 	VSUBPS.BCST (R9), Z1, Z1
 	VMULPS.BCST (R10), Z1, Z1
@@ -37276,10 +37339,10 @@ TEXT ·normGradWPastF32AVX512(SB), NOSPLIT, $0-88
 row:
 loop:
 	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VMULPS      (R8)(AX*4), Z0, Z0
 	VSUBPS.BCST (R11), Z0, Z0
-	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (BX)(AX*4), Z1
 	VSUBPS.BCST (R9), Z1, Z1
 	VMULPS.BCST (R10), Z1, Z1
@@ -37325,10 +37388,10 @@ TEXT ·normGradWF64AVX512(SB), NOSPLIT, $0-88
 row:
 loop:
 	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VMULPD      (R8)(AX*8), Z0, Z0
 	VSUBPD.BCST (R11), Z0, Z0
-	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z1
 	VSUBPD.BCST (R9), Z1, Z1
 	VMULPD.BCST (R10), Z1, Z1
@@ -37337,10 +37400,10 @@ loop:
 	VMULPD.BCST (R10), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMULPD      64(R8)(AX*8), Z0, Z0
 	VSUBPD.BCST (R11), Z0, Z0
-	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z1
 	VSUBPD.BCST (R9), Z1, Z1
 	VMULPD.BCST (R10), Z1, Z1
@@ -37386,10 +37449,10 @@ TEXT ·normGradWPastF64AVX512(SB), NOSPLIT, $0-88
 row:
 loop:
 	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VMULPD      (R8)(AX*8), Z0, Z0
 	VSUBPD.BCST (R11), Z0, Z0
-	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z1
 	VSUBPD.BCST (R9), Z1, Z1
 	VMULPD.BCST (R10), Z1, Z1
@@ -37398,10 +37461,10 @@ loop:
 	VMULPD.BCST (R10), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
 	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMULPD      64(R8)(AX*8), Z0, Z0
 	VSUBPD.BCST (R11), Z0, Z0
-	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z1
 	VSUBPD.BCST (R9), Z1, Z1
 	VMULPD.BCST (R10), Z1, Z1
@@ -37430,7 +37493,7 @@ loop:
 	RET
 
 // func normSumsF32AVX512(grad *float32, x *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·normSumsF32AVX512(SB), NOSPLIT, $0-72
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -37450,7 +37513,6 @@ row:
 
 loop:
 	VMOVUPS       (DI)(AX*4), Z4
-	PREFETCHT0    8192(SI)(AX*4)
 	VMOVUPS       (SI)(AX*4), Z5
 	VSUBPS.BCST   (BX), Z5, Z5
 	VMULPS.BCST   (R8), Z5, Z5
@@ -37488,7 +37550,7 @@ loop:
 	RET
 
 // func normSumsF64AVX512(grad *float64, x *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
-// Requires: AVX, AVX512F, MMX+
+// Requires: AVX, AVX512F
 TEXT ·normSumsF64AVX512(SB), NOSPLIT, $0-72
 	MOVQ grad+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -37508,7 +37570,6 @@ row:
 
 loop:
 	VMOVUPS     (DI)(AX*8), Z4
-	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z5
 	VSUBPD.BCST (BX), Z5, Z5
 	VMULPD.BCST (R8), Z5, Z5
@@ -37516,7 +37577,6 @@ loop:
 	VMULPD      Z5, Z4, Z4
 	VADDPD      Z4, Z2, Z2
 	VMOVUPS     64(DI)(AX*8), Z4
-	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z5
 	VSUBPD.BCST (BX), Z5, Z5
 	VMULPD.BCST (R8), Z5, Z5
@@ -37561,9 +37621,9 @@ TEXT ·normGradF32AVX512(SB), NOSPLIT, $0-80
 row:
 loop:
 	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (R10), Z0, Z0
-	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (BX)(AX*4), Z1
 	VSUBPS.BCST (R8), Z1, Z1
 	VMULPS.BCST (R9), Z1, Z1
@@ -37605,9 +37665,9 @@ TEXT ·normGradPastF32AVX512(SB), NOSPLIT, $0-80
 row:
 loop:
 	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VSUBPS.BCST (R10), Z0, Z0
-	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (BX)(AX*4), Z1
 	VSUBPS.BCST (R8), Z1, Z1
 	VMULPS.BCST (R9), Z1, Z1
@@ -37649,9 +37709,9 @@ TEXT ·normGradF64AVX512(SB), NOSPLIT, $0-80
 row:
 loop:
 	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (R10), Z0, Z0
-	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z1
 	VSUBPD.BCST (R8), Z1, Z1
 	VMULPD.BCST (R9), Z1, Z1
@@ -37660,9 +37720,9 @@ loop:
 	VMULPD.BCST (R9), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (R10), Z0, Z0
-	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z1
 	VSUBPD.BCST (R8), Z1, Z1
 	VMULPD.BCST (R9), Z1, Z1
@@ -37704,9 +37764,9 @@ TEXT ·normGradPastF64AVX512(SB), NOSPLIT, $0-80
 row:
 loop:
 	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VSUBPD.BCST (R10), Z0, Z0
-	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z1
 	VSUBPD.BCST (R8), Z1, Z1
 	VMULPD.BCST (R9), Z1, Z1
@@ -37715,9 +37775,9 @@ loop:
 	VMULPD.BCST (R9), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
 	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VSUBPD.BCST (R10), Z0, Z0
-	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z1
 	VSUBPD.BCST (R8), Z1, Z1
 	VMULPD.BCST (R9), Z1, Z1

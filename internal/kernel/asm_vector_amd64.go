@@ -165,22 +165,22 @@ func vecAffine[T Number](dst []T, x []T, a T, b T) int {
 	return end
 }
 
-// vecAxpy computes dst += a*x. It returns how many elements it did: the first ones.
-func vecAxpy[T Number](dst []T, x []T, a T) int {
-	end := vectorLenOf[T](len(dst), 8)
+// vecAxpy computes y += a*x. It returns how many elements it did: the first ones.
+func vecAxpy[T Number](y []T, x []T, a T) int {
+	end := vectorLenOf[T](len(y), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		yAt := unsafe.Pointer(&y[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			axpyF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(a))
+			axpyF32AVX512((*float32)(yAt), (*float32)(xAt), n, float32(a))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			axpyF64AVX512((*float64)(dstAt), (*float64)(xAt), n, float64(a))
+			axpyF64AVX512((*float64)(yAt), (*float64)(xAt), n, float64(a))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			axpyF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(a))
+			axpyF32AVX2((*float32)(yAt), (*float32)(xAt), n, float32(a))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			axpyF64AVX2((*float64)(dstAt), (*float64)(xAt), n, float64(a))
+			axpyF64AVX2((*float64)(yAt), (*float64)(xAt), n, float64(a))
 		}
 		done += n
 	}

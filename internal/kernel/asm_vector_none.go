@@ -14,7 +14,7 @@ func vecGate[T Number](dst []T, a []T, b []T) int { return 0 }
 
 func vecAffine[T Number](dst []T, x []T, a T, b T) int { return 0 }
 
-func vecAxpy[T Number](dst []T, x []T, a T) int { return 0 }
+func vecAxpy[T Number](y []T, x []T, a T) int { return 0 }
 
 func vecCenter[T Number](dst []T, x []T, m []T, s []T, cols int, far bool) int { return 0 }
 

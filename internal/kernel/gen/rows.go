@@ -187,8 +187,7 @@ func normGrad(weight bool) *spec {
 		s.params = parse("dst, grad, x []T, w []T by column, m, s, a, b []T by row")
 		s.doc += "*w."
 	}
-	s.body = elementwise("dst", func(f fp, i int) value {
-		f.ahead("grad", i, 1)
+	s.body = early("dst", func(f fp, i int) value {
 		u := f.sub(f.product(weight, i), f.arg("a"))
 		return f.mul(f.sub(u, f.mul(f.centered(i), f.arg("b"))), f.arg("s"))
 	})

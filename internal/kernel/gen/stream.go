@@ -23,22 +23,20 @@ func streams() []*spec {
 			body: elementwise("dst", func(f fp, i int) value {
 				return f.add(f.mul(f.load("x", i), f.arg("a")), f.arg("b"))
 			})},
-		{name: "axpy", params: parse("dst, x []T, a T"), sizes: bothSizes, doc: "computes dst += a*x.",
-			body: elementwise("dst", func(f fp, i int) value {
-				return f.add(f.mul(f.load("x", i), f.arg("a")), f.at("dst", i))
+		{name: "axpy", params: parse("y, x []T, a T"), sizes: bothSizes, doc: "computes y += a*x.",
+			body: early("y", func(f fp, i int) value {
+				return f.add(f.mul(f.load("x", i), f.arg("a")), f.at("y", i))
 			})},
 		{name: "center", params: parse("dst, x []T, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s.",
-			body: elementwise("dst", func(f fp, i int) value { return f.centered(i) })},
+			body: early("dst", func(f fp, i int) value { return f.centered(i) })},
 		{name: "centerW", params: parse("dst, x []T, w []T by column, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s * w.",
-			body: elementwise("dst", func(f fp, i int) value { return f.mul(f.centered(i), f.at("w", i)) })},
+			body: early("dst", func(f fp, i int) value { return f.mul(f.centered(i), f.at("w", i)) })},
 		{name: "centerWB", params: parse("dst, x []T, w, b []T by column, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s * w + b.",
-			body: elementwise("dst", func(f fp, i int) value {
+			body: early("dst", func(f fp, i int) value {
 				return f.add(f.mul(f.centered(i), f.at("w", i)), f.at("b", i))
 			})},
 		{name: "softmaxGrad", params: parse("dst, grad, y []T, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = y * (g-s).",
-			body: elementwise("dst", func(f fp, i int) value {
-				f.ahead("grad", i, 1)
-				f.ahead("y", i, 1)
+			body: early("dst", func(f fp, i int) value {
 				return f.mul(f.sub(f.load("grad", i), f.arg("s")), f.at("y", i))
 			})},
 	}
@@ -54,18 +52,31 @@ func elementwise(dst string, result func(f fp, i int) value) func(g *gen) {
 	}
 }
 
-// interleaved is elementwise for long chains of operations. It asks for its
-// operands early, because the processor cannot look far ahead in it.
+// early is elementwise for kernels that ask for their operands a block early:
+// those with many of them, with much to compute, or after another pass.
+func early(dst string, result func(f fp, i int) value) func(g *gen) {
+	return elementwise(dst, func(f fp, i int) value {
+		f.operandsAhead(i)
+		return result(f, i)
+	})
+}
+
+// interleaved is early for long chains of operations.
 func interleaved(dst string, result func(f fp, i int) value) func(g *gen) {
 	return func(g *gen) {
 		g.bundles(g.size, func(f fp, i int) {
-			for _, name := range slices.Sorted(maps.Keys(g.pointers)) {
-				if name != dst && g.pointers[name].by == "" {
-					g.ahead(name, i, f.ways)
-				}
-			}
+			f.operandsAhead(i)
 			f.store(result(f, i), dst, i)
 		})
+	}
+}
+
+// operandsAhead asks for all operands that are read; dst is not.
+func (f fp) operandsAhead(i int) {
+	for _, name := range slices.Sorted(maps.Keys(f.pointers)) {
+		if name != "dst" && f.pointers[name].by == "" {
+			f.ahead(name, i, f.ways)
+		}
 	}
 }
 
@@ -75,7 +86,6 @@ func pairwise(op func(f fp, a, b value) value) func(g *gen) {
 
 // centered is (x-m)*s.
 func (f fp) centered(i int) value {
-	f.ahead("x", i, 1)
 	return f.mul(f.sub(f.load("x", i), f.arg("m")), f.arg("s"))
 }
 
@@ -84,7 +94,7 @@ func optimizers() []*spec {
 	all := []*spec{
 		{name: "sgd", params: parse("p, grad []T, lr, wd, scale, tiny T"), sizes: bothSizes,
 			doc: "is one step of SGD without momentum.",
-			body: elementwise("p", func(f fp, i int) value {
+			body: early("p", func(f fp, i int) value {
 				return f.sub(f.load("p", i), f.mul(f.gradient(i), f.arg("lr")))
 			})},
 	}
@@ -112,7 +122,7 @@ func momentum(first, nesterov bool) *spec {
 	if nesterov {
 		s.name += "Nesterov"
 	}
-	s.body = elementwise("p", func(f fp, i int) value {
+	s.body = early("p", func(f fp, i int) value {
 		d := f.gradient(i)
 		m := d
 		if !first {
@@ -137,7 +147,7 @@ func adam(name string, low bool) *spec {
 	if !low {
 		s.doc = "is one step of Adam. The first moment is g - weight*(g-m)."
 	}
-	s.body = elementwise("p", func(f fp, i int) value {
+	s.body = early("p", func(f fp, i int) value {
 		d := f.gradient(i)
 		m := f.flush(f.load("m", i), f.arg("tiny"))
 		diff := f.mul(f.sub(d, m), f.arg("weight"))
