@@ -755,10 +755,10 @@ func normGradF64AVX2(dst *float64, grad *float64, x *float64, m *float64, s *flo
 //go:noescape
 func normGradPastF64AVX2(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 
-// dropoutAVX2 computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. n is a positive multiple of 32.
+// dropoutAVX2 computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. keys are the two keys of each round. n is a positive multiple of 32.
 //
 //go:noescape
-func dropoutAVX2(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
+func dropoutAVX2(dst *float32, x *float32, n int, keys *[20]uint64, scale float32, limit uint32, block uint64)
 
 // probeReadAVX2 reads x. n is a positive multiple of 16.
 //

@@ -12428,279 +12428,719 @@ loop:
 	VZEROUPPER
 	RET
 
-// func dropoutAVX2(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
-// Requires: AVX, AVX2
+// func dropoutAVX2(dst *float32, x *float32, n int, keys *[20]uint64, scale float32, limit uint32, block uint64)
+// Requires: AVX, AVX2, MMX+
 TEXT ·dropoutAVX2(SB), NOSPLIT, $0-48
 	MOVQ         dst+0(FP), DI
 	MOVQ         x+8(FP), SI
+	MOVQ         keys+24(FP), BX
 	MOVQ         n+16(FP), CX
 	XORQ         AX, AX
-	VBROADCASTSD key+32(FP), Y0
-	VPSRLQ       $0x20, Y0, Y1
-	VBROADCASTSD block+40(FP), Y2
-	VMOVUPS      blockOrder<>+0(SB), Y3
-	VPADDQ       Y3, Y2, Y2
+	VBROADCASTSD block+40(FP), Y0
+	VMOVUPS      blockOrder<>+0(SB), Y1
+	VPADDQ       Y1, Y0, Y0
+	LEAQ         -64(CX), DX
+	JMP          enough
+
+bundles:
+	VMOVUPS      Y0, Y1
+	VMOVUPS      c64_4<>+0(SB), Y2
+	VPADDQ       Y2, Y0, Y0
+	VMOVUPS      Y0, Y2
+	VMOVUPS      c64_4<>+0(SB), Y3
+	VPADDQ       Y3, Y0, Y0
+	VMOVUPS      Y0, Y3
+	VMOVUPS      c64_4<>+0(SB), Y4
+	VPADDQ       Y4, Y0, Y0
+	VMOVUPS      Y0, Y4
+	VMOVUPS      c64_4<>+0(SB), Y5
+	VPADDQ       Y5, Y0, Y0
+	VMOVUPS      c64_d2511f53<>+0(SB), Y5
+	VMOVUPS      c64_cd9e8d57<>+0(SB), Y6
+	VXORPD       Y1, Y1, Y7
+	VXORPD       Y2, Y2, Y8
+	VXORPD       Y3, Y3, Y9
+	VXORPD       Y4, Y4, Y10
+	VPSRLQ       $0x20, Y1, Y11
+	VPSRLQ       $0x20, Y2, Y12
+	VPSRLQ       $0x20, Y3, Y13
+	VPSRLQ       $0x20, Y4, Y14
+	VPMULUDQ     Y5, Y1, Y1
+	VPMULUDQ     Y5, Y2, Y2
+	VPMULUDQ     Y5, Y3, Y3
+	VPMULUDQ     Y5, Y4, Y4
+	VPMULUDQ     Y6, Y7, Y15
+	VPMULUDQ     Y6, Y8, Y16
+	VPMULUDQ     Y6, Y9, Y17
+	VPMULUDQ     Y6, Y10, Y18
+	VPSHUFD      $0xf5, Y15, Y19
+	VPSHUFD      $0xf5, Y16, Y20
+	VPSHUFD      $0xf5, Y17, Y21
+	VPSHUFD      $0xf5, Y18, Y22
+	VXORPD       Y11, Y19, Y11
+	VXORPD       Y12, Y20, Y12
+	VXORPD       Y13, Y21, Y13
+	VXORPD       Y14, Y22, Y14
+	VBROADCASTSD (BX), Y19
+	VXORPD       Y19, Y11, Y11
+	VXORPD       Y19, Y12, Y12
+	VXORPD       Y19, Y13, Y13
+	VXORPD       Y19, Y14, Y14
+	VPSHUFD      $0xf5, Y1, Y19
+	VPSHUFD      $0xf5, Y2, Y20
+	VPSHUFD      $0xf5, Y3, Y21
+	VPSHUFD      $0xf5, Y4, Y22
+	VXORPD       Y7, Y19, Y7
+	VXORPD       Y8, Y20, Y8
+	VXORPD       Y9, Y21, Y9
+	VXORPD       Y10, Y22, Y10
+	VBROADCASTSD 8(BX), Y19
+	VXORPD       Y19, Y7, Y7
+	VXORPD       Y19, Y8, Y8
+	VXORPD       Y19, Y9, Y9
+	VXORPD       Y19, Y10, Y10
+	VPMULUDQ     Y5, Y11, Y11
+	VPMULUDQ     Y5, Y12, Y12
+	VPMULUDQ     Y5, Y13, Y13
+	VPMULUDQ     Y5, Y14, Y14
+	VPMULUDQ     Y6, Y7, Y7
+	VPMULUDQ     Y6, Y8, Y8
+	VPMULUDQ     Y6, Y9, Y9
+	VPMULUDQ     Y6, Y10, Y10
+	VPSHUFD      $0xf5, Y7, Y19
+	VPSHUFD      $0xf5, Y8, Y20
+	VPSHUFD      $0xf5, Y9, Y21
+	VPSHUFD      $0xf5, Y10, Y22
+	VXORPD       Y15, Y19, Y15
+	VXORPD       Y16, Y20, Y16
+	VXORPD       Y17, Y21, Y17
+	VXORPD       Y18, Y22, Y18
+	VBROADCASTSD 16(BX), Y19
+	VXORPD       Y19, Y15, Y15
+	VXORPD       Y19, Y16, Y16
+	VXORPD       Y19, Y17, Y17
+	VXORPD       Y19, Y18, Y18
+	VPSHUFD      $0xf5, Y11, Y19
+	VPSHUFD      $0xf5, Y12, Y20
+	VPSHUFD      $0xf5, Y13, Y21
+	VPSHUFD      $0xf5, Y14, Y22
+	VXORPD       Y1, Y19, Y1
+	VXORPD       Y2, Y20, Y2
+	VXORPD       Y3, Y21, Y3
+	VXORPD       Y4, Y22, Y4
+	VBROADCASTSD 24(BX), Y19
+	VXORPD       Y19, Y1, Y1
+	VXORPD       Y19, Y2, Y2
+	VXORPD       Y19, Y3, Y3
+	VXORPD       Y19, Y4, Y4
+	VPMULUDQ     Y5, Y15, Y15
+	VPMULUDQ     Y5, Y16, Y16
+	VPMULUDQ     Y5, Y17, Y17
+	VPMULUDQ     Y5, Y18, Y18
+	VPMULUDQ     Y6, Y1, Y1
+	VPMULUDQ     Y6, Y2, Y2
+	VPMULUDQ     Y6, Y3, Y3
+	VPMULUDQ     Y6, Y4, Y4
+	VPSHUFD      $0xf5, Y1, Y19
+	VPSHUFD      $0xf5, Y2, Y20
+	VPSHUFD      $0xf5, Y3, Y21
+	VPSHUFD      $0xf5, Y4, Y22
+	VXORPD       Y7, Y19, Y7
+	VXORPD       Y8, Y20, Y8
+	VXORPD       Y9, Y21, Y9
+	VXORPD       Y10, Y22, Y10
+	VBROADCASTSD 32(BX), Y19
+	VXORPD       Y19, Y7, Y7
+	VXORPD       Y19, Y8, Y8
+	VXORPD       Y19, Y9, Y9
+	VXORPD       Y19, Y10, Y10
+	VPSHUFD      $0xf5, Y15, Y19
+	VPSHUFD      $0xf5, Y16, Y20
+	VPSHUFD      $0xf5, Y17, Y21
+	VPSHUFD      $0xf5, Y18, Y22
+	VXORPD       Y11, Y19, Y11
+	VXORPD       Y12, Y20, Y12
+	VXORPD       Y13, Y21, Y13
+	VXORPD       Y14, Y22, Y14
+	VBROADCASTSD 40(BX), Y19
+	VXORPD       Y19, Y11, Y11
+	VXORPD       Y19, Y12, Y12
+	VXORPD       Y19, Y13, Y13
+	VXORPD       Y19, Y14, Y14
+	VPMULUDQ     Y5, Y7, Y7
+	VPMULUDQ     Y5, Y8, Y8
+	VPMULUDQ     Y5, Y9, Y9
+	VPMULUDQ     Y5, Y10, Y10
+	VPMULUDQ     Y6, Y11, Y11
+	VPMULUDQ     Y6, Y12, Y12
+	VPMULUDQ     Y6, Y13, Y13
+	VPMULUDQ     Y6, Y14, Y14
+	VPSHUFD      $0xf5, Y11, Y19
+	VPSHUFD      $0xf5, Y12, Y20
+	VPSHUFD      $0xf5, Y13, Y21
+	VPSHUFD      $0xf5, Y14, Y22
+	VXORPD       Y1, Y19, Y1
+	VXORPD       Y2, Y20, Y2
+	VXORPD       Y3, Y21, Y3
+	VXORPD       Y4, Y22, Y4
+	VBROADCASTSD 48(BX), Y19
+	VXORPD       Y19, Y1, Y1
+	VXORPD       Y19, Y2, Y2
+	VXORPD       Y19, Y3, Y3
+	VXORPD       Y19, Y4, Y4
+	VPSHUFD      $0xf5, Y7, Y19
+	VPSHUFD      $0xf5, Y8, Y20
+	VPSHUFD      $0xf5, Y9, Y21
+	VPSHUFD      $0xf5, Y10, Y22
+	VXORPD       Y15, Y19, Y15
+	VXORPD       Y16, Y20, Y16
+	VXORPD       Y17, Y21, Y17
+	VXORPD       Y18, Y22, Y18
+	VBROADCASTSD 56(BX), Y19
+	VXORPD       Y19, Y15, Y15
+	VXORPD       Y19, Y16, Y16
+	VXORPD       Y19, Y17, Y17
+	VXORPD       Y19, Y18, Y18
+	VPMULUDQ     Y5, Y1, Y1
+	VPMULUDQ     Y5, Y2, Y2
+	VPMULUDQ     Y5, Y3, Y3
+	VPMULUDQ     Y5, Y4, Y4
+	VPMULUDQ     Y6, Y15, Y15
+	VPMULUDQ     Y6, Y16, Y16
+	VPMULUDQ     Y6, Y17, Y17
+	VPMULUDQ     Y6, Y18, Y18
+	VPSHUFD      $0xf5, Y15, Y19
+	VPSHUFD      $0xf5, Y16, Y20
+	VPSHUFD      $0xf5, Y17, Y21
+	VPSHUFD      $0xf5, Y18, Y22
+	VXORPD       Y11, Y19, Y11
+	VXORPD       Y12, Y20, Y12
+	VXORPD       Y13, Y21, Y13
+	VXORPD       Y14, Y22, Y14
+	VBROADCASTSD 64(BX), Y19
+	VXORPD       Y19, Y11, Y11
+	VXORPD       Y19, Y12, Y12
+	VXORPD       Y19, Y13, Y13
+	VXORPD       Y19, Y14, Y14
+	VPSHUFD      $0xf5, Y1, Y19
+	VPSHUFD      $0xf5, Y2, Y20
+	VPSHUFD      $0xf5, Y3, Y21
+	VPSHUFD      $0xf5, Y4, Y22
+	VXORPD       Y7, Y19, Y7
+	VXORPD       Y8, Y20, Y8
+	VXORPD       Y9, Y21, Y9
+	VXORPD       Y10, Y22, Y10
+	VBROADCASTSD 72(BX), Y19
+	VXORPD       Y19, Y7, Y7
+	VXORPD       Y19, Y8, Y8
+	VXORPD       Y19, Y9, Y9
+	VXORPD       Y19, Y10, Y10
+	VPMULUDQ     Y5, Y11, Y11
+	VPMULUDQ     Y5, Y12, Y12
+	VPMULUDQ     Y5, Y13, Y13
+	VPMULUDQ     Y5, Y14, Y14
+	VPMULUDQ     Y6, Y7, Y7
+	VPMULUDQ     Y6, Y8, Y8
+	VPMULUDQ     Y6, Y9, Y9
+	VPMULUDQ     Y6, Y10, Y10
+	VPSHUFD      $0xf5, Y7, Y19
+	VPSHUFD      $0xf5, Y8, Y20
+	VPSHUFD      $0xf5, Y9, Y21
+	VPSHUFD      $0xf5, Y10, Y22
+	VXORPD       Y15, Y19, Y15
+	VXORPD       Y16, Y20, Y16
+	VXORPD       Y17, Y21, Y17
+	VXORPD       Y18, Y22, Y18
+	VBROADCASTSD 80(BX), Y19
+	VXORPD       Y19, Y15, Y15
+	VXORPD       Y19, Y16, Y16
+	VXORPD       Y19, Y17, Y17
+	VXORPD       Y19, Y18, Y18
+	VPSHUFD      $0xf5, Y11, Y19
+	VPSHUFD      $0xf5, Y12, Y20
+	VPSHUFD      $0xf5, Y13, Y21
+	VPSHUFD      $0xf5, Y14, Y22
+	VXORPD       Y1, Y19, Y1
+	VXORPD       Y2, Y20, Y2
+	VXORPD       Y3, Y21, Y3
+	VXORPD       Y4, Y22, Y4
+	VBROADCASTSD 88(BX), Y19
+	VXORPD       Y19, Y1, Y1
+	VXORPD       Y19, Y2, Y2
+	VXORPD       Y19, Y3, Y3
+	VXORPD       Y19, Y4, Y4
+	VPMULUDQ     Y5, Y15, Y15
+	VPMULUDQ     Y5, Y16, Y16
+	VPMULUDQ     Y5, Y17, Y17
+	VPMULUDQ     Y5, Y18, Y18
+	VPMULUDQ     Y6, Y1, Y1
+	VPMULUDQ     Y6, Y2, Y2
+	VPMULUDQ     Y6, Y3, Y3
+	VPMULUDQ     Y6, Y4, Y4
+	VPSHUFD      $0xf5, Y1, Y19
+	VPSHUFD      $0xf5, Y2, Y20
+	VPSHUFD      $0xf5, Y3, Y21
+	VPSHUFD      $0xf5, Y4, Y22
+	VXORPD       Y7, Y19, Y7
+	VXORPD       Y8, Y20, Y8
+	VXORPD       Y9, Y21, Y9
+	VXORPD       Y10, Y22, Y10
+	VBROADCASTSD 96(BX), Y19
+	VXORPD       Y19, Y7, Y7
+	VXORPD       Y19, Y8, Y8
+	VXORPD       Y19, Y9, Y9
+	VXORPD       Y19, Y10, Y10
+	VPSHUFD      $0xf5, Y15, Y19
+	VPSHUFD      $0xf5, Y16, Y20
+	VPSHUFD      $0xf5, Y17, Y21
+	VPSHUFD      $0xf5, Y18, Y22
+	VXORPD       Y11, Y19, Y11
+	VXORPD       Y12, Y20, Y12
+	VXORPD       Y13, Y21, Y13
+	VXORPD       Y14, Y22, Y14
+	VBROADCASTSD 104(BX), Y19
+	VXORPD       Y19, Y11, Y11
+	VXORPD       Y19, Y12, Y12
+	VXORPD       Y19, Y13, Y13
+	VXORPD       Y19, Y14, Y14
+	VPMULUDQ     Y5, Y7, Y7
+	VPMULUDQ     Y5, Y8, Y8
+	VPMULUDQ     Y5, Y9, Y9
+	VPMULUDQ     Y5, Y10, Y10
+	VPMULUDQ     Y6, Y11, Y11
+	VPMULUDQ     Y6, Y12, Y12
+	VPMULUDQ     Y6, Y13, Y13
+	VPMULUDQ     Y6, Y14, Y14
+	VPSHUFD      $0xf5, Y11, Y19
+	VPSHUFD      $0xf5, Y12, Y20
+	VPSHUFD      $0xf5, Y13, Y21
+	VPSHUFD      $0xf5, Y14, Y22
+	VXORPD       Y1, Y19, Y1
+	VXORPD       Y2, Y20, Y2
+	VXORPD       Y3, Y21, Y3
+	VXORPD       Y4, Y22, Y4
+	VBROADCASTSD 112(BX), Y19
+	VXORPD       Y19, Y1, Y1
+	VXORPD       Y19, Y2, Y2
+	VXORPD       Y19, Y3, Y3
+	VXORPD       Y19, Y4, Y4
+	VPSHUFD      $0xf5, Y7, Y19
+	VPSHUFD      $0xf5, Y8, Y20
+	VPSHUFD      $0xf5, Y9, Y21
+	VPSHUFD      $0xf5, Y10, Y22
+	VXORPD       Y15, Y19, Y15
+	VXORPD       Y16, Y20, Y16
+	VXORPD       Y17, Y21, Y17
+	VXORPD       Y18, Y22, Y18
+	VBROADCASTSD 120(BX), Y19
+	VXORPD       Y19, Y15, Y15
+	VXORPD       Y19, Y16, Y16
+	VXORPD       Y19, Y17, Y17
+	VXORPD       Y19, Y18, Y18
+	VPMULUDQ     Y5, Y1, Y1
+	VPMULUDQ     Y5, Y2, Y2
+	VPMULUDQ     Y5, Y3, Y3
+	VPMULUDQ     Y5, Y4, Y4
+	VPMULUDQ     Y6, Y15, Y15
+	VPMULUDQ     Y6, Y16, Y16
+	VPMULUDQ     Y6, Y17, Y17
+	VPMULUDQ     Y6, Y18, Y18
+	VPSHUFD      $0xf5, Y15, Y19
+	VPSHUFD      $0xf5, Y16, Y20
+	VPSHUFD      $0xf5, Y17, Y21
+	VPSHUFD      $0xf5, Y18, Y22
+	VXORPD       Y11, Y19, Y11
+	VXORPD       Y12, Y20, Y12
+	VXORPD       Y13, Y21, Y13
+	VXORPD       Y14, Y22, Y14
+	VBROADCASTSD 128(BX), Y19
+	VXORPD       Y19, Y11, Y11
+	VXORPD       Y19, Y12, Y12
+	VXORPD       Y19, Y13, Y13
+	VXORPD       Y19, Y14, Y14
+	VPSHUFD      $0xf5, Y1, Y19
+	VPSHUFD      $0xf5, Y2, Y20
+	VPSHUFD      $0xf5, Y3, Y21
+	VPSHUFD      $0xf5, Y4, Y22
+	VXORPD       Y7, Y19, Y7
+	VXORPD       Y8, Y20, Y8
+	VXORPD       Y9, Y21, Y9
+	VXORPD       Y10, Y22, Y10
+	VBROADCASTSD 136(BX), Y19
+	VXORPD       Y19, Y7, Y7
+	VXORPD       Y19, Y8, Y8
+	VXORPD       Y19, Y9, Y9
+	VXORPD       Y19, Y10, Y10
+	VPMULUDQ     Y5, Y11, Y11
+	VPMULUDQ     Y5, Y12, Y12
+	VPMULUDQ     Y5, Y13, Y13
+	VPMULUDQ     Y5, Y14, Y5
+	VPMULUDQ     Y6, Y7, Y7
+	VPMULUDQ     Y6, Y8, Y8
+	VPMULUDQ     Y6, Y9, Y9
+	VPMULUDQ     Y6, Y10, Y6
+	VPSHUFD      $0xf5, Y7, Y10
+	VPSHUFD      $0xf5, Y8, Y14
+	VPSHUFD      $0xf5, Y9, Y19
+	VPSHUFD      $0xf5, Y6, Y20
+	VXORPD       Y15, Y10, Y10
+	VXORPD       Y16, Y14, Y14
+	VXORPD       Y17, Y19, Y15
+	VXORPD       Y18, Y20, Y16
+	VBROADCASTSD 144(BX), Y17
+	VXORPD       Y17, Y10, Y10
+	VXORPD       Y17, Y14, Y14
+	VXORPD       Y17, Y15, Y15
+	VXORPD       Y17, Y16, Y16
+	VPSHUFD      $0xf5, Y11, Y17
+	VPSHUFD      $0xf5, Y12, Y18
+	VPSHUFD      $0xf5, Y13, Y19
+	VPSHUFD      $0xf5, Y5, Y20
+	VXORPD       Y1, Y17, Y1
+	VXORPD       Y2, Y18, Y2
+	VXORPD       Y3, Y19, Y3
+	VXORPD       Y4, Y20, Y4
+	VBROADCASTSD 152(BX), Y17
+	VXORPD       Y17, Y1, Y1
+	VXORPD       Y17, Y2, Y2
+	VXORPD       Y17, Y3, Y3
+	VXORPD       Y17, Y4, Y4
+	VPSLLQ       $0x20, Y7, Y7
+	VPSLLQ       $0x20, Y8, Y8
+	VPSLLQ       $0x20, Y9, Y9
+	VPSLLQ       $0x20, Y6, Y6
+	VANDPD       c64_ffffffff<>+0(SB), Y10, Y10
+	VANDPD       c64_ffffffff<>+0(SB), Y14, Y14
+	VANDPD       c64_ffffffff<>+0(SB), Y15, Y15
+	VANDPD       c64_ffffffff<>+0(SB), Y16, Y16
+	VORPD        Y7, Y10, Y7
+	VORPD        Y8, Y14, Y8
+	VORPD        Y9, Y15, Y9
+	VORPD        Y6, Y16, Y6
+	VPSLLQ       $0x20, Y11, Y10
+	VPSLLQ       $0x20, Y12, Y11
+	VPSLLQ       $0x20, Y13, Y12
+	VPSLLQ       $0x20, Y5, Y5
+	VANDPD       c64_ffffffff<>+0(SB), Y1, Y1
+	VANDPD       c64_ffffffff<>+0(SB), Y2, Y2
+	VANDPD       c64_ffffffff<>+0(SB), Y3, Y3
+	VANDPD       c64_ffffffff<>+0(SB), Y4, Y4
+	VORPD        Y10, Y1, Y1
+	VORPD        Y11, Y2, Y2
+	VORPD        Y12, Y3, Y3
+	VORPD        Y5, Y4, Y4
+	VPUNPCKLQDQ  Y1, Y7, Y5
+	VPUNPCKLQDQ  Y2, Y8, Y10
+	VPUNPCKLQDQ  Y3, Y9, Y11
+	VPUNPCKLQDQ  Y4, Y6, Y12
+	VPUNPCKHQDQ  Y1, Y7, Y1
+	VPUNPCKHQDQ  Y2, Y8, Y2
+	VPUNPCKHQDQ  Y3, Y9, Y3
+	VPUNPCKHQDQ  Y4, Y6, Y4
+	VBROADCASTSS limit+36(FP), Y6
+	VBROADCASTSS scale+32(FP), Y7
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VPMAXUD      Y6, Y5, Y8
+	VPCMPEQD     Y8, Y5, Y5
+	VMOVUPS      (SI)(AX*4), Y8
+	VMULPS       Y7, Y8, Y8
+	VANDPS       Y8, Y5, Y5
+	VMOVUPS      Y5, (DI)(AX*4)
+	VPMAXUD      Y6, Y1, Y5
+	VPCMPEQD     Y5, Y1, Y1
+	VMOVUPS      32(SI)(AX*4), Y5
+	VMULPS       Y7, Y5, Y5
+	VANDPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	VPMAXUD      Y6, Y10, Y1
+	VPCMPEQD     Y1, Y10, Y1
+	VMOVUPS      64(SI)(AX*4), Y5
+	VMULPS       Y7, Y5, Y5
+	VANDPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 64(DI)(AX*4)
+	VPMAXUD      Y6, Y2, Y1
+	VPCMPEQD     Y1, Y2, Y1
+	VMOVUPS      96(SI)(AX*4), Y2
+	VMULPS       Y7, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 96(DI)(AX*4)
+	VPMAXUD      Y6, Y11, Y1
+	VPCMPEQD     Y1, Y11, Y1
+	VMOVUPS      128(SI)(AX*4), Y2
+	VMULPS       Y7, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 128(DI)(AX*4)
+	VPMAXUD      Y6, Y3, Y1
+	VPCMPEQD     Y1, Y3, Y1
+	VMOVUPS      160(SI)(AX*4), Y2
+	VMULPS       Y7, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 160(DI)(AX*4)
+	VPMAXUD      Y6, Y12, Y1
+	VPCMPEQD     Y1, Y12, Y1
+	VMOVUPS      192(SI)(AX*4), Y2
+	VMULPS       Y7, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 192(DI)(AX*4)
+	VPMAXUD      Y6, Y4, Y1
+	VPCMPEQD     Y1, Y4, Y1
+	VMOVUPS      224(SI)(AX*4), Y2
+	VMULPS       Y7, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 224(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
+	VMOVUPS      Y0, Y1
+	VMOVUPS      c64_4<>+0(SB), Y2
+	VPADDQ       Y2, Y0, Y0
+	VMOVUPS      Y0, Y2
+	VMOVUPS      c64_4<>+0(SB), Y3
+	VPADDQ       Y3, Y0, Y0
 	VMOVUPS      c64_d2511f53<>+0(SB), Y3
 	VMOVUPS      c64_cd9e8d57<>+0(SB), Y4
-	VXORPD       Y2, Y2, Y5
-	VPSRLQ       $0x20, Y2, Y6
-	VPMULUDQ     Y3, Y2, Y7
-	VPMULUDQ     Y4, Y5, Y8
-	VPSRLQ       $0x20, Y8, Y9
-	VXORPD       Y6, Y9, Y6
-	VXORPD       Y0, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y9
-	VXORPD       Y5, Y9, Y5
-	VXORPD       Y1, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y0, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y1, Y10
-	VPMULUDQ     Y3, Y6, Y6
-	VPMULUDQ     Y4, Y5, Y5
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y9, Y8, Y8
-	VPSRLQ       $0x20, Y6, Y11
+	VXORPD       Y1, Y1, Y5
+	VXORPD       Y2, Y2, Y6
+	VPSRLQ       $0x20, Y1, Y7
+	VPSRLQ       $0x20, Y2, Y8
+	VPMULUDQ     Y3, Y1, Y1
+	VPMULUDQ     Y3, Y2, Y2
+	VPMULUDQ     Y4, Y5, Y9
+	VPMULUDQ     Y4, Y6, Y10
+	VPSHUFD      $0xf5, Y9, Y11
+	VPSHUFD      $0xf5, Y10, Y12
 	VXORPD       Y7, Y11, Y7
-	VXORPD       Y10, Y7, Y7
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y8, Y8
-	VPMULUDQ     Y4, Y7, Y7
-	VPSRLQ       $0x20, Y7, Y11
+	VXORPD       Y8, Y12, Y8
+	VBROADCASTSD (BX), Y11
+	VXORPD       Y11, Y7, Y7
+	VXORPD       Y11, Y8, Y8
+	VPSHUFD      $0xf5, Y1, Y11
+	VPSHUFD      $0xf5, Y2, Y12
 	VXORPD       Y5, Y11, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y10, Y6, Y6
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y5, Y5
-	VPMULUDQ     Y4, Y6, Y6
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y9, Y7, Y7
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y10, Y8, Y8
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VXORPD       Y6, Y12, Y6
+	VBROADCASTSD 8(BX), Y11
+	VXORPD       Y11, Y5, Y5
+	VXORPD       Y11, Y6, Y6
 	VPMULUDQ     Y3, Y7, Y7
-	VPMULUDQ     Y4, Y8, Y8
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y9, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y10, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y6, Y6
-	VPMULUDQ     Y4, Y5, Y5
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y9, Y8, Y8
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y10, Y7, Y7
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
 	VPMULUDQ     Y3, Y8, Y8
-	VPMULUDQ     Y4, Y7, Y7
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y10, Y6, Y6
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y5, Y5
+	VPMULUDQ     Y4, Y5, Y5
 	VPMULUDQ     Y4, Y6, Y6
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y9, Y7, Y7
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y10, Y8, Y8
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y7, Y7
-	VPMULUDQ     Y4, Y8, Y8
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y9, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y11
+	VPSHUFD      $0xf5, Y5, Y11
+	VPSHUFD      $0xf5, Y6, Y12
+	VXORPD       Y9, Y11, Y9
+	VXORPD       Y10, Y12, Y10
+	VBROADCASTSD 16(BX), Y11
+	VXORPD       Y11, Y9, Y9
+	VXORPD       Y11, Y10, Y10
+	VPSHUFD      $0xf5, Y7, Y11
+	VPSHUFD      $0xf5, Y8, Y12
+	VXORPD       Y1, Y11, Y1
+	VXORPD       Y2, Y12, Y2
+	VBROADCASTSD 24(BX), Y11
+	VXORPD       Y11, Y1, Y1
+	VXORPD       Y11, Y2, Y2
+	VPMULUDQ     Y3, Y9, Y9
+	VPMULUDQ     Y3, Y10, Y10
+	VPMULUDQ     Y4, Y1, Y1
+	VPMULUDQ     Y4, Y2, Y2
+	VPSHUFD      $0xf5, Y1, Y11
+	VPSHUFD      $0xf5, Y2, Y12
 	VXORPD       Y5, Y11, Y5
-	VXORPD       Y10, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y6, Y3
-	VPMULUDQ     Y4, Y5, Y4
-	VPSRLQ       $0x20, Y4, Y5
-	VXORPD       Y8, Y5, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y3, Y6
-	VXORPD       Y7, Y6, Y6
-	VXORPD       Y10, Y6, Y6
-	VANDPD       c64_ffffffff<>+0(SB), Y5, Y5
+	VXORPD       Y6, Y12, Y6
+	VBROADCASTSD 32(BX), Y11
+	VXORPD       Y11, Y5, Y5
+	VXORPD       Y11, Y6, Y6
+	VPSHUFD      $0xf5, Y9, Y11
+	VPSHUFD      $0xf5, Y10, Y12
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y8, Y12, Y8
+	VBROADCASTSD 40(BX), Y11
+	VXORPD       Y11, Y7, Y7
+	VXORPD       Y11, Y8, Y8
+	VPMULUDQ     Y3, Y5, Y5
+	VPMULUDQ     Y3, Y6, Y6
+	VPMULUDQ     Y4, Y7, Y7
+	VPMULUDQ     Y4, Y8, Y8
+	VPSHUFD      $0xf5, Y7, Y11
+	VPSHUFD      $0xf5, Y8, Y12
+	VXORPD       Y1, Y11, Y1
+	VXORPD       Y2, Y12, Y2
+	VBROADCASTSD 48(BX), Y11
+	VXORPD       Y11, Y1, Y1
+	VXORPD       Y11, Y2, Y2
+	VPSHUFD      $0xf5, Y5, Y11
+	VPSHUFD      $0xf5, Y6, Y12
+	VXORPD       Y9, Y11, Y9
+	VXORPD       Y10, Y12, Y10
+	VBROADCASTSD 56(BX), Y11
+	VXORPD       Y11, Y9, Y9
+	VXORPD       Y11, Y10, Y10
+	VPMULUDQ     Y3, Y1, Y1
+	VPMULUDQ     Y3, Y2, Y2
+	VPMULUDQ     Y4, Y9, Y9
+	VPMULUDQ     Y4, Y10, Y10
+	VPSHUFD      $0xf5, Y9, Y11
+	VPSHUFD      $0xf5, Y10, Y12
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y8, Y12, Y8
+	VBROADCASTSD 64(BX), Y11
+	VXORPD       Y11, Y7, Y7
+	VXORPD       Y11, Y8, Y8
+	VPSHUFD      $0xf5, Y1, Y11
+	VPSHUFD      $0xf5, Y2, Y12
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y6, Y12, Y6
+	VBROADCASTSD 72(BX), Y11
+	VXORPD       Y11, Y5, Y5
+	VXORPD       Y11, Y6, Y6
+	VPMULUDQ     Y3, Y7, Y7
+	VPMULUDQ     Y3, Y8, Y8
+	VPMULUDQ     Y4, Y5, Y5
+	VPMULUDQ     Y4, Y6, Y6
+	VPSHUFD      $0xf5, Y5, Y11
+	VPSHUFD      $0xf5, Y6, Y12
+	VXORPD       Y9, Y11, Y9
+	VXORPD       Y10, Y12, Y10
+	VBROADCASTSD 80(BX), Y11
+	VXORPD       Y11, Y9, Y9
+	VXORPD       Y11, Y10, Y10
+	VPSHUFD      $0xf5, Y7, Y11
+	VPSHUFD      $0xf5, Y8, Y12
+	VXORPD       Y1, Y11, Y1
+	VXORPD       Y2, Y12, Y2
+	VBROADCASTSD 88(BX), Y11
+	VXORPD       Y11, Y1, Y1
+	VXORPD       Y11, Y2, Y2
+	VPMULUDQ     Y3, Y9, Y9
+	VPMULUDQ     Y3, Y10, Y10
+	VPMULUDQ     Y4, Y1, Y1
+	VPMULUDQ     Y4, Y2, Y2
+	VPSHUFD      $0xf5, Y1, Y11
+	VPSHUFD      $0xf5, Y2, Y12
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y6, Y12, Y6
+	VBROADCASTSD 96(BX), Y11
+	VXORPD       Y11, Y5, Y5
+	VXORPD       Y11, Y6, Y6
+	VPSHUFD      $0xf5, Y9, Y11
+	VPSHUFD      $0xf5, Y10, Y12
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y8, Y12, Y8
+	VBROADCASTSD 104(BX), Y11
+	VXORPD       Y11, Y7, Y7
+	VXORPD       Y11, Y8, Y8
+	VPMULUDQ     Y3, Y5, Y5
+	VPMULUDQ     Y3, Y6, Y6
+	VPMULUDQ     Y4, Y7, Y7
+	VPMULUDQ     Y4, Y8, Y8
+	VPSHUFD      $0xf5, Y7, Y11
+	VPSHUFD      $0xf5, Y8, Y12
+	VXORPD       Y1, Y11, Y1
+	VXORPD       Y2, Y12, Y2
+	VBROADCASTSD 112(BX), Y11
+	VXORPD       Y11, Y1, Y1
+	VXORPD       Y11, Y2, Y2
+	VPSHUFD      $0xf5, Y5, Y11
+	VPSHUFD      $0xf5, Y6, Y12
+	VXORPD       Y9, Y11, Y9
+	VXORPD       Y10, Y12, Y10
+	VBROADCASTSD 120(BX), Y11
+	VXORPD       Y11, Y9, Y9
+	VXORPD       Y11, Y10, Y10
+	VPMULUDQ     Y3, Y1, Y1
+	VPMULUDQ     Y3, Y2, Y2
+	VPMULUDQ     Y4, Y9, Y9
+	VPMULUDQ     Y4, Y10, Y10
+	VPSHUFD      $0xf5, Y9, Y11
+	VPSHUFD      $0xf5, Y10, Y12
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y8, Y12, Y8
+	VBROADCASTSD 128(BX), Y11
+	VXORPD       Y11, Y7, Y7
+	VXORPD       Y11, Y8, Y8
+	VPSHUFD      $0xf5, Y1, Y11
+	VPSHUFD      $0xf5, Y2, Y12
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y6, Y12, Y6
+	VBROADCASTSD 136(BX), Y11
+	VXORPD       Y11, Y5, Y5
+	VXORPD       Y11, Y6, Y6
+	VPMULUDQ     Y3, Y7, Y7
+	VPMULUDQ     Y3, Y8, Y3
+	VPMULUDQ     Y4, Y5, Y5
+	VPMULUDQ     Y4, Y6, Y4
+	VPSHUFD      $0xf5, Y5, Y6
+	VPSHUFD      $0xf5, Y4, Y8
+	VXORPD       Y9, Y6, Y6
+	VXORPD       Y10, Y8, Y8
+	VBROADCASTSD 144(BX), Y9
+	VXORPD       Y9, Y6, Y6
+	VXORPD       Y9, Y8, Y8
+	VPSHUFD      $0xf5, Y7, Y9
+	VPSHUFD      $0xf5, Y3, Y10
+	VXORPD       Y1, Y9, Y1
+	VXORPD       Y2, Y10, Y2
+	VBROADCASTSD 152(BX), Y9
+	VXORPD       Y9, Y1, Y1
+	VXORPD       Y9, Y2, Y2
+	VPSLLQ       $0x20, Y5, Y5
 	VPSLLQ       $0x20, Y4, Y4
-	VORPD        Y4, Y5, Y4
-	VANDPD       c64_ffffffff<>+0(SB), Y6, Y5
+	VANDPD       c64_ffffffff<>+0(SB), Y6, Y6
+	VANDPD       c64_ffffffff<>+0(SB), Y8, Y8
+	VORPD        Y5, Y6, Y5
+	VORPD        Y4, Y8, Y4
+	VPSLLQ       $0x20, Y7, Y6
 	VPSLLQ       $0x20, Y3, Y3
-	VORPD        Y3, Y5, Y3
-	VPUNPCKLQDQ  Y3, Y4, Y5
-	VPUNPCKHQDQ  Y3, Y4, Y3
-	VBROADCASTSS limit+28(FP), Y4
-	VPMAXUD      Y4, Y5, Y4
-	VPCMPEQD     Y4, Y5, Y4
-	VMOVUPS      (SI)(AX*4), Y5
-	VBROADCASTSS scale+24(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VANDPS       Y5, Y4, Y4
-	VMOVUPS      Y4, (DI)(AX*4)
-	VBROADCASTSS limit+28(FP), Y4
-	VPMAXUD      Y4, Y3, Y4
-	VPCMPEQD     Y4, Y3, Y3
-	VMOVUPS      32(SI)(AX*4), Y4
-	VBROADCASTSS scale+24(FP), Y5
-	VMULPS       Y5, Y4, Y4
-	VANDPS       Y4, Y3, Y3
-	VMOVUPS      Y3, 32(DI)(AX*4)
-	VMOVUPS      c64_4<>+0(SB), Y3
-	VPADDQ       Y3, Y2, Y2
-	VMOVUPS      c64_d2511f53<>+0(SB), Y3
-	VMOVUPS      c64_cd9e8d57<>+0(SB), Y4
-	VXORPD       Y2, Y2, Y5
-	VPSRLQ       $0x20, Y2, Y6
-	VPMULUDQ     Y3, Y2, Y7
-	VPMULUDQ     Y4, Y5, Y8
-	VPSRLQ       $0x20, Y8, Y9
-	VXORPD       Y6, Y9, Y6
-	VXORPD       Y0, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y9
-	VXORPD       Y5, Y9, Y5
-	VXORPD       Y1, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y0, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y1, Y10
-	VPMULUDQ     Y3, Y6, Y6
-	VPMULUDQ     Y4, Y5, Y5
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y9, Y8, Y8
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y10, Y7, Y7
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y8, Y8
-	VPMULUDQ     Y4, Y7, Y7
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y10, Y6, Y6
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y5, Y5
-	VPMULUDQ     Y4, Y6, Y6
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y9, Y7, Y7
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y10, Y8, Y8
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y7, Y7
-	VPMULUDQ     Y4, Y8, Y8
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y9, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y10, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y6, Y6
-	VPMULUDQ     Y4, Y5, Y5
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y9, Y8, Y8
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y10, Y7, Y7
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y8, Y8
-	VPMULUDQ     Y4, Y7, Y7
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y10, Y6, Y6
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y5, Y5
-	VPMULUDQ     Y4, Y6, Y6
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y9, Y7, Y7
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y10, Y8, Y8
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y7, Y7
-	VPMULUDQ     Y4, Y8, Y8
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y9, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y10, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y6, Y3
-	VPMULUDQ     Y4, Y5, Y4
-	VPSRLQ       $0x20, Y4, Y5
-	VXORPD       Y8, Y5, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y3, Y6
-	VXORPD       Y7, Y6, Y6
-	VXORPD       Y10, Y6, Y6
-	VANDPD       c64_ffffffff<>+0(SB), Y5, Y5
-	VPSLLQ       $0x20, Y4, Y4
-	VORPD        Y4, Y5, Y4
-	VANDPD       c64_ffffffff<>+0(SB), Y6, Y5
-	VPSLLQ       $0x20, Y3, Y3
-	VORPD        Y3, Y5, Y3
-	VPUNPCKLQDQ  Y3, Y4, Y5
-	VPUNPCKHQDQ  Y3, Y4, Y3
-	VBROADCASTSS limit+28(FP), Y4
-	VPMAXUD      Y4, Y5, Y4
-	VPCMPEQD     Y4, Y5, Y4
-	VMOVUPS      64(SI)(AX*4), Y5
-	VBROADCASTSS scale+24(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VANDPS       Y5, Y4, Y4
-	VMOVUPS      Y4, 64(DI)(AX*4)
-	VBROADCASTSS limit+28(FP), Y4
-	VPMAXUD      Y4, Y3, Y4
-	VPCMPEQD     Y4, Y3, Y3
-	VMOVUPS      96(SI)(AX*4), Y4
-	VBROADCASTSS scale+24(FP), Y5
-	VMULPS       Y5, Y4, Y4
-	VANDPS       Y4, Y3, Y3
-	VMOVUPS      Y3, 96(DI)(AX*4)
-	VMOVUPS      c64_4<>+0(SB), Y3
-	VPADDQ       Y3, Y2, Y2
-	ADDQ         $0x20, AX
+	VANDPD       c64_ffffffff<>+0(SB), Y1, Y1
+	VANDPD       c64_ffffffff<>+0(SB), Y2, Y2
+	VORPD        Y6, Y1, Y1
+	VORPD        Y3, Y2, Y2
+	VPUNPCKLQDQ  Y1, Y5, Y3
+	VPUNPCKLQDQ  Y2, Y4, Y6
+	VPUNPCKHQDQ  Y1, Y5, Y1
+	VPUNPCKHQDQ  Y2, Y4, Y2
+	VBROADCASTSS limit+36(FP), Y4
+	VBROADCASTSS scale+32(FP), Y5
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	VPMAXUD      Y4, Y3, Y7
+	VPCMPEQD     Y7, Y3, Y3
+	VMOVUPS      (SI)(AX*4), Y7
+	VMULPS       Y5, Y7, Y7
+	VANDPS       Y7, Y3, Y3
+	VMOVUPS      Y3, (DI)(AX*4)
+	VPMAXUD      Y4, Y1, Y3
+	VPCMPEQD     Y3, Y1, Y1
+	VMOVUPS      32(SI)(AX*4), Y3
+	VMULPS       Y5, Y3, Y3
+	VANDPS       Y3, Y1, Y1
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	VPMAXUD      Y4, Y6, Y1
+	VPCMPEQD     Y1, Y6, Y1
+	VMOVUPS      64(SI)(AX*4), Y3
+	VMULPS       Y5, Y3, Y3
+	VANDPS       Y3, Y1, Y1
+	VMOVUPS      Y1, 64(DI)(AX*4)
+	VPMAXUD      Y4, Y2, Y1
+	VPCMPEQD     Y1, Y2, Y1
+	VMOVUPS      96(SI)(AX*4), Y2
+	VMULPS       Y5, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 96(DI)(AX*4)
+	ADDQ         $+32, AX
 	CMPQ         AX, CX
 	JLT          loop
+
+done:
 	VZEROUPPER
 	RET
 
@@ -12709,6 +13149,12 @@ DATA blockOrder<>+8(SB)/8, $0x0000000000000002
 DATA blockOrder<>+16(SB)/8, $0x0000000000000001
 DATA blockOrder<>+24(SB)/8, $0x0000000000000003
 GLOBL blockOrder<>(SB), RODATA|NOPTR, $32
+
+DATA c64_4<>+0(SB)/8, $0x0000000000000004
+DATA c64_4<>+8(SB)/8, $0x0000000000000004
+DATA c64_4<>+16(SB)/8, $0x0000000000000004
+DATA c64_4<>+24(SB)/8, $0x0000000000000004
+GLOBL c64_4<>(SB), RODATA|NOPTR, $32
 
 DATA c64_d2511f53<>+0(SB)/8, $0x00000000d2511f53
 DATA c64_d2511f53<>+8(SB)/8, $0x00000000d2511f53
@@ -12722,37 +13168,11 @@ DATA c64_cd9e8d57<>+16(SB)/8, $0x00000000cd9e8d57
 DATA c64_cd9e8d57<>+24(SB)/8, $0x00000000cd9e8d57
 GLOBL c64_cd9e8d57<>(SB), RODATA|NOPTR, $32
 
-DATA c32_9e3779b9<>+0(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+4(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+8(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+12(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+16(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+20(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+24(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+28(SB)/4, $0x9e3779b9
-GLOBL c32_9e3779b9<>(SB), RODATA|NOPTR, $32
-
-DATA c32_bb67ae85<>+0(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+4(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+8(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+12(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+16(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+20(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+24(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+28(SB)/4, $0xbb67ae85
-GLOBL c32_bb67ae85<>(SB), RODATA|NOPTR, $32
-
 DATA c64_ffffffff<>+0(SB)/8, $0x00000000ffffffff
 DATA c64_ffffffff<>+8(SB)/8, $0x00000000ffffffff
 DATA c64_ffffffff<>+16(SB)/8, $0x00000000ffffffff
 DATA c64_ffffffff<>+24(SB)/8, $0x00000000ffffffff
 GLOBL c64_ffffffff<>(SB), RODATA|NOPTR, $32
-
-DATA c64_4<>+0(SB)/8, $0x0000000000000004
-DATA c64_4<>+8(SB)/8, $0x0000000000000004
-DATA c64_4<>+16(SB)/8, $0x0000000000000004
-DATA c64_4<>+24(SB)/8, $0x0000000000000004
-GLOBL c64_4<>(SB), RODATA|NOPTR, $32
 
 // func probeReadAVX2(x *float32, n int)
 // Requires: AVX

@@ -1276,16 +1276,16 @@ func vecNormGrad[T Number](dst []T, grad []T, x []T, m []T, s []T, a []T, b []T,
 	return end
 }
 
-// vecDropout computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit.
-func vecDropout(dst []float32, x []float32, scale float32, limit uint32, key uint64, block uint64) {
+// vecDropout computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. keys are the two keys of each round.
+func vecDropout(dst []float32, x []float32, keys *[20]uint64, scale float32, limit uint32, block uint64) {
 	n := len(dst)
 	dstAt := unsafe.Pointer(&dst[:n][0])
 	xAt := unsafe.Pointer(&x[:n][0])
 	switch {
 	case active.vectors == vecAVX512:
-		dropoutAVX512((*float32)(dstAt), (*float32)(xAt), n, float32(scale), uint32(limit), uint64(key), uint64(block))
+		dropoutAVX512((*float32)(dstAt), (*float32)(xAt), n, (*[20]uint64)(unsafe.Pointer(keys)), float32(scale), uint32(limit), uint64(block))
 	case active.vectors == vecAVX2:
-		dropoutAVX2((*float32)(dstAt), (*float32)(xAt), n, float32(scale), uint32(limit), uint64(key), uint64(block))
+		dropoutAVX2((*float32)(dstAt), (*float32)(xAt), n, (*[20]uint64)(unsafe.Pointer(keys)), float32(scale), uint32(limit), uint64(block))
 	}
 }
 

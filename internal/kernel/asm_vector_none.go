@@ -124,7 +124,8 @@ func vecNormGrad[T Number](dst []T, grad []T, x []T, m []T, s []T, a []T, b []T,
 	return 0
 }
 
-func vecDropout(dst []float32, x []float32, scale float32, limit uint32, key uint64, block uint64) {}
+func vecDropout(dst []float32, x []float32, keys *[20]uint64, scale float32, limit uint32, block uint64) {
+}
 
 func vecProbeRead(x []float32) int { return 0 }
 
