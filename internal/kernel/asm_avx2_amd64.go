@@ -280,6 +280,16 @@ func axpyF32AVX2(y *float32, x *float32, n int, a float32)
 //go:noescape
 func axpyF64AVX2(y *float64, x *float64, n int, a float64)
 
+// addRowF32AVX2 computes y += x and asks for nextY and nextX. n is a positive multiple of 16.
+//
+//go:noescape
+func addRowF32AVX2(y *float32, x *float32, nextY *float32, nextX *float32, n int)
+
+// addRowF64AVX2 computes y += x and asks for nextY and nextX. n is a positive multiple of 16.
+//
+//go:noescape
+func addRowF64AVX2(y *float64, x *float64, nextY *float64, nextX *float64, n int)
+
 // centerF32AVX2 computes dst = (x-m) * s. n is a positive multiple of 16.
 //
 //go:noescape

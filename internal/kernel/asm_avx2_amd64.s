@@ -4816,6 +4816,64 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addRowF32AVX2(y *float32, x *float32, nextY *float32, nextX *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·addRowF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ nextY+16(FP), BX
+	MOVQ nextX+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 (BX)(AX*4)
+	PREFETCHT0 (R8)(AX*4)
+	VMOVUPS    (SI)(AX*4), Y0
+	VADDPS     (DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*4)
+	VMOVUPS    32(SI)(AX*4), Y0
+	VADDPS     32(DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func addRowF64AVX2(y *float64, x *float64, nextY *float64, nextX *float64, n int)
+// Requires: AVX, MMX+
+TEXT ·addRowF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ nextY+16(FP), BX
+	MOVQ nextX+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 (BX)(AX*8)
+	PREFETCHT0 (R8)(AX*8)
+	PREFETCHT0 64(BX)(AX*8)
+	PREFETCHT0 64(R8)(AX*8)
+	VMOVUPS    (SI)(AX*8), Y0
+	VADDPD     (DI)(AX*8), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*8)
+	VMOVUPS    32(SI)(AX*8), Y0
+	VADDPD     32(DI)(AX*8), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*8)
+	VMOVUPS    64(SI)(AX*8), Y0
+	VADDPD     64(DI)(AX*8), Y0, Y0
+	VMOVUPS    Y0, 64(DI)(AX*8)
+	VMOVUPS    96(SI)(AX*8), Y0
+	VADDPD     96(DI)(AX*8), Y0, Y0
+	VMOVUPS    Y0, 96(DI)(AX*8)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
 // func centerF32AVX2(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, MMX+
 TEXT ·centerF32AVX2(SB), NOSPLIT, $0-56

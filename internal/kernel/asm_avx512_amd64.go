@@ -734,6 +734,16 @@ func axpyF32AVX512(y *float32, x *float32, n int, a float32)
 //go:noescape
 func axpyF64AVX512(y *float64, x *float64, n int, a float64)
 
+// addRowF32AVX512 computes y += x and asks for nextY and nextX. n is a positive multiple of 16.
+//
+//go:noescape
+func addRowF32AVX512(y *float32, x *float32, nextY *float32, nextX *float32, n int)
+
+// addRowF64AVX512 computes y += x and asks for nextY and nextX. n is a positive multiple of 16.
+//
+//go:noescape
+func addRowF64AVX512(y *float64, x *float64, nextY *float64, nextX *float64, n int)
+
 // centerF32AVX512 computes dst = (x-m) * s. n is a positive multiple of 16.
 //
 //go:noescape

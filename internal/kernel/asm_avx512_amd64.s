@@ -29380,6 +29380,55 @@ loop:
 	VZEROUPPER
 	RET
 
+// func addRowF32AVX512(y *float32, x *float32, nextY *float32, nextX *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·addRowF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ nextY+16(FP), BX
+	MOVQ nextX+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 (BX)(AX*4)
+	PREFETCHT0 (R8)(AX*4)
+	VMOVUPS    (SI)(AX*4), Z0
+	VADDPS     (DI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func addRowF64AVX512(y *float64, x *float64, nextY *float64, nextX *float64, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·addRowF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ nextY+16(FP), BX
+	MOVQ nextX+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 (BX)(AX*8)
+	PREFETCHT0 (R8)(AX*8)
+	PREFETCHT0 64(BX)(AX*8)
+	PREFETCHT0 64(R8)(AX*8)
+	VMOVUPS    (SI)(AX*8), Z0
+	VADDPD     (DI)(AX*8), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*8)
+	VMOVUPS    64(SI)(AX*8), Z0
+	VADDPD     64(DI)(AX*8), Z0, Z0
+	VMOVUPS    Z0, 64(DI)(AX*8)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
 // func centerF32AVX512(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·centerF32AVX512(SB), NOSPLIT, $0-56

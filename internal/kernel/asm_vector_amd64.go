@@ -187,6 +187,30 @@ func vecAxpy[T Number](y []T, x []T, a T) int {
 	return end
 }
 
+// vecAddRow computes y += x and asks for nextY and nextX. It returns how many elements it did: the first ones.
+func vecAddRow[T Number](y []T, x []T, nextY []T, nextX []T) int {
+	end := vectorLenOf[T](len(y), 8)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		nextYAt := unsafe.Pointer(&nextY[done : done+n][0])
+		nextXAt := unsafe.Pointer(&nextX[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			addRowF32AVX512((*float32)(yAt), (*float32)(xAt), (*float32)(nextYAt), (*float32)(nextXAt), n)
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			addRowF64AVX512((*float64)(yAt), (*float64)(xAt), (*float64)(nextYAt), (*float64)(nextXAt), n)
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			addRowF32AVX2((*float32)(yAt), (*float32)(xAt), (*float32)(nextYAt), (*float32)(nextXAt), n)
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			addRowF64AVX2((*float64)(yAt), (*float64)(xAt), (*float64)(nextYAt), (*float64)(nextXAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
 // vecCenter computes dst = (x-m) * s. It returns how many columns it did: the first ones.
 func vecCenter[T Number](dst []T, x []T, m []T, s []T, cols int, far bool) int {
 	rows, end := len(m), vectorLenOf[T](cols, 8)

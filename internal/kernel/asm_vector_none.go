@@ -16,6 +16,8 @@ func vecAffine[T Number](dst []T, x []T, a T, b T) int { return 0 }
 
 func vecAxpy[T Number](y []T, x []T, a T) int { return 0 }
 
+func vecAddRow[T Number](y []T, x []T, nextY []T, nextX []T) int { return 0 }
+
 func vecCenter[T Number](dst []T, x []T, m []T, s []T, cols int, far bool) int { return 0 }
 
 func vecCenterW[T Number](dst []T, x []T, w []T, m []T, s []T, cols int, far bool) int { return 0 }

@@ -27,6 +27,17 @@ func streams() []*spec {
 			body: early("y", func(f fp, i int) value {
 				return f.add(f.mul(f.load("x", i), f.arg("a")), f.at("y", i))
 			})},
+		{name: "addRow", params: parse("y, x, nextY, nextX []T"), sizes: bothSizes, doc: "computes y += x and asks for nextY and nextX.",
+			body: func(g *gen) {
+				f := g.fp(g.size)
+				g.loop(func() {
+					for i := 0; i < step; i += 64 / g.size {
+						g.PREFETCHT0(g.at("nextY", i))
+						g.PREFETCHT0(g.at("nextX", i))
+					}
+					g.vectors(g.size, func(i int) { f.store(f.add(f.load("x", i), f.at("y", i)), "y", i) })
+				})
+			}},
 		{name: "center", params: parse("dst, x []T, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s.",
 			body: early("dst", func(f fp, i int) value { return f.centered(i) })},
 		{name: "centerW", params: parse("dst, x []T, w []T by column, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s * w.",
