@@ -630,15 +630,15 @@ func maximumF32AVX2(x *float32, top *float32, n int, cols int, rows int)
 //go:noescape
 func maximumF64AVX2(x *float64, top *float64, n int, cols int, rows int)
 
-// sumF32AVX2 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
+// sumF32AVX2 adds x to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func sumF32AVX2(x *float32, n int, acc *[16]float32)
+func sumF32AVX2(x *float32, acc *float32, n int, cols int, rows int)
 
-// sumF64AVX2 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
+// sumF64AVX2 adds x to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func sumF64AVX2(x *float64, n int, acc *[16]float64)
+func sumF64AVX2(x *float64, acc *float64, n int, cols int, rows int)
 
 // sumWideF32AVX2 adds x to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
@@ -685,25 +685,25 @@ func dotF32AVX2(a *float32, b *float32, acc *float64, n int, cols int, rows int)
 //go:noescape
 func dotF64AVX2(a *float64, b *float64, acc *float64, n int, cols int, rows int)
 
-// weightBiasGradF32AVX2 adds g*(x-m)*s to w and g to b. n is a positive multiple of 16.
+// weightBiasGradF32AVX2 adds g*(x-m)*s to w and g to b, and asks for nextGrad and nextX. n is a positive multiple of 16.
 //
 //go:noescape
-func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
+func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
 
-// weightBiasGradF64AVX2 adds g*(x-m)*s to w and g to b. n is a positive multiple of 16.
+// weightBiasGradF64AVX2 adds g*(x-m)*s to w and g to b, and asks for nextGrad and nextX. n is a positive multiple of 16.
 //
 //go:noescape
-func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
+func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
 
-// weightGradF32AVX2 adds g*(x-m)*s to w. n is a positive multiple of 16.
+// weightGradF32AVX2 adds g*(x-m)*s to w, and asks for nextGrad and nextX. n is a positive multiple of 16.
 //
 //go:noescape
-func weightGradF32AVX2(w *float64, grad *float32, x *float32, n int, m float32, s float32)
+func weightGradF32AVX2(w *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
 
-// weightGradF64AVX2 adds g*(x-m)*s to w. n is a positive multiple of 16.
+// weightGradF64AVX2 adds g*(x-m)*s to w, and asks for nextGrad and nextX. n is a positive multiple of 16.
 //
 //go:noescape
-func weightGradF64AVX2(w *float64, grad *float64, x *float64, n int, m float64, s float64)
+func weightGradF64AVX2(w *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
 
 // normSumsWF32AVX2 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh of each row. n is a positive multiple of 16.
 //
@@ -800,7 +800,22 @@ func probeTriadAVX2(dst *float32, x *float32, y *float32, n int)
 //go:noescape
 func probeTriadNTAVX2(dst *float32, x *float32, y *float32, n int)
 
-// probeUpdateAVX2 reads x and writes it back. n is a positive multiple of 16.
+// probeUpdateAVX2 adds each slice to the one before, from the last one on. n is a positive multiple of 16.
 //
 //go:noescape
 func probeUpdateAVX2(x *float32, n int)
+
+// probeSumAVX2 adds each slice to the one before, from the last one on. n is a positive multiple of 16.
+//
+//go:noescape
+func probeSumAVX2(y *float32, x *float32, n int)
+
+// probeSum2AVX2 adds each slice to the one before, from the last one on. n is a positive multiple of 16.
+//
+//go:noescape
+func probeSum2AVX2(z *float32, y *float32, x *float32, n int)
+
+// probeSum3AVX2 adds each slice to the one before, from the last one on. n is a positive multiple of 16.
+//
+//go:noescape
+func probeSum3AVX2(w *float32, z *float32, y *float32, x *float32, n int)

@@ -10748,57 +10748,85 @@ loop:
 	VZEROUPPER
 	RET
 
-// func sumF32AVX2(x *float32, n int, acc *[16]float32)
-// Requires: AVX
-TEXT ·sumF32AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+// func sumF32AVX2(x *float32, acc *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·sumF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 
 loop:
-	VMOVUPS (DI)(AX*4), Y2
-	VADDPS  Y2, Y0, Y0
-	VMOVUPS 32(DI)(AX*4), Y2
-	VADDPS  Y2, Y1, Y1
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Y2
+	VADDPS     Y2, Y0, Y0
+	PREFETCHT0 8224(DI)(AX*4)
+	VMOVUPS    32(DI)(AX*4), Y2
+	VADDPS     Y2, Y1, Y1
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Y0, (SI)
+	VMOVUPS    Y1, 32(SI)
+	ADDQ       $+64, SI
+	MOVQ       cols+24(FP), DX
+	ADDQ       DX, CX
+	MOVQ       n+16(FP), DX
+	MOVQ       CX, AX
+	SUBQ       DX, AX
+	DECQ       R13
+	JNZ        row
 	VZEROUPPER
 	RET
 
-// func sumF64AVX2(x *float64, n int, acc *[16]float64)
-// Requires: AVX
-TEXT ·sumF64AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+// func sumF64AVX2(x *float64, acc *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·sumF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 	VMOVUPS 64(SI), Y2
 	VMOVUPS 96(SI), Y3
 
 loop:
-	VMOVUPS (DI)(AX*8), Y4
-	VADDPD  Y4, Y0, Y0
-	VMOVUPS 32(DI)(AX*8), Y4
-	VADDPD  Y4, Y1, Y1
-	VMOVUPS 64(DI)(AX*8), Y4
-	VADDPD  Y4, Y2, Y2
-	VMOVUPS 96(DI)(AX*8), Y4
-	VADDPD  Y4, Y3, Y3
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	VMOVUPS Y2, 64(SI)
-	VMOVUPS Y3, 96(SI)
+	PREFETCHT0 8192(DI)(AX*8)
+	VMOVUPS    (DI)(AX*8), Y4
+	VADDPD     Y4, Y0, Y0
+	PREFETCHT0 8224(DI)(AX*8)
+	VMOVUPS    32(DI)(AX*8), Y4
+	VADDPD     Y4, Y1, Y1
+	PREFETCHT0 8256(DI)(AX*8)
+	VMOVUPS    64(DI)(AX*8), Y4
+	VADDPD     Y4, Y2, Y2
+	PREFETCHT0 8288(DI)(AX*8)
+	VMOVUPS    96(DI)(AX*8), Y4
+	VADDPD     Y4, Y3, Y3
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Y0, (SI)
+	VMOVUPS    Y1, 32(SI)
+	VMOVUPS    Y2, 64(SI)
+	VMOVUPS    Y3, 96(SI)
+	ADDQ       $+128, SI
+	MOVQ       cols+24(FP), DX
+	ADDQ       DX, CX
+	MOVQ       n+16(FP), DX
+	MOVQ       CX, AX
+	SUBQ       DX, AX
+	DECQ       R13
+	JNZ        row
 	VZEROUPPER
 	RET
 
@@ -10887,7 +10915,7 @@ loop:
 	RET
 
 // func squaresF32AVX2(x *float32, n int, acc *[16]float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
@@ -10899,30 +10927,31 @@ TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-24
 	VMOVUPS 96(SI), Y3
 
 loop:
-	VCVTPS2PD (DI)(AX*4), Y4
-	VMULPD    Y4, Y4, Y4
-	VADDPD    Y4, Y0, Y0
-	VCVTPS2PD 16(DI)(AX*4), Y4
-	VMULPD    Y4, Y4, Y4
-	VADDPD    Y4, Y1, Y1
-	VCVTPS2PD 32(DI)(AX*4), Y4
-	VMULPD    Y4, Y4, Y4
-	VADDPD    Y4, Y2, Y2
-	VCVTPS2PD 48(DI)(AX*4), Y4
-	VMULPD    Y4, Y4, Y4
-	VADDPD    Y4, Y3, Y3
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
-	VMOVUPS   Y0, (SI)
-	VMOVUPS   Y1, 32(SI)
-	VMOVUPS   Y2, 64(SI)
-	VMOVUPS   Y3, 96(SI)
+	PREFETCHT0 8192(DI)(AX*4)
+	VCVTPS2PD  (DI)(AX*4), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y0, Y0
+	VCVTPS2PD  16(DI)(AX*4), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y1, Y1
+	VCVTPS2PD  32(DI)(AX*4), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y2, Y2
+	VCVTPS2PD  48(DI)(AX*4), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y3, Y3
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Y0, (SI)
+	VMOVUPS    Y1, 32(SI)
+	VMOVUPS    Y2, 64(SI)
+	VMOVUPS    Y3, 96(SI)
 	VZEROUPPER
 	RET
 
 // func squaresF64AVX2(x *float64, n int, acc *[16]float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·squaresF64AVX2(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
@@ -10934,25 +10963,27 @@ TEXT ·squaresF64AVX2(SB), NOSPLIT, $0-24
 	VMOVUPS 96(SI), Y3
 
 loop:
-	VMOVUPS (DI)(AX*8), Y4
-	VMULPD  Y4, Y4, Y4
-	VADDPD  Y4, Y0, Y0
-	VMOVUPS 32(DI)(AX*8), Y4
-	VMULPD  Y4, Y4, Y4
-	VADDPD  Y4, Y1, Y1
-	VMOVUPS 64(DI)(AX*8), Y4
-	VMULPD  Y4, Y4, Y4
-	VADDPD  Y4, Y2, Y2
-	VMOVUPS 96(DI)(AX*8), Y4
-	VMULPD  Y4, Y4, Y4
-	VADDPD  Y4, Y3, Y3
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	VMOVUPS Y2, 64(SI)
-	VMOVUPS Y3, 96(SI)
+	PREFETCHT0 8192(DI)(AX*8)
+	VMOVUPS    (DI)(AX*8), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y0, Y0
+	VMOVUPS    32(DI)(AX*8), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y1, Y1
+	PREFETCHT0 8256(DI)(AX*8)
+	VMOVUPS    64(DI)(AX*8), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y2, Y2
+	VMOVUPS    96(DI)(AX*8), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y3, Y3
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Y0, (SI)
+	VMOVUPS    Y1, 32(SI)
+	VMOVUPS    Y2, 64(SI)
+	VMOVUPS    Y3, 96(SI)
 	VZEROUPPER
 	RET
 
@@ -11230,22 +11261,26 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX
-TEXT ·weightBiasGradF32AVX2(SB), NOSPLIT, $0-48
+// func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
+// Requires: AVX, MMX+
+TEXT ·weightBiasGradF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
 	MOVQ grad+16(FP), BX
 	MOVQ x+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ nextGrad+32(FP), R9
+	MOVQ nextX+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   (R9)(AX*4)
+	PREFETCHT0   (R10)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y0
 	VMOVUPS      (R8)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS m+56(FP), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS s+60(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VCVTPS2PD    X0, Y2
 	VEXTRACTF128 $0x01, Y0, X0
@@ -11265,9 +11300,9 @@ loop:
 	VMOVUPS      Y0, 32(SI)(AX*8)
 	VMOVUPS      32(BX)(AX*4), Y0
 	VMOVUPS      32(R8)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS m+56(FP), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS s+60(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VCVTPS2PD    X0, Y2
 	VEXTRACTF128 $0x01, Y0, X0
@@ -11291,22 +11326,28 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX
-TEXT ·weightBiasGradF64AVX2(SB), NOSPLIT, $0-56
+// func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
+// Requires: AVX, MMX+
+TEXT ·weightBiasGradF64AVX2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
 	MOVQ grad+16(FP), BX
 	MOVQ x+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ nextGrad+32(FP), R9
+	MOVQ nextX+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   (R9)(AX*8)
+	PREFETCHT0   (R10)(AX*8)
+	PREFETCHT0   64(R9)(AX*8)
+	PREFETCHT0   64(R10)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y0
 	VMOVUPS      (R8)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD m+56(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD s+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y1
 	VADDPD       (DI)(AX*8), Y1, Y1
@@ -11315,9 +11356,9 @@ loop:
 	VMOVUPS      Y0, (SI)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y0
 	VMOVUPS      32(R8)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD m+56(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD s+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y1
 	VADDPD       32(DI)(AX*8), Y1, Y1
@@ -11326,9 +11367,9 @@ loop:
 	VMOVUPS      Y0, 32(SI)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y0
 	VMOVUPS      64(R8)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD m+56(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD s+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y1
 	VADDPD       64(DI)(AX*8), Y1, Y1
@@ -11337,9 +11378,9 @@ loop:
 	VMOVUPS      Y0, 64(SI)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y0
 	VMOVUPS      96(R8)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD m+56(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD s+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y1
 	VADDPD       96(DI)(AX*8), Y1, Y1
@@ -11352,21 +11393,25 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightGradF32AVX2(w *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX
-TEXT ·weightGradF32AVX2(SB), NOSPLIT, $0-40
+// func weightGradF32AVX2(w *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
+// Requires: AVX, MMX+
+TEXT ·weightGradF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ nextGrad+24(FP), R8
+	MOVQ nextX+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   (R8)(AX*4)
+	PREFETCHT0   (R9)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      (BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS m+48(FP), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS s+52(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VCVTPS2PD    X0, Y2
 	VEXTRACTF128 $0x01, Y0, X0
@@ -11382,9 +11427,9 @@ loop:
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VMOVUPS      32(BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS m+48(FP), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS s+52(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VCVTPS2PD    X0, Y2
 	VEXTRACTF128 $0x01, Y0, X0
@@ -11404,48 +11449,54 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightGradF64AVX2(w *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX
-TEXT ·weightGradF64AVX2(SB), NOSPLIT, $0-48
+// func weightGradF64AVX2(w *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
+// Requires: AVX, MMX+
+TEXT ·weightGradF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ nextGrad+24(FP), R8
+	MOVQ nextX+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   (R8)(AX*8)
+	PREFETCHT0   (R9)(AX*8)
+	PREFETCHT0   64(R8)(AX*8)
+	PREFETCHT0   64(R9)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VMOVUPS      (BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD m+48(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD s+56(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       (DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VMOVUPS      32(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD m+48(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD s+56(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       32(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VMOVUPS      64(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD m+48(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD s+56(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       64(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VMOVUPS      96(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD m+48(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD s+56(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       96(DI)(AX*8), Y0, Y0
@@ -13233,18 +13284,20 @@ DATA c64_ffffffff<>+24(SB)/8, $0x00000000ffffffff
 GLOBL c64_ffffffff<>(SB), RODATA|NOPTR, $32
 
 // func probeReadAVX2(x *float32, n int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·probeReadAVX2(SB), NOSPLIT, $0-16
 	MOVQ x+0(FP), DI
 	MOVQ n+8(FP), CX
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (DI)(AX*4), Y0
-	VMOVUPS 32(DI)(AX*4), Y0
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Y0
+	PREFETCHT0 8224(DI)(AX*4)
+	VMOVUPS    32(DI)(AX*4), Y0
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET
 
@@ -13286,7 +13339,7 @@ loop:
 	RET
 
 // func probeCopyNTAVX2(dst *float32, x *float32, n int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·probeCopyNTAVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -13294,13 +13347,15 @@ TEXT ·probeCopyNTAVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS  (SI)(AX*4), Y0
-	VMOVNTPS Y0, (DI)(AX*4)
-	VMOVUPS  32(SI)(AX*4), Y0
-	VMOVNTPS Y0, 32(DI)(AX*4)
-	ADDQ     $0x10, AX
-	CMPQ     AX, CX
-	JLT      loop
+	PREFETCHT0 8192(SI)(AX*4)
+	VMOVUPS    (SI)(AX*4), Y0
+	VMOVNTPS   Y0, (DI)(AX*4)
+	PREFETCHT0 8224(SI)(AX*4)
+	VMOVUPS    32(SI)(AX*4), Y0
+	VMOVNTPS   Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET
 
@@ -13349,19 +13404,121 @@ loop:
 	RET
 
 // func probeUpdateAVX2(x *float32, n int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·probeUpdateAVX2(SB), NOSPLIT, $0-16
 	MOVQ x+0(FP), DI
 	MOVQ n+8(FP), CX
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (DI)(AX*4), Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	VMOVUPS 32(DI)(AX*4), Y0
-	VMOVUPS Y0, 32(DI)(AX*4)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Y0
+	VADDPS     (DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*4)
+	PREFETCHT0 8224(DI)(AX*4)
+	PREFETCHT0 8224(DI)(AX*4)
+	VMOVUPS    32(DI)(AX*4), Y0
+	VADDPS     32(DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSumAVX2(y *float32, x *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·probeSumAVX2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	VMOVUPS    (SI)(AX*4), Y0
+	VADDPS     (DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*4)
+	PREFETCHT0 8224(DI)(AX*4)
+	PREFETCHT0 8224(SI)(AX*4)
+	VMOVUPS    32(SI)(AX*4), Y0
+	VADDPS     32(DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSum2AVX2(z *float32, y *float32, x *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·probeSum2AVX2(SB), NOSPLIT, $0-32
+	MOVQ z+0(FP), DI
+	MOVQ y+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	PREFETCHT0 8192(BX)(AX*4)
+	VMOVUPS    (BX)(AX*4), Y0
+	VADDPS     (SI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (SI)(AX*4)
+	VADDPS     (DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*4)
+	PREFETCHT0 8224(DI)(AX*4)
+	PREFETCHT0 8224(SI)(AX*4)
+	PREFETCHT0 8224(BX)(AX*4)
+	VMOVUPS    32(BX)(AX*4), Y0
+	VADDPS     32(SI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(SI)(AX*4)
+	VADDPS     32(DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSum3AVX2(w *float32, z *float32, y *float32, x *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·probeSum3AVX2(SB), NOSPLIT, $0-40
+	MOVQ w+0(FP), DI
+	MOVQ z+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ x+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	PREFETCHT0 8192(BX)(AX*4)
+	PREFETCHT0 8192(R8)(AX*4)
+	VMOVUPS    (R8)(AX*4), Y0
+	VADDPS     (BX)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (BX)(AX*4)
+	VADDPS     (SI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (SI)(AX*4)
+	VADDPS     (DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*4)
+	PREFETCHT0 8224(DI)(AX*4)
+	PREFETCHT0 8224(SI)(AX*4)
+	PREFETCHT0 8224(BX)(AX*4)
+	PREFETCHT0 8224(R8)(AX*4)
+	VMOVUPS    32(R8)(AX*4), Y0
+	VADDPS     32(BX)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(BX)(AX*4)
+	VADDPS     32(SI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(SI)(AX*4)
+	VADDPS     32(DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET

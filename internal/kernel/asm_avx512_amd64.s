@@ -36702,45 +36702,70 @@ done:
 	VZEROUPPER
 	RET
 
-// func sumF32AVX512(x *float32, n int, acc *[16]float32)
-// Requires: AVX, AVX512F
-TEXT ·sumF32AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+// func sumF32AVX512(x *float32, acc *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·sumF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Z0
 
 loop:
-	VMOVUPS (DI)(AX*4), Z1
-	VADDPS  Z1, Z0, Z0
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Z0, (SI)
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Z1
+	VADDPS     Z1, Z0, Z0
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Z0, (SI)
+	ADDQ       $+64, SI
+	MOVQ       cols+24(FP), DX
+	ADDQ       DX, CX
+	MOVQ       n+16(FP), DX
+	MOVQ       CX, AX
+	SUBQ       DX, AX
+	DECQ       R13
+	JNZ        row
 	VZEROUPPER
 	RET
 
-// func sumF64AVX512(x *float64, n int, acc *[16]float64)
-// Requires: AVX, AVX512F
-TEXT ·sumF64AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+// func sumF64AVX512(x *float64, acc *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·sumF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 
 loop:
-	VMOVUPS (DI)(AX*8), Z2
-	VADDPD  Z2, Z0, Z0
-	VMOVUPS 64(DI)(AX*8), Z2
-	VADDPD  Z2, Z1, Z1
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
+	PREFETCHT0 8192(DI)(AX*8)
+	VMOVUPS    (DI)(AX*8), Z2
+	VADDPD     Z2, Z0, Z0
+	PREFETCHT0 8256(DI)(AX*8)
+	VMOVUPS    64(DI)(AX*8), Z2
+	VADDPD     Z2, Z1, Z1
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Z0, (SI)
+	VMOVUPS    Z1, 64(SI)
+	ADDQ       $+128, SI
+	MOVQ       cols+24(FP), DX
+	ADDQ       DX, CX
+	MOVQ       n+16(FP), DX
+	MOVQ       CX, AX
+	SUBQ       DX, AX
+	DECQ       R13
+	JNZ        row
 	VZEROUPPER
 	RET
 
@@ -36813,7 +36838,7 @@ loop:
 	RET
 
 // func squaresF32AVX512(x *float32, n int, acc *[16]float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·squaresF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
@@ -36823,22 +36848,23 @@ TEXT ·squaresF32AVX512(SB), NOSPLIT, $0-24
 	VMOVUPS 64(SI), Z1
 
 loop:
-	VCVTPS2PD (DI)(AX*4), Z2
-	VMULPD    Z2, Z2, Z2
-	VADDPD    Z2, Z0, Z0
-	VCVTPS2PD 32(DI)(AX*4), Z2
-	VMULPD    Z2, Z2, Z2
-	VADDPD    Z2, Z1, Z1
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
-	VMOVUPS   Z0, (SI)
-	VMOVUPS   Z1, 64(SI)
+	PREFETCHT0 8192(DI)(AX*4)
+	VCVTPS2PD  (DI)(AX*4), Z2
+	VMULPD     Z2, Z2, Z2
+	VADDPD     Z2, Z0, Z0
+	VCVTPS2PD  32(DI)(AX*4), Z2
+	VMULPD     Z2, Z2, Z2
+	VADDPD     Z2, Z1, Z1
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Z0, (SI)
+	VMOVUPS    Z1, 64(SI)
 	VZEROUPPER
 	RET
 
 // func squaresF64AVX512(x *float64, n int, acc *[16]float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·squaresF64AVX512(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
@@ -36848,17 +36874,19 @@ TEXT ·squaresF64AVX512(SB), NOSPLIT, $0-24
 	VMOVUPS 64(SI), Z1
 
 loop:
-	VMOVUPS (DI)(AX*8), Z2
-	VMULPD  Z2, Z2, Z2
-	VADDPD  Z2, Z0, Z0
-	VMOVUPS 64(DI)(AX*8), Z2
-	VMULPD  Z2, Z2, Z2
-	VADDPD  Z2, Z1, Z1
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
+	PREFETCHT0 8192(DI)(AX*8)
+	VMOVUPS    (DI)(AX*8), Z2
+	VMULPD     Z2, Z2, Z2
+	VADDPD     Z2, Z0, Z0
+	PREFETCHT0 8256(DI)(AX*8)
+	VMOVUPS    64(DI)(AX*8), Z2
+	VMULPD     Z2, Z2, Z2
+	VADDPD     Z2, Z1, Z1
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Z0, (SI)
+	VMOVUPS    Z1, 64(SI)
 	VZEROUPPER
 	RET
 
@@ -37064,21 +37092,25 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightBiasGradF32AVX512(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
-TEXT ·weightBiasGradF32AVX512(SB), NOSPLIT, $0-48
+// func weightBiasGradF32AVX512(w *float64, b *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·weightBiasGradF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
 	MOVQ grad+16(FP), BX
 	MOVQ x+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ nextGrad+32(FP), R9
+	MOVQ nextX+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0    (R9)(AX*4)
+	PREFETCHT0    (R10)(AX*4)
 	VMOVUPS       (BX)(AX*4), Z0
 	VMOVUPS       (R8)(AX*4), Z1
-	VSUBPS.BCST   m+40(FP), Z1, Z1
-	VMULPS.BCST   s+44(FP), Z1, Z1
+	VSUBPS.BCST   m+56(FP), Z1, Z1
+	VMULPS.BCST   s+60(FP), Z1, Z1
 	VCVTPS2PD     Y0, Z2
 	VEXTRACTF64X4 $0x01, Z0, Y0
 	VCVTPS2PD     Y0, Z0
@@ -37101,21 +37133,27 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightBiasGradF64AVX512(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
-TEXT ·weightBiasGradF64AVX512(SB), NOSPLIT, $0-56
+// func weightBiasGradF64AVX512(w *float64, b *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·weightBiasGradF64AVX512(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
 	MOVQ grad+16(FP), BX
 	MOVQ x+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ nextGrad+32(FP), R9
+	MOVQ nextX+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  (R9)(AX*8)
+	PREFETCHT0  (R10)(AX*8)
+	PREFETCHT0  64(R9)(AX*8)
+	PREFETCHT0  64(R10)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z0
 	VMOVUPS     (R8)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
+	VSUBPD.BCST m+56(FP), Z1, Z1
+	VMULPD.BCST s+64(FP), Z1, Z1
 	VMULPD      Z1, Z0, Z1
 	VADDPD      (DI)(AX*8), Z1, Z1
 	VMOVUPS     Z1, (DI)(AX*8)
@@ -37123,8 +37161,8 @@ loop:
 	VMOVUPS     Z0, (SI)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z0
 	VMOVUPS     64(R8)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
+	VSUBPD.BCST m+56(FP), Z1, Z1
+	VMULPD.BCST s+64(FP), Z1, Z1
 	VMULPD      Z1, Z0, Z1
 	VADDPD      64(DI)(AX*8), Z1, Z1
 	VMOVUPS     Z1, 64(DI)(AX*8)
@@ -37136,20 +37174,24 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightGradF32AVX512(w *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
-TEXT ·weightGradF32AVX512(SB), NOSPLIT, $0-40
+// func weightGradF32AVX512(w *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·weightGradF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ nextGrad+24(FP), R8
+	MOVQ nextX+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0    (R8)(AX*4)
+	PREFETCHT0    (R9)(AX*4)
 	VMOVUPS       (SI)(AX*4), Z0
 	VMOVUPS       (BX)(AX*4), Z1
-	VSUBPS.BCST   m+32(FP), Z1, Z1
-	VMULPS.BCST   s+36(FP), Z1, Z1
+	VSUBPS.BCST   m+48(FP), Z1, Z1
+	VMULPS.BCST   s+52(FP), Z1, Z1
 	VCVTPS2PD     Y0, Z2
 	VEXTRACTF64X4 $0x01, Z0, Y0
 	VCVTPS2PD     Y0, Z0
@@ -37168,27 +37210,33 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightGradF64AVX512(w *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
-TEXT ·weightGradF64AVX512(SB), NOSPLIT, $0-48
+// func weightGradF64AVX512(w *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·weightGradF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ nextGrad+24(FP), R8
+	MOVQ nextX+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  (R8)(AX*8)
+	PREFETCHT0  (R9)(AX*8)
+	PREFETCHT0  64(R8)(AX*8)
+	PREFETCHT0  64(R9)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VMOVUPS     (BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
+	VSUBPD.BCST m+48(FP), Z1, Z1
+	VMULPD.BCST s+56(FP), Z1, Z1
 	VMULPD      Z1, Z0, Z0
 	VADDPD      (DI)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMOVUPS     64(BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
+	VSUBPD.BCST m+48(FP), Z1, Z1
+	VMULPD.BCST s+56(FP), Z1, Z1
 	VMULPD      Z1, Z0, Z0
 	VADDPD      64(DI)(AX*8), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
@@ -38351,17 +38399,18 @@ DATA c64_ffffffff<>+0(SB)/8, $0x00000000ffffffff
 GLOBL c64_ffffffff<>(SB), RODATA|NOPTR, $8
 
 // func probeReadAVX512(x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·probeReadAVX512(SB), NOSPLIT, $0-16
 	MOVQ x+0(FP), DI
 	MOVQ n+8(FP), CX
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (DI)(AX*4), Z0
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Z0
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET
 
@@ -38399,7 +38448,7 @@ loop:
 	RET
 
 // func probeCopyNTAVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·probeCopyNTAVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -38407,11 +38456,12 @@ TEXT ·probeCopyNTAVX512(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS  (SI)(AX*4), Z0
-	VMOVNTPS Z0, (DI)(AX*4)
-	ADDQ     $0x10, AX
-	CMPQ     AX, CX
-	JLT      loop
+	PREFETCHT0 8192(SI)(AX*4)
+	VMOVUPS    (SI)(AX*4), Z0
+	VMOVNTPS   Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET
 
@@ -38454,17 +38504,92 @@ loop:
 	RET
 
 // func probeUpdateAVX512(x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·probeUpdateAVX512(SB), NOSPLIT, $0-16
 	MOVQ x+0(FP), DI
 	MOVQ n+8(FP), CX
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (DI)(AX*4), Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Z0
+	VADDPS     (DI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSumAVX512(y *float32, x *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·probeSumAVX512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	VMOVUPS    (SI)(AX*4), Z0
+	VADDPS     (DI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSum2AVX512(z *float32, y *float32, x *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·probeSum2AVX512(SB), NOSPLIT, $0-32
+	MOVQ z+0(FP), DI
+	MOVQ y+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	PREFETCHT0 8192(BX)(AX*4)
+	VMOVUPS    (BX)(AX*4), Z0
+	VADDPS     (SI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (SI)(AX*4)
+	VADDPS     (DI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSum3AVX512(w *float32, z *float32, y *float32, x *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·probeSum3AVX512(SB), NOSPLIT, $0-40
+	MOVQ w+0(FP), DI
+	MOVQ z+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ x+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	PREFETCHT0 8192(BX)(AX*4)
+	PREFETCHT0 8192(R8)(AX*4)
+	VMOVUPS    (R8)(AX*4), Z0
+	VADDPS     (BX)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (BX)(AX*4)
+	VADDPS     (SI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (SI)(AX*4)
+	VADDPS     (DI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET

@@ -976,21 +976,25 @@ func vecMaximum[T Number](x []T, top []T, cols int) int {
 	return end
 }
 
-// vecSum adds x to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
-func vecSum[T Number](x []T, acc *[16]T) int {
-	end := vectorLenOf[T](len(x), 8)
-	for done := 0; done < end; {
+// vecSum adds x to the 16 interleaved sums acc of each row. It returns how many columns it did: the first ones.
+func vecSum[T Number](x []T, acc [][16]T, cols int) int {
+	rows, end := len(acc), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			sumF32AVX512((*float32)(xAt), n, (*[16]float32)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			sumF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			sumF32AVX2((*float32)(xAt), n, (*[16]float32)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			sumF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			accAt := unsafe.Pointer(&acc[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				sumF32AVX512((*float32)(xAt), (*float32)(accAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				sumF64AVX512((*float64)(xAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				sumF32AVX2((*float32)(xAt), (*float32)(accAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				sumF64AVX2((*float64)(xAt), (*float64)(accAt), n, cols, k)
+			}
 		}
 		done += n
 	}
@@ -1117,8 +1121,8 @@ func vecDot[T Number](a []T, b []T, acc [][16]float64, cols int) int {
 	return end
 }
 
-// vecWeightBiasGrad adds g*(x-m)*s to w and g to b. It returns how many elements it did: the first ones.
-func vecWeightBiasGrad[T Number](w []float64, b []float64, grad []T, x []T, m T, s T) int {
+// vecWeightBiasGrad adds g*(x-m)*s to w and g to b, and asks for nextGrad and nextX. It returns how many elements it did: the first ones.
+func vecWeightBiasGrad[T Number](w []float64, b []float64, grad []T, x []T, nextGrad []T, nextX []T, m T, s T) int {
 	end := vectorLenOf[T](len(w), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -1126,38 +1130,42 @@ func vecWeightBiasGrad[T Number](w []float64, b []float64, grad []T, x []T, m T,
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
+		nextGradAt := unsafe.Pointer(&nextGrad[done : done+n][0])
+		nextXAt := unsafe.Pointer(&nextX[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			weightBiasGradF32AVX512((*float64)(wAt), (*float64)(bAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s))
+			weightBiasGradF32AVX512((*float64)(wAt), (*float64)(bAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(nextGradAt), (*float32)(nextXAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			weightBiasGradF64AVX512((*float64)(wAt), (*float64)(bAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s))
+			weightBiasGradF64AVX512((*float64)(wAt), (*float64)(bAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(nextGradAt), (*float64)(nextXAt), n, float64(m), float64(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			weightBiasGradF32AVX2((*float64)(wAt), (*float64)(bAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s))
+			weightBiasGradF32AVX2((*float64)(wAt), (*float64)(bAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(nextGradAt), (*float32)(nextXAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			weightBiasGradF64AVX2((*float64)(wAt), (*float64)(bAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s))
+			weightBiasGradF64AVX2((*float64)(wAt), (*float64)(bAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(nextGradAt), (*float64)(nextXAt), n, float64(m), float64(s))
 		}
 		done += n
 	}
 	return end
 }
 
-// vecWeightGrad adds g*(x-m)*s to w. It returns how many elements it did: the first ones.
-func vecWeightGrad[T Number](w []float64, grad []T, x []T, m T, s T) int {
+// vecWeightGrad adds g*(x-m)*s to w, and asks for nextGrad and nextX. It returns how many elements it did: the first ones.
+func vecWeightGrad[T Number](w []float64, grad []T, x []T, nextGrad []T, nextX []T, m T, s T) int {
 	end := vectorLenOf[T](len(w), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		wAt := unsafe.Pointer(&w[done : done+n][0])
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
+		nextGradAt := unsafe.Pointer(&nextGrad[done : done+n][0])
+		nextXAt := unsafe.Pointer(&nextX[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			weightGradF32AVX512((*float64)(wAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s))
+			weightGradF32AVX512((*float64)(wAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(nextGradAt), (*float32)(nextXAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			weightGradF64AVX512((*float64)(wAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s))
+			weightGradF64AVX512((*float64)(wAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(nextGradAt), (*float64)(nextXAt), n, float64(m), float64(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			weightGradF32AVX2((*float64)(wAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s))
+			weightGradF32AVX2((*float64)(wAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(nextGradAt), (*float32)(nextXAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			weightGradF64AVX2((*float64)(wAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s))
+			weightGradF64AVX2((*float64)(wAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(nextGradAt), (*float64)(nextXAt), n, float64(m), float64(s))
 		}
 		done += n
 	}
@@ -1421,7 +1429,7 @@ func vecProbeTriadNT(dst []float32, x []float32, y []float32) int {
 	return end
 }
 
-// vecProbeUpdate reads x and writes it back. It returns how many elements it did: the first ones.
+// vecProbeUpdate adds each slice to the one before, from the last one on. It returns how many elements it did: the first ones.
 func vecProbeUpdate(x []float32) int {
 	end := vectorLen(len(x))
 	for done := 0; done < end; {
@@ -1432,6 +1440,63 @@ func vecProbeUpdate(x []float32) int {
 			probeUpdateAVX512((*float32)(xAt), n)
 		case active.vectors == vecAVX2:
 			probeUpdateAVX2((*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeSum adds each slice to the one before, from the last one on. It returns how many elements it did: the first ones.
+func vecProbeSum(y []float32, x []float32) int {
+	end := vectorLen(len(y))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeSumAVX512((*float32)(yAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeSumAVX2((*float32)(yAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeSum2 adds each slice to the one before, from the last one on. It returns how many elements it did: the first ones.
+func vecProbeSum2(z []float32, y []float32, x []float32) int {
+	end := vectorLen(len(z))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		zAt := unsafe.Pointer(&z[done : done+n][0])
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeSum2AVX512((*float32)(zAt), (*float32)(yAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeSum2AVX2((*float32)(zAt), (*float32)(yAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeSum3 adds each slice to the one before, from the last one on. It returns how many elements it did: the first ones.
+func vecProbeSum3(w []float32, z []float32, y []float32, x []float32) int {
+	end := vectorLen(len(w))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		wAt := unsafe.Pointer(&w[done : done+n][0])
+		zAt := unsafe.Pointer(&z[done : done+n][0])
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeSum3AVX512((*float32)(wAt), (*float32)(zAt), (*float32)(yAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeSum3AVX2((*float32)(wAt), (*float32)(zAt), (*float32)(yAt), (*float32)(xAt), n)
 		}
 		done += n
 	}

@@ -94,7 +94,7 @@ func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s []T, cols int, far 
 
 func vecMaximum[T Number](x []T, top []T, cols int) int { return 0 }
 
-func vecSum[T Number](x []T, acc *[16]T) int { return 0 }
+func vecSum[T Number](x []T, acc [][16]T, cols int) int { return 0 }
 
 func vecSumWide[T Number](x []T, acc [][16]float64, cols int) int { return 0 }
 
@@ -106,9 +106,13 @@ func vecSquaresAround[T Number](x []T, m []float64, acc [][16]float64, cols int)
 
 func vecDot[T Number](a []T, b []T, acc [][16]float64, cols int) int { return 0 }
 
-func vecWeightBiasGrad[T Number](w []float64, b []float64, grad []T, x []T, m T, s T) int { return 0 }
+func vecWeightBiasGrad[T Number](w []float64, b []float64, grad []T, x []T, nextGrad []T, nextX []T, m T, s T) int {
+	return 0
+}
 
-func vecWeightGrad[T Number](w []float64, grad []T, x []T, m T, s T) int { return 0 }
+func vecWeightGrad[T Number](w []float64, grad []T, x []T, nextGrad []T, nextX []T, m T, s T) int {
+	return 0
+}
 
 func vecNormSumsW[T Number](grad []T, x []T, w []T, m []T, s []T, su [][16]float64, suh [][16]float64, cols int) int {
 	return 0
@@ -142,3 +146,9 @@ func vecProbeTriad(dst []float32, x []float32, y []float32) int { return 0 }
 func vecProbeTriadNT(dst []float32, x []float32, y []float32) int { return 0 }
 
 func vecProbeUpdate(x []float32) int { return 0 }
+
+func vecProbeSum(y []float32, x []float32) int { return 0 }
+
+func vecProbeSum2(z []float32, y []float32, x []float32) int { return 0 }
+
+func vecProbeSum3(w []float32, z []float32, y []float32, x []float32) int { return 0 }

@@ -54,9 +54,11 @@ func LayerNormGradW[T Float](dw, db, g, x, mean, rstd []T, rows, cols, lo, hi in
 		clear(w)
 		clear(b)
 		for r := range rows {
+			next := min(r+rowsAhead, rows-1)*cols + lo
+			nextG, nextX := g[next:][:k], x[next:][:k]
 			g, x := g[r*cols+lo:][:k], x[r*cols+lo:][:k]
 			m, s := mean[r], rstd[r]
-			for i := vecWeightBiasGrad(w, b, g, x, m, s); i < len(g); i++ {
+			for i := vecWeightBiasGrad(w, b, g, x, nextG, nextX, m, s); i < len(g); i++ {
 				w[i] += float64(float64(g[i]) * float64((x[i]-m)*s))
 				b[i] += float64(g[i])
 			}
@@ -129,9 +131,11 @@ func RMSNormGradW[T Float](dw, g, x, rstd []T, rows, cols, lo, hi int, acc bool)
 		w := tw[:k]
 		clear(w)
 		for r := range rows {
+			next := min(r+rowsAhead, rows-1)*cols + lo
+			nextG, nextX := g[next:][:k], x[next:][:k]
 			g, x := g[r*cols+lo:][:k], x[r*cols+lo:][:k]
 			s := rstd[r]
-			for i := vecWeightGrad(w, g, x, 0, s); i < len(g); i++ {
+			for i := vecWeightGrad(w, g, x, nextG, nextX, 0, s); i < len(g); i++ {
 				w[i] += float64(float64(g[i]) * float64(x[i]*s))
 			}
 		}

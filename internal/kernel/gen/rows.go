@@ -12,8 +12,8 @@ func reductions() []*spec {
 		{name: "maximum", params: parse("x []T, top []T by row"), sizes: bothSizes,
 			doc:  "raises top of each row to the largest x, which is no NaN.",
 			body: maximum},
-		{name: "sum", params: parse("x []T, acc *[16]T"), sizes: bothSizes,
-			doc:  "adds x to the 16 interleaved sums acc.",
+		{name: "sum", params: parse("x []T, acc [][16]T by row"), sizes: bothSizes,
+			doc:  "adds x to the 16 interleaved sums acc of each row.",
 			body: narrowSum},
 		{name: "sumWide", params: parse("x []T, acc [][16]float64 by row"), sizes: bothSizes,
 			doc:  "adds x to the 16 interleaved sums acc of each row.",
@@ -21,6 +21,9 @@ func reductions() []*spec {
 		{name: "squares", params: parse("x []T, acc *[16]float64"), sizes: bothSizes,
 			doc: "adds x**2 to the 16 interleaved sums acc.",
 			body: wideSum(func(f fp, i int) value {
+				if i%(64/f.gen.size) == 0 {
+					f.ahead("x", i, 64/f.gen.bytes)
+				}
 				x := f.wide("x", i)
 				return f.mul(x, x)
 			})},
@@ -34,8 +37,8 @@ func reductions() []*spec {
 		{name: "dot", params: parse("a, b []T, acc [][16]float64 by row"), sizes: bothSizes,
 			doc:  "adds a*b to the 16 interleaved sums acc of each row.",
 			body: wideSum(func(f fp, i int) value { return f.mul(f.wide("a", i), f.wide("b", i)) })},
-		gradW("weightBiasGrad", "w, b []float64, grad, x []T, m, s T", "adds g*(x-m)*s to w and g to b."),
-		gradW("weightGrad", "w []float64, grad, x []T, m, s T", "adds g*(x-m)*s to w."),
+		gradW("weightBiasGrad", "w, b []float64, grad, x, nextGrad, nextX []T, m, s T", "adds g*(x-m)*s to w and g to b, and asks for nextGrad and nextX."),
+		gradW("weightGrad", "w []float64, grad, x, nextGrad, nextX []T, m, s T", "adds g*(x-m)*s to w, and asks for nextGrad and nextX."),
 	}
 	for _, weight := range []bool{true, false} {
 		all = append(all, normSums(weight), normGrad(weight))
@@ -106,6 +109,7 @@ func narrowSum(g *gen) {
 	acc := g.accumulators("acc", step*g.size)
 	g.loop(func() {
 		g.vectors(g.size, func(i int) {
+			g.ahead("x", i, 1)
 			r := acc.regs[i/g.lanes()]
 			g.pick(g.VADDPS, g.VADDPD, f.load("x", i), r, r)
 		})
@@ -202,6 +206,10 @@ func gradW(name, params, doc string) *spec {
 		f, d := g.fp(g.size), g.fp(8)
 		_, bias := g.pointers["b"]
 		g.loop(func() {
+			for i := 0; i < step; i += 64 / g.size {
+				g.PREFETCHT0(g.at("nextGrad", i))
+				g.PREFETCHT0(g.at("nextX", i))
+			}
 			g.vectors(g.size, func(i int) {
 				g.eachWide(i, f.load("grad", i), f.centered(i), func(i int, u, h value) {
 					d.store(d.add(d.mul(u, h), d.at("w", i)), "w", i)
