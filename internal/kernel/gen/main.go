@@ -138,7 +138,7 @@ func (g *gen) file() {
 		}
 		for _, g.size = range sizes {
 			g.vector(s)
-			if s.stream || s.row {
+			if s.stream || s.far {
 				g.vector(s.past())
 			}
 		}
