@@ -90,6 +90,11 @@ func copyRows2F32AVX2(dst *float32, ds int, src *float32, ss int, n int)
 //go:noescape
 func transposeF32AVX2(dst *float32, ds int, src *float32, ss int, w int, blocks int)
 
+// transposePastF32AVX2 writes the transpose of 8 rows of blocks*8 > 0 elements past the caches, and asks for the 8 rows that follow. ds and ss are the bytes between rows; dst and ds are multiples of 32.
+//
+//go:noescape
+func transposePastF32AVX2(dst *float32, ds int, src *float32, ss int, blocks int)
+
 // peakF32AVX2 does n > 0 turns of 12 multiply-adds of 8 elements.
 //
 //go:noescape
@@ -169,6 +174,11 @@ func copyRows2F64AVX2(dst *float64, ds int, src *float64, ss int, n int)
 //
 //go:noescape
 func transposeF64AVX2(dst *float64, ds int, src *float64, ss int, w int, blocks int)
+
+// transposePastF64AVX2 writes the transpose of 4 rows of blocks*4 > 0 elements past the caches, and asks for the 4 rows that follow. ds and ss are the bytes between rows; dst and ds are multiples of 32.
+//
+//go:noescape
+func transposePastF64AVX2(dst *float64, ds int, src *float64, ss int, blocks int)
 
 // peakF64AVX2 does n > 0 turns of 12 multiply-adds of 4 elements.
 //

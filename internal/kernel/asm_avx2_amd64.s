@@ -1986,8 +1986,8 @@ TEXT ·transposeF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ   ds+8(FP), DX
 	MOVQ   src+16(FP), SI
 	MOVQ   ss+24(FP), R8
-	MOVQ   w+32(FP), R9
 	MOVQ   blocks+40(FP), CX
+	MOVQ   w+32(FP), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2078,6 +2078,89 @@ loaded:
 	VMOVUPS    Y14, (DI)
 	ADDQ       DX, DI
 	VMOVUPS    Y15, (DI)
+	ADDQ       DX, DI
+	ADDQ       $0x20, SI
+	DECQ       CX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func transposePastF32AVX2(dst *float32, ds int, src *float32, ss int, blocks int)
+// Requires: AVX, MMX+
+TEXT ·transposePastF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ ds+8(FP), DX
+	MOVQ src+16(FP), SI
+	MOVQ ss+24(FP), R8
+	MOVQ blocks+32(FP), CX
+	MOVQ R8, R9
+	SHLQ $0x03, R9
+
+loop:
+	MOVQ       SI, R10
+	VMOVUPS    (R10), Y0
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y1
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y2
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y3
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y4
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y5
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y6
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y7
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VUNPCKLPS  Y1, Y0, Y8
+	VUNPCKHPS  Y1, Y0, Y9
+	VUNPCKLPS  Y3, Y2, Y10
+	VUNPCKHPS  Y3, Y2, Y11
+	VUNPCKLPS  Y5, Y4, Y12
+	VUNPCKHPS  Y5, Y4, Y13
+	VUNPCKLPS  Y7, Y6, Y14
+	VUNPCKHPS  Y7, Y6, Y15
+	VUNPCKLPD  Y10, Y8, Y0
+	VUNPCKHPD  Y10, Y8, Y1
+	VUNPCKLPD  Y11, Y9, Y2
+	VUNPCKHPD  Y11, Y9, Y3
+	VUNPCKLPD  Y14, Y12, Y4
+	VUNPCKHPD  Y14, Y12, Y5
+	VUNPCKLPD  Y15, Y13, Y6
+	VUNPCKHPD  Y15, Y13, Y7
+	VPERM2F128 $0x20, Y4, Y0, Y8
+	VPERM2F128 $0x31, Y4, Y0, Y12
+	VPERM2F128 $0x20, Y5, Y1, Y9
+	VPERM2F128 $0x31, Y5, Y1, Y13
+	VPERM2F128 $0x20, Y6, Y2, Y10
+	VPERM2F128 $0x31, Y6, Y2, Y14
+	VPERM2F128 $0x20, Y7, Y3, Y11
+	VPERM2F128 $0x31, Y7, Y3, Y15
+	VMOVNTPS   Y8, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y9, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y10, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y11, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y12, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y13, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y14, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y15, (DI)
 	ADDQ       DX, DI
 	ADDQ       $0x20, SI
 	DECQ       CX
@@ -4083,8 +4166,8 @@ TEXT ·transposeF64AVX2(SB), NOSPLIT, $0-48
 	MOVQ   ds+8(FP), DX
 	MOVQ   src+16(FP), SI
 	MOVQ   ss+24(FP), R8
-	MOVQ   w+32(FP), R9
 	MOVQ   blocks+40(FP), CX
+	MOVQ   w+32(FP), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4127,6 +4210,53 @@ loaded:
 	VMOVUPD    Y2, (DI)
 	ADDQ       DX, DI
 	VMOVUPD    Y3, (DI)
+	ADDQ       DX, DI
+	ADDQ       $0x20, SI
+	DECQ       CX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func transposePastF64AVX2(dst *float64, ds int, src *float64, ss int, blocks int)
+// Requires: AVX, MMX+
+TEXT ·transposePastF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ ds+8(FP), DX
+	MOVQ src+16(FP), SI
+	MOVQ ss+24(FP), R8
+	MOVQ blocks+32(FP), CX
+	MOVQ R8, R9
+	SHLQ $0x02, R9
+
+loop:
+	MOVQ       SI, R10
+	VMOVUPD    (R10), Y0
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Y1
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Y2
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Y3
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VUNPCKLPD  Y1, Y0, Y4
+	VUNPCKHPD  Y1, Y0, Y5
+	VUNPCKLPD  Y3, Y2, Y6
+	VUNPCKHPD  Y3, Y2, Y7
+	VPERM2F128 $0x20, Y6, Y4, Y0
+	VPERM2F128 $0x31, Y6, Y4, Y2
+	VPERM2F128 $0x20, Y7, Y5, Y1
+	VPERM2F128 $0x31, Y7, Y5, Y3
+	VMOVNTPS   Y0, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y1, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y2, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y3, (DI)
 	ADDQ       DX, DI
 	ADDQ       $0x20, SI
 	DECQ       CX

@@ -299,6 +299,11 @@ func copyRows2F32AVX512(dst *float32, ds int, src *float32, ss int, n int)
 //go:noescape
 func transposeF32AVX512(dst *float32, ds int, src *float32, ss int, w int, blocks int)
 
+// transposePastF32AVX512 writes the transpose of 16 rows of blocks*16 > 0 elements past the caches, and asks for the 16 rows that follow. ds and ss are the bytes between rows; dst and ds are multiples of 64.
+//
+//go:noescape
+func transposePastF32AVX512(dst *float32, ds int, src *float32, ss int, blocks int)
+
 // peakF32AVX512 does n > 0 turns of 12 multiply-adds of 16 elements.
 //
 //go:noescape
@@ -598,6 +603,11 @@ func copyRows2F64AVX512(dst *float64, ds int, src *float64, ss int, n int)
 //
 //go:noescape
 func transposeF64AVX512(dst *float64, ds int, src *float64, ss int, w int, blocks int)
+
+// transposePastF64AVX512 writes the transpose of 8 rows of blocks*8 > 0 elements past the caches, and asks for the 8 rows that follow. ds and ss are the bytes between rows; dst and ds are multiples of 64.
+//
+//go:noescape
+func transposePastF64AVX512(dst *float64, ds int, src *float64, ss int, blocks int)
 
 // peakF64AVX512 does n > 0 turns of 12 multiply-adds of 8 elements.
 //

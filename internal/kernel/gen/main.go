@@ -121,6 +121,7 @@ func (g *gen) file() {
 		g.copyRows(1)
 		g.copyRows(2)
 		g.transpose()
+		g.transposePast()
 		g.peak(peakChains)
 	}
 	if g.masked() {
