@@ -243,6 +243,7 @@ func FuzzManifest(f *testing.F) {
 	body := text[len(manifestHead)+64+len(manifestBody) : len(text)-len(manifestEnd)]
 	f.Add(string(body), `{"weight_map":{"a":"model.safetensors"}}`)
 	f.Add(`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"file":"model.safetensors","pieces":[{"flat":[0,-1]},{"boxes":[{"Lo":[0,0],"Hi":[2,9]}]}]}]}`, `{}`)
+	f.Add(`{"version":1,"model":[{"name":"a","dtype":"F32","shape":[2,3],"transposed":true,"unit":"u","place":-1,"tp":{"dim":2},"file":"model.safetensors","pieces":[{}]}]}`, `{}`)
 	head := `{"a":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}}`
 	data := append(append(binary.LittleEndian.AppendUint64(nil, uint64(len(head))), head...), make([]byte, 24)...)
 	f.Fuzz(func(t *testing.T, body, idx string) {
