@@ -46,7 +46,7 @@ func move(dst, src []byte) {
 	moveBytes(unsafe.SliceData(dst), unsafe.SliceData(src), len(src))
 }
 
-var folds = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VPCLMULQDQ
+func folds() bool { return active.vectors == vecAVX512 && cpu.X86.HasAVX512VPCLMULQDQ }
 
 // foldBlocks is CRC32C of whole blocks.
 func foldBlocks(crc uint32, p []byte) uint32 {

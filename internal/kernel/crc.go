@@ -8,9 +8,9 @@ import (
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // CRC32C continues the CRC-32 with Castagnoli's polynomial of earlier bytes, 0 if there are none, with those of p: it is
-// crc32.Update, three times as fast where the processor multiplies 512 bits without carries.
+// crc32.Update, twice as fast where the processor multiplies 512 bits without carries.
 func CRC32C(crc uint32, p []byte) uint32 {
-	if folds && len(p) >= crcFrom {
+	if folds() && len(p) >= crcFrom {
 		n := len(p) &^ (crcBlock - 1)
 		crc = foldBlocks(crc, p[:n])
 		p = p[n:]
