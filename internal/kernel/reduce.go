@@ -128,13 +128,7 @@ func sumRows[T Number](dst, x []T, n, ld int) {
 	}
 	clear(dst)
 	for r := range n {
-		next := x[min(r+rowsAhead, n-1)*ld:]
-		d, x := dst, x[r*ld:]
-		k := vecAddRow(d, x, d, next)
-		d = d[k:]
-		for i, v := range x[k:][:len(d)] {
-			d[i] += v
-		}
+		addRow(dst, x[r*ld:], dst, x[min(r+rowsAhead, n-1)*ld:])
 	}
 }
 
