@@ -175,8 +175,9 @@ type remote struct {
 	err           error
 }
 
-func (d *remote) String() string { return "remote" }
-func (d *remote) Host() bool     { return false }
+func (d *remote) String() string         { return "remote" }
+func (d *remote) Host() bool             { return false }
+func (d *remote) Memory() *tensor.Memory { return new(tensor.Memory) }
 func (d *remote) Alloc(n int) (tensor.Ptr, error) {
 	return unsafe.Pointer(unsafe.SliceData(make([]uint64, n/8+1))), nil
 }

@@ -94,7 +94,7 @@ func (b *Bucket) layOut() {
 	for _, p := range b.params {
 		n += p.Len()
 	}
-	b.Grad = b.Group.Alloc(b.params[0].Value.DType(), n)
+	b.Grad = b.Group.AllocFor(tensor.Gradients, b.params[0].Value.DType(), n)
 	at := 0
 	for _, p := range b.params {
 		p.Grad = b.Grad.Range(at, at+p.Len()).View(p.Dims()...)

@@ -68,7 +68,7 @@ func (n *naive) usedSomewhere(p *tensor.Param) (bool, error) {
 	}
 	if ranks[0] > 0 && !p.HasGrad() {
 		if p.Grad.IsZero() {
-			p.Grad = tensor.New(p.Value.Device(), p.Value.DType(), p.Dims()...)
+			p.Grad = tensor.NewFor(tensor.Gradients, p.Value.Device(), p.Value.DType(), p.Dims()...)
 		}
 		zero(n.exec, p.Grad)
 		p.FillGrad()

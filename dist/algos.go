@@ -74,7 +74,11 @@ func (a algos) check(be backend.Backend) error {
 		names = x.Algorithms()
 	}
 	for _, name := range a.names {
-		if name != "" && name != backend.RankOrder && !slices.Contains(names, name) {
+		switch {
+		case name == "" || name == backend.RankOrder || slices.Contains(names, name):
+		case slices.Contains(algo.Names(), name): // over messages
+			return fmt.Errorf("algorithm %q is for ranks that are processes; the engine of these ranks, goroutines, has: %s", name, strings.Join(names, ", "))
+		default:
 			return fmt.Errorf("unknown algorithm %q; this engine has: %s", name, strings.Join(names, ", "))
 		}
 	}

@@ -29,8 +29,22 @@ type call struct {
 	row      int
 }
 
+// count returns the elements of x; the checks refuse one that is not valid.
+func count(x tensor.Tensor) int {
+	if !x.Valid() {
+		return 0
+	}
+	return x.Len()
+}
+
 // memory returns the memory of x, or an error when the engines cannot use it.
-func memory(x tensor.Tensor) (backend.Mem, error) {
+func memory(what string, x tensor.Tensor) (backend.Mem, error) {
+	if x.IsZero() {
+		return backend.Mem{}, fmt.Errorf("%s is the zero Tensor", what)
+	}
+	if !x.Valid() {
+		return backend.Mem{}, fmt.Errorf("%s has been released", what)
+	}
 	if !x.Contiguous() {
 		return backend.Mem{}, fmt.Errorf("%v is not contiguous", x.Shape())
 	}
@@ -42,21 +56,24 @@ func memory(x tensor.Tensor) (backend.Mem, error) {
 
 // give and take set the input and the output of c.
 func (c *call) give(x tensor.Tensor) (err error) {
-	c.src, err = memory(x)
-	c.xs[0], c.of, c.dtype = x, x, x.DType()
+	if c.src, err = memory("input", x); err == nil {
+		c.xs[0], c.of, c.dtype = x, x, x.DType()
+	}
 	return err
 }
 
 func (c *call) take(x tensor.Tensor) (err error) {
+	if c.dst, err = memory("output", x); err != nil {
+		return err
+	}
 	if !c.xs[0].IsZero() && x.DType() != c.dtype {
 		return fmt.Errorf("output is %v, input is %v", x.DType(), c.dtype)
 	}
-	c.dst, err = memory(x)
 	c.xs[1], c.dtype = x, x.DType()
 	if c.of.IsZero() {
 		c.of = x
 	}
-	return err
+	return nil
 }
 
 // both sets input and output, and checks that the sizes are in proportion: n inputs make an output of `up` inputs, or an
@@ -127,8 +144,14 @@ func (g *Group) rows(what string, counts []int, x tensor.Tensor) error {
 	return nil
 }
 
-// rowLen returns the elements of a row; both tensors must agree.
-func (c *call) rowLen() error {
+// uneven sets the input and the output of a V form. Their rows must be of the same length.
+func (c *call) uneven(dst, src tensor.Tensor) error {
+	if err := c.give(src); err != nil {
+		return err
+	}
+	if err := c.take(dst); err != nil {
+		return err
+	}
 	c.row = elems(c.xs[0])
 	if r := elems(c.xs[1]); r != c.row {
 		return fmt.Errorf("rows of %v and %v differ", c.xs[0].Shape(), c.xs[1].Shape())

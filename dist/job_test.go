@@ -7,7 +7,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -57,13 +56,9 @@ func startJobWith(t *testing.T, n int, hosts []*netns.Host, port int, env func(r
 	if len(hosts) > 0 {
 		master = fmt.Sprint(hosts[0].Addr, ":", port)
 	} else {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		defer l.Close()
-		f, err := l.(*net.TCPListener).File()
-		require.NoError(t, err)
+		f, addr := listenerFile(t)
 		defer f.Close()
-		master, files = l.Addr().String(), []*os.File{f}
+		master, files = addr, []*os.File{f}
 	}
 	secret, j := tcp.NewSecret(), &processJob{}
 	ctx := limited(t)

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -98,13 +99,16 @@ func TestSlurm(t *testing.T) {
 	assert.Regexp(t, `error: rank 1 \(host .*, pid \d+\): (allreduce seq 1|barrier seq 2) of group world`, text)
 }
 
-// freePorts returns a port that is free, and whose next is.
+// freePorts returns a port that is free, and whose next is. It is below those that systems give to outgoing connections,
+// so that nobody takes it before the launcher does.
 func freePorts(t *testing.T) int {
 	t.Helper()
 	for {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		port := l.Addr().(*net.TCPAddr).Port
+		port := 20000 + rand.IntN(10000)
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			continue
+		}
 		next, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
 		l.Close()
 		if err == nil {
@@ -117,21 +121,21 @@ func freePorts(t *testing.T) int {
 // TestTorchrun has MASTER_PORT taken by torchrun's own agent: the job forms on the next port.
 func TestTorchrun(t *testing.T) {
 	program := torchrun(t)
-	port := freePorts(t)
-	cmd := func() *exec.Cmd {
+	cmd := func(port int) *exec.Cmd {
 		return exec.Command(program, "--nproc-per-node=3", "--max-restarts=1", "--master-addr=127.0.0.1", fmt.Sprintf("--master-port=%d", port), "--no-python", os.Args[0])
 	}
-	text, err := launched(t, "crashonce", cmd(), newSecret())
+	text, err := launched(t, "crashonce", cmd(freePorts(t)), newSecret())
 	require.NoError(t, err, text)
 	requireSums(t, text, 3)
 	for r := range 3 {
 		assert.Contains(t, text, fmt.Sprintf("rank %d of generation 2\n", r))
 	}
 
+	port := freePorts(t)
 	taken, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port+1))
 	require.NoError(t, err)
 	defer taken.Close()
-	text, err = launched(t, "well", cmd(), newSecret())
+	text, err = launched(t, "well", cmd(port), newSecret())
 	assert.Error(t, err)
 	assert.Regexp(t, fmt.Sprintf(`127\.0\.0\.1:%d: bind: address already in use.*from MASTER_PORT=%d plus 1`, port+1, port), text)
 }

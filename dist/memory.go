@@ -7,9 +7,14 @@ import (
 
 // Alloc is Rank.Alloc.
 func (g *Group) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
+	return g.AllocFor(tensor.Communication, dtype, dims...)
+}
+
+// AllocFor is Alloc for memory that the device counts as a kind.
+func (g *Group) AllocFor(kind tensor.MemoryKind, dtype tensor.DType, dims ...int) tensor.Tensor {
 	a, ok := g.c.engine.(backend.Allocator)
 	if !ok {
-		return tensor.New(g.c.dev, dtype, dims...)
+		return tensor.NewFor(kind, g.c.dev, dtype, dims...)
 	}
 	n := dtype.Size()
 	for _, d := range dims {
@@ -17,10 +22,11 @@ func (g *Group) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
 	}
 	p, owner, err := a.Alloc(n)
 	if err != nil { // no shared memory, or too little: it is a matter of speed only
-		return tensor.New(g.c.dev, dtype, dims...)
+		return tensor.NewFor(kind, g.c.dev, dtype, dims...)
 	}
 	x := tensor.FromPtr(g.c.dev, p, dtype, dims...)
 	tensor.Keep(x, owner)
+	tensor.Count(x, kind, n)
 	return x
 }
 
@@ -28,6 +34,7 @@ func (g *Group) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
 // view of it may be used afterwards.
 func (g *Group) Free(x tensor.Tensor) {
 	tensor.Settle(x)
+	tensor.Uncount(x)
 	if a, ok := g.c.engine.(backend.Allocator); ok {
 		_ = a.Free(x.Ptr()) // an error says that it was ordinary memory, which nobody has to give back
 	}

@@ -35,7 +35,7 @@ func (o Op) String() string { return o.red.String() }
 
 // Broadcast copies t of rank root into t of all ranks. Shapes must agree.
 func (g *Group) Broadcast(t tensor.Tensor, root int) Work {
-	c := call{kind: backend.Broadcast, count: t.Len()}
+	c := call{kind: backend.Broadcast, count: count(t)}
 	err := c.take(t)
 	if err == nil && root == g.rank {
 		c.src = c.dst
@@ -45,7 +45,7 @@ func (g *Group) Broadcast(t tensor.Tensor, root int) Work {
 
 // AllReduce replaces t on all ranks by the reduction of all t, element by element.
 func (g *Group) AllReduce(t tensor.Tensor, op Op) Work {
-	c := call{kind: backend.AllReduce, count: t.Len()}
+	c := call{kind: backend.AllReduce, count: count(t)}
 	err := c.take(t)
 	c.src = c.dst
 	if err == nil {
@@ -56,7 +56,7 @@ func (g *Group) AllReduce(t tensor.Tensor, op Op) Work {
 
 // Reduce replaces t of rank root by the reduction of all t. On other ranks t stays unchanged.
 func (g *Group) Reduce(t tensor.Tensor, op Op, root int) Work {
-	c := call{kind: backend.Reduce, count: t.Len()}
+	c := call{kind: backend.Reduce, count: count(t)}
 	err := c.give(t)
 	if root == g.rank {
 		c.dst = c.src
@@ -73,7 +73,7 @@ func (g *Group) Reduce(t tensor.Tensor, op Op, root int) Work {
 // AllGather puts the src of rank i at place i of dst, on all ranks. dst has Size() times the elements of src. In place:
 // src may be this rank's place in dst.
 func (g *Group) AllGather(dst, src tensor.Tensor) Work {
-	c := call{kind: backend.AllGather, count: src.Len()}
+	c := call{kind: backend.AllGather, count: count(src)}
 	err := c.both(dst, src, len(g.ranks), 1)
 	if err == nil {
 		err = c.inPlace(-g.rank*c.src.Bytes, true)
@@ -83,7 +83,7 @@ func (g *Group) AllGather(dst, src tensor.Tensor) Work {
 
 // Gather puts the src of rank i at place i of dst, on rank root. Other ranks give the zero Tensor as dst.
 func (g *Group) Gather(dst, src tensor.Tensor, root int) Work {
-	c := call{kind: backend.Gather, count: src.Len()}
+	c := call{kind: backend.Gather, count: count(src)}
 	err := g.rooted(&c, root)
 	switch {
 	case err != nil:
@@ -99,7 +99,7 @@ func (g *Group) Gather(dst, src tensor.Tensor, root int) Work {
 
 // Scatter gives rank i place i of the src of rank root, in dst. Other ranks give the zero Tensor as src.
 func (g *Group) Scatter(dst, src tensor.Tensor, root int) Work {
-	c := call{kind: backend.Scatter, count: dst.Len()}
+	c := call{kind: backend.Scatter, count: count(dst)}
 	err := g.rooted(&c, root)
 	switch {
 	case err != nil:
@@ -116,9 +116,9 @@ func (g *Group) Scatter(dst, src tensor.Tensor, root int) Work {
 // ReduceScatter reduces the src of all ranks and gives rank i place i of the result, in dst. src has Size() times the
 // elements of dst. In place: dst may be this rank's place in src.
 func (g *Group) ReduceScatter(dst, src tensor.Tensor, op Op) Work {
-	c := call{kind: backend.ReduceScatter, count: dst.Len()}
+	c := call{kind: backend.ReduceScatter, count: count(dst)}
 	var err error
-	if n := len(g.ranks); src.Len()%n != 0 {
+	if n := len(g.ranks); count(src)%n != 0 {
 		err = fmt.Errorf("%v does not divide by %d ranks; use ReduceScatterV", src.Shape(), n)
 	} else if err = c.both(dst, src, 1, n); err == nil {
 		err = c.inPlace(g.rank*c.dst.Bytes, true)
@@ -132,9 +132,9 @@ func (g *Group) ReduceScatter(dst, src tensor.Tensor, op Op) Work {
 // AllToAll gives rank i place i of src and puts what rank i gives at place i of dst: a transposition over ranks.
 func (g *Group) AllToAll(dst, src tensor.Tensor) Work {
 	n := len(g.ranks)
-	c := call{kind: backend.AllToAll, count: src.Len() / n}
+	c := call{kind: backend.AllToAll, count: count(src) / n}
 	var err error
-	if src.Len()%n != 0 {
+	if count(src)%n != 0 {
 		err = fmt.Errorf("%v does not divide by %d ranks; use AllToAllV", src.Shape(), n)
 	} else if err = c.both(dst, src, 1, 1); err == nil {
 		err = c.inPlace(0, false)
@@ -145,9 +145,9 @@ func (g *Group) AllToAll(dst, src tensor.Tensor) Work {
 // AllGatherV is AllGather with counts[i] rows of the leading dimension from rank i. counts are the same on all ranks.
 func (g *Group) AllGatherV(dst, src tensor.Tensor, counts []int) Work {
 	c := call{kind: backend.AllGatherV, recv: counts}
-	err := errors.Join(c.give(src), c.take(dst), g.rows("receive", counts, dst))
+	err := c.uneven(dst, src)
 	if err == nil {
-		err = c.rowLen()
+		err = g.rows("receive", counts, dst)
 	}
 	if err == nil && src.Len() != counts[g.rank]*c.row {
 		err = fmt.Errorf("counts[%d] = %d rows, but input is %v", g.rank, counts[g.rank], src.Shape())
@@ -163,9 +163,9 @@ func (g *Group) AllGatherV(dst, src tensor.Tensor, counts []int) Work {
 // ranks.
 func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work {
 	c := call{kind: backend.ReduceScatterV, send: counts}
-	err := errors.Join(c.give(src), c.take(dst), g.rows("send", counts, src))
+	err := c.uneven(dst, src)
 	if err == nil {
-		err = c.rowLen()
+		err = g.rows("send", counts, src)
 	}
 	if err == nil && dst.Len() != counts[g.rank]*c.row {
 		err = fmt.Errorf("counts[%d] = %d rows, but output is %v", g.rank, counts[g.rank], dst.Shape())
@@ -184,9 +184,9 @@ func (g *Group) ReduceScatterV(dst, src tensor.Tensor, counts []int, op Op) Work
 // rank j must be what j expects from i.
 func (g *Group) AllToAllV(dst, src tensor.Tensor, recv, send []int) Work {
 	c := call{kind: backend.AllToAllV, recv: recv, send: send}
-	err := errors.Join(c.give(src), c.take(dst), g.rows("send", send, src), g.rows("receive", recv, dst))
+	err := c.uneven(dst, src)
 	if err == nil {
-		err = c.rowLen()
+		err = errors.Join(g.rows("send", send, src), g.rows("receive", recv, dst))
 	}
 	if err == nil {
 		err = c.inPlace(0, false)

@@ -12,14 +12,14 @@ import (
 // called the matching Recv: the k-th Send to a peer matches the peer's k-th Recv from this rank, with the same tag, type
 // and number of elements. Wait later for a non-blocking send.
 func (g *Group) Send(t tensor.Tensor, peer, tag int) Work {
-	c := call{kind: backend.Send, root: 1, tag: tag, count: t.Len()}
+	c := call{kind: backend.Send, root: 1, tag: tag, count: count(t)}
 	l, err := g.pair(peer, true)
 	return g.issue(l, &c, errors.Join(err, c.give(t)))
 }
 
 // Recv fills t with what a member of the group sends.
 func (g *Group) Recv(t tensor.Tensor, peer, tag int) Work {
-	c := call{kind: backend.Recv, tag: tag, count: t.Len()}
+	c := call{kind: backend.Recv, tag: tag, count: count(t)}
 	l, err := g.pair(peer, false)
 	return g.issue(l, &c, errors.Join(err, c.take(t)))
 }
@@ -57,8 +57,13 @@ func (g *Group) pair(peer int, send bool) (*lane, error) {
 }
 
 // RecvAny waits for a message from any member and puts it in t. It returns the sender. The message must have tag and the
-// size of t: the next message of a rank is taken, whichever it is meant for. Only engines whose Caps say RecvAny can do it.
+// size of t: the next message of a rank is taken, whichever it is meant for. When all other members have left the job or
+// closed the group, it fails at once. Only engines whose Caps say RecvAny can do it.
 func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
+	if len(g.ranks) == 1 {
+		err := fmt.Errorf("group %s has no other rank to receive from", g.name)
+		return -1, g.issue(g.lane, &call{kind: backend.Recv}, err).Wait()
+	}
 	if len(g.ranks) == 2 { // there is only one to wait for: its failure is noticed at once
 		peer = 1 - g.rank
 	} else if peer, err = g.awaitAny(); err != nil {
@@ -98,6 +103,10 @@ func (g *Group) awaitAny() (int, error) {
 		}
 		if peer := g.arrived(); peer >= 0 {
 			return peer, nil
+		}
+		if err := g.abandoned(); err != nil {
+			g.fail(err)
+			return -1, g.err
 		}
 		if !g.lane.async && spin.Again() {
 			c.mu.Unlock()
@@ -140,6 +149,23 @@ func (g *Group) arrived() int {
 	return -1
 }
 
+// abandoned returns an error when no member can send any more: each one has left the job or closed the group.
+func (g *Group) abandoned() error {
+	var gone []int
+	for peer := range g.ranks {
+		l := g.pairs[pair{peer, false}]
+		if l == nil {
+			continue // this rank
+		}
+		if l.be.(backend.Peeker).Deserted(l.issued+1) == nil {
+			return nil
+		}
+		gone = append(gone, peer)
+	}
+	return &Error{Rank: g.ranks[gone[0]], Group: g.name,
+		Cause: fmt.Errorf("nothing can arrive from any rank: %s have left the job or closed the group", g.lane.names(gone))}
+}
+
 // Batch collects operations that are waited for together.
 type Batch struct {
 	g     *Group
@@ -147,10 +173,39 @@ type Batch struct {
 }
 
 // Send adds a Group.Send.
-func (b *Batch) Send(t tensor.Tensor, peer, tag int) { b.Add(b.g.Send(t, peer, tag)) }
+func (b *Batch) Send(t tensor.Tensor, peer, tag int) {
+	if !b.full(backend.Send, peer) {
+		b.Add(b.g.Send(t, peer, tag))
+	}
+}
 
 // Recv adds a Group.Recv.
-func (b *Batch) Recv(t tensor.Tensor, peer, tag int) { b.Add(b.g.Recv(t, peer, tag)) }
+func (b *Batch) Recv(t tensor.Tensor, peer, tag int) {
+	if !b.full(backend.Recv, peer) {
+		b.Add(b.g.Recv(t, peer, tag))
+	}
+}
+
+// full reports whether the batch has as many messages to peer, or from it, as can be in flight, and fails the group then: one
+// more would wait for the first, which may need what comes later in the peer's batch.
+func (b *Batch) full(kind backend.Kind, peer int) bool {
+	if len(b.parts) < backend.Depth {
+		return false
+	}
+	b.g.c.mu.Lock()
+	l, n := b.g.pairs[pair{peer, kind == backend.Send}], 0
+	b.g.c.mu.Unlock()
+	for _, w := range b.parts {
+		if w.l == l {
+			n++
+		}
+	}
+	if n < backend.Depth {
+		return false
+	}
+	b.Add(b.g.issue(l, &call{kind: kind}, fmt.Errorf("a batch has more than %d %vs with rank %d; use several batches", backend.Depth, kind, peer)))
+	return true
+}
 
 // Add adds operations of the group that were just issued.
 func (b *Batch) Add(works ...Work) {
@@ -162,7 +217,8 @@ func (b *Batch) Add(works ...Work) {
 }
 
 // Batch runs fn, which issues operations, and returns one Work for all of them. Messages of a batch do not wait for each
-// other: a Send and the Recv that it needs may be in one batch in any order, at most backend.Depth per peer.
+// other: a Send and the Recv that it needs may be in one batch in any order, at most backend.Depth to and
+// from each peer.
 func (g *Group) Batch(fn func(b *Batch)) Work {
 	b := Batch{g: g}
 	fn(&b)

@@ -20,6 +20,9 @@ import (
 // The error is the first failure of any rank of this process: an error that fn returned, a panic with its stack, a failed
 // collective. The other ranks are then ended: their operations and ctx fail. When ctx ends, all groups are aborted.
 func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) error) error {
+	if err := cfg.check(); err != nil {
+		return err
+	}
 	env, err := launch.FromEnv(os.Getenv)
 	if err != nil {
 		return fmt.Errorf("dist: %w", err)
@@ -128,7 +131,7 @@ func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, erro
 	}
 	e, err := tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
 		Bind: env.Bind, Ports: env.Ports, Plain: env.Plain, Listener: listener, Timeout: cfg.Timeout, JoinTimeout: cfg.JoinTimeout,
-		Gen: uint32(env.Generation), NoShared: os.Getenv("RINGO_SHM") == "0"})
+		Gen: uint32(env.Generation), NoShared: env.NoShared})
 	if err != nil {
 		return nil, fmt.Errorf("%w (address of rank 0: %s, from %s)", err, env.Addr, env.AddrFrom)
 	}

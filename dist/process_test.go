@@ -71,6 +71,9 @@ func child(how string) error {
 				runtime.Goexit()
 			}
 		}
+		if how == "anyone leaves" || how == "anyone dies" {
+			return anyone(r, how == "anyone dies")
+		}
 		if how == "crashonce" {
 			return crashOnce(r)
 		}
@@ -86,6 +89,18 @@ func child(how string) error {
 	})
 }
 
+// anyone has rank 0 wait for a message of any rank; none is left that could send.
+func anyone(r *dist.Rank, die bool) error {
+	if r.World.Rank() == 0 {
+		_, err := r.World.RecvAny(tensor.New(r.Device, tensor.Float32, 1), 0)
+		return err
+	}
+	if die {
+		os.Exit(3)
+	}
+	return nil
+}
+
 // processes starts n ranks as processes and returns what each printed.
 func processes(t testing.TB, n int, how string) []string {
 	cmds, outs := startProcesses(t, n, how)
@@ -97,13 +112,19 @@ func processes(t testing.TB, n int, how string) []string {
 	return text
 }
 
-// startProcesses starts n ranks as processes, which end with the test.
-func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffer) {
+// listenerFile is what rank 0 inherits to listen on, and its address. The caller closes it when the rank has it.
+func listenerFile(t testing.TB) (f *os.File, addr string) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer l.Close()
-	f, err := l.(*net.TCPListener).File()
+	f, err = l.(*net.TCPListener).File()
 	require.NoError(t, err)
+	return f, l.Addr().String()
+}
+
+// startProcesses starts n ranks as processes, which end with the test.
+func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffer) {
+	f, master := listenerFile(t)
 	defer f.Close()
 	outs, cmds := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
 	secret := tcp.NewSecret()
@@ -112,7 +133,7 @@ func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffe
 	for r := range n {
 		c := exec.CommandContext(ctx, os.Args[0])
 		c.Env = append(os.Environ(), "DIST_TEST_CHILD="+how, fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", n),
-			fmt.Sprint("RINGO_LOCAL_RANK=", r), fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER="+l.Addr().String(),
+			fmt.Sprint("RINGO_LOCAL_RANK=", r), fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER="+master,
 			"RINGO_JOB_SECRET="+secret, "RINGO_JOB_ID=test", "RINGO_TIMEOUT=10s")
 		if r == 0 {
 			c.ExtraFiles = []*os.File{f}
@@ -149,6 +170,7 @@ func TestProcessFails(t *testing.T) {
 		for r, text := range processes(t, 3, how) {
 			assert.Contains(t, text, "error: rank 1", "%s, rank %d", how, r)
 			assert.Contains(t, text, want, "%s, rank %d", how, r)
+			assert.NotContains(t, text, "allreduce by", "the flight recorder is for failures of groups: %s, rank %d", how, r)
 			assert.Equal(t, how != "fail", strings.Contains(text, "dist_test.child"), "the stack: %s, rank %d", how, r)
 		}
 	}
@@ -160,5 +182,21 @@ func TestProcessDies(t *testing.T) {
 	for _, r := range []int{0, 2} {
 		// The process may be gone before the others are out of the all-reduce.
 		assert.Regexp(t, `error: rank 1 \(host .*, pid \d+\): (allreduce seq 1|barrier seq 2) of group world`, text[r])
+	}
+}
+
+// Who waits for a message of any process hears at once that none is left.
+func TestProcessesAllGone(t *testing.T) {
+	for _, env := range engines {
+		name, value, _ := strings.Cut(env, "=")
+		t.Setenv(name, value)
+		for how, want := range map[string]string{
+			"anyone leaves": `error: rank 1: nothing can arrive from any rank: ranks 1,2 have left the job or closed the group\n`,
+			"anyone dies":   `error: rank [12] \(host .*, pid \d+\): .*\n`,
+		} {
+			begin := time.Now()
+			assert.Regexp(t, want, processes(t, 3, how)[0], how)
+			assert.Less(t, time.Since(begin), 5*time.Second, "%s: half the timeout", how)
+		}
 	}
 }

@@ -36,7 +36,7 @@ type Config struct {
 	Timeout time.Duration
 	// JoinTimeout is how long a process waits for the other ranks to come (0: 1 minute). RINGO_JOIN_TIMEOUT beats it.
 	JoinTimeout time.Duration
-	// Log takes what Rank.Logf prints (nil: os.Stdout) and, when the job fails, the last operations of each rank (nil:
+	// Log takes what Rank.Logf prints (nil: os.Stdout) and, when a group fails, the last operations of each rank (nil:
 	// os.Stderr).
 	Log io.Writer
 	// Trace is the number of spans that each rank records (0: none).
@@ -82,6 +82,21 @@ func (r *Rank) Logf(format string, a ...any) {
 		defer r.logMu.Unlock()
 		fmt.Fprintf(r.log, format+"\n", a...)
 	}
+}
+
+// check refuses numbers that mean nothing.
+func (cfg *Config) check() error {
+	switch {
+	case cfg.Ranks < 0 || cfg.Exact && cfg.Ranks == 0:
+		return fmt.Errorf("dist: Config asks for %d ranks, want 1 or more", cfg.Ranks)
+	case cfg.Threads < 0:
+		return fmt.Errorf("dist: Config.Threads is %d, want 1 or more, or 0 for a share of the cores", cfg.Threads)
+	case cfg.Timeout < 0 || cfg.JoinTimeout < 0:
+		return fmt.Errorf("dist: a timeout in Config is negative: Timeout %v, JoinTimeout %v", cfg.Timeout, cfg.JoinTimeout)
+	case cfg.Trace < 0:
+		return fmt.Errorf("dist: Config.Trace is %d, want the number of spans", cfg.Trace)
+	}
+	return nil
 }
 
 // defaults fills in cfg for a process with so many ranks on its host.

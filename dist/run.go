@@ -165,7 +165,7 @@ func panicked(rank int, p any) error {
 
 // close ends the ranks after their goroutines are gone, and returns the job's error.
 func (j *job) close() error {
-	if err := j.first(); err != nil {
+	if communication(j.first()) {
 		for _, r := range j.ranks {
 			fmt.Fprint(j.cfg.dump, r.c.flightText(8))
 		}
@@ -188,6 +188,12 @@ func (j *job) close() error {
 		return errors.Join(errs...)
 	}
 	return &runError{first: j.errs[0], rest: j.errs[1:]}
+}
+
+// communication reports whether a group failed: not a rank's function by itself.
+func communication(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Group != ""
 }
 
 // runError is the first failure of a job, with the number of those that followed from it.

@@ -150,7 +150,7 @@ func (s *Sharding) layOut() error {
 			}
 		}
 	}
-	s.values.g, s.wholes.g = s.gathers, s.reduces
+	s.values.g, s.values.kind = s.gathers, tensor.Gathered
 	for _, u := range s.units {
 		s.layOutValues(u)
 		if u.trained > 0 {
@@ -169,18 +169,34 @@ func (s *Sharding) layOut() error {
 // layOutValues makes local, flat and mine.
 func (s *Sharding) layOutValues(u *unit) {
 	c := &s.cfg
+	inPlace := u.keep && c.Compute == c.DType
 	if u.keep {
-		u.flat = s.gathers.Alloc(c.Compute, u.n)
+		u.flat = s.gathers.AllocFor(tensor.Uncounted, c.Compute, u.n)
+		s.countKept(u, inPlace)
 	} else {
 		u.flat = tensor.FromPtr(s.exec.Device(), nil, c.Compute, u.n)
 		s.values.want(u.flat)
 	}
 	u.mine = u.flat.Range(u.lo, u.hi)
-	if u.keep && c.Compute == c.DType {
+	if inPlace {
 		u.local = u.mine
 		return
 	}
-	u.local = s.gathers.Alloc(c.DType, max(u.hi-u.lo, 1)).Range(0, u.hi-u.lo)
+	u.local = s.gathers.AllocFor(tensor.Parameters, c.DType, max(u.hi-u.lo, 1)).Range(0, u.hi-u.lo)
+}
+
+// countKept says what the values of a unit that stay are: whole parameters; but in stage 3, beyond this rank's part, what was
+// gathered.
+func (s *Sharding) countKept(u *unit, inPlace bool) {
+	gathered, size := 0, s.cfg.Compute.Size()
+	if s.cfg.Stage == 3 {
+		gathered = u.n
+		if inPlace {
+			gathered -= u.hi - u.lo
+		}
+	}
+	tensor.Count(u.flat, tensor.Gathered, gathered*size)
+	tensor.Count(u.flat, tensor.Parameters, (u.n-gathered)*size)
 }
 
 // layOutGrads makes grads, gmine and shard.
@@ -193,15 +209,16 @@ func (s *Sharding) layOutGrads(u *unit) {
 		first += k
 	}
 	if c.Stage == 1 {
-		u.grads = s.reduces.Alloc(c.Reduce, u.trained)
+		u.grads = s.reduces.AllocFor(tensor.Gradients, c.Reduce, u.trained)
 	} else {
 		u.grads = tensor.FromPtr(s.exec.Device(), nil, c.Reduce, u.trained)
-		s.wholes.want(u.grads)
+		u.wholes.g, u.wholes.kind = s.reduces, tensor.Communication
+		u.wholes.want(u.grads)
 	}
 	u.gmine = u.grads.Range(first, first+n)
 	u.shard = u.gmine
 	if c.Stage > 1 {
-		u.shard = s.reduces.Alloc(c.Reduce, max(n, 1)).Range(0, n)
+		u.shard = s.reduces.AllocFor(tensor.Gradients, c.Reduce, max(n, 1)).Range(0, n)
 	}
 }
 
@@ -230,6 +247,7 @@ func (s *Sharding) adopt(pc *piece) error {
 	if pc.hi == 0 { // {0,0} would be all of it
 		p.Shard.Flat = [2]int{p.Len(), p.Len()}
 	}
+	p.Shard.Unit, p.Shard.Place = u.name, slices.Index(u.pieces, pc)
 	p.Shard.Counts = s.copies == nil || s.copies.Rank() == 0
 	if !p.Frozen() {
 		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)

@@ -126,7 +126,7 @@ func TestNoRankHoldsTheModel(t *testing.T) {
 		}
 		c.units(s)
 		_, err := s.Attach(c)
-		require.InDelta(t, whole/ranks, s.Memory().Params, layers*4)
+		require.InDelta(t, whole/ranks, r.Device.Memory().Of(tensor.Parameters).Peak, layers*4)
 		return err
 	}))
 	runtime.ReadMemStats(&after)
@@ -196,34 +196,46 @@ func TestAttachErrors(t *testing.T) {
 	})
 }
 
-// Memory per rank is the formula's: bytes per parameter, plus two units at a time.
+// What the device counts is the formula: bytes per parameter, plus the kept unit and two others at a time.
 func TestMemoryIsTheFormula(t *testing.T) {
+	type memory struct{ params, gathered, grads, reducing int }
 	const total = keptLen + 4*blockLen + lastLen
 	for _, c := range []struct {
 		cfg  fsdp.Config
-		want func(part int) fsdp.Memory
+		want func(part, kept int) memory
 	}{
-		{fsdp.Config{Stage: 1}, func(part int) fsdp.Memory {
-			return fsdp.Memory{Params: 4 * part, Gathered: 4 * (total - part), Grads: 4 * total}
+		{fsdp.Config{Stage: 1}, func(int, int) memory { return memory{4 * total, 0, 4 * total, 0} }},
+		{fsdp.Config{Stage: 1, Compute: tensor.BFloat16}, func(part, _ int) memory { return memory{2*total + 4*part, 0, 4 * total, 0} }},
+		{fsdp.Config{Stage: 2}, func(part, _ int) memory { return memory{4 * total, 0, 4 * part, 4*keptLen + 2*4*lastLen} }},
+		{fsdp.Config{Stage: 3}, func(part, kept int) memory {
+			return memory{4 * part, 4*(keptLen-kept) + 2*4*lastLen, 4 * part, 4*keptLen + 2*4*lastLen}
 		}},
-		{fsdp.Config{Stage: 2}, func(part int) fsdp.Memory {
-			return fsdp.Memory{Params: 4 * part, Gathered: 4 * (total - part), Grads: 4 * part, Reducing: 2 * 4 * lastLen}
-		}},
-		{fsdp.Config{Stage: 3, Compute: tensor.BFloat16}, func(part int) fsdp.Memory {
-			return fsdp.Memory{Params: 4 * part, Gathered: 2*keptLen + 2*2*lastLen, Grads: 4 * part, Reducing: 2 * 4 * lastLen}
-		}},
-		{fsdp.Config{Stage: 3, Compute: tensor.BFloat16, Reduce: tensor.BFloat16}, func(part int) fsdp.Memory {
-			return fsdp.Memory{Params: 4 * part, Gathered: 2*keptLen + 2*2*lastLen, Grads: 2 * part, Reducing: 2 * 2 * lastLen}
+		{fsdp.Config{Stage: 3, Compute: tensor.BFloat16, Reduce: tensor.BFloat16}, func(part, _ int) memory {
+			return memory{4 * part, 2*keptLen + 2*2*lastLen, 2 * part, 2*keptLen + 2*2*lastLen}
 		}},
 	} {
 		j := job{ranks: 2, steps: 3, batch: 8, micro: 2, cfg: c.cfg}
-		j.after = func(r *dist.Rank, s *fsdp.Sharding) error {
-			part := 0
+		j.after = func(r *dist.Rank, _ *fsdp.Sharding) error {
+			part, half := 0, func(n int) int { return (n + 1 - r.World.Rank()) / 2 }
 			for _, n := range []int{keptLen, blockLen, blockLen, blockLen, blockLen, lastLen} {
-				part += (n + 1 - r.World.Rank()) / 2
+				part += half(n)
 			}
-			if got, want := s.Memory(), c.want(part); got != want {
-				return fmt.Errorf("rank %d has %+v, want %+v", r.World.Rank(), got, want)
+			m, want := r.Device.Memory(), c.want(part, half(keptLen))
+			for kind, n := range map[tensor.MemoryKind]int{tensor.Parameters: want.params, tensor.Gathered: want.gathered, tensor.Gradients: want.grads} {
+				if got := m.Of(kind); got != (tensor.MemoryUse{Live: n, Peak: n}) {
+					return fmt.Errorf("%+v: rank %d has %v of %v, want %d", c.cfg, r.World.Rank(), got, kind, n)
+				}
+			}
+			const votes = 100 // bytes, about
+			got := m.Of(tensor.Communication).Live - want.reducing
+			if got < 0 { // a reduction was over before the next unit needed memory
+				got += c.cfg.Reduce.Size() * lastLen
+			}
+			if got <= 0 || got > 3*votes {
+				return fmt.Errorf("%+v: rank %d has %d bytes of communication beyond %d", c.cfg, r.World.Rank(), got, want.reducing)
+			}
+			if got := m.Of(tensor.OptimizerState).Live - 8*part; got <= 0 || got > 8*64+4*16*17 { // sums of squares, a widened gradient
+				return fmt.Errorf("%+v: rank %d has %d bytes of the optimizer beyond the moments", c.cfg, r.World.Rank(), got)
 			}
 			return nil
 		}

@@ -8,6 +8,7 @@ import (
 // pool lends buffers, each as large as the largest unit that needs one, and makes more when all are lent.
 type pool struct {
 	g     *dist.Group
+	kind  tensor.MemoryKind
 	bytes int
 	free  []tensor.Tensor
 	made  int
@@ -22,7 +23,7 @@ func (p *pool) lend(x tensor.Tensor) tensor.Tensor {
 	if k := len(p.free); k > 0 {
 		b, p.free = p.free[k-1], p.free[:k-1]
 	} else {
-		b = p.g.Alloc(tensor.Uint8, max(p.bytes, 1))
+		b = p.g.AllocFor(p.kind, tensor.Uint8, max(p.bytes, 1))
 		p.made++
 	}
 	tensor.Place(x, b.Ptr())

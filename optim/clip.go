@@ -12,9 +12,9 @@ func (o *Optimizer) gradScale() (scale float64, ok bool, err error) {
 	if o.clip == 0 && o.scaler == nil {
 		return 1, true, nil
 	}
-	o.sums = [3]float64{o.sumSquares(false), o.sumSquares(true), 1}
+	o.sums[0], o.sums[1], o.sums[2] = o.sumSquares(false), o.sumSquares(true), 1
 	if o.norm != nil {
-		if err := o.norm.SumFloats(o.sums[:]); err != nil {
+		if err := o.norm.SumFloats(o.sums); err != nil {
 			return 0, false, err
 		}
 	}

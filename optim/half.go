@@ -26,7 +26,7 @@ func (o *Optimizer) scratchFor(s *slot) tensor.Tensor {
 		for i := range o.slots {
 			most = max(most, o.slots[i].p.Local.Len())
 		}
-		o.scratch = tensor.New(o.exec.Device(), tensor.Float32, most)
+		o.scratch = tensor.NewFor(tensor.OptimizerState, o.exec.Device(), tensor.Float32, most)
 	}
 	return o.scratch.Range(0, n)
 }

@@ -15,7 +15,7 @@ type Optimizer struct {
 	slots   []slot // those of a group together
 	steps   int
 	norms   tensor.Tensor // sums of squares, of the blocks of all gradients
-	sums    [3]float64    // what Norm adds up over ranks
+	sums    []float64     // what Norm adds up over ranks; on its own, for the ranks' groups remember where it is
 	total   float64       // norm of the last step's gradients
 	scratch tensor.Tensor // a gradient in the type of its parameter's moments
 }
@@ -36,7 +36,7 @@ type slot struct {
 
 func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	c.check()
-	o := &Optimizer{common: c, rule: r}
+	o := &Optimizer{common: c, rule: r, sums: make([]float64, 3)}
 	taken := map[string]bool{}
 	for _, p := range params.Trainable() {
 		if taken[p.Name()] {
@@ -58,7 +58,7 @@ func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	for i := range o.slots {
 		blocks += sumBlocks(o.slots[i].p.Local.Len())
 	}
-	o.norms = tensor.New(dev, tensor.Float64, blocks)
+	o.norms = tensor.NewFor(tensor.OptimizerState, dev, tensor.Float64, blocks)
 	return o
 }
 
@@ -79,10 +79,10 @@ func (o *Optimizer) addSlot(p *tensor.Param) {
 	}
 	if s.dtype.IsHalf() {
 		s.dtype = tensor.Float32
-		s.master = tensor.New(dev, s.dtype, n)
+		s.master = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, n)
 	}
 	for i := range o.rule.state() {
-		s.moments[i] = tensor.New(dev, s.dtype, n)
+		s.moments[i] = tensor.NewFor(tensor.OptimizerState, dev, s.dtype, n)
 	}
 	o.slots = append(o.slots, s)
 }

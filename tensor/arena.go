@@ -19,12 +19,15 @@ const (
 // arena hands out the step memory of one tape. What is freed is reused; nothing goes back to the device before close.
 type arena struct {
 	dev        Device
+	use        *Memory // of dev
+	known      int     // bytes that use counts for this arena
 	free       [numClasses][]Ptr
 	large      []block // sorted by bytes
 	slabs      []Ptr
 	slab       Ptr
 	left       int
-	live, peak int
+	live, high int // high: the most since the last report
+	peak       int // before it
 	poison     bool
 }
 
@@ -44,6 +47,17 @@ func classOf(n int) (class, bytes int) {
 	return 1 + (e-6)*16 + k - 1, 1<<e + k*step
 }
 
+// StepBytes returns the bytes that a tape counts for a tensor of n bytes: those of its block, unless a larger one is free.
+func StepBytes(n int) int {
+	if n > largeBlock {
+		return wholePages(n)
+	}
+	_, bytes := classOf(n)
+	return bytes
+}
+
+func wholePages(n int) int { return (n + pageBytes - 1) &^ (pageBytes - 1) }
+
 func (m *arena) alloc(n int) block {
 	b := m.take(n)
 	if m.poison {
@@ -54,7 +68,7 @@ func (m *arena) alloc(n int) block {
 
 func (m *arena) take(n int) block {
 	if n > largeBlock {
-		return m.allocLarge((n + pageBytes - 1) &^ (pageBytes - 1))
+		return m.allocLarge(wholePages(n))
 	}
 	c, bytes := classOf(n)
 	m.account(bytes)
@@ -87,7 +101,16 @@ func (m *arena) allocLarge(bytes int) block {
 
 func (m *arena) account(bytes int) {
 	m.live += bytes
-	m.peak = max(m.peak, m.live)
+	m.high = max(m.high, m.live)
+}
+
+// report brings the device's count up to date. It is called now and then: for each block, it would cost as much as all else
+// that a tape does with it.
+func (m *arena) report() {
+	m.use.add(Activations, m.high-m.known)
+	m.use.sub(Activations, m.high-m.live)
+	m.peak = max(m.peak, m.high)
+	m.high, m.known = m.live, m.live
 }
 
 func (m *arena) fromDevice(n int) Ptr {
@@ -96,6 +119,7 @@ func (m *arena) fromDevice(n int) Ptr {
 		panic(&Failure{Op: "alloc", Err: err})
 	}
 	m.slabs = append(m.slabs, p)
+	m.report()
 	return p
 }
 
@@ -132,5 +156,6 @@ func (m *arena) close() {
 	for _, p := range m.slabs {
 		m.dev.Free(p)
 	}
-	*m = arena{dev: m.dev, poison: m.poison}
+	m.use.sub(Activations, m.known)
+	*m = arena{dev: m.dev, use: m.use, poison: m.poison}
 }

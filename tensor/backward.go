@@ -44,6 +44,10 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	}
 	h.kept = true
 	t.inBackward = true
+	for _, s := range t.used { // another tape may have used the parameter since
+		s.p.last = s
+	}
+	t.mem.report()
 	for _, k := range t.hooks {
 		k.BackwardBegin(!t.more)
 	}
@@ -71,6 +75,7 @@ func (t *Tape) finishBackward() {
 		}
 	}
 	t.inBackward = false
+	t.mem.report()
 	t.dismiss()
 	if t.more {
 		t.micro++
@@ -325,7 +330,7 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	}
 	p.state = gradPartial
 	if p.Grad.IsZero() {
-		p.Grad = New(t.dev, h.dtype, h.dims[:h.rank]...)
+		p.Grad = NewFor(Gradients, t.dev, h.dtype, h.dims[:h.rank]...)
 	}
 	dst = p.Grad.hdr()
 	if dst.n != h.n || dst.ld != 0 {

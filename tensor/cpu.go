@@ -13,6 +13,7 @@ type CPU struct {
 	pool  *pool
 	queue cpuQueue
 	poll  func()
+	use   Memory
 	mu    sync.Mutex
 	mem   map[Ptr][]byte
 }
@@ -49,7 +50,7 @@ func NewCPU(threads int) *CPU {
 		threads = runtime.GOMAXPROCS(0)
 	}
 	d := &CPU{pool: newPool(threads, threads), mem: map[Ptr][]byte{}}
-	d.queue.pool = d.pool
+	d.queue.pool, d.queue.half.use = d.pool, &d.use
 	return d
 }
 
@@ -123,12 +124,21 @@ func (d *CPU) Queue(int) Queue { return &d.queue }
 // Kernels returns the table of Go and assembly kernels.
 func (d *CPU) Kernels() *Table { return &cpuTable }
 
+// Memory returns what counts the memory of tensors on the device. The workspace that each thread multiplies matrices in is
+// not counted.
+func (d *CPU) Memory() *Memory { return &d.use }
+
 // scratch is memory that a kernel uses while it runs. It grows to the largest need and stays.
-type scratch struct{ b []byte }
+type scratch struct {
+	b   []byte
+	use *Memory
+}
 
 func (s *scratch) get(n int) Ptr {
 	if len(s.b) < n+63 {
+		s.use.sub(OtherMemory, len(s.b))
 		s.b = make([]byte, n+n/2+63)
+		s.use.add(OtherMemory, len(s.b))
 	}
 	p := unsafe.Pointer(unsafe.SliceData(s.b))
 	return unsafe.Add(p, int(-uintptr(p)&63))

@@ -41,7 +41,7 @@ func (oracle) launch(e *Exec, k Kernel) {
 		return
 	}
 	before, want := cloneArgs(a), cloneArgs(a)
-	q := &cpuQueue{pool: &pool{n: 1, grain: grainElems}}
+	q := &cpuQueue{pool: &pool{n: 1, grain: grainElems}, half: scratch{use: new(Memory)}}
 	var bound *Args // of the error: what the operation makes of the absolute values, in units of roundings
 	ref := reference[a.Op][a.DType]
 	if ref == nil {

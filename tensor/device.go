@@ -21,6 +21,8 @@ type Device interface {
 	Queue(k int) Queue
 	// Kernels returns the table of what the device can compute.
 	Kernels() *Table
+	// Memory returns what counts the device's memory.
+	Memory() *Memory
 }
 
 // Queue orders work on a device. Each device has its own kind; a kernel knows the one of its device.

@@ -54,6 +54,9 @@
 // the bit. With RINGO_DEBUG=1 in the environment, each kernel is compared with a plain reference, and freed memory is filled
 // with NaN.
 //
+// A device counts its memory by kind, now and at the most: [Device.Memory]. What memory is for is said where it is allocated
+// ([NewFor]); parameters, gradients and step memory know it by themselves. Package plan predicts the numbers.
+//
 // # Failures
 //
 // Misuse of shapes, types and handles panics with a *[Failure], which names the operation and the shapes, and so does a

@@ -133,3 +133,22 @@ func ExampleTry() {
 	fmt.Println(tensor.Try(func() { tensor.MatMul(x, y, false, false) }))
 	// Output: tensor: matmul float32[2,3], float32[4,5]: shapes do not fit (transposed false, false)
 }
+
+func ExampleMemory() {
+	dev := tensor.NewCPU(1)
+	defer dev.Close()
+	w := tensor.NewParam(tensor.Constant(0.5), 256, 256)
+	w.Make(dev, tensor.Float32, 1)
+	x := tensor.New(dev, tensor.Float32, 32, 256)
+	tape := tensor.NewTape(dev)
+	defer tape.Close()
+	tape.Backward(tensor.Linear(tape.Input(x), tape.Use(w), tensor.Tensor{}).Sum())
+	tape.Reset()
+	fmt.Println("gradients:", tensor.FormatBytes(dev.Memory().Of(tensor.Gradients).Live))
+	fmt.Println("activations:", dev.Memory().Of(tensor.Activations).Live, "B now")
+	fmt.Println(w.HasGrad(), x.Len())
+	// Output:
+	// gradients: 256.00 KiB
+	// activations: 0 B now
+	// true 8192
+}

@@ -129,6 +129,7 @@ func (p *pool) run(q *cpuQueue, a *Args, n, grain, align int, fn part) {
 			_ = p.done.Park(context.Background())
 		}
 	}
+	p.a = nil // it is part of a tape, which nobody else may have any more
 	if f := p.failed.Swap(nil); f != nil {
 		if fail, ok := f.value.(*Failure); ok {
 			panic(fail)

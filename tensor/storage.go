@@ -43,6 +43,7 @@ type storage struct {
 	held  []Pending // collectives that still read or write it
 	heap  Ptr       // is kept reachable: Go memory, or who gives the memory back
 	name  string    // of the parameter, for errors
+	acct  *account  // nil: not counted, or step memory, which its arena counts
 }
 
 // busy reports whether a collective still uses the memory, forgetting those that are over.
@@ -81,8 +82,9 @@ func alignedBytes(n int) (p, heap Ptr) {
 }
 
 // newStorage returns zeroed memory that lives as long as something refers to it.
-func newStorage(dev Device, bytes int) *storage {
+func newStorage(dev Device, kind MemoryKind, bytes int) *storage {
 	s := &storage{bytes: bytes, refs: 1, dev: dev}
+	s.count(kind, bytes)
 	if dev.Host() {
 		s.ptr, s.heap = alignedBytes(max(bytes, 1))
 		return s

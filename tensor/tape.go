@@ -63,7 +63,7 @@ func Trace(r *trace.Recorder) TapeOption { return func(t *Tape) { t.spans = r } 
 func NewTape(dev Device, opts ...TapeOption) *Tape {
 	t := &Tape{leaves: map[*Param]*leafState{}, record: true, training: true, scale: 1, serial: 1}
 	t.init(dev)
-	t.mem.dev = dev
+	t.mem.dev, t.mem.use = dev, dev.Memory()
 	t.mem.poison = debugMode
 	t.poller, _ = dev.(Poller)
 	for _, o := range opts {
@@ -76,7 +76,7 @@ func NewTape(dev Device, opts ...TapeOption) *Tape {
 func (t *Tape) Training() bool { return t.training }
 
 // Memory returns the bytes of step memory in use now, and the most since NewTape.
-func (t *Tape) Memory() (live, peak int) { return t.mem.live, t.mem.peak }
+func (t *Tape) Memory() (live, peak int) { return t.mem.live, max(t.mem.peak, t.mem.high) }
 
 // Close returns the tape's memory to the device. Its tensors must not be used afterwards.
 func (t *Tape) Close() {
@@ -227,6 +227,7 @@ func (t *Tape) Reset() {
 	t.used = t.used[:0]
 	t.rows, t.localRows = Rows{}, 0
 	t.serial++
+	t.mem.report()
 }
 
 // Input puts a tensor from outside (a batch) on the tape, with no copy where the memory is the device's already. x must
@@ -313,6 +314,22 @@ func (t *Tape) Keep(x Tensor) Tensor {
 	return x
 }
 
-// SetStep sets the numbers that randomness is keyed by: optimizer steps and microbatches done. The tape counts both
-// itself; a resumed run, or one of several tapes of a pipeline, says where it is.
+// SetStep sets the numbers that randomness is keyed by: steps and microbatches done. The tape counts both itself; one of
+// several tapes of a pipeline says where it is.
 func (t *Tape) SetStep(step, micro int) { t.step, t.micro = uint64(step), uint64(micro) }
+
+// TapeState is what the randomness of a tape is keyed by, for checkpoints.
+type TapeState struct {
+	Seed  uint64 `json:"seed"`
+	Step  int    `json:"step"`  // Backwards without More, also of steps that the optimizer skipped
+	Micro int    `json:"micro"` // Backwards with More since then
+}
+
+// State returns the present state.
+func (t *Tape) State() TapeState { return TapeState{t.seed, int(t.step), int(t.micro)} }
+
+// SetState makes the tape go on where another one was.
+func (t *Tape) SetState(s TapeState) {
+	t.seed = s.Seed
+	t.SetStep(s.Step, s.Micro)
+}

@@ -63,7 +63,6 @@ type header struct {
 	more   *contrib // contributions whose collective is still running
 	rows   Rows
 	own    storage // the memory that it was made with
-	_      [8]byte
 }
 
 func (h *header) shape() Shape {
@@ -146,11 +145,16 @@ func (x Tensor) invalid() {
 	fail("use", []Shape{x.h.shape()}, "used after Tape.Reset, or after Backward released it (see Tape.Keep)")
 }
 
-// New returns a tensor of zeros on dev that belongs to no tape: a parameter, a batch, a bucket.
+// New returns a tensor of zeros on dev that belongs to no tape, such as a batch. Its memory counts as OtherMemory.
 func New(dev Device, dtype DType, dims ...int) Tensor {
+	return NewFor(OtherMemory, dev, dtype, dims...)
+}
+
+// NewFor is New for memory that counts as a kind.
+func NewFor(kind MemoryKind, dev Device, dtype DType, dims ...int) Tensor {
 	h := &header{dtype: dtype}
 	h.setDims(dims)
-	h.st = newStorage(dev, h.n*dtype.Size())
+	h.st = newStorage(dev, kind, h.n*dtype.Size())
 	return Tensor{h, 0}
 }
 
@@ -170,7 +174,7 @@ func FromSlice[T Elem](data []T, dims ...int) Tensor {
 }
 
 // FromPtr returns a tensor over memory that the caller owns on dev: an arena of shared memory, another library's
-// buffer. The memory must outlive every use of the tensor.
+// buffer. The memory must outlive every use of the tensor. It is not counted (see Count).
 func FromPtr(dev Device, p Ptr, dtype DType, dims ...int) Tensor {
 	h := &header{dtype: dtype}
 	h.setDims(dims)

@@ -12,17 +12,13 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
-	"github.com/ringo-ml/ringo/nn"
-	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// request is a product op(A)·op(B) of M x K and K x N, or with Optim a training step of a network on Batch rows.
+// request is a product op(A)·op(B) of M x K and K x N.
 type request struct {
 	TransA, TransB bool
 	M, N, K        int
-	Optim          string
-	Batch          int
 	Seconds        float64 // to measure for
 }
 
@@ -41,11 +37,7 @@ func main() {
 		if err := json.Unmarshal(in.Bytes(), &r); err != nil {
 			log.Fatal(err)
 		}
-		step := r.product
-		if r.Optim != "" {
-			step = r.network
-		}
-		fmt.Println(best(step(dev, d), r.Seconds))
+		fmt.Println(best(r.product(dev, d), r.Seconds))
 	}
 }
 
@@ -84,29 +76,6 @@ func (r request) product(dev tensor.Device, d tensor.DType) func() {
 	tape := tensor.NewTape(dev, tensor.NoGrad())
 	return func() {
 		tensor.MatMul(tape.Input(a), tape.Input(b), r.TransA, r.TransB)
-		tape.Reset()
-	}
-}
-
-func (r request) network(dev tensor.Device, d tensor.DType) func() {
-	model := nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
-	params := nn.Init(model, dev, d, 1)
-	var opt *optim.Optimizer
-	if r.Optim == "sgd" {
-		opt = optim.NewSGD(params, optim.SGDConfig{LR: 0.01, Momentum: 0.9})
-	} else {
-		opt = optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3, WeightDecay: 0.01})
-	}
-	x, y := uniform(dev, d, 1, r.Batch, 784), tensor.New(dev, tensor.Int64, r.Batch)
-	for i := range r.Batch {
-		tensor.Data[int64](y)[i] = int64(i % 10)
-	}
-	tape := tensor.NewTape(dev)
-	return func() {
-		tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
-		if err := opt.Step(); err != nil {
-			log.Fatal(err)
-		}
 		tape.Reset()
 	}
 }

@@ -26,7 +26,7 @@ import (
 )
 
 type options struct {
-	model, optim          string
+	model, optim, dtype   string
 	batch, ranks, threads int
 	kernels               bool
 }
@@ -35,6 +35,7 @@ func main() {
 	var o options
 	flag.StringVar(&o.model, "model", "mlp", "mlp: 784-512-512-10; gpt: 4 layers of 256, 4 heads, 128 tokens, vocabulary of 512")
 	flag.StringVar(&o.optim, "optim", "sgd", "sgd or adamw")
+	flag.StringVar(&o.dtype, "dtype", "float32", "of parameters, activations and gradients; of bfloat16 the optimizer has float32 masters")
 	flag.IntVar(&o.batch, "batch", 64, "rows, or sequences, of a rank")
 	flag.IntVar(&o.ranks, "ranks", 1, "goroutine ranks (under ringo run, the launcher decides)")
 	flag.IntVar(&o.threads, "threads", 1, "threads of a rank")
@@ -108,12 +109,16 @@ type trainer struct {
 const pool = 50 // batches in memory, used in turn
 
 func (o *options) trainer(r *dist.Rank) (*trainer, error) {
+	dtype, err := tensor.ParseDType(o.dtype)
+	if err != nil {
+		return nil, err
+	}
 	t := &trainer{r: r, tape: tensor.NewTape(r.Device, tensor.Trace(r.Trace))}
 	for i := range pool {
 		key := uint64(r.World.Rank()*pool + i)
 		switch o.model {
 		case "mlp":
-			x := tensor.New(r.Device, tensor.Float32, o.batch, 784)
+			x := tensor.New(r.Device, dtype, o.batch, 784)
 			tensor.UniformInit(0, 1).Fill(x, key, 0)
 			t.x, t.y = append(t.x, x), append(t.y, whole(r.Device, 2*key, 10, o.batch))
 		case "gpt":
@@ -128,7 +133,7 @@ func (o *options) trainer(r *dist.Rank) (*trainer, error) {
 	} else {
 		t.model = newGPT()
 	}
-	params, err := ddp.Attach(r.World, t.model, ddp.Config{Seed: 1})
+	params, err := ddp.Attach(r.World, t.model, ddp.Config{DType: dtype, Seed: 1})
 	switch {
 	case err != nil:
 		return nil, err

@@ -26,7 +26,7 @@ func results(t *testing.T, out string) (rs []result) {
 
 func TestMeasures(t *testing.T) {
 	var out bytes.Buffer
-	o := options{model: "mlp", optim: "adamw", batch: 3, ranks: 2, threads: 1, kernels: true}
+	o := options{model: "mlp", optim: "adamw", dtype: "float32", batch: 3, ranks: 2, threads: 1, kernels: true}
 	require.NoError(t, o.run(nil, strings.NewReader("0.01\n0.02\n"), &out))
 	rs := results(t, out.String())
 	require.Len(t, rs, 2)
@@ -42,13 +42,15 @@ func TestMeasures(t *testing.T) {
 }
 
 func TestGPT(t *testing.T) {
-	o := options{model: "gpt", optim: "adamw", batch: 1}
-	require.NoError(t, dist.Run(t.Context(), dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-		tr, err := o.trainer(r)
-		if err == nil {
-			err = tr.steps(1)
-		}
-		require.InDelta(t, math.Log(vocabulary), tr.loss, 0.5)
-		return err
-	}))
+	for _, dtype := range []string{"float32", "bfloat16"} {
+		o := options{model: "gpt", optim: "adamw", dtype: dtype, batch: 1}
+		require.NoError(t, dist.Run(t.Context(), dist.Config{Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			tr, err := o.trainer(r)
+			if err == nil {
+				err = tr.steps(1)
+			}
+			require.InDelta(t, math.Log(vocabulary), tr.loss, 0.5)
+			return err
+		}))
+	}
 }

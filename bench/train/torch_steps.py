@@ -70,7 +70,13 @@ class Trainer:
             self.opt = torch.optim.SGD(params, lr=0.01, fused=True)
         else:
             self.opt = torch.optim.AdamW(params, lr=1e-3, fused=True)
-        self.loss = lambda x, y: F.cross_entropy(net(x), y)
+        half = o.dtype == "bfloat16"
+
+        def loss(x, y):
+            with torch.autocast("cpu", torch.bfloat16, enabled=half):
+                return F.cross_entropy(net(x), y)
+
+        self.loss = loss
         if o.compile:
             self.loss = torch.compile(self.loss)
         self.next = 0
@@ -118,6 +124,7 @@ def main():
     p = argparse.ArgumentParser()
     p.add_argument("-model", choices=["mlp", "gpt"], default="mlp")
     p.add_argument("-optim", choices=["sgd", "adamw"], default="sgd")
+    p.add_argument("-dtype", choices=["float32", "bfloat16"], default="float32", help="bfloat16: float32 parameters under autocast")
     p.add_argument("-batch", type=int, default=64)
     p.add_argument("-rank", type=int, default=0)
     p.add_argument("-ranks", type=int, default=1)

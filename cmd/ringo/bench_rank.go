@@ -26,12 +26,12 @@ type benchSpec struct {
 	Algo    string
 	Compute time.Duration
 	Staged  bool
-	Here    int             // ranks on a host
-	Backend string          // that was asked for; "" under a launcher
-	Bound   map[int]float64 // GB/s by size; empty: not known
-	Fault   *faultSpec      `json:",omitempty"`
-	Fit     int             // instead compare algorithms, for a table; the number of hosts
-	Topo    bool            // instead measure pairs of ranks
+	Here    int                        // ranks on a host
+	Backend string                     // that was asked for; "" under a launcher
+	Bound   map[string]map[int]float64 // GB/s by operation and size; empty: not known
+	Fault   *faultSpec                 `json:",omitempty"`
+	Fit     int                        // instead compare algorithms, for a table; the number of hosts
+	Topo    bool                       // instead measure pairs of ranks
 }
 
 // benchRow is a line of the result, as -json prints it. Times are per call, in µs.
@@ -83,14 +83,20 @@ func runBench(spec benchSpec, n int, emit func([]benchRow)) error {
 	})
 }
 
+// command is this program as a rank that does what spec says.
+func (spec *benchSpec) command() ([]string, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(spec)
+	return []string{program, "bench", "--spec", string(text)}, err
+}
+
 // runRanks starts n processes of this program that do what spec says. line takes what they print, and reports whether
 // it understood.
 func runRanks(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, line func(rank int, text []byte) bool) error {
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(spec)
+	args, err := spec.command()
 	if err != nil {
 		return err
 	}
@@ -98,7 +104,7 @@ func runRanks(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, li
 		return err
 	}
 	out := &rankLines{line: line, rest: stderr}
-	return launch.Run(launch.Config{Ranks: n, Args: []string{program, "bench", "--spec", string(text)}, Timeout: timeout,
+	return launch.Run(launch.Config{Ranks: n, Args: args, Timeout: timeout,
 		Threads: 1, Stdout: out, Stderr: stderr, Signals: interrupts()})
 }
 
@@ -186,13 +192,12 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 	b.work.calibrate(spec.Compute)
 	for _, name := range spec.Ops {
 		op := findBenchOp(name)
-		sizes := spec.Sizes
-		if name == "barrier" {
-			sizes = sizes[:1]
-		}
 		if name == "send" && n == 1 {
 			continue
 		}
+		sizes := slices.CompactFunc(slices.Clone(spec.Sizes), func(a, b int) bool { // in order; a barrier has one
+			return benchElems(op, a, n) == benchElems(op, b, n)
+		})
 		for _, a := range algosOf(op, spec.Algo, r.Engine()) {
 			var series []benchRow
 			for _, size := range sizes {
@@ -200,7 +205,7 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 				if err != nil {
 					return err
 				}
-				row.Bound = spec.Bound[size]
+				row.Bound = spec.Bound[name][size]
 				series = append(series, row)
 			}
 			fitSeries(series)

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -77,11 +76,7 @@ func runOnHosts(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, 
 		return err
 	}
 	defer func() { err = errors.Join(err, hosts.remove()) }()
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	text, err := json.Marshal(spec)
+	args, err := spec.command()
 	if err != nil {
 		return err
 	}
@@ -104,7 +99,7 @@ func runOnHosts(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, 
 		if rank >= first {
 			host, local, beside = 1, rank-first, n-first
 		}
-		cmd := exec.CommandContext(ctx, "ip", "netns", "exec", hosts.names[host], program, "bench", "--spec", string(text))
+		cmd := exec.CommandContext(ctx, "ip", append([]string{"netns", "exec", hosts.names[host]}, args...)...)
 		cmd.Env = append(os.Environ(), "RINGO_SHM=0", "RINGO_THREADS=1", "RINGO_TIMEOUT="+timeout.String(), "RINGO_JOB_SECRET="+secret,
 			"RINGO_JOB_ID=fit", "RINGO_MASTER="+hosts.addrs[0]+":29400", "RINGO_BIND="+hosts.addrs[host],
 			fmt.Sprintf("RINGO_RANK=%d", rank), fmt.Sprintf("RINGO_WORLD_SIZE=%d", n),

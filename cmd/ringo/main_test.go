@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -15,10 +14,22 @@ import (
 	"github.com/alecthomas/kong"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/allreduce"
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/bits"
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/restart"
+	"github.com/ringo-ml/ringo/cmd/ringo/testdata/resume"
 )
 
-// TestMain turns the test binary into ringo itself when the environment says so.
+// programs are what jobs of tests run.
+var programs = map[string]func(){"allreduce": allreduce.Main, "bits": bits.Main, "restart": restart.Main, "resume": resume.Main}
+
+// TestMain turns the test binary into ringo itself when the environment says so, and into a program that it is called as.
 func TestMain(m *testing.M) {
+	if main := programs[filepath.Base(os.Args[0])]; main != nil {
+		main()
+		return
+	}
 	if os.Getenv("RINGO_TEST_CLI") == "1" {
 		os.Unsetenv("RINGO_TEST_CLI")
 		os.Exit(ringo(os.Args[1:]))
@@ -27,37 +38,18 @@ func TestMain(m *testing.M) {
 		os.Exit(ringo(os.Args[1:]))
 	}
 	os.Setenv("GORACE", "atexit_sleep_ms=0")
-	code := m.Run()
-	if programs.dir != "" {
-		os.RemoveAll(programs.dir)
-	}
-	os.Exit(code)
+	os.Exit(m.Run())
 }
 
-// programs are those of testdata that were built.
-var programs struct {
-	mu    sync.Mutex
-	dir   string
-	paths map[string]string
-}
-
-// program returns the path of a program of testdata, which the first test that asks for it builds.
+// program returns the path of a program: this one by another name.
 func program(t *testing.T, name string) string {
 	t.Helper()
-	p := &programs
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.dir == "" {
-		dir, err := os.MkdirTemp("", "ringo-test-")
-		require.NoError(t, err)
-		p.dir, p.paths = dir, map[string]string{}
-	}
-	if p.paths[name] == "" {
-		path, err := build("./testdata/"+name, filepath.Join(p.dir, name), nil)
-		require.NoError(t, err)
-		p.paths[name] = path
-	}
-	return p.paths[name]
+	require.Contains(t, programs, name)
+	self, err := os.Executable()
+	require.NoError(t, err)
+	path := filepath.Join(t.TempDir(), name)
+	require.NoError(t, os.Symlink(self, path))
+	return path
 }
 
 // command is `ringo args…`, not started, in temporary directories of its own.
@@ -93,11 +85,17 @@ func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"", `expected one of "run", "viz", "bench", "ckpt", "topo"`},
 		{"frob", "unexpected argument frob"},
-		{"run", "--ranks"},
+		{"run", "missing flags: -ranks=N (see ringo run -h)"},
 		{"run -n 2", "<program>"},
 		{"run -n x prog", `"x"`},
-		{"run -n 2 -bogus prog", "unknown flag"},
-		{"run -n 2 -timeout 5 prog", "--timeout"},
+		{"run -n 2 -bogus prog", "unknown flag -bogus (see ringo run -h)"},
+		{"run -n 2 -nodez 3 prog", `unknown flag -nodez, did you mean "-nodes"`},
+		{"run -n 2 -timeout 5 prog", "-timeout: expected duration but got \"5\": time: missing unit in duration \"5\" (see ringo run -h)"},
+		{"run -n", "-ranks: expected int value and nothing follows (see ringo run -h)"},
+		{"-bogus", "unknown flag -bogus (see ringo -h)"},
+		{"ckpt ls -bogus x", "unknown flag -bogus (see ringo ckpt ls -h)"},
+		{"topo -ranks -2", "-ranks -2"},
+		{"viz allreduce -algo ring -ranks -3 -o x.svg", "-ranks -3"},
 	} {
 		_, stderr, code := run(t, strings.Fields(c.args)...)
 		assert.Equal(t, 2, code, c.args)
@@ -122,8 +120,8 @@ func TestSingleDash(t *testing.T) {
 		"run -n 4 -- -timeout":               "run -n 4 -- -timeout",
 		"run -n4 p -threads":                 "run -n4 p -threads",
 		"run -timeout":                       "run --timeout",
-		"run -ranks -timeout p -help":        "run --ranks -timeout p -help",
-		"-timeout run":                       "-timeout run",
+		"run -ranks -timeout p -help":        "run --ranks=-timeout p -help",
+		"-timeout run":                       "--timeout",
 		"viz allreduce -algo ring -o x.svg":  "viz allreduce --algo ring -o x.svg",
 		"viz -ranks=3 allreduce":             "viz --ranks=3 allreduce",
 	} {
@@ -167,8 +165,13 @@ func TestRunErrors(t *testing.T) {
 		{[]string{"-n", "2", "./testdata/broken"}, 1, "undefined: undefinedFunction"},
 		{[]string{"-n", "2", "./testdata/library"}, 1, "ringo: go build ./testdata/library: "},
 		{[]string{"-n", "2", "no-such-program"}, 1, `ringo: exec: "no-such-program": executable file not found`},
-		{[]string{"-n", "0", "echo"}, 1, "ringo: launch: 0 ranks"},
-		{[]string{"-n", "1", "--"}, 1, "ringo: launch: no program"},
+		{[]string{"-n", "0", "./testdata/broken"}, 2, "ringo: launch: 0 ranks, want 1 to 1024 on a host (see ringo run -h)"},
+		{[]string{"-n", "100000", "echo"}, 2, "ringo: launch: 100000 ranks, want 1 to 1024"},
+		{[]string{"-n", "1", "--"}, 2, "ringo: launch: no program"},
+		{[]string{"-n", "1", "-nodes", "0", "echo"}, 2, "-nodes 0: want a number of hosts, or MIN:MAX"},
+		{[]string{"-n", "1", "-timeout=-1s", "echo"}, 2, "timeout -1s is negative"},
+		{[]string{"-n", "1", "-bind", "eth99", "echo"}, 2, "bind eth99: neither an address nor an interface"},
+		{[]string{"-n", "1", "-ports", "70000-1", "echo"}, 2, "ports 70000-1: not a range of ports"},
 		{[]string{"-n", "3", "sh", "-c", "exit $RINGO_RANK"}, 0, "exited with status"},
 	} {
 		_, stderr, code := run(t, append([]string{"run"}, c.args...)...)
@@ -181,6 +184,7 @@ func TestRunErrors(t *testing.T) {
 }
 
 func TestRunInterrupted(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
 		cmd, _, stderr, tmp := command(t, "run", "-n", "2", "./testdata/ranks", "wait")
@@ -205,6 +209,7 @@ func TestRunInterrupted(t *testing.T) {
 
 // TestBuildInterrupted interrupts ringo while a "go" that never ends builds.
 func TestBuildInterrupted(t *testing.T) {
+	t.Parallel()
 	needsProcesses(t)
 	bin := t.TempDir()
 	require.NoError(t, os.WriteFile(filepath.Join(bin, "go"), []byte("#!/bin/sh\necho building >&2\nexec sleep 1000\n"), 0o755))

@@ -65,6 +65,12 @@ func alignedBlock() []byte {
 // Reduce sets dst to the reduction of srcs[0], …, srcs[n-1], combined in that order. All have the length of dst, whole
 // elements. dst may be one of srcs.
 func (r *Reducer) Reduce(dst []byte, srcs [][]byte) {
+	if r.n == 1 && r.red != backend.PreMulSum {
+		if unsafe.SliceData(dst) != unsafe.SliceData(srcs[0]) {
+			copy(dst, srcs[0])
+		}
+		return
+	}
 	step := BlockBytes
 	if r.dt.IsHalf() {
 		step /= 2 // a block of float32
@@ -76,6 +82,17 @@ func (r *Reducer) Reduce(dst []byte, srcs [][]byte) {
 		}
 		r.block(dst[lo:hi])
 	}
+}
+
+// ReduceTwice is Reduce into dst and too. too may also be one of srcs. A sum of two is stored in both places at once: memory
+// that another core reads next is written while this one reads.
+func (r *Reducer) ReduceTwice(dst, too []byte, srcs [][]byte) {
+	if r.red == backend.Sum && r.n == 2 && r.dt == tensor.Float32 {
+		kernel.AddTwice32(as[float32](dst), as[float32](too), as[float32](srcs[0]), as[float32](srcs[1]))
+		return
+	}
+	r.Reduce(dst, srcs)
+	copy(too, dst)
 }
 
 func (r *Reducer) block(dst []byte) {

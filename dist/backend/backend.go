@@ -93,10 +93,12 @@ type Leaver interface {
 	Leave()
 }
 
-// Peeker is implemented by a Backend with Caps.RecvAny: HasPosted reports whether the peer of a point-to-point group has
-// started its operation seq. The Engine is then a Parker.
+// Peeker is implemented by a Backend with Caps.RecvAny. HasPosted reports whether the peer of a point-to-point group has
+// started its operation seq; Deserted returns ErrLeft or ErrClosed, in an Error, when it never will. The Engine is then a
+// Parker, which wakes up for both.
 type Peeker interface {
 	HasPosted(seq uint64) bool
+	Deserted(seq uint64) error
 }
 
 // Parker is implemented by an Engine with Caps.RecvAny, or with a Backend that is not Async: Park sleeps until any backend

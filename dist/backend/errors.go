@@ -12,7 +12,7 @@ type Error struct {
 	Host      string // where Rank runs, such as "node1, pid 4711"; may be empty
 	Group     string // name of the group
 	Op        string // such as "allreduce"; empty when no operation is to blame
-	Seq       uint64 // number of the operation in the group
+	Seq       uint64 // number of the operation in the group, from 1; 0 when it has none yet: a receive from any rank
 	Want, Got string // of a mismatch between two ranks, each with its rank
 	Cause     error  // what went wrong, when it is not a mismatch
 }
@@ -27,8 +27,11 @@ func (e *Error) Error() string {
 		}
 		b.WriteString(": ")
 	}
-	if e.Op != "" {
+	switch {
+	case e.Op != "" && e.Seq > 0:
 		fmt.Fprintf(&b, "%s seq %d of group %s: ", e.Op, e.Seq, e.Group)
+	case e.Op != "":
+		fmt.Fprintf(&b, "%s of group %s: ", e.Op, e.Group)
 	}
 	switch {
 	case e.Want != "" || e.Got != "":

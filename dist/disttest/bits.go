@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,16 +20,12 @@ import (
 // goroutines: the results must agree in every bit, for sizes that are eager, that do not divide, and that are many blocks
 // long. An engine must pass it under RINGO_BITS=rank, and inside a host always.
 func SameBits(t *testing.T, start Start) {
-	goroutines := func(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
-		cfg.Ranks = n
-		return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
-	}
 	sizes := []int{3}
 	if Long() {
 		sizes = []int{2, 3, 4, 5}
 	}
 	for _, n := range sizes {
-		got, want := reducedBits(t, start, n), reducedBits(t, goroutines, n)
+		got, want := reducedBits(t, start, n), goroutineBits(t, n)
 		for rank := range n {
 			require.Len(t, got.rows[rank], len(want.rows[rank]))
 			for what, b := range got.rows[rank] {
@@ -37,14 +35,40 @@ func SameBits(t *testing.T, start Start) {
 	}
 }
 
-func reducedBits(t *testing.T, start Start, n int) *table[map[string][]byte] {
-	var out table[map[string][]byte]
+// rankBits is what each rank got, by operation.
+type rankBits = table[map[string][]byte]
+
+var goroutines struct {
+	mu   sync.Mutex
+	bits map[string]*rankBits
+}
+
+// goroutineBits is what n goroutines get, computed once.
+func goroutineBits(t *testing.T, n int) *rankBits {
+	goroutines.mu.Lock()
+	defer goroutines.mu.Unlock()
+	key := fmt.Sprint(n, os.Getenv("RINGO_BITS"))
+	if goroutines.bits[key] == nil {
+		bits := reducedBits(t, func(_ *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+			cfg.Ranks = n
+			return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+		}, n)
+		if goroutines.bits == nil {
+			goroutines.bits = map[string]*rankBits{}
+		}
+		goroutines.bits[key] = bits
+	}
+	return goroutines.bits[key]
+}
+
+func reducedBits(t *testing.T, start Start, n int) *rankBits {
+	var out rankBits
 	require.NoError(t, start(t, n, quiet(0), func(r *dist.Rank) error {
 		results := map[string][]byte{}
 		rng := rand.New(rand.NewPCG(3, uint64(r.World.Rank())))
 		for d := range tensor.DType(tensor.NumDTypes) {
 			for _, op := range bitOps(d, r.World.Rank()) {
-				for _, count := range []int{1, 9, 9_001} {
+				for _, count := range []int{1, 9, big(9_001)} {
 					if err := reduceEach(r, d, op, count, rng, results); err != nil {
 						return err
 					}
@@ -66,16 +90,16 @@ func bitOps(d tensor.DType, rank int) []dist.Op {
 	return append(ops, dist.BAnd, dist.BOr, dist.BXor)
 }
 
-// reduceEach does every operation that reduces, and keeps what this rank got.
+// reduceEach does every operation that reduces, on count elements or so, and keeps what this rank got.
 func reduceEach(r *dist.Rank, d tensor.DType, op dist.Op, count int, rng *rand.Rand, results map[string][]byte) error {
 	g, n := r.World, r.World.Size()
-	counts := make([]int, n)
+	share, counts := (count+n-1)/n, make([]int, n)
 	for i := range counts {
-		counts[i] = count * (i + 1)
+		counts[i] = share * i
 	}
 	all, all2 := tensor.New(r.Device, d, count), tensor.New(r.Device, d, count)
-	even, part := tensor.New(r.Device, d, count*n), tensor.New(r.Device, d, count)
-	uneven, mine := tensor.New(r.Device, d, count*n*(n+1)/2), tensor.New(r.Device, d, counts[g.Rank()])
+	even, part := tensor.New(r.Device, d, share*n), tensor.New(r.Device, d, share)
+	uneven, mine := tensor.New(r.Device, d, totalOf(counts)), tensor.New(r.Device, d, counts[g.Rank()])
 	for _, x := range []tensor.Tensor{all, all2, even, uneven} {
 		fillRandom(x, rng)
 	}
@@ -102,9 +126,12 @@ func fillRandom(x tensor.Tensor, rng *rand.Rand) {
 	case tensor.Bool:
 		setAll(tensor.Data[bool](x), func(int) bool { return rng.IntN(2) == 1 })
 	default:
-		b := x.Bytes()
-		for i := range b {
-			b[i] = byte(rng.Uint32())
+		var bits uint64
+		for i, b := 0, x.Bytes(); i < len(b); i++ {
+			if i%8 == 0 {
+				bits = rng.Uint64()
+			}
+			b[i] = byte(bits >> (i % 8 * 8))
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package disttest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -18,68 +19,97 @@ import (
 // in one of each kind: with and without a result on every rank, uneven, without data, with one peer.
 func (s *suite) everyOperation(t *testing.T) {
 	t.Parallel()
+	var met []meeting
 	for i, op := range Operations() {
-		if !Long() && !slices.Contains([]string{"allreduce", "broadcast", "alltoallv", "barrier", "send"}, op.Name) {
-			continue
+		if Long() || slices.Contains([]string{"allreduce", "broadcast", "alltoallv", "barrier", "send"}, op.Name) {
+			met = append(met, meeting{op, i % 3})
 		}
-		victim := i % 3
-		t.Run(op.Name, func(t *testing.T) {
-			t.Parallel()
-			t.Run("Late", func(t *testing.T) { s.late(t, op, victim) })
-			t.Run("Stuck", func(t *testing.T) { s.stuck(t, op, victim) })
-			t.Run("Returns", func(t *testing.T) { s.returns(t, op, victim) })
-		})
 	}
+	t.Run("Late", func(t *testing.T) { s.late(t, met) })
+	t.Run("Stuck", func(t *testing.T) { s.stuck(t, met) })
+	t.Run("Returns", func(t *testing.T) {
+		for _, m := range met {
+			s.returns(t, m)
+		}
+	})
+}
+
+// meeting is an operation and the one of three ranks that something happens to.
+type meeting struct {
+	Operation
+	victim int
+}
+
+// sideBySide calls fn for every operation at once, each in a group of its own of 3 ranks.
+func (s *suite) sideBySide(t *testing.T, met []meeting, timeout time.Duration, fn func(i int, g *dist.Group) error) {
+	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
+		groups, errs := make([]*dist.Group, len(met)), make([]error, len(met))
+		for i, m := range met {
+			groups[i] = r.World.With(dist.Name(m.Name))
+		}
+		var wg sync.WaitGroup
+		for i := range met {
+			wg.Go(func() { errs[i] = fn(i, groups[i]) })
+		}
+		wg.Wait()
+		return errors.Join(errs...)
+	}))
 }
 
 // late: a rank comes late, three times, and before the timeout. Nobody minds.
-func (s *suite) late(t *testing.T, op Operation, victim int) {
-	timeout := time.Second + slack
-	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
+func (s *suite) late(t *testing.T, met []meeting) {
+	s.sideBySide(t, met, time.Second+slack, func(i int, g *dist.Group) error {
+		m := met[i]
 		for range 3 {
-			if r.World.Rank() == victim {
+			if g.Rank() == m.victim {
 				<-time.After(time.Second / 15)
 			}
-			if err := op.Run(r.World, victim, 100); err != nil {
+			if err := m.Run(g, m.victim, 100); err != nil {
 				return err
 			}
 		}
-		return r.World.Barrier().Wait()
-	}))
+		return g.Barrier().Wait()
+	})
 }
 
 // stuck: a rank is alive and busy with something that is none of the group's business. The others name it after the
 // timeout; it gets the error at its next call.
-func (s *suite) stuck(t *testing.T, op Operation, victim int) {
-	timeout := time.Second
-	var errs table[error]
-	var took table[time.Duration]
-	var over sync.WaitGroup
-	over.Add(2)
-	require.NoError(t, s.start(t, 3, quiet(timeout), func(r *dist.Rank) error {
-		err := op.Run(r.World, victim, 100)
+func (s *suite) stuck(t *testing.T, met []meeting) {
+	timeout := 500 * time.Millisecond
+	errs, took := make([]table[error], len(met)), make([]table[time.Duration], len(met))
+	var engine table[string]
+	over := make([]sync.WaitGroup, len(met))
+	for i := range over {
+		over[i].Add(2)
+	}
+	s.sideBySide(t, met, timeout, func(i int, g *dist.Group) error {
+		m := met[i]
+		err := m.Run(g, m.victim, 100)
 		if err != nil {
 			return err
 		}
+		engine.put(g.Rank(), g.Engine())
 		begin := time.Now()
-		if r.World.Rank() == victim {
-			over.Wait()
+		if g.Rank() == m.victim {
+			over[i].Wait()
 		}
 		for err == nil { // who only sends notices at its next call
-			err = op.Run(r.World, victim, 100)
+			err = m.Run(g, m.victim, 100)
 		}
-		took.put(r.World.Rank(), time.Since(begin))
-		errs.put(r.World.Rank(), err)
-		if r.World.Rank() != victim {
-			over.Done()
+		took[i].put(g.Rank(), time.Since(begin))
+		errs[i].put(g.Rank(), err)
+		if g.Rank() != m.victim {
+			over[i].Done()
 		}
 		return nil
-	}))
-	for rank, err := range errs.rows {
-		assert.ErrorContains(t, err, fmt.Sprintf("rank %d did not arrive", victim), "rank %d", rank)
-		assert.Regexp(t, `: (`+says(op.Name)+`) seq \d+ of group world`, err.Error(), "rank %d", rank)
-		if rank != victim {
-			reliability.Took(t, 47, s.engine(t), timeout+200*time.Millisecond, took.rows[rank])
+	})
+	for i, m := range met {
+		for rank, err := range errs[i].rows {
+			assert.ErrorContains(t, err, fmt.Sprintf("rank %d did not arrive", m.victim), "rank %d", rank)
+			assert.Regexp(t, `: (`+says(m.Name)+`) seq \d+ of group `+m.Name, err.Error(), "rank %d", rank)
+			if rank != m.victim {
+				reliability.Took(t, 47, engine.rows[rank], timeout+200*time.Millisecond, took[i].rows[rank])
+			}
 		}
 	}
 }
@@ -93,24 +123,26 @@ func says(name string) string {
 }
 
 // returns: a rank's function fails. Everybody hears why.
-func (s *suite) returns(t *testing.T, op Operation, victim int) {
+func (s *suite) returns(t *testing.T, m meeting) {
 	var errs table[error]
+	var engine string
 	begin := time.Now()
 	err := s.start(t, 3, quiet(0), func(r *dist.Rank) error {
 		for {
-			if err := op.Run(r.World, victim, 100); err != nil {
+			if err := m.Run(r.World, m.victim, 100); err != nil {
 				errs.put(r.World.Rank(), err)
 				return err
 			}
-			if r.World.Rank() == victim {
+			if r.World.Rank() == m.victim {
+				engine = r.Engine()
 				return errBoom
 			}
 		}
 	})
-	require.ErrorIs(t, err, errBoom)
-	require.Len(t, errs.rows, 2)
+	require.ErrorIs(t, err, errBoom, m.Name)
+	require.Len(t, errs.rows, 2, m.Name)
 	for _, err := range errs.rows {
-		assert.ErrorContains(t, err, fmt.Sprintf("rank %d: boom", victim))
+		assert.ErrorContains(t, err, fmt.Sprintf("rank %d: boom", m.victim), m.Name)
 	}
-	reliability.Took(t, 16, s.engine(t), time.Second, time.Since(begin))
+	reliability.Took(t, 16, engine, time.Second, time.Since(begin))
 }

@@ -41,7 +41,7 @@ func want(w dist.Work, what string, got tensor.Tensor, at func(i int) float64) e
 	if err := w.Wait(); err != nil {
 		return err
 	}
-	return same(what, tensor.Floats(got), list(got.Len(), at))
+	return holds(what, got, at)
 }
 
 // from is element i of rank's data, mine that of this rank.
@@ -216,7 +216,7 @@ func opBatch(g *dist.Group, _, count int) error {
 	}
 	for r := range in {
 		if r != g.Rank() {
-			if err := same(fmt.Sprint("batch, from ", r), tensor.Floats(in[r]), list(count, from(r))); err != nil {
+			if err := holds(fmt.Sprint("batch, from ", r), in[r], from(r)); err != nil {
 				return err
 			}
 		}

@@ -9,7 +9,17 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
 )
+
+// End is all that an end of a group over messages or memory can do: what a test's engine with a bug embeds.
+type End interface {
+	backend.Backend
+	backend.Closer
+	backend.Suspecter
+	backend.Peeker
+	backend.Algorithms
+}
 
 // Outcome is how a program ended.
 type Outcome struct {

@@ -1,9 +1,12 @@
 package disttest
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,7 +32,7 @@ func (s *suite) pointToPoint(t *testing.T) {
 				if err := sent.Wait(); err != nil {
 					return err
 				}
-				if err := same("recv", tensor.Floats(in), list(count, func(k int) float64 { return tag(prev, k) })); err != nil {
+				if err := holds("recv", in, func(k int) float64 { return tag(prev, k) }); err != nil {
 					return err
 				}
 			}
@@ -37,6 +40,7 @@ func (s *suite) pointToPoint(t *testing.T) {
 		})
 	}
 	s.recvAny(t)
+	s.recvAnyFromNobody(t)
 }
 
 func manyMessages(r *dist.Rank, next, prev int) error {
@@ -87,6 +91,41 @@ func (s *suite) recvAny(t *testing.T) {
 	})
 }
 
+// recvAnyFromNobody: when all others have closed the group or are gone, after what they sent was received, RecvAny says so
+// at once.
+func (s *suite) recvAnyFromNobody(t *testing.T) {
+	for _, closing := range []bool{true, false} {
+		var took time.Duration
+		s.ok(t, 3, func(r *dist.Rank) error {
+			g := r.World.With(dist.Name("any"), dist.Timeout(5*time.Second))
+			x := tensor.New(r.Device, tensor.Float64, 1)
+			if g.Rank() > 0 {
+				err := g.Send(x, 0, 0).Wait()
+				if closing && err == nil {
+					err = errors.Join(g.Close(), r.World.Barrier().Wait())
+				}
+				return err
+			}
+			for range 2 {
+				if _, err := g.RecvAny(x, 0); err != nil {
+					return err
+				}
+			}
+			begin := time.Now()
+			_, err := g.RecvAny(x, 0)
+			took = time.Since(begin)
+			if err == nil || !strings.Contains(err.Error(), "nothing can arrive from any rank: ranks 1,2 have left the job or closed the group") {
+				return fmt.Errorf("from nobody: %w", err)
+			}
+			if closing {
+				return r.World.Barrier().Wait()
+			}
+			return nil
+		})
+		assert.Less(t, took, time.Second+slack)
+	}
+}
+
 // batch exchanges messages all-to-all in one batch, sends first on all ranks.
 func (s *suite) batch(t *testing.T) {
 	s.ok(t, 4, func(r *dist.Rank) error {
@@ -116,7 +155,7 @@ func (s *suite) batch(t *testing.T) {
 				if p == me {
 					continue
 				}
-				if err := same("batch", tensor.Floats(x), list(count, func(i int) float64 { return tag(p+10*me, i) })); err != nil {
+				if err := holds("batch", x, func(i int) float64 { return tag(p+10*me, i) }); err != nil {
 					return err
 				}
 			}

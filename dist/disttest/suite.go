@@ -6,15 +6,14 @@ import (
 	"os"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // Start runs fn on n ranks and returns the job's error.
@@ -81,17 +80,6 @@ func quiet(timeout time.Duration) dist.Config {
 	return dist.Config{Threads: 1, Log: io.Discard, Timeout: timeout}
 }
 
-// engine returns the engine's name, when ranks have company.
-func (s *suite) engine(t *testing.T) (name string) {
-	s.ok(t, 2, func(r *dist.Rank) error {
-		if r.World.Rank() == 0 {
-			name = r.Engine()
-		}
-		return nil
-	})
-	return name
-}
-
 // table collects something from every rank.
 type table[T any] struct {
 	mu   sync.Mutex
@@ -107,56 +95,11 @@ func (x *table[T]) put(rank int, v T) {
 	x.rows[rank] = v
 }
 
-// fails runs fn on n ranks; every rank's error must contain all texts, within the bound of a row of package reliability.
-func (s *suite) fails(t *testing.T, row, n int, timeout, bound time.Duration, texts []string, fn func(r *dist.Rank) error) {
-	t.Helper()
-	var errs table[error]
-	var longest table[time.Duration]
-	var engine table[string]
-	var begun sync.WaitGroup // nobody makes the mistake while another one is still in the barrier
-	begun.Add(n)
-	var broken atomic.Bool // by a fault of the wire
-	require.NoError(t, s.start(t, n, quiet(timeout), func(r *dist.Rank) error {
-		if err := r.World.Barrier().Wait(); err != nil {
-			broken.Store(true)
-			begun.Done()
-			return err
-		}
-		begun.Done()
-		if begun.Wait(); broken.Load() {
-			return r.World.Barrier().Wait()
-		}
-		begin := time.Now()
-		err := fn(r)
-		if err == nil {
-			err = r.World.Barrier().Wait() // a rank that only sends may learn of it at its next call
-		}
-		longest.put(r.World.Rank(), time.Since(begin))
-		errs.put(r.World.Rank(), err)
-		engine.put(r.World.Rank(), r.Engine())
-		return nil
-	}))
-	require.Len(t, errs.rows, n)
-	for rank := range n {
-		if !assert.Error(t, errs.rows[rank], "rank %d", rank) {
-			continue
-		}
-		for _, text := range texts {
-			assert.Contains(t, errs.rows[rank].Error(), text, "rank %d", rank)
-		}
-		reliability.Took(t, row, engine.rows[rank], bound, longest.rows[rank])
-	}
-	t.Logf("%v after %v", errs.rows[0], longest.rows[0].Round(10*time.Microsecond))
-}
-
-// same returns an error when got is not want.
-func same(what string, got, want []float64) error {
-	if len(got) != len(want) {
-		return fmt.Errorf("%s: %d elements, want %d", what, len(got), len(want))
-	}
-	for i := range got {
-		if got[i] != want[i] && (got[i] == got[i] || want[i] == want[i]) {
-			return fmt.Errorf("%s: element %d is %v, want %v", what, i, got[i], want[i])
+// holds returns an error when the elements of x are not at(0), at(1), …
+func holds(what string, x tensor.Tensor, at func(i int) float64) error {
+	for i, got := range tensor.Floats(x) {
+		if want := at(i); got != want && (got == got || want == want) {
+			return fmt.Errorf("%s: element %d is %v, want %v", what, i, got, want)
 		}
 	}
 	return nil

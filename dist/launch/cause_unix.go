@@ -54,6 +54,8 @@ func (c *coordinator) handle(a arrival) {
 		c.reported(m.Report)
 	case m.Ended != nil && m.Ended.Gen == c.gen && n.holds(m.Ended.Rank):
 		c.ended(n, m.Ended)
+	case m.Silent > 0 && m.Silent == c.gen:
+		c.silent(n)
 	case m.Progress != nil && m.Progress.Gen == c.gen:
 		c.step = max(c.step, m.Progress.Step)
 	}
@@ -109,6 +111,21 @@ func (c *coordinator) ended(n *node, m *ended) {
 		text = fmt.Sprintf("was killed by signal %v", syscall.Signal(m.Signal))
 	}
 	c.fail(Primary, cause{first: m.Rank, last: m.Rank, by: m.Rank, text: c.rankName(m.Rank) + " " + text})
+}
+
+// silent notes that no worker that is left on a node gives a sign of life. After a failure, when that is so on all nodes,
+// nobody is left who could say more about the cause: they are killed at once.
+func (c *coordinator) silent(n *node) {
+	n.silent = time.Now()
+	if c.first() == nil || c.stopped != 0 {
+		return
+	}
+	for _, m := range c.members {
+		if m.live > 0 && time.Since(m.silent) > silence {
+			return
+		}
+	}
+	c.tellMembers(note{Kill: true})
 }
 
 // exitCode is the shell's: 128 + n for signal n. A rank that reported a failure and then exited with 0, or had to be
@@ -184,7 +201,7 @@ func (c *coordinator) result() (code int, text string) {
 			continue
 		}
 		line := c.rankName(rank) + " did not end by itself and was killed"
-		if r.silence > 2*heartbeat {
+		if r.silence > silence {
 			line += fmt.Sprintf("; its last sign of life was %.1f s before that", r.silence.Seconds())
 		}
 		lines = append(lines, line)

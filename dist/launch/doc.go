@@ -24,11 +24,17 @@
 //	RINGO_JOB_SECRET, RINGO_JOB_ID      64 hex digits that all ranks share; a name for the job
 //	RINGO_GENERATION                    counts the starts of the job, from 1
 //	RINGO_TIMEOUT                       of an operation, such as 5s
+//	RINGO_JOIN_TIMEOUT                  how long ranks wait for each other at the start, such as 2m
 //	RINGO_THREADS                       compute threads of each rank
 //	RINGO_BIND                          the address that sockets listen on; auto: of the interface towards rank 0
 //	RINGO_PORTS                         the ports that ranks may listen on, such as 20000-20100; rank 0 only under ringo run
 //	RINGO_ENCRYPT                       0: data is not encrypted, only checked; the ranks prove who they are all the same
+//	RINGO_SHM                           0: the ranks of a host use sockets instead of shared memory
 //	RINGO_AGENT_FD, RINGO_LISTEN_FD     inherited descriptors: socket to the agent, rank 0's listener
+//
+// A rank takes its descriptors out of the environment. The other variables stay, and programs that it starts inherit them, the
+// secret too: one that uses package dist would take itself for the same rank. Start such programs without RINGO_RANK, and
+// programs that are not to be trusted without RINGO_JOB_SECRET.
 //
 // On Linux and macOS everything works; elsewhere Run returns an error, and FromEnv works without the inherited
 // descriptors.

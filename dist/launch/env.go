@@ -39,6 +39,8 @@ type Env struct {
 	Ports [2]int
 	// Plain says that RINGO_ENCRYPT=0 switches the encryption of data off.
 	Plain bool
+	// NoShared says that RINGO_SHM=0 makes the ranks of a host use sockets instead of shared memory.
+	NoShared bool
 	// ListenFD is rank 0's inherited listening socket (see Listener); 0 when there is none.
 	ListenFD int
 }
@@ -53,7 +55,7 @@ func FromEnv(getenv func(string) string) (Env, error) {
 	p := &parser{get: getenv}
 	e := Env{Timeout: p.duration("RINGO_TIMEOUT"), JoinTimeout: p.duration("RINGO_JOIN_TIMEOUT"), Bind: getenv("RINGO_BIND")}
 	e.Threads, _ = p.integer("ringo", "RINGO_THREADS", 1, maxRanks)
-	e.Ports, e.Plain = p.ports(), p.plain()
+	e.Ports, e.Plain, e.NoShared = p.ports(), p.off("RINGO_ENCRYPT"), p.off("RINGO_SHM")
 	src := p.pick()
 	if p.err != nil {
 		return Env{}, p.err
@@ -107,25 +109,32 @@ func (p *parser) fail(source, name, value, format string, args ...any) {
 	p.err = fmt.Errorf("%s=%s (%s): %s", name, value, source, fmt.Sprintf(format, args...))
 }
 
-// ports reads RINGO_PORTS, such as 20000-20100.
+// ports reads RINGO_PORTS.
 func (p *parser) ports() [2]int {
 	const name = "RINGO_PORTS"
-	s := p.get(name)
+	ports, err := parsePorts(p.get(name))
+	if err != nil {
+		p.fail("ringo", name, p.get(name), "%v", err)
+	}
+	return ports
+}
+
+// parsePorts reads a range such as 20000-20100; "" are two zeros.
+func parsePorts(s string) ([2]int, error) {
 	if s == "" {
-		return [2]int{}
+		return [2]int{}, nil
 	}
 	from, to, ok := strings.Cut(s, "-")
 	lo, err := strconv.Atoi(from)
 	hi, err2 := strconv.Atoi(to)
 	if !ok || err != nil || err2 != nil || lo < 1 || hi > 65535 || lo > hi {
-		p.fail("ringo", name, s, "not a range of ports such as 20000-20100")
+		return [2]int{}, errors.New("not a range of ports such as 20000-20100")
 	}
-	return [2]int{lo, hi}
+	return [2]int{lo, hi}, nil
 }
 
-// plain reads RINGO_ENCRYPT.
-func (p *parser) plain() bool {
-	const name = "RINGO_ENCRYPT"
+// off reports whether a variable, 0 or 1, is 0; it is 1 when not set.
+func (p *parser) off(name string) bool {
 	switch s := p.get(name); s {
 	case "", "1":
 		return false

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // node is an agent as the coordinator sees it.
@@ -17,9 +18,10 @@ type node struct {
 	rival *node // wants the same number; held until this node is heard of, or lost
 
 	// Of the generation that runs; live is 0 for a node that takes no part.
-	first int
-	live  int
-	pids  []int
+	first  int
+	live   int
+	pids   []int
+	silent time.Time // when it last said that no worker that is left gives a sign of life
 }
 
 // newHello introduces this process.

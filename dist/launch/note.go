@@ -11,6 +11,7 @@ type note struct {
 	Ended    *ended    `json:"ended,omitempty"`
 	Unstart  *unstart  `json:"unstart,omitempty"`
 	Progress *progress `json:"progress,omitempty"`
+	Silent   int       `json:"silent,omitempty"` // generation of which no worker that is left here gives a sign of life
 	// From the coordinator to a node.
 	Welcome bool   `json:"welcome,omitempty"`
 	Refuse  string `json:"refuse,omitempty"`

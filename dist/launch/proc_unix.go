@@ -130,6 +130,9 @@ func socketPair() (net.Conn, *os.File, error) {
 func (p *proc) watch(a *agent, log *os.File) {
 	var printers, reader sync.WaitGroup
 	prefix := fmt.Sprintf("[%d] ", p.rank)
+	if a.config.Raw {
+		prefix = ""
+	}
 	var both output // stdout and stderr share the log
 	for i, to := range []io.Writer{a.config.Stdout, a.config.Stderr} {
 		screen, file := &lineWriter{out: &a.output, to: to, prefix: prefix}, &lineWriter{out: &both, to: io.Discard}
@@ -216,12 +219,21 @@ func (p *proc) signal(s syscall.Signal) {
 	}
 }
 
+func (p *proc) isReaped() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.reaped
+}
+
+// isSilent reports whether the worker has stopped giving signs of life; some programs never give any.
+func (p *proc) isSilent() bool {
+	last := p.lastSeen.Load()
+	return last != 0 && time.Since(time.Unix(0, last)) > silence
+}
+
 // kill ends the worker, unless it has ended.
 func (p *proc) kill() {
-	p.mu.Lock()
-	ended := p.reaped
-	p.mu.Unlock()
-	if ended || p.killed {
+	if p.isReaped() || p.killed {
 		return
 	}
 	p.killed = true

@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/ringo-ml/ringo/internal/holder"
 	"github.com/ringo-ml/ringo/internal/identity"
 )
 
@@ -58,7 +59,7 @@ func openDoor(c *Config, conf *tls.Config, enter func(*node)) (*door, error) {
 	if err != nil {
 		return nil, fmt.Errorf("launch: rendezvous address: %w", err)
 	}
-	l, err := net.Listen("tcp", c.Rendezvous)
+	l, err := holder.Listen(c.Rendezvous)
 	_, unknown := errors.AsType[*net.DNSError](err)
 	everywhere := unknown || errors.Is(err, syscall.EADDRNOTAVAIL)
 	if err == nil && net.ParseIP(host) == nil && host != "localhost" && l.Addr().(*net.TCPAddr).IP.IsLoopback() {
@@ -66,7 +67,7 @@ func openDoor(c *Config, conf *tls.Config, enter func(*node)) (*door, error) {
 		l.Close()
 	}
 	if everywhere {
-		l, err = net.Listen("tcp", net.JoinHostPort("", port))
+		l, err = holder.Listen(net.JoinHostPort("", port))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("launch: node 0 cannot listen at the rendezvous address: %w", err)
@@ -139,6 +140,7 @@ func (d *door) stranger(conn net.Conn, err error) {
 	if splitErr != nil {
 		host = conn.RemoteAddr().String()
 	}
+	err = identity.Explain(err)
 	_, noTLS := errors.AsType[tls.RecordHeaderError](err)
 	switch {
 	case noTLS:
@@ -191,7 +193,7 @@ func dial(ctx context.Context, c *Config, me hello) (w *wire, local string, err 
 		if no, ok := errors.AsType[refused](err); ok {
 			return nil, "", fmt.Errorf("launch: node 0 at %s refuses node %d: %w", c.Rendezvous, me.Node, no)
 		}
-		if errors.Is(err, identity.ErrSecret) {
+		if identity.Refused(err) {
 			return nil, "", fmt.Errorf("launch: node %d and node 0 at %s: %w", me.Node, c.Rendezvous, err)
 		}
 		if ctx.Err() != nil && before != nil {
@@ -227,7 +229,7 @@ func dialOnce(ctx context.Context, c *Config, conf *tls.Config, me hello) (*wire
 	conn := tls.Client(raw, conf)
 	if err := conn.Handshake(); err != nil {
 		raw.Close()
-		return nil, "", err
+		return nil, "", identity.Explain(err)
 	}
 	w := newWire(conn, c.lostAfter())
 	w.send(note{Hello: &me})
@@ -243,9 +245,6 @@ func dialOnce(ctx context.Context, c *Config, conf *tls.Config, me hello) (*wire
 			continue
 		}
 		w.finish()
-		if op, ok := errors.AsType[*net.OpError](err); ok && op.Op == "remote error" { // a TLS alert: the server looked at our certificate
-			err = fmt.Errorf("this node was refused: %w", identity.ErrSecret)
-		}
-		return nil, "", err
+		return nil, "", identity.Explain(err)
 	}
 }

@@ -169,6 +169,10 @@ func TestEnvironment(t *testing.T) {
 	c.Threads = 3
 	require.NoError(t, Run(c))
 	assert.Contains(t, out.String(), "timeout 0s threads 3 ")
+	c.Raw = true
+	c.Stdout = &bytes.Buffer{}
+	require.NoError(t, Run(c))
+	assert.Regexp(t, `^pid \d+ of env\n0/1 local 0/1 from ringo`, c.Stdout)
 }
 
 func TestExitStatus(t *testing.T) {
@@ -225,17 +229,16 @@ func TestRing(t *testing.T) {
 	}
 }
 
-// TestStopped stops a rank: the others fail by their timeout, and the agent ends the stopped one.
+// TestStopped stops a rank: the other one fails by its own timeout, and nobody waits for the stopped one, which says nothing.
 func TestStopped(t *testing.T) {
-	long(t)
 	c, out := roleConfig(2, "ring", "stop", "1")
-	c.Timeout = 300 * time.Millisecond
+	c.Timeout = time.Minute
 	start := time.Now()
 	text := requireExit(t, Run(c), 1)
 	t.Logf("%v\n%s", time.Since(start), text)
 	assert.Regexp(t, `^rank 1 \(pid \d+\) failed, as rank 0 saw it: rank 1: .*timeout`, text)
 	assert.Regexp(t, `and 1 rank failed because of it\nrank 1 \(pid \d+\) did not end by itself and was killed; its last sign of life was \d\.\d s before that$`, text)
-	assert.Less(t, time.Since(start), 4*time.Second)
+	assert.Less(t, time.Since(start), 6*time.Second)
 	requireGone(t, out.pids("pid"))
 }
 

@@ -32,6 +32,7 @@ type agent struct {
 	gen     start
 	procs   []*proc // of the generation
 	live    int
+	silent  int               // how often in a row all that live were found silent
 	printed []<-chan struct{} // of all workers ever
 	stopped bool              // this agent got a signal
 	verdict *end
@@ -41,7 +42,7 @@ type agent struct {
 // the job ran and did not end well, or could not start; any other when this host could not take part.
 //
 // After the first failure on any host the other ranks have the timeout of an operation and 2 s to report and end; then they
-// are killed. After a signal they have 5 s. What a worker leaves in its process group is killed when it ends. If restarts
+// are killed, or as soon as those that are left give no sign of life. After a signal they have 5 s. What a worker leaves in its process group is killed when it ends. If restarts
 // are left, all ranks then start again. All hosts get the same result.
 func Run(c Config) error {
 	if err := c.complete(); err != nil {
@@ -160,8 +161,12 @@ func (a *agent) listen() {
 
 // work obeys the coordinator until the job is over and no worker is left.
 func (a *agent) work() {
+	tick := time.NewTicker(heartbeat)
+	defer tick.Stop()
 	for a.verdict == nil {
 		select {
+		case <-tick.C:
+			a.look()
 		case m := <-a.inbox:
 			a.obey(m)
 		case e := <-a.events:
@@ -202,7 +207,7 @@ func (a *agent) obey(m arrival) {
 
 // begin starts the workers of a generation.
 func (a *agent) begin(s start) {
-	a.gen, a.procs = s, nil
+	a.gen, a.procs, a.silent = s, nil, 0
 	var listener *os.File
 	if a.listeners != nil {
 		listener = <-a.listeners
@@ -264,6 +269,20 @@ func (a *agent) tell(e event) {
 		a.wire.send(note{Report: &report{Gen: a.gen.Gen, Rank: rank, What: r}})
 	case e.report.Step != nil && rank == 0:
 		a.wire.send(note{Progress: &progress{Gen: a.gen.Gen, Step: *e.report.Step}})
+	}
+}
+
+// look tells the coordinator when no worker that is left gives a sign of life. It looks several times: an agent that was
+// stopped itself must hear what was said meanwhile.
+func (a *agent) look() {
+	a.silent++
+	for _, p := range a.procs {
+		if !p.isReaped() && !p.isSilent() {
+			a.silent = 0
+		}
+	}
+	if a.live > 0 && a.silent > 2 {
+		a.wire.send(note{Silent: a.gen.Gen})
 	}
 }
 

@@ -2,6 +2,7 @@ package launch
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -20,8 +21,12 @@ const (
 	Echo    Kind = "echo"
 )
 
-// heartbeat is how often a worker tells its agent that it is alive.
-const heartbeat = 500 * time.Millisecond
+const (
+	// heartbeat is how often a worker tells its agent that it is alive.
+	heartbeat = 500 * time.Millisecond
+	// silence is how long a worker says nothing before it counts as silent.
+	silence = 2 * heartbeat
+)
 
 // message is what a worker writes to its agent, one JSON object per line: a report if it has a kind, progress if it has a
 // step, a heartbeat otherwise.
@@ -148,15 +153,33 @@ func (w *Worker) write(line []byte) error {
 	return err
 }
 
+// inherited is the descriptor of rank 0's listening socket, once it was used.
+var inherited struct {
+	sync.Mutex
+	fd   int
+	addr string
+}
+
 // Listener returns rank 0's inherited listening socket, nil when there is none. Each call returns a listener of its own
-// on the same socket; the inherited descriptor stays open, so the port is the job's as long as the process lives.
+// on the same socket; the inherited descriptor stays open, so the port is the job's as long as the process lives. It is closed
+// in programs that this process starts; so they do not get RINGO_LISTEN_FD either.
 func (e Env) Listener() (net.Listener, error) {
-	if e.ListenFD == 0 {
+	inherited.Lock()
+	defer inherited.Unlock()
+	fd := e.ListenFD
+	if fd == 0 && e.Rank == 0 && e.Addr == inherited.addr {
+		fd = inherited.fd // from an earlier call
+	}
+	if fd == 0 {
 		return nil, nil
 	}
-	l, err := dupListener(e.ListenFD)
+	l, err := dupListener(fd)
 	if err != nil {
-		return nil, fmt.Errorf("RINGO_LISTEN_FD=%d (ringo): %w", e.ListenFD, err)
+		return nil, fmt.Errorf("RINGO_LISTEN_FD=%d (ringo): %w", fd, err)
+	}
+	inherited.fd, inherited.addr = fd, e.Addr
+	if err := os.Unsetenv("RINGO_LISTEN_FD"); err != nil {
+		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
 }

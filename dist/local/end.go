@@ -69,11 +69,15 @@ func (b *end) Progress() (uint64, error) {
 // deserted returns the failure of an operation that a peer will never issue, because it has closed the group or left the
 // job.
 func (b *end) deserted() error {
-	if b.group.closed.Load() == 0 && b.engine.hub.done.Load() == 0 {
-		return nil
+	if seq := b.direct.Done() + 1; b.me.posted.Load() >= seq {
+		return b.Deserted(seq)
 	}
-	seq := b.direct.Done() + 1
-	if b.me.posted.Load() < seq {
+	return nil
+}
+
+// Deserted returns the failure of operation seq when a peer will never issue it.
+func (b *end) Deserted(seq uint64) error {
+	if b.group.closed.Load() == 0 && b.engine.hub.done.Load() == 0 {
 		return nil
 	}
 	for i, rank := range b.spec.Ranks {
@@ -84,12 +88,19 @@ func (b *end) deserted() error {
 			why = backend.ErrClosed
 		}
 		if why != nil && b.Posted(i) < seq { // read last: what a rank posts, it posts before it leaves
-			e := backend.OpError(&b.spec, &b.me.ring[seq%uint64(len(b.me.ring))].Op, why)
-			e.Rank = rank
-			return e
+			return b.blame(rank, seq, why)
 		}
 	}
 	return nil
+}
+
+// blame returns the error of operation seq, which may not be issued yet.
+func (b *end) blame(rank int, seq uint64, why error) error {
+	e := &backend.Error{Rank: rank, Group: b.spec.Name, Seq: seq, Cause: why}
+	if b.me.posted.Load() >= seq {
+		e.Op = b.me.ring[seq%uint64(len(b.me.ring))].Op.Kind.String()
+	}
+	return e
 }
 
 // failure returns the group's first cause, after making sure that no peer touches this rank's memory any more. What all

@@ -30,13 +30,18 @@ func TestConformance(t *testing.T) {
 
 func TestGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, start) }
 
-// onHub runs fn on the engines of a hub.
-func onHub(hub *local.Hub, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+// enginesOf returns the engines of the n ranks of a hub.
+func enginesOf(hub *local.Hub, n int) []backend.Engine {
 	engines := make([]backend.Engine, n)
 	for i := range engines {
 		engines[i] = hub.Engine(i)
 	}
-	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+	return engines
+}
+
+// onHub runs fn on the engines of a hub.
+func onHub(hub *local.Hub, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return dist.RunEngines(context.Background(), cfg, enginesOf(hub, n), func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }
 
 func TestFaults(t *testing.T) {

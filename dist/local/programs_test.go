@@ -28,11 +28,7 @@ func onGoroutines(p *disttest.Program) *disttest.Outcome {
 		}
 		return false
 	})
-	engines := make([]backend.Engine, p.Ranks)
-	for r := range engines {
-		engines[r] = hub.Engine(r)
-	}
-	return onEngines(p, engines)
+	return onEngines(p, enginesOf(hub, p.Ranks))
 }
 
 // onEngines runs a program.

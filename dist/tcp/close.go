@@ -10,7 +10,7 @@ func (e *Engine) period() time.Duration {
 	return min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
 }
 
-// watch sends signs of life and gives up peers that send none.
+// watch sends signs of life, gives up peers that send none, and doubts those that are waited for.
 func (e *Engine) watch() {
 	defer e.wg.Done()
 	period := e.period()
@@ -18,12 +18,14 @@ func (e *Engine) watch() {
 	tick := time.NewTicker(look)
 	defer tick.Stop()
 	last, said := e.now(), e.now()
+	var groups []*group
 	for {
 		select {
 		case <-e.stop:
 			return
 		case <-tick.C:
 		}
+		groups = e.doubt(groups)
 		now := e.now()
 		stopped := now-last > int64(look+period) // this process was: the silence may be its own
 		last = now

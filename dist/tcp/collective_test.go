@@ -90,6 +90,7 @@ func (w *world) run(fill func(r int) backend.Op) {
 var testCounts = []int{0, 5, 1000, 20_001, 140_003} // below and above a chunk, a frame and an eager message
 
 func TestReductionsMatchNaive(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{2, 3, 4} {
 		w := newWorld(t, n)
 		for _, red := range []backend.Red{backend.Sum, backend.Avg, backend.Prod, backend.Max, backend.PreMulSum} {
@@ -181,6 +182,7 @@ func (w *world) scatters(red backend.Red, in [][]float32, want []float32, factor
 }
 
 func TestMovesMatchNaive(t *testing.T) {
+	t.Parallel()
 	for _, n := range []int{2, 3, 4} {
 		w := newWorld(t, n)
 		for _, count := range testCounts {
@@ -252,6 +254,7 @@ func (w *world) moves(count int) {
 func sends(p, q int) int { return (p*5 + q*3) % 4 * 20_000 }
 
 func TestVFormsMatchNaive(t *testing.T) {
+	t.Parallel()
 	const n = 3
 	w := newWorld(t, n)
 	counts := []int{sends(0, 1), 0, sends(2, 1)}
@@ -298,6 +301,7 @@ func TestVFormsMatchNaive(t *testing.T) {
 
 // The bytes on the wire are those of the formulas, per rank: direct by default, linear when it is asked for.
 func TestWireBytes(t *testing.T) {
+	t.Parallel()
 	const n, count = 3, 100_001
 	w := newWorld(t, n)
 	in := inputs(n, count)

@@ -39,29 +39,43 @@ func unencrypted(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 }
 
 func run(t *testing.T, n int, cfg dist.Config, fault shm.Fault, change func(*tcp.Config), fn func(r *dist.Rank) error) error {
+	engines := join(t, n, change)
+	if fault != nil {
+		for _, e := range engines {
+			e.SetSharedFault(fault)
+		}
+	}
+	return runProcesses(cfg, engines, fn)
+}
+
+// join connects n ranks of this process through 127.0.0.1.
+func join(t *testing.T, n int, change func(*tcp.Config)) []*tcp.Engine {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	secret, err := tcp.ParseSecret(tcp.NewSecret())
 	require.NoError(t, err)
-	engines, errs := make([]backend.Engine, n), make([]error, n)
-	var joining, ended sync.WaitGroup
+	engines, errs := make([]*tcp.Engine, n), make([]error, n)
+	var joining sync.WaitGroup
 	for r := range n {
 		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: secret, Timeout: time.Minute, JoinTimeout: 20 * time.Second}
 		if r == 0 {
 			c.Listener = l
 		}
 		change(&c)
-		joining.Go(func() {
-			var e *tcp.Engine
-			e, errs[r] = tcp.Join(t.Context(), c)
-			if errs[r] == nil && fault != nil {
-				e.SetSharedFault(fault)
-			}
-			engines[r] = process{e, &ended}
-		})
+		joining.Go(func() { engines[r], errs[r] = tcp.Join(t.Context(), c) })
 	}
 	joining.Wait()
 	require.NoError(t, errors.Join(errs...))
+	return engines
+}
+
+// runProcesses runs fn on engines whose ranks end on their own.
+func runProcesses(cfg dist.Config, joined []*tcp.Engine, fn func(r *dist.Rank) error) error {
+	engines := make([]backend.Engine, len(joined))
+	var ended sync.WaitGroup
+	for r, e := range joined {
+		engines[r] = process{e, &ended}
+	}
 	defer ended.Wait()
 	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
 }

@@ -17,7 +17,7 @@ func (m *meeting) dialData(ctx context.Context, l *link, addr string) error {
 	}
 	n := m.e.cfg.streams
 	for h.Data = 1; h.Data <= 2*n; h.Data++ {
-		c, _, err := dial(ctx, m.conf, addr, l.peer.String(), h)
+		c, _, err := dial(ctx, m.conf, addr, l.peer, h)
 		if err != nil {
 			return err
 		}

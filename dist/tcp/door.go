@@ -133,8 +133,8 @@ func (d *door) stranger(c net.Conn, err error) {
 	}
 	var not tls.RecordHeaderError
 	var timeout net.Error
-	switch {
-	case errors.Is(err, identity.ErrSecret):
+	switch err = identity.Explain(err); {
+	case identity.Refused(err):
 	case errors.As(err, &not):
 		err = errors.New("does not speak TLS")
 	case errors.As(err, &timeout) && timeout.Timeout():
@@ -214,11 +214,17 @@ func readJSON(c net.Conn, typ frameType, v any) error {
 	return json.Unmarshal(b, v)
 }
 
-// dial connects to a rank and says hello, again and again until it is welcome, ctx ends or trying again is no use.
-func dial(ctx context.Context, conf *tls.Config, addr string, who string, me hello) (*tls.Conn, member, error) {
+// dial connects to rank `to` and says hello, again and again until it is welcome, ctx ends or trying again is no use. All
+// ranks hold the same key, so whoever carries the bytes could lead this rank to another than it dialed: the Welcome, which
+// nobody can change, says who answered.
+func dial(ctx context.Context, conf *tls.Config, addr string, to member, me hello) (*tls.Conn, member, error) {
 	wait := 10 * time.Millisecond
 	for {
 		c, m, err := dialOnce(ctx, conf, addr, me)
+		if err == nil && m.Rank != to.Rank {
+			c.NetConn().Close()
+			return nil, m, fmt.Errorf("tcp: rank %d dialed %v at %s, but %v answered: the connection was led astray", me.Rank, to, addr, m)
+		}
 		if err == nil {
 			return c, m, nil
 		}
@@ -226,14 +232,14 @@ func dial(ctx context.Context, conf *tls.Config, addr string, who string, me hel
 		if errors.As(err, &no) {
 			return nil, m, err
 		}
-		if errors.Is(err, identity.ErrSecret) {
-			return nil, m, fmt.Errorf("tcp: %s at %s: %w", who, addr, err)
+		if identity.Refused(err) {
+			return nil, m, fmt.Errorf("tcp: %v at %s: %w", to, addr, err)
 		}
 		t := time.NewTimer(wait)
 		select {
 		case <-ctx.Done():
 			t.Stop()
-			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %s at %s: %w", me.Rank, who, addr, err)
+			return nil, m, fmt.Errorf("tcp: rank %d cannot reach %v at %s: %w", me.Rank, to, addr, err)
 		case <-t.C:
 		}
 		wait = min(2*wait, 500*time.Millisecond)
@@ -269,11 +275,7 @@ func dialOnce(ctx context.Context, conf *tls.Config, addr string, me hello) (*tl
 	}
 	if err != nil {
 		raw.Close()
-		var op *net.OpError
-		if errors.As(err, &op) && op.Op == "remote error" { // a TLS alert: the server looked at our certificate
-			err = fmt.Errorf("this rank was refused: %w", identity.ErrSecret)
-		}
-		return nil, member{}, err
+		return nil, member{}, identity.Explain(err)
 	}
 	return c, welcome.member, nil
 }

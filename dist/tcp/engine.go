@@ -163,7 +163,7 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 		return fmt.Errorf("broke the protocol: frame of generation %d, this is generation %d", h.gen, e.cfg.Gen)
 	}
 	switch h.typ {
-	case frameAlive, frameQuery, frameStatus, frameEnd, frameGoodbye, frameFarewell, frameCredit:
+	case frameAlive, frameQuery, frameStatus, frameEnd, frameGoodbye, frameFarewell, frameCredit, frameWaiting:
 		if h.length != 0 {
 			return errors.New("broke the protocol: payload in a frame without one")
 		}
@@ -184,7 +184,7 @@ func (e *Engine) dispatch(w *wire, h *header) error {
 		l.parted()
 		return nil
 	}
-	g, err := e.find(l, h, h.typ == frameData || h.typ == frameAbort || h.typ == frameForced || h.typ == frameEnd && h.seq > 0)
+	g, err := e.find(l, h, h.typ == frameData || h.typ == frameWaiting || h.typ == frameAbort || h.typ == frameForced || h.typ == frameEnd && h.seq > 0)
 	if err != nil {
 		return err
 	}
@@ -216,6 +216,8 @@ func (e *Engine) deliver(g *group, p *pipe, w *wire, h *header) error {
 	case frameQuery:
 		issued, _ := g.progress()
 		l.post(&header{typ: frameStatus, gen: h.gen, group: h.group, seq: issued, total: h.total}, nil)
+	case frameWaiting:
+		g.heardWaiting(p, h)
 	case frameStatus:
 		g.answered(l.peer.Rank, h)
 	case frameMismatch, frameAbort, frameForced:

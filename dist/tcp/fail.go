@@ -112,7 +112,7 @@ func (g *group) ends(p *pipe, h *header) {
 	g.mu.Unlock()
 	g.e.tell()
 	if running {
-		if err := g.deserted(seq); err != nil {
+		if err := g.Deserted(seq); err != nil {
 			g.fail(err, true)
 		}
 	}
@@ -130,8 +130,8 @@ func (g *group) unended() (n int) {
 	return n
 }
 
-// deserted returns the failure of operation seq when a member will never issue it.
-func (g *group) deserted(seq uint64) error {
+// Deserted returns the failure of operation seq when a member will never issue it.
+func (g *group) Deserted(seq uint64) error {
 	g.mu.Lock()
 	var p *pipe
 	for _, q := range g.peers {

@@ -36,6 +36,7 @@ func TestMismatch(t *testing.T) {
 	gathered := func(counts ...int) backend.Op {
 		return backend.Op{Kind: backend.AllGatherV, DstCounts: counts, Src: memOf(a[:counts[1]]), Dst: memOf(b)}
 	}
+	engines := start(t, n, nil)
 	for _, c := range []struct {
 		name string
 		ops  [2]backend.Op // of rank 0 and 2, of rank 1
@@ -54,7 +55,7 @@ func TestMismatch(t *testing.T) {
 			continue // there is one
 		}
 		t.Run(c.name, func(t *testing.T) {
-			be := open(t, start(t, n, nil), "world")
+			be := open(t, engines, c.name)
 			began := time.Now()
 			for r, err := range each(n, func(r int) error {
 				op := c.ops[r%2]
@@ -191,6 +192,7 @@ func TestSilentPeer(t *testing.T) {
 
 // Whoever did not issue an operation is absent; when all have, the one that is waited for is stalled.
 func TestSuspects(t *testing.T) {
+	t.Parallel()
 	const n = 4
 	engines := start(t, n, nil)
 	be := open(t, engines, "world")
@@ -280,6 +282,7 @@ func TestDeparture(t *testing.T) {
 
 // It is one too for those whose operation has a goroutine that sends while the lane receives.
 func TestDepartureBeforeLargeReduction(t *testing.T) {
+	t.Parallel()
 	const n, count = 3, 4 << 20
 	engines := start(t, n, nil)
 	be, bufs := open(t, engines, "world"), inputs(n, count)

@@ -159,6 +159,7 @@ func TestHostileFrames(t *testing.T) {
 
 // A peer cannot make this rank buffer more than its window, nor keep state for endless groups.
 func TestHostileFlood(t *testing.T) {
+	t.Parallel()
 	send := func(t *testing.T, c net.Conn, h header) {
 		h.gen = 1
 		b := make([]byte, headerBytes+int(h.length))
@@ -205,6 +206,7 @@ func TestHostileFlood(t *testing.T) {
 
 // Whatever frames a member of the job makes up, the others end with an error that names it.
 func TestHostileGarbage(t *testing.T) {
+	t.Parallel()
 	seeds := uint64(20)
 	if os.Getenv("RINGO_LONG") == "1" {
 		seeds = 500

@@ -49,6 +49,9 @@ type group struct {
 	err     error
 	asked   uint64 // number of the last query
 	answers map[int]uint64
+
+	waits   waiting // of the goroutine that watches the engine
+	doubted bool    // the peer has been told
 }
 
 // record is an operation that was issued.
@@ -182,14 +185,20 @@ func (g *group) meet(p *pipe, h *header) (first bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	p.met.Store(h.seq)
+	if g.mem == nil { // else the peer has said why it sends messages
+		g.compare(p, h)
+	}
+	return true
+}
+
+// compare compares the fingerprint of a frame with that of the operation here. g.mu is held.
+func (g *group) compare(p *pipe, h *header) {
 	switch {
-	case g.mem != nil: // the peer has said why it sends messages
 	case g.peers == nil || h.seq > g.issued:
 		p.prints = append(p.prints, print{h.seq, h.print})
 	case g.issued-h.seq < history && g.ops[h.seq%history].print != h.print:
 		g.accuse(p, h.seq)
 	}
-	return true
 }
 
 // accuse sends this rank's view of operation seq to a peer whose fingerprint differs. The peer compares and aborts the

@@ -52,6 +52,7 @@ func TestWrongConfig(t *testing.T) {
 }
 
 func TestRankJoinedTwice(t *testing.T) {
+	t.Parallel()
 	cs := configs(t, 3)
 	cs[2].Rank = 1
 	began := time.Now()
@@ -65,6 +66,7 @@ func TestRankJoinedTwice(t *testing.T) {
 }
 
 func TestSizesDiffer(t *testing.T) {
+	t.Parallel()
 	cs := configs(t, 3)
 	cs[2].Size = 5
 	began := time.Now()
@@ -298,7 +300,8 @@ func TestHelperSilentConnections(t *testing.T) {
 
 // What rank 0 sends first of all does not overtake the table of ranks.
 func TestFirstMessageComesAfterTheTable(t *testing.T) {
-	for range 20 {
+	t.Parallel()
+	for range 10 {
 		cs := configs(t, 2)
 		x := [][]float32{{1, 2}, {0, 0}}
 		errs := each(2, func(r int) error {

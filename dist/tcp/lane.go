@@ -26,7 +26,7 @@ func (g *group) run() {
 			return
 		}
 		l.op, l.print = op, print
-		err := g.deserted(op.Seq)
+		err := g.Deserted(op.Seq)
 		if err == nil {
 			err = m.Run(op)
 		}
@@ -113,7 +113,7 @@ func (l *lane) Recv(peer int, tag uint64, b []byte) error {
 	p := l.g.peers[peer]
 	p.post(l.op.Seq, uint8(tag), l.print, b)
 	_, err := l.await(peer, p, len(b))
-	return err
+	return l.fail(err)
 }
 
 // Take receives the next message of peer with this tag, which has n bytes, without a copy where there can be none.

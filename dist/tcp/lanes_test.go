@@ -73,6 +73,7 @@ func TestPointToPoint(t *testing.T) {
 // Two groups are used in different order on two ranks, each with many operations in flight and more data than any
 // buffer holds.
 func TestGroupsDoNotBlockEachOther(t *testing.T) {
+	t.Parallel()
 	const n, ops, count = 3, 16, 300_000
 	engines := start(t, n, nil)
 	groups := [][]backend.Backend{open(t, engines, "a"), open(t, engines, "b")}

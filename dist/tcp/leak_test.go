@@ -29,6 +29,14 @@ func settled(t *testing.T, goroutines, files int) {
 		10*time.Millisecond, "goroutines %d → %d, descriptors %d → %d", goroutines, runtime.NumGoroutine(), files, descriptors())
 }
 
+// warmUp makes the runtime open what it keeps for all connections.
+func warmUp(t *testing.T) {
+	t.Helper()
+	engines, errs := joinAll(configs(t, 2))
+	require.NoError(t, errors.Join(errs...))
+	closeAll(engines)
+}
+
 func rounds(short, long int) int {
 	if os.Getenv("RINGO_LONG") == "1" {
 		return long
@@ -68,8 +76,9 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 }
 
 func TestEnginesLeaveNothingBehind(t *testing.T) {
+	warmUp(t)
 	goroutines, files := runtime.NumGoroutine(), descriptors()
-	for i := range rounds(20, 1000) {
+	for i := range rounds(6, 100) {
 		cs := configs(t, 3)
 		engines, errs := joinAll(cs)
 		require.NoError(t, errors.Join(errs...))
@@ -92,6 +101,7 @@ func TestEnginesLeaveNothingBehind(t *testing.T) {
 }
 
 func TestFailedJoinsLeaveNothingBehind(t *testing.T) {
+	warmUp(t)
 	goroutines, files := runtime.NumGoroutine(), descriptors()
 	for range rounds(5, 50) {
 		cs := configs(t, 3)

@@ -26,7 +26,13 @@ type member struct {
 	Door, Unshared string
 }
 
-func (m member) String() string { return fmt.Sprintf("rank %d (host %s)", m.Rank, m.where()) }
+// String names the rank, and where it is if that is known.
+func (m member) String() string {
+	if m.Host == "" {
+		return fmt.Sprintf("rank %d", m.Rank)
+	}
+	return fmt.Sprintf("rank %d (host %s)", m.Rank, m.where())
+}
 
 func (m member) where() string { return fmt.Sprintf("%s, pid %d", m.Host, m.PID) }
 

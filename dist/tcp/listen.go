@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"strconv"
+
+	"github.com/ringo-ml/ringo/internal/holder"
 )
 
 // bind settles which address this rank listens on.
@@ -52,7 +54,7 @@ func (m *meeting) listen() (net.Listener, error) {
 	if ip := net.ParseIP(host); ip != nil && !ip.IsLoopback() && net.ParseIP(c.Bind).IsLoopback() {
 		return nil, fmt.Errorf("tcp: rank 0 is to be reached at %s, but listens on %s only: set RINGO_BIND", c.Addr, c.Bind)
 	}
-	l, err := net.Listen("tcp", net.JoinHostPort(c.Bind, port))
+	l, err := holder.Listen(net.JoinHostPort(c.Bind, port))
 	if err != nil {
 		return nil, fmt.Errorf("tcp: rank 0: %w", err)
 	}

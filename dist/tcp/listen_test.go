@@ -55,7 +55,7 @@ func TestPortRange(t *testing.T) {
 	}
 	assert.Equal(t, []string{fmt.Sprintf("127.0.0.1:%d", lo), fmt.Sprintf("127.0.0.1:%d", lo+2)}, addrs)
 	cs := configs(t, 2)
-	cs[1].Ports, cs[1].JoinTimeout, cs[0].JoinTimeout = [2]int{lo, lo + 2}, time.Second, time.Second
+	cs[1].Ports, cs[1].JoinTimeout, cs[0].JoinTimeout = [2]int{lo, lo + 2}, time.Second, 200*time.Millisecond
 	_, errs := joinAll(cs)
 	assert.ErrorContains(t, errs[1], fmt.Sprintf("rank 1: no free port from %d to %d, widen RINGO_PORTS", lo, lo+2))
 }

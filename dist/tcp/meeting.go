@@ -116,7 +116,7 @@ func (m *meeting) attend(ctx context.Context) error {
 	m.e.self.Addr = l.Addr().String()
 	d := newDoor(m.e, l, m.conf, m.greetMesh)
 	defer d.close()
-	c, zero, err := dial(ctx, m.conf, m.e.cfg.Addr, "rank 0", m.hello(false))
+	c, zero, err := dial(ctx, m.conf, m.e.cfg.Addr, member{}, m.hello(false))
 	if err != nil {
 		return err
 	}
@@ -125,10 +125,15 @@ func (m *meeting) attend(ctx context.Context) error {
 		c.NetConn().Close()
 		return err
 	}
-	err = m.dialData(ctx, m.add(zero, c), m.e.cfg.Addr)
+	return m.connect(ctx, m.add(zero, c), table)
+}
+
+// connect makes the rest of the connections: rank 0's for data, and all of those to the ranks below this one.
+func (m *meeting) connect(ctx context.Context, zero *link, table []member) error {
+	err := m.dialData(ctx, zero, m.e.cfg.Addr)
 	for r := 1; r < m.e.cfg.Rank && err == nil; r++ {
-		c, _, err = dial(ctx, m.conf, table[r].Addr, table[r].String(), m.hello(true))
-		if err == nil {
+		var c *tls.Conn
+		if c, _, err = dial(ctx, m.conf, table[r].Addr, table[r], m.hello(true)); err == nil {
 			err = m.dialData(ctx, m.add(table[r], c), table[r].Addr)
 		}
 	}
@@ -257,12 +262,7 @@ func (m *meeting) greetJoin(h hello, c *tls.Conn) error {
 		m.signal()
 		return err
 	}
-	l := newLink(m.e, h.member, c)
-	l.expect()
-	l.main.wmu.Lock() // until it is welcome, nothing else is sent: neither the list of ranks nor data
-	m.e.links[h.Rank] = l
-	m.mu.Unlock()
-	m.welcome(l)
+	m.enlist(h.member, c)
 	return nil
 }
 
@@ -327,13 +327,18 @@ func (m *meeting) greetMesh(h hello, c *tls.Conn) error {
 		m.mu.Unlock()
 		return fmt.Errorf("tcp: %v expects no connection from %v", m.e.self, h.member)
 	}
-	l := newLink(m.e, h.member, c)
+	m.enlist(h.member, c)
+	return nil
+}
+
+// enlist makes the link to a peer that dialled. It is called with m.mu held, and gives it back.
+func (m *meeting) enlist(peer member, c *tls.Conn) {
+	l := newLink(m.e, peer, c)
 	l.expect()
 	l.main.wmu.Lock() // until it is welcome, nothing else is sent: neither the list of ranks nor data
-	m.e.links[h.Rank] = l
+	m.e.links[peer.Rank] = l
 	m.mu.Unlock()
 	m.welcome(l)
-	return nil
 }
 
 // welcome answers a hello and starts the link, whose lock for writing is held. When that fails, the link's reader finds out.

@@ -46,6 +46,7 @@ func TestMixedSameBitsInRankOrder(t *testing.T) {
 
 // A group uses shared memory when all its members are on one host whose ranks all offer it.
 func TestWhichGroupsShare(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name          string
 		machines      string // one letter a rank
@@ -96,6 +97,7 @@ func TestWhichGroupsShare(t *testing.T) {
 // A rank that waits for another host moves what the ranks of its own host wait for: here rank 0 waits for rank 2, which
 // waits for rank 3, for rank 1, and so for rank 0.
 func TestWaitingDrivesBothKinds(t *testing.T) {
+	t.Parallel()
 	const rounds, count = 200, 10_000
 	begin := time.Now()
 	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{Threads: 1}, func(r *dist.Rank) error {
@@ -143,6 +145,7 @@ func TestWaitingDrivesBothKinds(t *testing.T) {
 
 // Two goroutines of a rank wait, each for a group of another kind.
 func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
+	t.Parallel()
 	const rounds, count = 100, 30_000
 	begin := time.Now()
 	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{Threads: 1}, func(r *dist.Rank) error {

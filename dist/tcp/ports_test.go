@@ -2,6 +2,9 @@ package tcp
 
 import (
 	"bytes"
+	"fmt"
+	"os"
+	"runtime"
 	"testing"
 	"time"
 
@@ -31,6 +34,9 @@ func TestTwoJobsOnePort(t *testing.T) {
 	}()
 	_, errs := joinAll(second)
 	assert.ErrorContains(t, errs[0], "rank 0: listen tcp "+first[0].Addr+": bind: address already in use")
+	if runtime.GOOS == "linux" {
+		assert.ErrorContains(t, errs[0], fmt.Sprintf("in use by process %d (tcp.test", os.Getpid()))
+	}
 	assert.ErrorContains(t, errs[1], "does not hold this job's secret")
 	last, err := Join(t.Context(), first[2])
 	require.NoError(t, err)

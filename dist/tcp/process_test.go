@@ -20,6 +20,9 @@ import (
 
 const stopTimeout = time.Second
 
+// largeCount is a number of elements that takes a while to reduce.
+const largeCount = 4 << 20
+
 // withProcess starts ranks 0 and 1 in this process and rank 2 as a process of its own, which all-reduces small or large
 // tensors until it fails.
 func withProcess(t *testing.T, size string) (engines []*Engine, child *exec.Cmd, out *strings.Builder) {
@@ -53,7 +56,7 @@ func TestHelperRank(t *testing.T) {
 	require.NoError(t, err)
 	x := make([]float32, len(os.Getenv("RINGO_TEST_SIZE")))
 	if os.Getenv("RINGO_TEST_SIZE") == "large" {
-		x = make([]float32, 16<<20)
+		x = make([]float32, largeCount)
 	}
 	for seq := uint64(1); err == nil; seq++ {
 		op := sumOp(x)
@@ -69,7 +72,7 @@ func strike(t *testing.T, engines []*Engine, large bool, hurt func()) ([]error, 
 	t.Helper()
 	n := len("small")
 	if large {
-		n = 16 << 20
+		n = largeCount
 	}
 	ranks := []int{0, 1, 2}
 	struck := make(chan time.Time, 1)
@@ -96,7 +99,7 @@ func strike(t *testing.T, engines []*Engine, large bool, hurt func()) ([]error, 
 	return errs, time.Since(<-struck)
 }
 
-// Killed or stopped, between operations or in the middle of 64 MiB: the others name the rank, its process and the
+// Killed or stopped, between operations or in the middle of 16 MiB: the others name the rank, its process and the
 // operation.
 func TestRealProcessDies(t *testing.T) {
 	for _, size := range []string{"small", "large"} {

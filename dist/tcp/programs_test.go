@@ -128,24 +128,16 @@ func (e muteEngine) Open(s backend.Spec) (backend.Backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return muteEnd{be.(end)}, nil
+	return muteEnd{be.(disttest.End)}, nil
 }
 
-// end is all that an end of a group over connections can do.
-type end interface {
-	backend.Backend
-	backend.Closer
-	backend.Suspecter
-	backend.Peeker
-	backend.Algorithms
-}
-
-type muteEnd struct{ end }
+type muteEnd struct{ disttest.End }
 
 func (e muteEnd) Abort(error) error { return nil }
 
 // Random programs find a failure that only one rank sees.
 func TestProgramsFindMuteRank(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(150) {
 		_, err := disttest.Check(t, disttest.RandomProgram(seed+1), func(p *disttest.Program) *disttest.Outcome {
 			return asEngines(p, func(e *tcp.Engine, rank int) backend.Engine {

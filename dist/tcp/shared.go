@@ -274,7 +274,7 @@ func (s *shared) deserted() {
 	s.mu.Lock()
 	seq, waiting := s.done+1, s.issued > s.done
 	s.mu.Unlock()
-	if err := s.group.deserted(seq); waiting && err != nil {
+	if err := s.group.Deserted(seq); waiting && err != nil {
 		s.fail(err, true)
 	}
 }

@@ -1,6 +1,7 @@
 package tcp_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"runtime"
@@ -72,47 +73,50 @@ func TestWhoShares(t *testing.T) {
 // Buffers in shared memory, ordinary ones and a mix of both give the same results and the same bytes.
 func TestSharedAlloc(t *testing.T) {
 	t.Parallel()
-	const n, count = 3, 300_001
-	for mask := range 1 << n {
-		require.NoError(t, startShared(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
-			g, me := r.World, r.World.Rank()
-			make_ := func(dims ...int) tensor.Tensor {
-				if mask>>me&1 == 1 {
-					return r.Alloc(tensor.Float32, dims...)
-				}
-				return tensor.New(r.Device, tensor.Float32, dims...)
+	const n = 3
+	require.NoError(t, startShared(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		for mask := range 1 << n {
+			if err := allocate(r, mask); err != nil {
+				return fmt.Errorf("ranks %03b have shared buffers: %w", mask, err)
 			}
-			for range 3 {
-				x, all := make_(count), make_(n*count)
-				for i, v := range tensor.Data[float32](x) {
-					if v != 0 {
-						return fmt.Errorf("element %d of new memory is %v", i, v)
-					}
-					tensor.Data[float32](x)[i] = float32(i%1000 + me)
-				}
-				if err := g.AllReduce(x, dist.Sum).Wait(); err != nil {
-					return err
-				}
-				if err := g.AllGather(all, x).Wait(); err != nil {
-					return err
-				}
-				for i, v := range tensor.Data[float32](all) {
-					if want := float32(3*(i%count%1000) + 3); v != want {
-						return fmt.Errorf("element %d is %v, want %v", i, v, want)
-					}
-				}
-				g.Free(x)
-				g.Free(all)
-			}
-			if me > 0 {
-				return g.Barrier().Wait()
-			}
-			if got := g.Stats().Wire["allgather"]; got != 3*4*(n-1)*count {
-				return fmt.Errorf("all-gather: %d bytes", got)
-			}
-			return g.Barrier().Wait()
-		}), "ranks %03b have shared buffers", mask)
+		}
+		return nil
+	}))
+}
+
+// allocate uses shared buffers on the ranks of the mask, ordinary ones on the others.
+func allocate(r *dist.Rank, mask int) error {
+	const count, rounds = 100_001, 2
+	g, n, me := r.World.With(), r.World.Size(), r.World.Rank()
+	make_ := func(dims ...int) tensor.Tensor {
+		if mask>>me&1 == 1 {
+			return g.Alloc(tensor.Float32, dims...)
+		}
+		return tensor.New(r.Device, tensor.Float32, dims...)
 	}
+	for range rounds {
+		x, all := make_(count), make_(n*count)
+		for i, v := range tensor.Data[float32](x) {
+			if v != 0 {
+				return fmt.Errorf("element %d of new memory is %v", i, v)
+			}
+			tensor.Data[float32](x)[i] = float32(i%1000 + me)
+		}
+		if err := errors.Join(g.AllReduce(x, dist.Sum).Wait(), g.AllGather(all, x).Wait()); err != nil {
+			return err
+		}
+		for i, v := range tensor.Data[float32](all) {
+			if want := float32(3*(i%count%1000) + 3); v != want {
+				return fmt.Errorf("element %d is %v, want %v", i, v, want)
+			}
+		}
+		g.Free(x)
+		g.Free(all)
+	}
+	if got := g.Stats().Wire["allgather"]; me == 0 && got != uint64(rounds*4*(n-1)*count) {
+		return fmt.Errorf("all-gather: %d bytes", got)
+	}
+	return errors.Join(g.Barrier().Wait(), g.Close())
 }
 
 // A forced algorithm over messages runs over messages, also between ranks that share memory.

@@ -2,9 +2,7 @@ package tcp_test
 
 import (
 	"math/rand/v2"
-	"net"
 	"runtime"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -38,6 +36,7 @@ func TestSharedRandomPrograms(t *testing.T) {
 
 // Random programs find a block of shared memory that is lost.
 func TestSharedProgramsFindLostBlock(t *testing.T) {
+	t.Parallel()
 	var blocks atomic.Uint64
 	for seed := uint64(1); ; seed++ {
 		p := disttest.RandomProgram(seed)
@@ -58,21 +57,5 @@ func TestSharedProgramsFindLostBlock(t *testing.T) {
 
 // sharing joins ranks that share memory.
 func sharing(t *testing.T, p *disttest.Program) []*tcp.Engine {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	engines, errs := make([]*tcp.Engine, p.Ranks), make([]error, p.Ranks)
-	secret := make([]byte, tcp.SecretBytes)
-	var wg sync.WaitGroup
-	for r := range engines {
-		c := tcp.Config{Rank: r, Size: p.Ranks, Addr: l.Addr().String(), Secret: secret, Timeout: p.Timeout}
-		if r == 0 {
-			c.Listener = l
-		}
-		wg.Go(func() { engines[r], errs[r] = tcp.Join(t.Context(), c) })
-	}
-	wg.Wait()
-	for _, err := range errs {
-		require.NoError(t, err)
-	}
-	return engines
+	return join(t, p.Ranks, func(c *tcp.Config) { c.Timeout = p.Timeout })
 }

@@ -1,18 +1,14 @@
 package tcp_test
 
 import (
-	"context"
-	"errors"
 	"io"
 	"net"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/tcp"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -55,29 +51,17 @@ func slowly(t *testing.T, addr string, rate int) string {
 
 // slowRanks runs fn on ranks that reach rank 0 over a slow line.
 func slowRanks(t *testing.T, n, rate int, fn func(r *dist.Rank) error) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	secret, err := tcp.ParseSecret(tcp.NewSecret())
-	require.NoError(t, err)
-	addr := slowly(t, l.Addr().String(), rate)
-	engines, errs := make([]backend.Engine, n), make([]error, n)
-	var joining sync.WaitGroup
-	for r := range n {
-		c := tcp.Config{Rank: r, Size: n, Addr: addr, Secret: secret, Timeout: 20 * time.Second, JoinTimeout: 20 * time.Second, NoShared: true}
-		if r == 0 {
-			c.Addr, c.Listener = l.Addr().String(), l
+	return run(t, n, dist.Config{Threads: 1, Log: io.Discard}, nil, func(c *tcp.Config) {
+		if c.Timeout, c.NoShared = 20*time.Second, true; c.Rank > 0 {
+			c.Addr = slowly(t, c.Addr, rate)
 		}
-		joining.Go(func() { engines[r], errs[r] = tcp.Join(t.Context(), c) })
-	}
-	joining.Wait()
-	require.NoError(t, errors.Join(errs...))
-	return dist.RunEngines(context.Background(), dist.Config{Threads: 1, Log: io.Discard}, engines,
-		func(_ context.Context, r *dist.Rank) error { return fn(r) })
+	}, fn)
 }
 
 // A transfer that takes longer than the timeout is no failure as long as bytes arrive, for those who only receive and for
 // those who wait for their turn at the root too.
 func TestSlowTransferIsNoFailure(t *testing.T) {
+	t.Parallel()
 	const timeout, count = 500 * time.Millisecond, 2 << 20
 	for name, op := range map[string]func(g *dist.Group, all, x tensor.Tensor) dist.Work{
 		"broadcast": func(g *dist.Group, _, x tensor.Tensor) dist.Work { return g.Broadcast(x, 0) },

@@ -1,7 +1,6 @@
 package tcp_test
 
 import (
-	"context"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -14,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/tcp"
 	"github.com/ringo-ml/ringo/internal/faultnet"
@@ -28,13 +26,7 @@ func over(secret []byte, wire func(low, high int) (net.Conn, net.Conn)) disttest
 	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 		made, err := tcp.Connected(n, silence, tcp.Lines{Secret: secret}, wire)
 		require.NoError(t, err)
-		engines := make([]backend.Engine, n)
-		var ended sync.WaitGroup
-		for r, e := range made {
-			engines[r] = process{e, &ended}
-		}
-		defer ended.Wait()
-		return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+		return runProcesses(cfg, made, fn)
 	}
 }
 

@@ -80,6 +80,20 @@ func disparity(t *testing.T, o options) (worst float64) {
 	return worst
 }
 
+// What was counted is what was planned.
+func TestPlan(t *testing.T) {
+	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}, {"sgd", "float64"}} {
+		o := short()
+		o.ranks, o.optim, o.dtype = 3, c.optim, c.dtype
+		s := train(t, o)
+		for _, it := range s.Plan.Memory {
+			require.Equal(t, it.Bytes, s.Memory[it.Name].Peak, "%+v: %s", c, it.Name)
+		}
+		require.Greater(t, s.Memory["activations"].Peak, 0)
+		require.InEpsilon(t, 6*s.Plan.Sent/3, s.WireBytes, 0.001, "%+v", c) // slices of rank 0
+	}
+}
+
 func TestFiles(t *testing.T) {
 	o := short()
 	dir := t.TempDir()

@@ -24,6 +24,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -66,46 +67,62 @@ func (p *progress) close() {
 
 // summary is what -json prints. Losses are those of the global batch, bytes those of rank 0.
 type summary struct {
-	Example       string  `json:"example"`
-	Backend       string  `json:"backend"`
-	Ranks         int     `json:"ranks"`
-	Threads       int     `json:"threads"`
-	Steps         int     `json:"steps"`
-	Epochs        int     `json:"epochs"`
-	FirstLoss     float64 `json:"first_loss"`
-	FinalLoss     float64 `json:"final_loss"`
-	TestAccuracy  float64 `json:"test_accuracy"`
-	ParamsSHA256  string  `json:"params_sha256"`
-	LossesSHA256  string  `json:"losses_sha256"`
-	ResumedAt     int     `json:"resumed_at"` // steps done before this process began
-	StepsPerS     float64 `json:"steps_per_s"`
-	SamplesPerS   float64 `json:"samples_per_s"`
-	ExposedComm   float64 `json:"exposed_comm_fraction"`
-	PayloadBytes  uint64  `json:"allreduce_payload_bytes"`
-	WireBytes     uint64  `json:"allreduce_wire_bytes"`
-	WallS         float64 `json:"wall_s"`
-	Optim         string  `json:"optim"`
-	DType         string  `json:"dtype"`
-	Batch         int     `json:"batch"`
-	GoVersion     string  `json:"go"`
-	PeakStepBytes int     `json:"peak_step_bytes"`
+	Example      string  `json:"example"`
+	Backend      string  `json:"backend"`
+	Ranks        int     `json:"ranks"`
+	Threads      int     `json:"threads"`
+	Steps        int     `json:"steps"`
+	Epochs       int     `json:"epochs"`
+	FirstLoss    float64 `json:"first_loss"`
+	FinalLoss    float64 `json:"final_loss"`
+	TestAccuracy float64 `json:"test_accuracy"`
+	ParamsSHA256 string  `json:"params_sha256"`
+	LossesSHA256 string  `json:"losses_sha256"`
+	ResumedAt    int     `json:"resumed_at"` // steps done before this process began
+	StepsPerS    float64 `json:"steps_per_s"`
+	SamplesPerS  float64 `json:"samples_per_s"`
+	ExposedComm  float64 `json:"exposed_comm_fraction"`
+	PayloadBytes uint64  `json:"allreduce_payload_bytes"`
+	WireBytes    uint64  `json:"allreduce_wire_bytes"`
+	WallS        float64 `json:"wall_s"`
+	Optim        string  `json:"optim"`
+	DType        string  `json:"dtype"`
+	Batch        int     `json:"batch"`
+	GoVersion    string  `json:"go"`
+
+	Memory map[string]tensor.MemoryUse `json:"memory"` // of rank 0, by kind
+	Plan   *plan.Plan                  `json:"plan"`
 }
 
-func (t *trainer) summary() summary {
+// plan predicts memory and traffic, but for activations.
+func (t *trainer) plan() (*plan.Plan, error) {
+	unit := plan.Unit{}
+	for _, p := range t.params {
+		unit.Params = append(unit.Params, p.Len())
+	}
+	return plan.New(plan.Model{Units: []plan.Unit{unit}}, plan.Config{Layout: plan.Layout{DP: t.r.World.Size()},
+		Params: t.params[0].Value.DType(), Optimizer: t.o.optim, NoClip: t.scaler == nil})
+}
+
+func (t *trainer) summary() (*summary, error) {
+	p, err := t.plan()
+	if err != nil {
+		return nil, err
+	}
 	s, n := t.r.World.Stats(), len(t.Losses)
-	_, peak := t.tape.Memory()
 	steps, exposed := 0.0, 0.0
 	if t.time > 0 {
 		steps, exposed = float64(n-t.resumed)/t.time.Seconds(), t.waited.Seconds()/t.time.Seconds()
 	}
-	return summary{
+	return &summary{
 		Example: "ddp-mnist", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Threads: t.r.Device.(*tensor.CPU).Threads(),
 		Steps: n, Epochs: len(t.Epochs), FirstLoss: t.Losses[0], FinalLoss: t.Losses[n-1],
 		TestAccuracy: t.Epochs[len(t.Epochs)-1].Accuracy, ParamsSHA256: digest(t.params), LossesSHA256: bitsOf(t.Losses), ResumedAt: t.resumed,
 		StepsPerS: steps, SamplesPerS: steps * float64(t.o.batch), ExposedComm: exposed,
 		PayloadBytes: s.Payload["allreduce"], WireBytes: s.Wire["allreduce"], WallS: time.Since(t.wall).Seconds(),
-		Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, GoVersion: runtime.Version(), PeakStepBytes: peak,
-	}
+		Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, GoVersion: runtime.Version(),
+		Memory: t.r.Device.Memory().ByName(), Plan: p,
+	}, nil
 }
 
 // bitsOf hashes numbers.
@@ -143,7 +160,10 @@ func (t *trainer) report() error {
 			return err
 		}
 	}
-	s := t.summary()
+	s, err := t.summary()
+	if err != nil {
+		return err
+	}
 	if t.o.json {
 		line, err := json.Marshal(s)
 		if err != nil {
@@ -155,10 +175,26 @@ func (t *trainer) report() error {
 	t.r.Logf("%d steps on %d ranks (%s, %d threads each) in %.1f s: %.0f steps/s, %.0f samples/s", s.Steps, s.Ranks, s.Backend,
 		s.Threads, s.WallS, s.StepsPerS, s.SamplesPerS)
 	steps := float64(max(1, s.Steps-s.ResumedAt))
-	t.r.Logf("exposed communication %.1f%%, all-reduced %.1f MiB a step (%.1f MiB sent)", 100*s.ExposedComm,
-		float64(s.PayloadBytes)/steps/(1<<20), float64(s.WireBytes)/steps/(1<<20))
+	t.r.Logf("exposed communication %.1f%%, all-reduced %.1f MiB a step (%.1f MiB sent, planned %.1f)", 100*s.ExposedComm,
+		float64(s.PayloadBytes)/steps/(1<<20), float64(s.WireBytes)/steps/(1<<20), float64(s.Plan.Sent/s.Ranks)/(1<<20))
+	t.logMemory(s)
 	t.r.Logf("loss %.4f → %.4f, test accuracy %.2f%%, parameters %.12s…", s.FirstLoss, s.FinalLoss, 100*s.TestAccuracy, s.ParamsSHA256)
 	return nil
+}
+
+// logMemory prints what rank 0 had at most, beside the plan where there is one.
+func (t *trainer) logMemory(s *summary) {
+	var parts []string
+	for k := tensor.Parameters; k <= tensor.OtherMemory; k++ {
+		text := fmt.Sprintf("%v %s", k, tensor.FormatBytes(s.Memory[k.String()].Peak))
+		if want := s.Plan.Of(k); want > 0 {
+			text += fmt.Sprintf(" (planned %s)", tensor.FormatBytes(want))
+		}
+		if s.Memory[k.String()].Peak > 0 {
+			parts = append(parts, text)
+		}
+	}
+	t.r.Logf("memory of rank 0: %s", strings.Join(parts, ", "))
 }
 
 // writeTrace writes the timeline of all ranks on rank 0.

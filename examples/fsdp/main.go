@@ -1,6 +1,6 @@
-// Command fsdp trains a small transformer, which learns to continue this program's source, under stages 1, 2 and 3 of ZeRO.
-// It prints the memory of a rank and the bytes sent beside what the formulas say. The loss is the same under all stages and
-// on any number of ranks.
+// Command fsdp trains a small transformer, which learns to continue this program's source, with ddp and under stages 1, 2 and 3
+// of ZeRO. It prints the memory of a rank by kind and the bytes sent in a step, and below each what package plan predicted. The
+// loss is the same every time and on any number of ranks.
 package main
 
 import (
@@ -11,11 +11,12 @@ import (
 	"io"
 	"log"
 	"os"
+	"runtime"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -37,6 +38,9 @@ func main() {
 	flag.IntVar(&o.length, "length", 32, "bytes of a sequence")
 	flag.BoolVar(&o.half, "half", false, "compute in bfloat16; the optimizer's values stay in float32")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		log.Fatalf("unexpected argument %q", flag.Arg(0))
+	}
 	if err := run(o, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
@@ -48,59 +52,78 @@ func run(o options, w io.Writer) error {
 	}
 	return dist.Run(context.Background(), dist.Config{Ranks: o.ranks, Log: w}, func(_ context.Context, r *dist.Rank) error {
 		r.Logf("%d ranks, %d parameters", r.World.Size(), nn.ParamsOf(newGPT(o.width, o.layers, o.length)).Count())
-		r.Logf("stage    loss            KiB of a rank                         KiB sent a step, all ranks")
-		r.Logf("         first   last    values  gradients  optimizer     sum  formula        sent  formula")
-		for stage := 1; stage <= 3; stage++ {
-			if err := train(o, stage, r); err != nil {
+		r.Logf("              loss       KiB of a rank, at most%56s  sent", "")
+		r.Logf("         first   last%s", columns(kindNames(), "total", "a step"))
+		for stage := range 4 {
+			p, err := o.plan(stage, r.World.Size())
+			if err != nil {
 				return err
 			}
+			forget(r.Device.Memory())
+			res, err := train(o, stage, r)
+			if err != nil {
+				return err
+			}
+			res.report(r, stage, p)
 		}
 		return nil
 	})
 }
 
-// train makes a model, trains it under one stage, and prints a line of the table.
-func train(o options, stage int, r *dist.Rank) error {
-	m := newGPT(o.width, o.layers, o.length)
-	c := fsdp.Config{Shard: r.World, Stage: stage, Seed: 1}
+// plan predicts what training under a stage will take; 0 is ddp.
+func (o options) plan(stage, ranks int) (*plan.Plan, error) {
+	c := plan.Config{Layout: plan.Layout{FSDP: ranks}, Stage: stage}
+	if stage == 0 {
+		c.Layout = plan.Layout{DP: ranks}
+	}
 	if o.half {
-		c.Compute = tensor.BFloat16
+		c.Params = tensor.BFloat16
 	}
-	s, params, err := m.shard(c)
+	m, err := plan.Transformer{Layers: o.layers, Dim: o.width, Heads: heads, Vocab: vocabulary, Batch: o.batch, Seq: o.length}.Model(c)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-3, WeightDecay: 0.01, Clip: 1, Norm: s})
+	return plan.New(m, c)
+}
+
+// forget has the collector give back the memory of the stage before, so that the next one is counted alone.
+func forget(m *tensor.Memory) {
+	for i := 0; i < 100 && m.Total().Live > m.Of(tensor.OtherMemory).Live; i++ {
+		runtime.GC()
+	}
+	m.ResetPeak()
+}
+
+// train makes a model, and trains it under one stage.
+func train(o options, stage int, r *dist.Rank) (*result, error) {
+	m := newGPT(o.width, o.layers, o.length)
+	t, err := m.attach(o, stage, r)
+	if err != nil {
+		return nil, err
+	}
+	opt := optim.NewAdamW(t.params, optim.AdamWConfig{LR: 3e-3, WeightDecay: 0.01, Clip: 1, Norm: t.norm})
 	tape := tensor.NewTape(r.Device)
 	defer tape.Close()
-	losses, sent := make([]float64, o.steps), 0.0
+	losses, sent := make([]float64, o.steps), uint64(0)
 	for step := range o.steps {
 		if step == o.steps-1 {
-			sent = wire(s)
+			sent = t.sent()
 		}
 		x, y := batch(o, r, step)
 		loss := nn.CrossEntropy(m.Forward(tape.Input(x)), y) // this rank's part of the mean
 		losses[step] = loss.Item()
 		tape.Backward(loss)
 		if err := opt.Step(); err != nil {
-			return err
+			return nil, err
 		}
 		tape.Reset()
 	}
-	sums := []float64{losses[0], losses[o.steps-1], wire(s) - sent}
+	sums := []float64{losses[0], losses[o.steps-1], float64(t.sent() - sent)}
 	if err := r.World.SumFloats(sums); err != nil {
-		return err
+		return nil, err
 	}
-	mem, state := s.Memory(), stateBytes(opt)
-	if o.half { // the values that the optimizer updates are its own
-		state += mem.Params
-		mem.Params = 0
-	}
-	want := m.sizes(o, stage, r.World.Size())
-	values, grads := mem.Params+mem.Gathered, mem.Grads+mem.Reducing
-	r.Logf("    %d   %6.3f %6.3f %9d %10d %10d %7d %8d %11d %8d", stage, sums[0], sums[1], values/1024, grads/1024, state/1024,
-		(values+grads+state)/1024, want.memory()/1024, int(sums[2])/1024, want.wire()/1024)
-	return nil
+	peaks, err := peaksOf(r)
+	return &result{sums[0], sums[1], int(sums[2]), peaks}, err
 }
 
 // batch returns this rank's part of a global batch of sequences from the source, and the bytes that follow each byte.
@@ -115,19 +138,4 @@ func batch(o options, r *dist.Rank, step int) (x, y tensor.Tensor) {
 		}
 	}
 	return x.WithRows(tensor.Rows{First: first, Stride: 1, Total: o.batch}), y
-}
-
-// wire returns the bytes that this rank has sent for parameters and gradients.
-func wire(s *fsdp.Sharding) float64 {
-	g := s.Groups()
-	return float64(g[0].Stats().Wire["allgatherv"] + g[1].Stats().Wire["reducescatterv"])
-}
-
-// stateBytes returns the bytes of the optimizer's state.
-func stateBytes(opt *optim.Optimizer) int {
-	n := 0
-	for _, x := range opt.State().Tensors {
-		n += x.Tensor.Len() * x.Tensor.DType().Size()
-	}
-	return n
 }

@@ -1,8 +1,11 @@
 package main
 
 import (
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -52,6 +55,31 @@ func (m *gpt) Forward(bytes nn.T) nn.T {
 		x = b.Forward(x)
 	}
 	return m.Head.Forward(m.Norm.Forward(x))
+}
+
+// attached is a model that is ready to be trained.
+type attached struct {
+	params nn.Params
+	norm   optim.Norm    // nil: every rank has all gradients
+	sent   func() uint64 // bytes that this rank has sent for parameters and gradients
+}
+
+// attach divides the model over all ranks; stage 0 copies it.
+func (m *gpt) attach(o options, stage int, r *dist.Rank) (attached, error) {
+	dtype := tensor.Float32
+	if o.half {
+		dtype = tensor.BFloat16
+	}
+	if stage == 0 {
+		g := r.World.With(dist.Name("ddp"))
+		params, err := ddp.Attach(g, m, ddp.Config{DType: dtype, Seed: 1})
+		return attached{params, nil, func() uint64 { return g.Stats().Wire["allreduce"] }}, err
+	}
+	s, params, err := m.shard(fsdp.Config{Shard: r.World, Stage: stage, Seed: 1, Compute: dtype})
+	return attached{params, s, func() uint64 {
+		g := s.Groups()
+		return g[0].Stats().Wire["allgatherv"] + g[1].Stats().Wire["reducescatterv"]
+	}}, err
 }
 
 // shard divides the model: a unit is a block, and what is used both first and last stays.

@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
+	"net"
 	"time"
 )
 
@@ -19,6 +20,34 @@ const SecretBytes = 32
 
 // ErrSecret says that the other end of a connection is no member of the job.
 var ErrSecret = errors.New("peer does not hold this job's secret (does RINGO_JOB_SECRET differ?)")
+
+// ErrVersion says that the other end of a connection speaks another protocol.
+var ErrVersion = errors.New("peer speaks another protocol (do the versions of Ringo differ?)")
+
+// The alerts by which a peer says what ErrSecret and ErrVersion say here (RFC 8446, section 6.2).
+const (
+	alertBadCertificate        tls.AlertError = 42
+	alertNoApplicationProtocol tls.AlertError = 120
+)
+
+// Explain replaces the error of a handshake, or of the first read after one, that came from the peer as an alert by ErrSecret or
+// ErrVersion, where it is one of these. Other errors stay as they are.
+func Explain(err error) error {
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Op != "remote error" {
+		return err
+	}
+	switch op.Err.Error() { // package tls shows no more of an alert
+	case alertBadCertificate.Error():
+		return fmt.Errorf("refused: %w", ErrSecret)
+	case alertNoApplicationProtocol.Error():
+		return fmt.Errorf("refused: %w", ErrVersion)
+	}
+	return err
+}
+
+// Refused reports whether err, once explained, will come again at the next try.
+func Refused(err error) bool { return errors.Is(err, ErrSecret) || errors.Is(err, ErrVersion) }
 
 // NewSecret returns a new random job secret as 64 hexadecimal digits.
 func NewSecret() string {
@@ -77,12 +106,15 @@ func TLS(secret []byte, job, protocol string) (*tls.Config, error) {
 		// Small first records help browsers; here they are only more records.
 		DynamicRecordSizingDisabled: true,
 		VerifyConnection: func(cs tls.ConnectionState) error {
-			if cs.NegotiatedProtocol != protocol || len(cs.PeerCertificates) == 0 {
+			if len(cs.PeerCertificates) == 0 {
 				return ErrSecret
 			}
 			p, ok := cs.PeerCertificates[0].PublicKey.(ed25519.PublicKey)
 			if !ok || !p.Equal(pub) {
 				return ErrSecret
+			}
+			if cs.NegotiatedProtocol != protocol {
+				return ErrVersion
 			}
 			return nil
 		},

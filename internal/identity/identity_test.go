@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/tls"
 	"errors"
+	"io"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -45,7 +46,14 @@ func TestTLS(t *testing.T) {
 	assert.NoError(t, meet(t, member, conf(secret, "job", "p")))
 	assert.ErrorIs(t, meet(t, member, conf(bytes.Repeat([]byte{2}, SecretBytes), "job", "p")), ErrSecret)
 	assert.ErrorIs(t, meet(t, member, conf(secret, "another", "p")), ErrSecret)
-	assert.ErrorContains(t, meet(t, member, conf(secret, "job", "q")), "protocol")
+	other := meet(t, member, conf(secret, "job", "q"))
+	assert.ErrorContains(t, other, "protocol")
+	assert.NotErrorIs(t, other, ErrSecret)
+	silent := conf(secret, "job", "p")
+	silent.NextProtos = nil
+	other = meet(t, member, silent)
+	assert.ErrorIs(t, other, ErrVersion)
+	assert.NotErrorIs(t, other, ErrSecret)
 	nobody := conf(secret, "job", "p")
 	nobody.Certificates = nil
 	assert.Error(t, meet(t, member, nobody))
@@ -63,4 +71,35 @@ func TestSecret(t *testing.T) {
 		_, err := ParseSecret(bad)
 		assert.ErrorContains(t, err, want)
 	}
+}
+
+// What the server refuses, the client hears as an alert: it says the same on both sides.
+func TestExplain(t *testing.T) {
+	secret := bytes.Repeat([]byte{1}, SecretBytes)
+	for want, client := range map[error][2]string{ErrSecret: {"another", "p"}, ErrVersion: {"job", "q"}} {
+		server, err := TLS(secret, "job", "p")
+		require.NoError(t, err)
+		conf, err := TLS(secret, client[0], client[1])
+		require.NoError(t, err)
+		conf.VerifyConnection = nil // else the client notices first
+		l, err := tls.Listen("tcp", "127.0.0.1:0", server)
+		require.NoError(t, err)
+		go func() {
+			if c, err := l.Accept(); err == nil {
+				_ = c.(*tls.Conn).Handshake()
+				c.Close()
+			}
+		}()
+		c, err := tls.Dial("tcp", l.Addr().String(), conf)
+		if err == nil {
+			_, err = c.Read(make([]byte, 1))
+			c.Close()
+		}
+		l.Close()
+		assert.NotErrorIs(t, err, want)
+		assert.ErrorIs(t, Explain(err), want, "%v", err)
+		assert.True(t, Refused(Explain(err)))
+	}
+	assert.False(t, Refused(Explain(io.EOF)))
+	assert.Equal(t, io.EOF, Explain(io.EOF))
 }

@@ -10,6 +10,11 @@ func controlRegister() uint32
 // storeFence makes stores past the caches visible before all later stores.
 func storeFence()
 
+// moveBytes copies n bytes with REP MOVSB.
+//
+//go:noescape
+func moveBytes(dst *byte, src *byte, n int)
+
 // gemm6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
@@ -279,6 +284,11 @@ func affineF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
 //
 //go:noescape
 func affinePastF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
+
+// addTwiceF32AVX2 computes dst = too = a + b. n is a positive multiple of 16.
+//
+//go:noescape
+func addTwiceF32AVX2(dst *float32, too *float32, a *float32, b *float32, n int)
 
 // axpyF32AVX2 computes y += a*x. n is a positive multiple of 16.
 //

@@ -16,6 +16,15 @@ TEXT ·storeFence(SB), NOSPLIT, $0
 	SFENCE
 	RET
 
+// func moveBytes(dst *byte, src *byte, n int)
+TEXT ·moveBytes(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	BYTE $0xf3
+	BYTE $0xa4
+	RET
+
 // func gemm6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
 TEXT ·gemm6x16F32AVX2(SB), NOSPLIT, $0-76
@@ -4871,6 +4880,31 @@ loop:
 	CMPQ         AX, CX
 	JLT          loop
 	SFENCE
+	VZEROUPPER
+	RET
+
+// func addTwiceF32AVX2(dst *float32, too *float32, a *float32, b *float32, n int)
+// Requires: AVX
+TEXT ·addTwiceF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ too+8(FP), SI
+	MOVQ a+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (BX)(AX*4), Y0
+	VADDPS  (R8)(AX*4), Y0, Y0
+	VMOVUPS Y0, (SI)(AX*4)
+	VMOVUPS Y0, (DI)(AX*4)
+	VMOVUPS 32(BX)(AX*4), Y0
+	VADDPS  32(R8)(AX*4), Y0, Y0
+	VMOVUPS Y0, 32(SI)(AX*4)
+	VMOVUPS Y0, 32(DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
 	VZEROUPPER
 	RET
 

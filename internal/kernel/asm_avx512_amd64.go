@@ -614,6 +614,11 @@ func transposePastF64AVX512(dst *float64, ds int, src *float64, ss int, blocks i
 //go:noescape
 func peakF64AVX512(n int)
 
+// foldCRC writes 256 bytes with the checksum, from 0, of the n bytes at p, from crc. n is a multiple of 256, and positive.
+//
+//go:noescape
+func foldCRC(dst *byte, p *byte, n int, crc uint32, factors *uint64)
+
 // gemmDot5x5F32AVX512 computes the tile C[0:5, 0:5] = alpha*A*B, plus the matrix from unless that is nil, over k vectors of 16 elements and those in tail. as and bs are the bytes between rows of A and of B transposed, cs and fs those between rows of C and from.
 //
 //go:noescape
@@ -733,6 +738,11 @@ func affineF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
 //
 //go:noescape
 func affinePastF64AVX512(dst *float64, x *float64, n int, a float64, b float64)
+
+// addTwiceF32AVX512 computes dst = too = a + b. n is a positive multiple of 16.
+//
+//go:noescape
+func addTwiceF32AVX512(dst *float32, too *float32, a *float32, b *float32, n int)
 
 // axpyF32AVX512 computes y += a*x. n is a positive multiple of 16.
 //

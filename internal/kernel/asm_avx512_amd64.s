@@ -28502,6 +28502,48 @@ loop:
 	VZEROUPPER
 	RET
 
+// func foldCRC(dst *byte, p *byte, n int, crc uint32, factors *uint64)
+// Requires: AVX, AVX512F
+TEXT ·foldCRC(SB), NOSPLIT, $0-40
+	MOVQ            dst+0(FP), DI
+	MOVQ            p+8(FP), SI
+	MOVQ            n+16(FP), CX
+	MOVQ            factors+32(FP), BX
+	VBROADCASTI32X4 (BX), Z8
+	MOVL            crc+24(FP), AX
+	VMOVD           AX, X9
+	VMOVDQU64       (SI), Z0
+	VMOVDQU64       64(SI), Z1
+	VMOVDQU64       128(SI), Z2
+	VMOVDQU64       192(SI), Z3
+	VPXORQ          Z9, Z0, Z0
+	JMP             next
+
+loop:
+	VPCLMULQDQ $0x00, Z8, Z0, Z4
+	VPCLMULQDQ $0x11, Z8, Z0, Z0
+	VPTERNLOGD $0x96, (SI), Z4, Z0
+	VPCLMULQDQ $0x00, Z8, Z1, Z5
+	VPCLMULQDQ $0x11, Z8, Z1, Z1
+	VPTERNLOGD $0x96, 64(SI), Z5, Z1
+	VPCLMULQDQ $0x00, Z8, Z2, Z6
+	VPCLMULQDQ $0x11, Z8, Z2, Z2
+	VPTERNLOGD $0x96, 128(SI), Z6, Z2
+	VPCLMULQDQ $0x00, Z8, Z3, Z7
+	VPCLMULQDQ $0x11, Z8, Z3, Z3
+	VPTERNLOGD $0x96, 192(SI), Z7, Z3
+
+next:
+	ADDQ      $0x00000100, SI
+	SUBQ      $0x00000100, CX
+	JNE       loop
+	VMOVDQU64 Z0, (DI)
+	VMOVDQU64 Z1, 64(DI)
+	VMOVDQU64 Z2, 128(DI)
+	VMOVDQU64 Z3, 192(DI)
+	VZEROUPPER
+	RET
+
 // func gemmDot5x5F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, tail uint64)
 // Requires: AVX, AVX512F
 TEXT ·gemmDot5x5F32AVX512(SB), NOSPLIT, $0-88
@@ -29575,6 +29617,27 @@ loop:
 	CMPQ        AX, CX
 	JLT         loop
 	SFENCE
+	VZEROUPPER
+	RET
+
+// func addTwiceF32AVX512(dst *float32, too *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·addTwiceF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ too+8(FP), SI
+	MOVQ a+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (BX)(AX*4), Z0
+	VADDPS  (R8)(AX*4), Z0, Z0
+	VMOVUPS Z0, (SI)(AX*4)
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
 	VZEROUPPER
 	RET
 

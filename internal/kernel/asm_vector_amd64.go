@@ -165,6 +165,26 @@ func vecAffine[T Number](dst []T, x []T, a T, b T) int {
 	return end
 }
 
+// vecAddTwice computes dst = too = a + b. It returns how many elements it did: the first ones.
+func vecAddTwice[T Number](dst []T, too []T, a []T, b []T) int {
+	end := vectorLenOf[T](len(dst), 4)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		tooAt := unsafe.Pointer(&too[done : done+n][0])
+		aAt := unsafe.Pointer(&a[done : done+n][0])
+		bAt := unsafe.Pointer(&b[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			addTwiceF32AVX512((*float32)(dstAt), (*float32)(tooAt), (*float32)(aAt), (*float32)(bAt), n)
+		case active.vectors == vecAVX2:
+			addTwiceF32AVX2((*float32)(dstAt), (*float32)(tooAt), (*float32)(aAt), (*float32)(bAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
 // vecAxpy computes y += a*x. It returns how many elements it did: the first ones.
 func vecAxpy[T Number](y []T, x []T, a T) int {
 	end := vectorLenOf[T](len(y), 8)

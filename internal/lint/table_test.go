@@ -31,6 +31,7 @@ var table = map[string]row{
 	"internal/agree":       {},
 	"internal/reliability": {},
 	"internal/netns":       {others: "github.com/stretchr/testify"},
+	"internal/holder":      {},
 	"internal/identity":    {},
 	"internal/faultnet":    {},
 	"internal/memnet":      {own: "dist/backend dist/algo tensor"},
@@ -52,7 +53,7 @@ var table = map[string]row{
 	"dist/mpi":     engine,
 	"dist/nccl":    engine,
 	"dist/sim":     engine,
-	"dist/launch":  {own: "internal/identity", others: "golang.org/x/sys"},
+	"dist/launch":  {own: "internal/holder internal/identity", others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/trace internal/wait tensor tensor/cuda nn optim data " +
 			"dist/backend dist/algo dist/local dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
@@ -66,6 +67,8 @@ var table = map[string]row{
 	"tp":   {own: "nn optim dist dist/autograd tensor"},
 	"moe":  {own: "nn optim dist dist/autograd tensor"},
 	"pp":   {own: "nn optim dist tensor"},
+
+	"plan": {own: "tensor"},
 
 	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors"},
 	"ckpt/safetensors": {},

@@ -109,6 +109,7 @@ func (g *gen) file() {
 	if g.name == "AVX2" { // once: every machine with assembly has it
 		g.controlRegister()
 		g.storeFence()
+		g.moveBytes()
 	}
 	for _, g.size = range []int{4, 8} {
 		for _, w := range g.widths {
@@ -124,6 +125,7 @@ func (g *gen) file() {
 		g.peak(peakChains)
 	}
 	if g.masked() {
+		g.foldCRC()
 		g.size = 4
 		for _, h := range []int{dotSide, 1} {
 			g.dotKernel(h, dotSide)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/reg"
 )
 
 // probes are loops that do one thing as fast as the processor can: they tell
@@ -70,6 +71,16 @@ func (g *gen) controlRegister() {
 		panic(err)
 	}
 	g.STMXCSR(to.Addr)
+	g.RET()
+}
+
+// moveBytes makes the function that copies with the processor's own loop.
+func (g *gen) moveBytes() {
+	g.function("moveBytes", "dst, src *byte, n int", "copies n bytes with REP MOVSB.")
+	g.arg("dst", reg.RDI)
+	g.arg("src", reg.RSI)
+	g.arg("n", reg.RCX)
+	g.encode(0xf3, 0xa4)
 	g.RET()
 }
 

@@ -23,6 +23,12 @@ func streams() []*spec {
 			body: elementwise("dst", func(f fp, i int) value {
 				return f.add(f.mul(f.load("x", i), f.arg("a")), f.arg("b"))
 			})},
+		{name: "addTwice", params: parse("dst, too, a, b []T"), sizes: singleOnly, doc: "computes dst = too = a + b.",
+			body: elementwise("dst", func(f fp, i int) value {
+				sum := f.add(f.load("a", i), f.at("b", i))
+				f.store(sum, "too", i)
+				return sum
+			})},
 		{name: "axpy", params: parse("y, x []T, a T"), sizes: bothSizes, doc: "computes y += a*x.",
 			body: early("y", func(f fp, i int) value {
 				return f.add(f.mul(f.load("x", i), f.arg("a")), f.at("y", i))

@@ -1,5 +1,5 @@
-// Program allreduce sums over the ranks: ten times, or, with the argument "forever", until an operation fails.
-package main
+// Package allreduce is a program that sums over the ranks: ten times, or, with the argument "forever", until an operation fails.
+package allreduce
 
 import (
 	"context"
@@ -10,7 +10,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-func main() {
+// Main is the program.
+func Main() {
 	forever := len(os.Args) > 1 && os.Args[1] == "forever"
 	err := dist.Run(context.Background(), dist.Config{}, func(_ context.Context, r *dist.Rank) error {
 		rank, size := r.World.Rank(), r.World.Size()

@@ -1,6 +1,6 @@
-// Program bits reduces random numbers of every floating-point type and prints a hash of what each rank got. Its argument
+// Package bits is a program that reduces random numbers of every floating-point type and prints a hash of what each rank got. Its argument
 // is the number of ranks.
-package main
+package bits
 
 import (
 	"context"
@@ -14,7 +14,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-func main() {
+// Main is the program.
+func Main() {
 	n, err := strconv.Atoi(os.Args[1])
 	if err == nil {
 		err = dist.Run(context.Background(), dist.Config{Ranks: n, Exact: true}, rank)

@@ -1,8 +1,8 @@
-// Program restart counts steps, keeps the count in DIR/checkpoint and resumes from there. In generation g, rank 1 fails in
+// Package restart is a program that counts steps, keeps the count in DIR/checkpoint and resumes from there. In generation g, rank 1 fails in
 // step CRASH[g-1]; there is no failure in later generations. It ends after step LAST, or, if LAST is 0, when DIR/stop exists.
 //
 //	restart DIR LAST [CRASH...]
-package main
+package restart
 
 import (
 	"context"
@@ -17,7 +17,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-func main() {
+// Main is the program.
+func Main() {
 	err := dist.Run(context.Background(), dist.Config{}, train)
 	if err != nil {
 		fmt.Printf("error: %v\n", err)

@@ -1,0 +1,77 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/plan"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// planCmd is `ringo plan`.
+type planCmd struct {
+	Layers int    `default:"12" help:"Blocks."`
+	Dim    int    `default:"768" help:"Features."`
+	Heads  int    `default:"12" help:"Attention heads; they divide the features, and tp divides them."`
+	Vocab  int    `default:"50257" help:"Words of the vocabulary; tp divides it."`
+	Batch  int    `default:"8" help:"Sequences of the global batch, over all ranks."`
+	Seq    int    `default:"1024" help:"Tokens of a sequence."`
+	Layout string `default:"dp=1" placeholder:"MESH" help:"Ranks along the axes dp, fsdp and tp, such as dp=8,fsdp=8,tp=2."`
+	Stage  int    `help:"1, 2 or 3: what fsdp cuts; 3 if absent."`
+	Params string `default:"float32" placeholder:"TYPE" help:"Type that parameters are used in; beside 16 bits there are masters in float32."`
+	Reduce string `placeholder:"TYPE" help:"Type that gradients are sent in, and that fsdp holds them in. If absent: float32 with fsdp, else that of parameters."`
+	JSON   bool   `help:"Print one JSON object."`
+}
+
+// Help is the text below the flags of `ringo plan -h`.
+func (*planCmd) Help() string {
+	return `Predicts, for a GPT-2 trained with AdamW, how much memory of each kind the rank with the most of it takes, and how many bytes
+all ranks send in a step, each number with its formula. Nothing is started. The defaults are GPT-2 small on one rank.
+
+  ringo plan -layout fsdp=8 -stage 2 -params bfloat16
+  ringo plan -layout dp=8,fsdp=8,tp=2 -batch 512 -vocab 50304
+
+With dp alone, package ddp sums gradients; fsdp cuts the model over ranks, and with dp beside it there are copies (hybrid
+sharding). Units are blocks; token table, positions and last norm are one that stays. tp is planned by Megatron's formulas:
+training with it comes later. Activations are without checkpointing. Not counted are batches, the workspace of kernels and what
+the Go runtime takes.`
+}
+
+// Run prints the plan.
+func (c *planCmd) Run() error {
+	p, err := c.plan()
+	if err != nil {
+		return usageOf("plan", "%v", err)
+	}
+	if c.JSON {
+		return printJSON(p)
+	}
+	_, err = fmt.Println(p)
+	return err
+}
+
+func (c *planCmd) plan() (*plan.Plan, error) {
+	layout, err := plan.ParseLayout(c.Layout)
+	if err != nil {
+		return nil, err
+	}
+	cfg := plan.Config{Layout: layout, Stage: c.Stage}
+	for _, t := range []struct {
+		dtype *tensor.DType
+		name  string
+	}{{&cfg.Params, c.Params}, {&cfg.Reduce, c.Reduce}} {
+		if t.name != "" {
+			if *t.dtype, err = tensor.ParseDType(t.name); err != nil || !t.dtype.IsFloat() {
+				return nil, fmt.Errorf("unknown dtype %q (float32, float64, bfloat16, float16)", t.name)
+			}
+		}
+	}
+	m, err := plan.Transformer{Layers: c.Layers, Dim: c.Dim, Heads: c.Heads, Vocab: c.Vocab, Batch: c.Batch, Seq: c.Seq}.Model(cfg)
+	if err != nil {
+		return nil, err
+	}
+	p, err := plan.New(m, cfg)
+	if err == nil && c.Reduce != "" && c.Reduce != p.Reduce { // float32, which is also "as the parameters"
+		return nil, fmt.Errorf("gradients of %s parameters cannot be reduced in %s without fsdp", c.Params, c.Reduce)
+	}
+	return p, err
+}

@@ -1,0 +1,116 @@
+package algo_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/memnet"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// agreed are the operations that end for nobody before all ranks have begun them.
+var agreed = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.Gather, backend.AllGather, backend.Scatter,
+	backend.ReduceScatter, backend.AllToAll, backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV, backend.Barrier}
+
+// small is an operation with one byte for each rank, or of each rank.
+func small(kind backend.Kind, name string, n, root int) backend.Op {
+	ones := make([]int, n)
+	for i := range ones {
+		ones[i] = 1
+	}
+	op := backend.Op{Kind: kind, Algo: name, DType: tensor.Uint8, Count: 1, Root: root, Row: 1}
+	src, dst := 1, 1
+	switch kind {
+	case backend.Gather, backend.AllGather:
+		dst = n
+	case backend.AllGatherV:
+		dst, op.DstCounts = n, ones
+	case backend.Scatter, backend.ReduceScatter:
+		src = n
+	case backend.ReduceScatterV:
+		src, op.SrcCounts = n, ones
+	case backend.AllToAll:
+		src, dst = n, n
+	case backend.AllToAllV:
+		src, dst, op.SrcCounts, op.DstCounts = n, n, ones, ones
+	}
+	op.Src, op.Dst = mem(make([]byte, src)), mem(make([]byte, dst))
+	return op
+}
+
+// No rank is content with an operation that another rank has not begun: it could still turn out to be a different one.
+func TestNobodyIsContentAlone(t *testing.T) {
+	for n := 2; n <= 4; n++ {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				for _, kind := range agreed {
+					for _, name := range algo.Names(kind) {
+						for root := range n {
+							for late := range n {
+								aloneWithout(t, small(kind, name, n, root), n, late)
+							}
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// aloneWithout lets all ranks but one run op, and that one when the others can do no more.
+func aloneWithout(t *testing.T, op backend.Op, n, late int) {
+	net, begin := memnet.New(n, nil), make(chan struct{})
+	var content atomic.Int32
+	ended := make(chan error, 1)
+	go func() {
+		ended <- net.Run(context.Background(), func(r *memnet.Rank) error {
+			if r.Rank() == late {
+				<-begin
+			}
+			mine := small(op.Kind, op.Algo, n, op.Root)
+			defer content.Add(1)
+			return algo.NewMessages(r, algo.OneHost(n)).Run(&mine)
+		})
+	}()
+	synctest.Wait()
+	require.Zero(t, content.Load(), "%v by %s from %d: ranks went on without rank %d of %d", op.Kind, op.Algo, op.Root, late, n)
+	close(begin)
+	require.NoError(t, <-ended)
+}
+
+// AllToAllV ends for nobody before all ranks have what they expect: only the one that receives sees that it gets something
+// else.
+func TestAllToAllVEndsForAll(t *testing.T) {
+	const n = 3
+	for _, name := range algo.Names(backend.AllToAllV) {
+		synctest.Test(t, func(t *testing.T) {
+			hold := make(chan struct{})
+			net := memnet.New(n, func(m *memnet.Message) {
+				if m.From == 2 && m.To == 1 && len(m.Bytes) > 0 {
+					<-hold
+				}
+			})
+			var content atomic.Int32
+			ended := make(chan error, 1)
+			go func() {
+				ended <- net.Run(context.Background(), func(r *memnet.Rank) error {
+					op := small(backend.AllToAllV, name, n, 0)
+					defer content.Add(1)
+					return algo.NewMessages(r, algo.OneHost(n)).Run(&op)
+				})
+			}()
+			synctest.Wait()
+			require.Zero(t, content.Load(), "%s: rank 1 still waits for rank 2", name)
+			close(hold)
+			require.NoError(t, <-ended)
+		})
+	}
+}

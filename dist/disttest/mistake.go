@@ -1,0 +1,106 @@
+package disttest
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/reliability"
+)
+
+// mistake is something after which every rank's error must contain all texts, within the bound of a row of package
+// reliability.
+type mistake struct {
+	name  string
+	row   int
+	bound time.Duration
+	texts []string
+	make  func(r *dist.Rank) error
+}
+
+// fails lets n ranks make a mistake in the world group.
+func (s *suite) fails(t *testing.T, row, n int, timeout, bound time.Duration, texts []string, fn func(r *dist.Rank) error) {
+	t.Helper()
+	a := newAttempt(mistake{row: row, bound: bound, texts: texts, make: fn}, n)
+	require.NoError(t, s.start(t, n, quiet(timeout), a.run))
+	a.check(t)
+}
+
+// failEach lets n ranks make one mistake after the other, each in a group of its own. The world goes on.
+func (s *suite) failEach(t *testing.T, n int, mistakes []mistake) {
+	attempts := make([]*attempt, len(mistakes))
+	for i, m := range mistakes {
+		attempts[i] = newAttempt(m, n)
+	}
+	require.NoError(t, s.start(t, n, quiet(0), func(r *dist.Rank) error {
+		for _, a := range attempts {
+			if err := a.run(&dist.Rank{World: r.World.With(dist.Name(a.name)), Device: r.Device}); err != nil {
+				return err
+			}
+		}
+		return r.World.Barrier().Wait()
+	}))
+	for _, a := range attempts {
+		t.Run(a.name, a.check)
+	}
+}
+
+// attempt is what a mistake led to on each rank.
+type attempt struct {
+	mistake
+	n       int
+	errs    table[error]
+	longest table[time.Duration]
+	engine  table[string]
+	begun   sync.WaitGroup // nobody makes the mistake while another one is still in the barrier
+	broken  atomic.Bool    // by a fault of the wire
+}
+
+func newAttempt(m mistake, n int) *attempt {
+	a := &attempt{mistake: m, n: n}
+	a.begun.Add(n)
+	return a
+}
+
+// run makes the mistake on one rank. It returns an error when the group failed before.
+func (a *attempt) run(r *dist.Rank) error {
+	err := r.World.Barrier().Wait()
+	if err != nil {
+		a.broken.Store(true)
+	}
+	a.begun.Done()
+	if err != nil {
+		return err
+	}
+	if a.begun.Wait(); a.broken.Load() {
+		return r.World.Barrier().Wait()
+	}
+	begin := time.Now()
+	if err = a.make(r); err == nil {
+		err = r.World.Barrier().Wait() // a rank that only sends may learn of it at its next call
+	}
+	a.longest.put(r.World.Rank(), time.Since(begin))
+	a.errs.put(r.World.Rank(), err)
+	a.engine.put(r.World.Rank(), r.Engine())
+	return nil
+}
+
+func (a *attempt) check(t *testing.T) {
+	t.Helper()
+	require.Len(t, a.errs.rows, a.n)
+	for rank := range a.n {
+		if !assert.Error(t, a.errs.rows[rank], "rank %d", rank) {
+			continue
+		}
+		for _, text := range a.texts {
+			assert.Contains(t, a.errs.rows[rank].Error(), text, "rank %d", rank)
+		}
+		reliability.Took(t, a.row, a.engine.rows[rank], a.bound, a.longest.rows[rank])
+	}
+	t.Logf("%v after %v", a.errs.rows[0], a.longest.rows[0].Round(10*time.Microsecond))
+}

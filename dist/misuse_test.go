@@ -1,0 +1,122 @@
+package dist_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// misuse makes a mistake on the rank of a job of one, or on rank 0 of more, where the others wait in a barrier.
+func misuse(t *testing.T, n int, want string, mistake func(r *dist.Rank, x tensor.Tensor) dist.Work) {
+	t.Helper()
+	begin := time.Now()
+	require.ErrorContains(t, run(n, func(r *dist.Rank) error {
+		if r.World.Rank() > 0 {
+			return r.World.Barrier().Wait()
+		}
+		return mistake(r, tensor.New(r.Device, tensor.Float32, 2*n)).Wait()
+	}), want)
+	assert.Less(t, time.Since(begin), 2*time.Second)
+}
+
+// The zero Tensor where one is needed is an error of the operation, not a panic of the tensor.
+func TestZeroTensor(t *testing.T) {
+	none := tensor.Tensor{}
+	for want, call := range map[string]func(g *dist.Group, x tensor.Tensor) dist.Work{
+		"broadcast seq 1 of group world: output": func(g *dist.Group, _ tensor.Tensor) dist.Work { return g.Broadcast(none, 0) },
+		"allreduce seq 1 of group world: output": func(g *dist.Group, _ tensor.Tensor) dist.Work { return g.AllReduce(none, dist.Sum) },
+		"reduce seq 1 of group world: input":     func(g *dist.Group, _ tensor.Tensor) dist.Work { return g.Reduce(none, dist.Sum, 0) },
+		"gather seq 1 of group world: output":    func(g *dist.Group, x tensor.Tensor) dist.Work { return g.Gather(none, x, 0) },
+		"gather seq 1 of group world: input":     func(g *dist.Group, x tensor.Tensor) dist.Work { return g.Gather(x, none, 0) },
+		"scatter seq 1 of group world: input":    func(g *dist.Group, x tensor.Tensor) dist.Work { return g.Scatter(x, none, 0) },
+		"scatter seq 1 of group world: output":   func(g *dist.Group, x tensor.Tensor) dist.Work { return g.Scatter(none, x, 1) },
+		"allgather seq 1 of group world: output": func(g *dist.Group, x tensor.Tensor) dist.Work { return g.AllGather(none, x) },
+		"reducescatter seq 1 of group world: input": func(g *dist.Group, x tensor.Tensor) dist.Work {
+			return g.ReduceScatter(x, none, dist.Sum)
+		},
+		"alltoall seq 1 of group world: input":    func(g *dist.Group, x tensor.Tensor) dist.Work { return g.AllToAll(x, none) },
+		"allgatherv seq 1 of group world: output": func(g *dist.Group, x tensor.Tensor) dist.Work { return g.AllGatherV(none, x, []int{4, 0}) },
+		"reducescatterv seq 1 of group world: input": func(g *dist.Group, x tensor.Tensor) dist.Work {
+			return g.ReduceScatterV(x, none, []int{4, 0}, dist.Sum)
+		},
+		"alltoallv seq 1 of group world: input": func(g *dist.Group, x tensor.Tensor) dist.Work {
+			return g.AllToAllV(x, none, []int{4, 0}, []int{4, 0})
+		},
+		"send seq 1 of group world: input":  func(g *dist.Group, _ tensor.Tensor) dist.Work { return g.Send(none, 1, 0) },
+		"recv seq 1 of group world: output": func(g *dist.Group, _ tensor.Tensor) dist.Work { return g.Recv(none, 1, 0) },
+	} {
+		misuse(t, 2, want+" is the zero Tensor", func(r *dist.Rank, x tensor.Tensor) dist.Work { return call(r.World, x) })
+	}
+	misuse(t, 2, "allreduce seq 1 of group world: output has been released", func(r *dist.Rank, x tensor.Tensor) dist.Work {
+		tape := tensor.NewTape(r.Device)
+		old := tape.Input(x).Exp()
+		tape.Reset()
+		return r.World.AllReduce(old, dist.Sum)
+	})
+}
+
+// In a group of one there is nobody to receive from.
+func TestRecvAnyAlone(t *testing.T) {
+	misuse(t, 1, "recv seq 1 of group world: group world has no other rank to receive from", func(r *dist.Rank, x tensor.Tensor) dist.Work {
+		peer, err := r.World.RecvAny(x, 0)
+		assert.Equal(t, -1, peer)
+		assert.Error(t, err)
+		return r.World.Barrier()
+	})
+}
+
+// A batch takes 64 messages to a peer and 64 from it; one more of either is an error at once.
+func TestBatchLimits(t *testing.T) {
+	batch := func(r *dist.Rank, x tensor.Tensor, sends, recvs int) dist.Work {
+		return r.World.Batch(func(b *dist.Batch) {
+			for range sends {
+				b.Send(x.Range(0, 1), 1-r.World.Rank(), 0)
+			}
+			for range recvs {
+				b.Recv(x.Range(1, 2), 1-r.World.Rank(), 0)
+			}
+		})
+	}
+	require.NoError(t, run(2, func(r *dist.Rank) error {
+		x := tensor.FromSlice([]float32{float32(r.World.Rank()), -1}, 2)
+		err := batch(r, x, 64, 64).Wait()
+		assert.EqualValues(t, 1-r.World.Rank(), tensor.Floats(x)[1])
+		return err
+	}))
+	misuse(t, 2, "send seq 65 of group world: a batch has more than 64 sends with rank 1", func(r *dist.Rank, x tensor.Tensor) dist.Work {
+		return batch(r, x, 65, 65)
+	})
+	misuse(t, 2, "recv seq 65 of group world: a batch has more than 64 recvs with rank 1", func(r *dist.Rank, x tensor.Tensor) dist.Work {
+		return batch(r, x, 64, 65)
+	})
+}
+
+// Numbers that mean nothing are refused, not replaced.
+func TestSenselessConfig(t *testing.T) {
+	for want, cfg := range map[string]dist.Config{
+		"asks for -1 ranks": {Ranks: -1},
+		"asks for 0 ranks":  {Exact: true},
+		"Threads is -1":     {Threads: -1},
+		"Timeout -1s":       {Timeout: -time.Second},
+		"JoinTimeout -1ns":  {JoinTimeout: -1},
+		"Trace is -5":       {Trace: -5},
+	} {
+		assert.ErrorContains(t, dist.Run(t.Context(), cfg, func(context.Context, *dist.Rank) error { return nil }), want)
+	}
+	t.Setenv("RINGO_SHM", "foo")
+	assert.ErrorContains(t, run(1, func(*dist.Rank) error { return nil }), "RINGO_SHM=foo (ringo): neither 0 nor 1")
+}
+
+// An algorithm over messages is not unknown to goroutine ranks; they have no messages.
+func TestAlgorithmOfProcesses(t *testing.T) {
+	t.Setenv("RINGO_ALGO", "allreduce:ring")
+	err := run(2, func(r *dist.Rank) error { return r.World.Barrier().Wait() })
+	assert.ErrorContains(t, err, `algorithm "ring" is for ranks that are processes; the engine of these ranks, goroutines, has: direct`)
+	assert.NotContains(t, err.Error(), "unknown")
+}

@@ -1,0 +1,26 @@
+package tcp_test
+
+import (
+	"testing"
+
+	"github.com/ringo-ml/ringo/dist/disttest"
+)
+
+// Operations that do not match are found at once whatever algorithms they run by.
+func TestDifferentOperations(t *testing.T) {
+	t.Parallel()
+	ranks := []int{3, 6}
+	if disttest.Long() {
+		ranks = []int{2, 3, 4, 5, 6, 7}
+	}
+	for name, force := range map[string]string{
+		"linear":       "linear",
+		"direct":       "direct",
+		"ring":         "allreduce:ring,reducescatter:ring,reducescatterv:ring,allgather:ring,allgatherv:ring,broadcast:chain",
+		"halving":      "allreduce:halving-doubling,reduce:binomial,broadcast:binomial,alltoall:bruck,barrier:dissemination",
+		"tree":         "allreduce:double-tree,alltoall:pairwise,alltoallv:pairwise",
+		"hierarchical": "allreduce:hierarchical,reducescatter:hierarchical,reducescatterv:hierarchical,allgather:hierarchical,allgatherv:hierarchical,broadcast:hierarchical",
+	} {
+		t.Run(name, func(t *testing.T) { disttest.Different(t, start, ranks, force) })
+	}
+}

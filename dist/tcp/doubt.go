@@ -1,0 +1,62 @@
+package tcp
+
+// Ranks that gave different operations could all wait, and none of them send: whether they do depends on the algorithms. So a
+// rank that has waited for a message for some time tells its peer once what it waits for, and the peer compares.
+
+// waiting is the message that a lane waits for.
+type waiting struct {
+	peer int
+	seq  uint64
+	tag  uint8
+	nth  uint32
+}
+
+// doubt lets all groups look whether they still wait for what they waited for at the last look. groups is scratch.
+func (e *Engine) doubt(groups []*group) []*group {
+	groups = groups[:0]
+	e.mu.Lock()
+	for _, g := range e.groups {
+		if g.opened {
+			groups = append(groups, g)
+		}
+	}
+	e.mu.Unlock()
+	for _, g := range groups {
+		g.doubt()
+	}
+	clear(groups)
+	return groups
+}
+
+// doubt is called by the goroutine that watches the engine.
+func (g *group) doubt() {
+	g.mu.Lock()
+	running, seq, peer := g.running && g.err == nil, g.done+1, int(g.waitsFor.Load())
+	print := g.ops[seq%history].print
+	g.mu.Unlock()
+	var w request
+	if p := g.peers[peer]; running && p != nil {
+		p.mu.Lock()
+		w = p.want
+		p.mu.Unlock()
+	}
+	now := waiting{peer, w.seq, w.tag, w.nth}
+	switch {
+	case !w.open || w.done || w.seq != seq:
+		g.waits, g.doubted = waiting{}, false
+	case now != g.waits:
+		g.waits, g.doubted = now, false
+	case !g.doubted:
+		g.doubted = true
+		g.peers[peer].link.post(&header{typ: frameWaiting, gen: g.key.gen, group: g.key.id, seq: seq, print: print}, nil)
+	}
+}
+
+// heardWaiting compares what a peer waits for with this rank's own view of the operation, now or when it is issued.
+func (g *group) heardWaiting(p *pipe, h *header) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if n := len(p.prints); g.mem == nil && (n == 0 || p.prints[n-1].seq < h.seq) {
+		g.compare(p, h)
+	}
+}

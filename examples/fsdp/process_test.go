@@ -1,0 +1,126 @@
+//go:build linux && !race
+
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"runtime/debug"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const stageEnv = "EXAMPLE_TEST_STAGE"
+
+// TestMain runs this binary as one rank of a job when the test below started it.
+func TestMain(m *testing.M) {
+	var stage int
+	if _, err := fmt.Sscan(os.Getenv(stageEnv), &stage); err != nil {
+		os.Exit(m.Run())
+	}
+	if err := measureResident(large(), stage); err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+}
+
+// large is a model beside which the Go runtime and the engine are small.
+func large() options {
+	return options{ranks: 2, steps: 2, batch: 4, width: 512, layers: 6, length: 64}
+}
+
+// resident is what a rank tells: bytes by which its process grew, and bytes that it counted.
+type resident struct{ Grew, Counted int }
+
+func measureResident(o options, stage int) error {
+	return dist.Run(context.Background(), dist.Config{Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		debug.FreeOSMemory()
+		before, err := residentBytes("VmRSS")
+		if err != nil {
+			return err
+		}
+		if _, err := train(o, stage, r); err != nil {
+			return err
+		}
+		after, err := residentBytes("VmHWM")
+		if err != nil {
+			return err
+		}
+		return json.NewEncoder(os.Stdout).Encode(resident{after - before, r.Device.Memory().Total().Peak})
+	})
+}
+
+// residentBytes returns the memory of this process: VmRSS now, VmHWM at the most.
+func residentBytes(name string) (int, error) {
+	text, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(text), name+":")
+	kib := 0
+	_, err = fmt.Sscan(rest, &kib)
+	return kib << 10, err
+}
+
+// The process of a rank grows by what was planned, and little else (but for the race detector's own memory).
+func TestResidentMemory(t *testing.T) {
+	stages := []int{3}
+	if os.Getenv("RINGO_LONG") == "1" {
+		stages = []int{0, 1, 2, 3}
+	}
+	for _, stage := range stages {
+		p, err := large().plan(stage, large().ranks)
+		require.NoError(t, err)
+		for rank, got := range processes(t, large().ranks, fmt.Sprint(stageEnv, "=", stage)) {
+			t.Logf("stage %d, rank %d: planned %s, counted %s, grew by %s", stage, rank, tensor.FormatBytes(p.Total),
+				tensor.FormatBytes(got.Counted), tensor.FormatBytes(got.Grew))
+			require.InEpsilon(t, p.Total, got.Counted, 0.05)
+			extra := 16 << 20 // the runtime, the engine, the workspace of kernels
+			if stage == 0 {   // the first buckets are garbage after the first step
+				extra += p.Of(tensor.Gradients)
+			}
+			require.Greater(t, got.Grew, p.Total*95/100)
+			require.Less(t, got.Grew, p.Total*105/100+extra)
+		}
+	}
+}
+
+// processes runs this binary as each rank of a job that communicates over sockets, and returns what they print.
+func processes(t *testing.T, ranks int, env string) []resident {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	f, err := l.(*net.TCPListener).File()
+	require.NoError(t, err)
+	defer f.Close()
+	outs, cmds, results := make([]bytes.Buffer, ranks), make([]*exec.Cmd, ranks), make([]resident, ranks)
+	for r := range ranks {
+		c := exec.CommandContext(t.Context(), os.Args[0])
+		c.Env = append(os.Environ(), env, "RINGO_SHM=0", fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", ranks),
+			fmt.Sprint("RINGO_LOCAL_RANK=", r), fmt.Sprint("RINGO_LOCAL_SIZE=", ranks), "RINGO_MASTER="+l.Addr().String(),
+			"RINGO_JOB_SECRET="+strings.Repeat("5c", 32), "RINGO_JOB_ID=test", "RINGO_TIMEOUT=60s")
+		if r == 0 {
+			c.ExtraFiles = []*os.File{f}
+			c.Env = append(c.Env, "RINGO_LISTEN_FD=3")
+		}
+		c.Stdout, c.Stderr = &outs[r], &outs[r]
+		require.NoError(t, c.Start())
+		cmds[r] = c
+	}
+	for r, c := range cmds {
+		require.NoError(t, c.Wait(), "%s", &outs[r])
+		require.NoError(t, json.Unmarshal(outs[r].Bytes(), &results[r]), "%s", &outs[r])
+	}
+	return results
+}

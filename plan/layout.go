@@ -1,0 +1,74 @@
+package plan
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+const maxRanks = 1 << 16
+
+// Layout says how many ranks share the work, and how. Sizes of 0 are axes that the layout does not have.
+type Layout struct {
+	DP   int `json:"dp,omitempty"`   // copies of the model: package ddp, or with FSDP the group that fsdp replicates over
+	FSDP int `json:"fsdp,omitempty"` // ranks that a copy is cut over; 0: it is not, and ddp sums its gradients
+	TP   int `json:"tp,omitempty"`   // ranks that compute a layer together
+}
+
+// ParseLayout reads a layout such as "dp=8,fsdp=8,tp=2", which dist.Rank.Mesh understands too.
+func ParseLayout(s string) (Layout, error) {
+	var l Layout
+	axes := map[string]*int{"dp": &l.DP, "fsdp": &l.FSDP, "tp": &l.TP}
+	for _, item := range strings.Split(s, ",") {
+		name, size, _ := strings.Cut(strings.TrimSpace(item), "=")
+		axis := axes[name]
+		n, err := strconv.Atoi(size)
+		switch {
+		case axis == nil:
+			return l, fmt.Errorf("layout %q: the axes are dp, fsdp and tp, not %q", s, name)
+		case err != nil || n < 1:
+			return l, fmt.Errorf("layout %q: %q should be an axis with a size, such as tp=2", s, item)
+		case *axis != 0:
+			return l, fmt.Errorf("layout %q: %s is there twice", s, name)
+		}
+		*axis = n
+	}
+	return l, l.check()
+}
+
+func (l Layout) check() error {
+	ranks := 1
+	for _, n := range []int{l.DP, l.FSDP, l.TP} {
+		if n < 0 || n > maxRanks/ranks {
+			return fmt.Errorf("layout %v is not one of 1 to %d ranks", l, maxRanks)
+		}
+		ranks *= max(n, 1)
+	}
+	return nil
+}
+
+// String returns the layout as ParseLayout reads it.
+func (l Layout) String() string {
+	var items []string
+	for _, a := range []struct {
+		name string
+		n    int
+	}{{"dp", l.DP}, {"fsdp", l.FSDP}, {"tp", l.TP}} {
+		if a.n != 0 {
+			items = append(items, fmt.Sprintf("%s=%d", a.name, a.n))
+		}
+	}
+	if items == nil {
+		return "dp=1"
+	}
+	return strings.Join(items, ",")
+}
+
+// dp, fsdp and tp are the sizes of the axes, and shards the ranks that divide a batch.
+func (l Layout) dp() int     { return max(l.DP, 1) }
+func (l Layout) fsdp() int   { return max(l.FSDP, 1) }
+func (l Layout) tp() int     { return max(l.TP, 1) }
+func (l Layout) shards() int { return l.dp() * l.fsdp() }
+
+// Ranks returns the number of ranks.
+func (l Layout) Ranks() int { return l.shards() * l.tp() }

@@ -1,0 +1,132 @@
+package plan
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// memory returns what ddp or fsdp, and the optimizer, allocate on the rank with the largest part.
+func (s *sizes) memory() []Item {
+	list := []Item{s.values(), s.gradients(), s.optimizer()}
+	if s.Stage == 3 {
+		list = append(list, s.gathered())
+	}
+	if it := s.buffers(); it.Bytes > 0 {
+		list = append(list, it)
+	}
+	return list
+}
+
+// values: ddp and stages 1 and 2 hold whole parameters, fsdp in 16 bits also this rank's masters, stage 3 only its part.
+func (s *sizes) values() Item {
+	it := Item{Kind: tensor.Parameters}
+	var terms []string
+	if s.Stage < 3 {
+		it.Bytes = s.c * s.total
+		terms = append(terms, fmt.Sprintf("%d·P", s.c))
+	}
+	if s.Stage == 3 || s.Stage > 0 && s.c != s.m {
+		it.Bytes += s.m * s.part
+		terms = append(terms, s.cut(s.m))
+	}
+	it.Formula = strings.Join(terms, " + ")
+	return it
+}
+
+// cut is the formula of this rank's part of the parameters, in bytes of each.
+func (s *sizes) cut(bytes int) string {
+	if s.Stage == 0 {
+		return fmt.Sprintf("%d·P", bytes)
+	}
+	return fmt.Sprintf("%d·P/%d", bytes, s.ranks)
+}
+
+func (s *sizes) gradients() Item {
+	if s.Stage < 2 {
+		return Item{Kind: tensor.Gradients, Bytes: s.g * s.total, Formula: fmt.Sprintf("%d·P", s.g)}
+	}
+	return Item{Kind: tensor.Gradients, Bytes: s.g * s.part, Formula: s.cut(s.g)}
+}
+
+// optimizerBytes is what the optimizer holds for a parameter: moments, and masters unless fsdp has them.
+func (s *sizes) optimizerBytes() int {
+	if s.Stage == 0 && s.c != s.m {
+		return (s.moments + 1) * s.m
+	}
+	return s.moments * s.m
+}
+
+// optimizer: 8 bytes for each block of a parameter, whose squares are summed for the norm, are part of it, and where gradients
+// are narrower than what they update, memory to widen one: for the update, and with ddp for the norm.
+func (s *sizes) optimizer() Item {
+	n := s.optimizerBytes()
+	it := Item{Kind: tensor.OptimizerState, Bytes: n*s.part + 8*s.sums, Formula: s.cut(n) + " + sums for the norm"}
+	if s.g < s.m && !(s.Stage == 0 && s.NoClip) {
+		it.Bytes += s.m * s.longest
+		it.Formula += ", a widened gradient"
+	}
+	return it
+}
+
+// gathered: kept units beyond this rank's part, where that lies in them, and room for the unit in use and the next one.
+func (s *sizes) gathered() Item {
+	k := min(2, s.blocks)
+	it := Item{Kind: tensor.Gathered, Bytes: s.c*s.kept + k*s.c*s.loose, Formula: fmt.Sprintf("%d·K + %d·%d·U", s.c, k, s.c)}
+	if s.c == s.m {
+		it.Bytes -= s.c * s.mine
+		it.Formula = fmt.Sprintf("%d·(K−K/%d) + %d·%d·U", s.c, s.ranks, k, s.c)
+	}
+	return it
+}
+
+// buffers: for whole gradients of kept units, of the unit that is written and of the one that is reduced, and fsdp's votes.
+func (s *sizes) buffers() Item {
+	it := Item{Kind: tensor.Communication}
+	if s.Stage == 0 {
+		if r := s.reduce(); r != s.Params {
+			it.Bytes, it.Formula = r.Size()*s.total, fmt.Sprintf("%d·P", r.Size())
+		}
+		return it
+	}
+	it.Bytes, it.Formula = 4*(2+3+s.units+s.params), "votes"
+	if s.Stage > 1 {
+		k := min(2, s.blocks, s.ranks) // of one rank, reductions are over at once
+		it.Bytes += s.g*s.kept + k*s.g*s.loose
+		it.Formula = fmt.Sprintf("%d·K + %d·%d·U + votes", s.g, k, s.g)
+	}
+	return it
+}
+
+// zero is the formula of the ZeRO paper: values, gradients and optimizer of a parameter, in bytes.
+func (s *sizes) zero() float64 {
+	c, g, n := float64(s.c), float64(s.g), float64(s.ranks)
+	opt := float64(s.moments * s.m)
+	if s.c != s.m {
+		opt += float64(s.m)
+	}
+	switch s.Stage {
+	case 1:
+		return c + g + opt/n
+	case 2:
+		return c + (g+opt)/n
+	case 3:
+		return (c + g + opt) / n
+	}
+	return c + g + opt
+}
+
+func (s *sizes) legend() []string {
+	list := []string{fmt.Sprintf("P = %d parameters", s.total)}
+	if s.Layout.TP > 1 {
+		list[0] += " of a tp rank"
+	}
+	if s.Stage > 1 {
+		list = append(list, fmt.Sprintf("K = %d in units of Keep", s.kept), fmt.Sprintf("U = %d in the largest one of the others", s.loose))
+	}
+	if s.Stage == 3 && s.last != s.loose {
+		list = append(list, fmt.Sprintf("Z = %d in the last one of these", s.last))
+	}
+	return list
+}

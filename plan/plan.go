@@ -1,0 +1,205 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Unit is a set of parameters that fsdp gathers and reduces together (Sharding.Unit, Sharding.Keep). Without fsdp, units do
+// not matter.
+type Unit struct {
+	Params []int // elements of each
+	Keep   bool
+}
+
+// Model is what a plan must know of a model: one rank's part of it under tensor parallelism.
+type Model struct {
+	Units       []Unit
+	Activations Item      // step memory of a rank, of kind tensor.Activations; zero: unknown, and not in the plan
+	Sums        []Traffic // what is sent within a layer
+	Legend      []string  // what the letters in formulas of these stand for
+}
+
+// Config says how the model is trained. The zero value is one rank with AdamW in float32.
+type Config struct {
+	Layout Layout
+	// Stage is fsdp's: 1, 2 or 3; 0 is 3. Without Layout.FSDP it must be 0.
+	Stage int
+	// Params is the type that parameters are used in. If it is a 16-bit type, there are masters in float32.
+	Params tensor.DType
+	// Reduce is the type that gradients are sent in. The default, also if it is zero, is fsdp's type of masters, and with ddp
+	// that of Params. fsdp holds gradients in it; ddp rounds float32 to it and back (ddp.Compress).
+	Reduce tensor.DType
+	// Optimizer is "adamw", also if it is empty, or "sgd" with momentum.
+	Optimizer string
+	// NoClip says that the optimizer does not need the norm of the gradients (AdamWConfig.Clip, a Scaler).
+	NoClip bool
+}
+
+// Item is an amount of memory and how it comes about.
+type Item struct {
+	Kind    tensor.MemoryKind `json:"-"`
+	Name    string            `json:"kind"`
+	Bytes   int               `json:"bytes"`
+	Formula string            `json:"formula"`
+}
+
+// Traffic is what one operation sends in a step.
+type Traffic struct {
+	Op      string `json:"op"`   // as in dist.Stats, without the v of uneven parts: "allgather"
+	Axis    string `json:"axis"` // of the layout
+	Bytes   int    `json:"bytes"`
+	Formula string `json:"formula"` // of Bytes: of all ranks together
+}
+
+// Plan is what training will take.
+type Plan struct {
+	Layout     string    `json:"layout"`
+	Params     string    `json:"params"` // the types
+	Reduce     string    `json:"reduce"`
+	Ranks      int       `json:"ranks"`
+	Stage      int       `json:"stage"`      // 0: ddp
+	Parameters int       `json:"parameters"` // elements that a rank and those it shares them with have: P
+	Memory     []Item    `json:"memory"`     // of the rank with the most
+	Total      int       `json:"total"`
+	Traffic    []Traffic `json:"traffic"`
+	Sent       int       `json:"sent"` // in a step, by all ranks
+	// PerParam is bytes of parameters, gradients and optimizer state for each parameter; ZeRO what its formula says.
+	PerParam float64  `json:"bytes_per_parameter"`
+	ZeRO     float64  `json:"zero_bytes_per_parameter"`
+	Legend   []string `json:"legend"`
+}
+
+// sizes is a model and a configuration in numbers.
+type sizes struct {
+	Config
+	c, g, m       int // bytes of values in use, of gradients, of what the optimizer updates
+	moments       int
+	ranks         int // that a copy is cut over
+	total         int // elements: P
+	part          int // of the rank with the largest part
+	kept, mine    int // of kept units: K; of these, this rank's
+	loose, blocks int // the largest unit that is not kept: U; how many there are
+	last          int // the last one of these
+	units, params int
+	longest       int // elements of a parameter on one rank, at most
+	sums          int // that the norm of the gradients is made of
+}
+
+// New returns the plan of training m, or an error that says in one sentence what cannot be.
+func New(m Model, c Config) (*Plan, error) {
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	s := c.sizes(m)
+	if s.total == 0 {
+		return nil, fmt.Errorf("the model has no parameters")
+	}
+	p := &Plan{Layout: c.Layout.String(), Params: c.Params.String(), Reduce: c.reduce().String(), Ranks: c.Layout.Ranks(),
+		Stage: s.Stage, Parameters: s.total, Memory: s.memory()}
+	if m.Activations.Bytes > 0 {
+		p.Memory = append(p.Memory, m.Activations)
+	}
+	state := 0
+	for i := range p.Memory {
+		it := &p.Memory[i]
+		it.Name = it.Kind.String()
+		p.Total += it.Bytes
+		switch it.Kind {
+		case tensor.Parameters, tensor.Gradients, tensor.OptimizerState:
+			state += it.Bytes
+		}
+	}
+	p.PerParam, p.ZeRO = float64(state)/float64(s.total), s.zero()
+	p.Traffic = append(s.traffic(), m.Sums...)
+	for _, t := range p.Traffic {
+		p.Sent += t.Bytes
+	}
+	p.Legend = append(s.legend(), m.Legend...)
+	return p, nil
+}
+
+// master is the type of what the optimizer updates.
+func (c Config) master() tensor.DType {
+	if c.Params.IsHalf() {
+		return tensor.Float32
+	}
+	return c.Params
+}
+
+// grads is the type that gradients are held in, reduce the one they are sent in.
+func (c Config) grads() tensor.DType {
+	if c.Layout.FSDP == 0 {
+		return c.Params
+	}
+	return c.reduce()
+}
+
+func (c Config) reduce() tensor.DType {
+	switch {
+	case c.Reduce != 0:
+		return c.Reduce
+	case c.Layout.FSDP == 0:
+		return c.Params
+	}
+	return c.master()
+}
+
+func (c Config) check() error {
+	ddp := c.Layout.FSDP == 0
+	r, from := c.reduce(), c.master()
+	if ddp {
+		from = c.Params
+	}
+	switch {
+	case !c.Params.IsFloat() || !r.IsFloat():
+		return fmt.Errorf("parameters and gradients are floats, not %v and %v", c.Params, r)
+	case r != from && !(r.IsHalf() && from == tensor.Float32):
+		return fmt.Errorf("gradients of %v parameters cannot be reduced in %v", c.Params, r)
+	case c.Stage < 0 || c.Stage > 3:
+		return fmt.Errorf("stage %d is not 1, 2 or 3", c.Stage)
+	case ddp && c.Stage != 0:
+		return fmt.Errorf("stage %d needs an fsdp axis in the layout, such as fsdp=%d", c.Stage, c.Layout.dp())
+	case c.Optimizer != "" && c.Optimizer != "adamw" && c.Optimizer != "sgd":
+		return fmt.Errorf("optimizer %q is not adamw or sgd", c.Optimizer)
+	}
+	return c.Layout.check()
+}
+
+// sizes counts elements as fsdp cuts them: rank r of N has elements ⌊n/N⌋·r + min(r, n mod N) and following of a unit of n,
+// so rank 0's part is the largest. Without fsdp, it is all.
+func (c Config) sizes(m Model) *sizes {
+	s := &sizes{Config: c, c: c.Params.Size(), g: c.grads().Size(), m: c.master().Size(), moments: 2, ranks: c.Layout.fsdp()}
+	if c.Optimizer == "sgd" {
+		s.moments = 1
+	}
+	if s.Stage == 0 && c.Layout.FSDP > 0 {
+		s.Stage = 3
+	}
+	for _, u := range m.Units {
+		n := 0
+		for _, k := range u.Params {
+			n += k
+		}
+		if n == 0 {
+			continue
+		}
+		part := (n + s.ranks - 1) / s.ranks
+		s.units++
+		s.total, s.part = s.total+n, s.part+part
+		if u.Keep {
+			s.kept, s.mine = s.kept+n, s.mine+part
+		} else {
+			s.loose, s.blocks, s.last = max(s.loose, n), s.blocks+1, n
+		}
+		for _, k := range u.Params {
+			own := min(k, part) // rank 0 has what comes first
+			part -= own
+			s.params++
+			s.longest = max(s.longest, own)
+			s.sums += (own + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock
+		}
+	}
+	return s
+}

@@ -1,0 +1,135 @@
+package plan_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/plan"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// chain is a model of odd shapes, whose first layer stays and whose units differ in size.
+func chain() nn.Sequential {
+	return nn.Sequential{nn.NewLinear(7, 15), nn.ReLU, nn.NewLinear(15, 17), nn.ReLU, nn.NewLinear(17, 16), nn.ReLU, nn.NewLinear(16, 3)}
+}
+
+var units = []plan.Unit{{Params: []int{7 * 15, 15}, Keep: true}, {Params: []int{15 * 17, 17}}, {Params: []int{17 * 16, 16}}, {Params: []int{16 * 3, 3}}}
+
+const largest = 17*16 + 16 // elements of the largest unit that does not stay
+
+// measured is what a rank counted.
+type measured struct {
+	memory map[string]tensor.MemoryUse
+	sent   map[string]int // in a step, by all ranks
+}
+
+// attach returns what the optimizer needs, and the groups that carry the traffic by operation.
+func attach(r *dist.Rank, m nn.Sequential, c plan.Config) (nn.Params, optim.Norm, map[string]*dist.Group, error) {
+	if c.Layout.FSDP == 0 {
+		g := r.World.With(dist.Name("ddp"))
+		var hook ddp.CommHook
+		if c.Reduce != 0 {
+			hook = ddp.Compress(c.Reduce)
+		}
+		params, err := ddp.Attach(g, m, ddp.Config{DType: c.Params, Hook: hook, BucketBytes: 1500})
+		return params, nil, map[string]*dist.Group{"allreduce": g}, err
+	}
+	mesh, err := r.Mesh(fmt.Sprintf("dp=%d,fsdp=%d", max(1, c.Layout.DP), c.Layout.FSDP))
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	cfg := fsdp.Config{Shard: mesh.Group("fsdp"), Stage: c.Stage, Compute: c.Params, Reduce: c.Reduce}
+	if c.Layout.DP > 1 {
+		cfg.Replicate = mesh.Group("dp")
+	}
+	s := fsdp.New(cfg)
+	s.Keep(m[0])
+	s.Unit(m[2])
+	s.Unit(m[4])
+	s.Unit(m[6])
+	params, err := s.Attach(m)
+	by := map[string]*dist.Group{}
+	for i, op := range []string{"allgatherv", "reducescatterv", "allreduce"}[:len(s.Groups())] {
+		by[op] = s.Groups()[i]
+	}
+	return params, s, by, err
+}
+
+// train does some steps and returns what rank 0 counted.
+func train(t *testing.T, c plan.Config) (m measured) {
+	err := dist.Run(context.Background(), dist.Config{Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		model := chain()
+		params, norm, groups, err := attach(r, model, c)
+		if err != nil {
+			return err
+		}
+		opt := optim.NewAdamW(params, optim.AdamWConfig{Clip: 1, Norm: norm})
+		tape := tensor.NewTape(r.Device)
+		defer tape.Close()
+		x, y := tensor.New(r.Device, c.Params, 4, 7), tensor.New(r.Device, tensor.Int64, 4)
+		sent := map[string]int{}
+		for step := range 3 {
+			for op, g := range groups {
+				if step == 2 {
+					sent[op] = -int(g.Stats().Wire[op])
+				}
+			}
+			tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
+			if err := opt.Step(); err != nil {
+				return err
+			}
+			tape.Reset()
+		}
+		for op, g := range groups {
+			sent[op] += int(g.Stats().Wire[op])
+		}
+		all, err := dist.AllGatherObject(r.World, sent)
+		if r.World.Rank() == 0 {
+			m = measured{r.Device.Memory().ByName(), map[string]int{}}
+			for _, one := range all {
+				for op, n := range one {
+					m.sent[op] += n
+				}
+			}
+		}
+		return err
+	})
+	require.NoError(t, err)
+	return m
+}
+
+// What ddp, fsdp and optim allocate and send is planned to the byte, also with copies of the model, uneven parts, units of
+// different sizes, and gradients in 16 bits.
+func TestReality(t *testing.T) {
+	half := tensor.BFloat16
+	cases := []plan.Config{{}, {Layout: plan.Layout{DP: 3}}, {Layout: plan.Layout{DP: 2}, Reduce: half}, {Layout: plan.Layout{DP: 2}, Params: half},
+		{Layout: plan.Layout{DP: 2}, Params: tensor.Float64}}
+	for stage := 1; stage <= 3; stage++ {
+		cases = append(cases, plan.Config{Layout: plan.Layout{FSDP: 3}, Stage: stage}, plan.Config{Layout: plan.Layout{FSDP: 2}, Stage: stage, Params: half},
+			plan.Config{Layout: plan.Layout{FSDP: 2}, Stage: stage, Params: half, Reduce: half}, plan.Config{Layout: plan.Layout{DP: 2, FSDP: 2}, Stage: stage})
+	}
+	for _, c := range cases {
+		p, err := plan.New(plan.Model{Units: units}, c)
+		require.NoError(t, err)
+		got := train(t, c)
+		for _, it := range p.Memory {
+			n := got.memory[it.Name].Peak
+			if it.Kind == tensor.Communication && c.Stage > 1 && n < it.Bytes {
+				n += largest * c.Reduce.Size() // a reduction was over before the next gradients needed room
+			}
+			require.Equal(t, it.Bytes, n, "%+v: %s", c, it.Name)
+		}
+		require.Equal(t, p.SentBy("allgather", "fsdp"), got.sent["allgatherv"], "%+v", c)
+		require.Equal(t, p.SentBy("reducescatter", "fsdp"), got.sent["reducescatterv"], "%+v", c)
+		require.Equal(t, p.SentBy("allreduce", "dp"), got.sent["allreduce"], "%+v", c)
+	}
+}

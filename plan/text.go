@@ -1,0 +1,69 @@
+package plan
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Of returns the bytes of a kind of memory.
+func (p *Plan) Of(k tensor.MemoryKind) int {
+	n := 0
+	for _, it := range p.Memory {
+		if it.Kind == k {
+			n += it.Bytes
+		}
+	}
+	return n
+}
+
+// SentBy returns the bytes that all ranks send in a step by an operation ("allgather") along an axis of the layout ("fsdp").
+func (p *Plan) SentBy(op, axis string) int {
+	n := 0
+	for _, t := range p.Traffic {
+		if t.Op == op && t.Axis == axis {
+			n += t.Bytes
+		}
+	}
+	return n
+}
+
+// String returns two tables, of memory and of what is sent, with the formulas.
+func (p *Plan) String() string {
+	var b strings.Builder
+	how := "ddp"
+	if p.Stage > 0 {
+		how = fmt.Sprintf("fsdp stage %d", p.Stage)
+	}
+	ranks := fmt.Sprint(p.Ranks, " ranks")
+	if p.Ranks == 1 {
+		ranks = "1 rank"
+	}
+	fmt.Fprintf(&b, "%s, %s, %s, parameters in %s, gradients sent in %s\n%s\n\n", p.Layout, how, ranks, p.Params, p.Reduce,
+		strings.Join(p.Legend, "\n"))
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "memory of a rank\tbytes\t\tformula")
+	for _, it := range p.Memory {
+		fmt.Fprintf(w, "  %s\t%d\t%s\t%s\n", it.Kind, it.Bytes, tensor.FormatBytes(it.Bytes), it.Formula)
+	}
+	fmt.Fprintf(w, "  total\t%d\t%s\n\n", p.Total, tensor.FormatBytes(p.Total))
+	p.writeTraffic(w)
+	_ = w.Flush() // to memory
+	fmt.Fprintf(&b, "\nparameters, gradients and optimizer: %.2f bytes a parameter (ZeRO's formula: %.2f)", p.PerParam, p.ZeRO)
+	return b.String()
+}
+
+func (p *Plan) writeTraffic(w io.Writer) {
+	if len(p.Traffic) == 0 {
+		fmt.Fprintln(w, "nothing is sent")
+		return
+	}
+	fmt.Fprintln(w, "sent in a step by all ranks\tbytes\ta rank\tformula")
+	for _, t := range p.Traffic {
+		fmt.Fprintf(w, "  %s over %s\t%d\t%s\t%s\n", t.Op, t.Axis, t.Bytes, tensor.FormatBytes(t.Bytes/p.Ranks), t.Formula)
+	}
+	fmt.Fprintf(w, "  total\t%d\t%s\n", p.Sent, tensor.FormatBytes(p.Sent/p.Ranks))
+}

@@ -1,0 +1,106 @@
+package plan
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Transformer is the model of examples/fsdp, which is GPT-2's: learned positions, norms before attention and MLP, an MLP of four
+// times the width with GELU, biases, and an output layer that is the table of tokens. There is no dropout. Each block is a
+// unit; the table, the positions and the last norm are one that is kept.
+type Transformer struct {
+	Layers, Dim, Heads, Vocab int
+	Batch                     int // sequences of the global batch
+	Seq                       int // tokens of a sequence
+}
+
+// tooMuch bounds the sizes of a Transformer, so that no product overflows.
+const tooMuch = 1e12
+
+func (t Transformer) check(l Layout) error {
+	for _, x := range []struct {
+		name string
+		n    int
+	}{{"layers", t.Layers}, {"features", t.Dim}, {"heads", t.Heads}, {"words in the vocabulary", t.Vocab}, {"sequences", t.Batch}, {"tokens", t.Seq}} {
+		if x.n < 1 {
+			return fmt.Errorf("%d %s: at least 1", x.n, x.name)
+		}
+	}
+	d, tokens := float64(t.Dim), float64(t.Batch)*float64(t.Seq)
+	switch tp := l.tp(); {
+	case t.Layers > 1e5 || 12*d*d*float64(t.Layers)+d*(float64(t.Vocab)+float64(t.Seq)) > tooMuch || d > 1e6 ||
+		tokens*(18*d+float64(t.Heads))*float64(t.Layers) > tooMuch*1e3 || tokens*float64(t.Vocab) > tooMuch*1e3:
+		return fmt.Errorf("a model or batch of this size does not exist")
+	case t.Dim%t.Heads != 0:
+		return fmt.Errorf("%d features do not divide into %d heads", t.Dim, t.Heads)
+	case t.Heads%tp != 0:
+		return fmt.Errorf("%d heads do not divide over tp=%d ranks", t.Heads, tp)
+	case t.Vocab%tp != 0:
+		return fmt.Errorf("a vocabulary of %d does not divide over tp=%d ranks: make it %d", t.Vocab, tp, (t.Vocab/tp+1)*tp)
+	case t.Batch < l.shards():
+		return fmt.Errorf("%d sequences are too few for the %d ranks that share a batch", t.Batch, l.shards())
+	}
+	return nil
+}
+
+// Model returns what New must know, or an error that says in one sentence what cannot be.
+func (t Transformer) Model(c Config) (Model, error) {
+	if err := c.check(); err != nil {
+		return Model{}, err
+	}
+	if err := t.check(c.Layout); err != nil {
+		return Model{}, err
+	}
+	d, tp := t.Dim, c.Layout.tp()
+	block := Unit{Params: []int{d, d, 3 * d * d / tp, 3 * d / tp, d * d / tp, d, d, d, 4 * d * d / tp, 4 * d / tp, 4 * d * d / tp, d}}
+	m := Model{Units: []Unit{{Params: []int{t.Vocab / tp * d, t.Seq * d, d, d}, Keep: true}}}
+	for range t.Layers {
+		m.Units = append(m.Units, block)
+	}
+	tokens := (t.Batch + c.Layout.shards() - 1) / c.Layout.shards() * t.Seq
+	m.Activations = t.activations(c, tokens)
+	m.Legend = []string{fmt.Sprintf("T = %d tokens of a rank", tokens)}
+	m.Sums = t.sums(c)
+	return m, nil
+}
+
+// activations is the most step memory that a rank has at a time. Forward keeps, in units of tokens times features: two for the
+// embeddings; for each block the outputs of its norms, of attention and MLP after their last matrix, and the two sums (6), and
+// what tensor parallelism divides: queries, keys and values (3), attention (1), the inputs and outputs of GELU (8). Two norms
+// have two statistics of a token each, attention one for each head. To these comes the larger one of what is there when
+// Backward is at the logits and when it is in the last block's MLP.
+func (t Transformer) activations(c Config, tokens int) Item {
+	size, stat, grad, tp := c.Params.Size(), max(4, c.Params.Size()), c.grads(), c.Layout.tp()
+	of := func(elems, bytes int) int { return tensor.StepBytes(elems * bytes) }
+	x, stats, d := of(tokens*t.Dim, size), of(tokens, stat), t.Dim
+	block := 6*x + of(3*tokens*d/tp, size) + of(tokens*d/tp, size) + 2*of(4*tokens*d/tp, size) + 4*stats + of(tokens*t.Heads/tp, stat)
+	logits := of(tokens*t.Vocab/tp, size)
+	one := of(1, size)
+	head := x + 3*stats + 2*logits + 3*one // the last norm, sums of exponentials, the logits and their gradient, the loss and its
+	mlp := of(4*tokens*d/tp, size) + of(4*d/tp, size) + one
+	if grad != c.Params { // a matrix's gradient is made in one type and added in the other
+		both := func(elems int) int { return of(elems, size) + of(elems, grad.Size()) }
+		head = max(head, 2*x+2*stats+logits+one+both(t.Vocab/tp*d))
+		mlp += both(4 * d * d / tp)
+	}
+	forward := fmt.Sprintf("%d·T·%d·(2+%d·(6+12/%d)) + %d·T·%d·(4+%d/%d)", size, d, t.Layers, tp, stat, t.Layers, t.Heads, tp)
+	last := fmt.Sprintf("the head's %s", tensor.FormatBytes(head))
+	if mlp > head {
+		last = fmt.Sprintf("an MLP's %s", tensor.FormatBytes(mlp))
+	}
+	return Item{Kind: tensor.Activations, Bytes: 2*x + t.Layers*block + max(head, mlp), Formula: forward + " + " + last}
+}
+
+// sums returns what tensor parallelism sends: in each block two all-reduces of the activations forward and two backward; one
+// forward after the embedding, one backward before the head; and of each token the largest logit, the sum of exponentials and
+// the label's logit.
+func (t Transformer) sums(c Config) []Traffic {
+	tp, tokens := c.Layout.tp(), t.Batch*t.Seq
+	if tp == 1 {
+		return nil
+	}
+	size, stat := c.Params.Size(), max(4, c.Params.Size())
+	bytes := 2 * (tp - 1) * tokens * ((4*t.Layers+2)*t.Dim*size + 3*stat)
+	return []Traffic{{"allreduce", "tp", bytes, fmt.Sprintf("2·%d·%d·(%d·%d·(4·%d+2) + 3·%d)", tp-1, tokens, size, t.Dim, t.Layers, stat)}}
+}

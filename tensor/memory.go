@@ -1,0 +1,181 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"text/tabwriter"
+)
+
+// MemoryKind is what a piece of memory is for.
+type MemoryKind uint8
+
+// The kinds of memory. The zero value is for memory that nobody counts: another library's, a slice's.
+const (
+	Uncounted      MemoryKind = iota
+	Parameters                // values, as the optimizer or Forward keeps them
+	Gradients                 // of parameters, as the optimizer gets them
+	OptimizerState            // moments, float32 masters of 16-bit parameters
+	Activations               // step memory of tapes: what Forward keeps, and gradients of it
+	Gathered                  // other ranks' parameters, while they are here
+	Communication             // buffers of what is sent and received, but for those inside engines
+	OtherMemory               // batches, widened operands of kernels, and what New makes
+	numMemoryKinds
+)
+
+var memoryKindNames = [numMemoryKinds]string{"uncounted", "parameters", "gradients", "optimizer", "activations", "gathered",
+	"communication", "other"}
+
+// String returns the name, such as "gradients".
+func (k MemoryKind) String() string { return memoryKindNames[k] }
+
+// Memory counts the bytes of a device by kind, now and at their most. Memory is counted when it is allocated, and until it
+// is given back; that of tensors outside tapes, which the garbage collector gives back, until it has seen that they are
+// unreachable. Step memory is counted while a tensor has it; what a tape holds beyond that, to use it again, is not. Tapes
+// report it when Backward begins and ends, at Reset, and when they need more. The methods may be called by any goroutine.
+type Memory struct {
+	kinds [numMemoryKinds]gauge
+	peak  atomic.Int64 // of all kinds together
+}
+
+type gauge struct{ live, peak atomic.Int64 }
+
+// MemoryUse is how many bytes there are now, and were at the most.
+type MemoryUse struct {
+	Live int `json:"live"`
+	Peak int `json:"peak"`
+}
+
+func (m *Memory) add(k MemoryKind, bytes int) {
+	g := &m.kinds[k]
+	raise(&g.peak, g.live.Add(int64(bytes)))
+	raise(&m.peak, m.live())
+}
+
+func (m *Memory) sub(k MemoryKind, bytes int) { m.kinds[k].live.Add(-int64(bytes)) }
+
+func raise(peak *atomic.Int64, v int64) {
+	for old := peak.Load(); v > old && !peak.CompareAndSwap(old, v); old = peak.Load() {
+	}
+}
+
+func (m *Memory) live() (n int64) {
+	for k := range m.kinds {
+		n += m.kinds[k].live.Load()
+	}
+	return n
+}
+
+// Of returns the bytes of a kind.
+func (m *Memory) Of(k MemoryKind) MemoryUse {
+	g := &m.kinds[k]
+	return MemoryUse{int(g.live.Load()), int(g.peak.Load())}
+}
+
+// Total returns the bytes of all kinds. Its peak is theirs together: less than the sum of the kinds' peaks, if these were at
+// different times.
+func (m *Memory) Total() MemoryUse { return MemoryUse{int(m.live()), int(m.peak.Load())} }
+
+// ResetPeak makes the present the most.
+func (m *Memory) ResetPeak() {
+	for k := range m.kinds {
+		g := &m.kinds[k]
+		g.peak.Store(g.live.Load())
+	}
+	m.peak.Store(m.live())
+}
+
+// ByName returns the bytes of each kind by its name, and of "total": for a summary in JSON.
+func (m *Memory) ByName() map[string]MemoryUse {
+	uses := map[string]MemoryUse{"total": m.Total()}
+	for k := Parameters; k < numMemoryKinds; k++ {
+		uses[k.String()] = m.Of(k)
+	}
+	return uses
+}
+
+// String returns a table of the kinds that were used, a line each.
+func (m *Memory) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
+	line := func(name string, u MemoryUse) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t\n", name, FormatBytes(u.Live), FormatBytes(u.Peak))
+	}
+	fmt.Fprint(w, "memory\tnow\tpeak\t\n")
+	for k := Parameters; k < numMemoryKinds; k++ {
+		if u := m.Of(k); u.Peak > 0 {
+			line(k.String(), u)
+		}
+	}
+	line("total", m.Total())
+	_ = w.Flush() // to memory
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// FormatBytes writes a number of bytes for people: "640 B", "1.50 MiB".
+func FormatBytes(n int) string {
+	if n < 1<<10 {
+		return fmt.Sprintf("%d B", n)
+	}
+	v, unit := float64(n)/1024, 0
+	for v >= 1024 && unit < 4 {
+		v, unit = v/1024, unit+1
+	}
+	return fmt.Sprintf("%.2f %ciB", v, "KMGTP"[unit])
+}
+
+// account is what a piece of memory is counted as.
+type account struct {
+	m     *Memory
+	bytes [numMemoryKinds]atomic.Int64
+}
+
+func (a *account) add(k MemoryKind, bytes int) {
+	a.bytes[k].Add(int64(bytes))
+	a.m.add(k, bytes)
+}
+
+// close ends the counting. It is the cleanup of the storage, too.
+func (a *account) close() {
+	for k := range a.bytes {
+		if n := a.bytes[k].Swap(0); n != 0 {
+			a.m.sub(MemoryKind(k), int(n))
+		}
+	}
+}
+
+// recount counts all of it as k.
+func (a *account) recount(k MemoryKind) {
+	n := int64(0)
+	for i := range a.bytes {
+		n += a.bytes[i].Load()
+	}
+	if a.bytes[k].Load() != n {
+		a.close()
+		a.add(k, int(n))
+	}
+}
+
+// count counts bytes of the memory as k, until it is not reachable any more.
+func (s *storage) count(k MemoryKind, bytes int) {
+	if k == Uncounted {
+		return
+	}
+	if s.acct == nil {
+		s.acct = &account{m: s.dev.Memory()}
+		runtime.AddCleanup(s, (*account).close, s.acct)
+	}
+	s.acct.add(k, bytes)
+}
+
+// Count counts bytes of x's memory, which was Uncounted, as what its device has of kind k: until Uncount, or until neither x
+// nor a view of it is reachable. It may be called once for each kind that is in the memory.
+func Count(x Tensor, k MemoryKind, bytes int) { x.hdr().st.count(k, bytes) }
+
+// Uncount says that the memory of x was given back.
+func Uncount(x Tensor) {
+	if a := x.hdr().st.acct; a != nil {
+		a.close()
+	}
+}

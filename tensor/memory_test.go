@@ -1,0 +1,145 @@
+package tensor
+
+import (
+	"encoding/json"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Tensors outside tapes count from when they are made until the collector has seen that nobody has them.
+func TestMemoryByKind(t *testing.T) {
+	dev := NewCPU(1)
+	defer dev.Close()
+	m := dev.Memory()
+	p := NewParam(NormalInit(0, 1), 5, 7)
+	p.Make(dev, Float32, 1)
+	x := New(dev, Float64, 10)
+	grads := NewFor(Gradients, dev, BFloat16, 35)
+	assert.Equal(t, []MemoryUse{{140, 140}, {70, 70}, {80, 80}, {290, 290}},
+		[]MemoryUse{m.Of(Parameters), m.Of(Gradients), m.Of(OtherMemory), m.Total()})
+
+	NewParam(Constant(0), 10).SetValue(x)
+	NewParam(Constant(0), 10).SetValue(x)
+	assert.Equal(t, MemoryUse{220, 220}, m.Of(Parameters), "what was other memory, once")
+	assert.Equal(t, MemoryUse{0, 80}, m.Of(OtherMemory))
+	assert.Equal(t, MemoryUse{290, 290}, m.Total())
+
+	view := grads.Range(3, 4)
+	grads = Tensor{}
+	runtime.GC()
+	assert.Equal(t, 70, m.Of(Gradients).Live, "a view has it")
+	runtime.KeepAlive(view)
+	view = Tensor{}
+	require.Eventually(t, func() bool { runtime.GC(); return m.Of(Gradients).Live == 0 }, 10*time.Second, time.Millisecond)
+	assert.Equal(t, MemoryUse{220, 290}, m.Total())
+	m.ResetPeak()
+	assert.Equal(t, MemoryUse{220, 220}, m.Total())
+	assert.Equal(t, MemoryUse{}, m.Of(Gradients))
+	runtime.KeepAlive(p)
+	runtime.KeepAlive(x)
+}
+
+// Memory from elsewhere is counted as its owner says, in parts of several kinds, until he gives it back.
+func TestMemoryFromElsewhere(t *testing.T) {
+	dev := NewCPU(1)
+	defer dev.Close()
+	m, buf := dev.Memory(), make([]float32, 100)
+	x := FromPtr(dev, unsafe.Pointer(&buf[0]), Float32, 100)
+	FromSlice(buf, 100)
+	NewParam(Constant(0), 100).SetValue(x)
+	assert.Zero(t, m.Total())
+	Count(x, Parameters, 40)
+	Count(x, Gathered, 360)
+	assert.Equal(t, []int{40, 360, 400}, []int{m.Of(Parameters).Live, m.Of(Gathered).Live, m.Total().Live})
+	Uncount(x.Range(2, 3))
+	Uncount(x)
+	Uncount(FromSlice(buf, 100))
+	assert.Equal(t, MemoryUse{0, 400}, m.Total())
+}
+
+// Step memory is counted as its tape counts it; what its gradients need outside it, once.
+func TestMemoryOfSteps(t *testing.T) {
+	skipInDebug(t) // there, kernels that check widen operands
+	dev := NewCPU(1)
+	m := dev.Memory()
+	step := gptStep(dev, Float32, false, 0)
+	params := m.Of(Parameters).Live
+	step()
+	first := m.Of(Activations)
+	assert.Zero(t, first.Live)
+	assert.Greater(t, first.Peak, params)
+	assert.Equal(t, MemoryUse{params, params}, m.Of(Gradients))
+	m.ResetPeak()
+	step()
+	assert.Equal(t, first, m.Of(Activations), "every step is like the first")
+	assert.Equal(t, m.Of(Parameters).Peak+m.Of(Gradients).Peak+m.Of(OtherMemory).Peak+first.Peak, m.Total().Peak)
+
+	tape := NewTape(dev)
+	x := tape.Input(New(dev, Float32, 1<<20)).Exp()
+	live, peak := tape.Memory()
+	assert.Equal(t, MemoryUse{4 << 20, 4 << 20}, m.Of(Activations), "a tape that needs more says so")
+	assert.Equal(t, [2]int{4 << 20, 4 << 20}, [2]int{live, peak})
+	tape.Keep(x)
+	tape.Reset()
+	tape.Close()
+	assert.Zero(t, m.Of(Activations).Live)
+	dev.Close()
+}
+
+func TestMemoryOfWidenedOperands(t *testing.T) {
+	dev := NewCPU(1)
+	defer dev.Close()
+	tape := NewTape(dev, NoGrad())
+	defer tape.Close()
+	x := tape.Input(NewFor(Uncounted, dev, Float16, 300, 300))
+	assert.Zero(t, dev.Memory().Of(OtherMemory))
+	MatMul(x, x, false, false)
+	one := dev.Memory().Of(OtherMemory)
+	assert.GreaterOrEqual(t, one.Live, 3*4*300*300)
+	MatMul(x, x, false, false)
+	assert.Equal(t, one, dev.Memory().Of(OtherMemory))
+}
+
+func TestMemoryTable(t *testing.T) {
+	var m Memory
+	assert.Equal(t, "  memory  now  peak\n   total  0 B   0 B", m.String())
+	m.add(Parameters, 1<<20+1<<19)
+	m.add(Communication, 700)
+	m.sub(Communication, 60)
+	assert.Equal(t, `         memory       now      peak
+     parameters  1.50 MiB  1.50 MiB
+  communication     640 B     700 B
+          total  1.50 MiB  1.50 MiB`, m.String())
+	text, err := json.Marshal(m.ByName())
+	require.NoError(t, err)
+	assert.Contains(t, string(text), `"communication":{"live":640,"peak":700}`)
+	assert.Contains(t, string(text), `"total":{"live":1573504,"peak":1573564}`)
+	for n, want := range map[int]string{1023: "1023 B", 1024: "1.00 KiB", 3 << 40: "3.00 TiB", 1 << 60: "1024.00 PiB"} {
+		assert.Equal(t, want, FormatBytes(n))
+	}
+}
+
+// Several goroutines count at the same time, and nothing is lost.
+func TestMemoryCountsOfSeveralGoroutines(t *testing.T) {
+	var m Memory
+	var all sync.WaitGroup
+	for k := range 4 {
+		all.Go(func() {
+			for i := range 1000 {
+				m.add(Activations, 10+i)
+				m.add(MemoryKind(1+k), 1)
+				m.sub(Activations, 10+i)
+			}
+		})
+	}
+	all.Wait()
+	assert.Equal(t, 4000, m.Total().Live)
+	assert.Equal(t, 1000, m.Of(Parameters).Live)
+	assert.True(t, 1009 <= m.Of(Activations).Peak && m.Of(Activations).Peak <= 4*1009+1000)
+}
