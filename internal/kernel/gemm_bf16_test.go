@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/big"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -83,7 +84,8 @@ func (c *caseBF16) reference() []float32 { return c.result(RefGemmBF16) }
 // run is the result of e in one block, in a workspace with guards.
 func (c *caseBF16) run(t *testing.T, e *engineBF16) []float32 {
 	t.Helper()
-	ws := workspaceBF16(e)
+	ws, done := workspaceBF16(e)
+	defer done()
 	a, b := append([]BF16(nil), c.a...), append([]BF16(nil), c.b...)
 	got := c.result(func(g *GemmBF16) { e.block(g, inner(ws), 0, g.M, 0, g.N) })
 	require.Equal(t, a, c.a)
@@ -94,15 +96,17 @@ func (c *caseBF16) run(t *testing.T, e *engineBF16) []float32 {
 	return got
 }
 
-var workspacesBF16 = map[int][]float32{}
+var workspacesBF16 sync.Map // of *sync.Pool, by length
 
-// workspaceBF16 has guards, is not aligned, and full of NaN at first.
-func workspaceBF16(e *engineBF16) []float32 {
+// workspaceBF16 has guards, is not aligned, and full of NaN at first. It can be used again after done.
+func workspaceBF16(e *engineBF16) (ws []float32, done func()) {
 	n := e.workspace()
-	if workspacesBF16[n] == nil {
-		workspacesBF16[n] = filled(n+2*guard+1, float32(math.NaN()))[1:]
-	}
-	return workspacesBF16[n]
+	pool, _ := workspacesBF16.LoadOrStore(n, &sync.Pool{New: func() any {
+		ws := filled(n+2*guard+1, float32(math.NaN()))[1:]
+		return &ws
+	}})
+	kept := pool.(*sync.Pool).Get().(*[]float32)
+	return *kept, func() { pool.(*sync.Pool).Put(kept) }
 }
 
 func (c *caseBF16) String() string {

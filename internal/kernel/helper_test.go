@@ -141,3 +141,11 @@ func requireCutsAgree[T Number](t *testing.T, n, size int, f func(dst []T, lo, h
 		requireSame(t, want, got, msg+", "+name)
 	})
 }
+
+// nearAndFar runs f twice: the second time, kernels write past the caches wherever their output begins at a cache line.
+func nearAndFar(f func()) {
+	defer func(n int) { farBytes = n }(farBytes)
+	f()
+	farBytes = 0
+	f()
+}

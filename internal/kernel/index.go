@@ -24,13 +24,16 @@ func ScatterAddRows[T Number](dst, src []T, idx []int64, cols, lo, hi int) {
 	const ahead = 2 // rows of dst are anywhere: the processor cannot guess which one follows
 	for r, to := range idx {
 		next := min(r+ahead, len(idx)-1)
-		d, s := row(dst, int(to), cols)[lo:hi], row(src, r, cols)[lo:hi]
-		k := vecAddRow(d, s, row(dst, int(idx[next]), cols)[lo:hi], row(src, next, cols)[lo:hi])
-		d = d[k:]
-		s = s[k:][:len(d)]
-		for i, v := range s {
-			d[i] += v
-		}
+		addRow(row(dst, int(to), cols)[lo:hi], row(src, r, cols)[lo:hi], row(dst, int(idx[next]), cols)[lo:hi], row(src, next, cols)[lo:hi])
+	}
+}
+
+// addRow computes dst += x. It asks for nextDst and nextX, rows of the same length that will be needed soon.
+func addRow[T Number](dst, x, nextDst, nextX []T) {
+	k := vecAddRow(dst, x, nextDst, nextX)
+	dst = dst[k:]
+	for i, v := range x[k:][:len(dst)] {
+		dst[i] += v
 	}
 }
 

@@ -59,16 +59,17 @@ const manyBlocks = 16
 // sums adds up each n > 0 elements of x: those of a few blocks together.
 func sums[T Number](dst, x []T, n int) {
 	var blocks [manyBlocks]T
-	if n > manyBlocks*sumBlock || n%sumBlock != 0 {
+	block := min(n, sumBlock)
+	if n > manyBlocks*block || n%block != 0 {
 		for j := range dst {
 			dst[j] = sum(x[j*n:(j+1)*n], &blocks)
 		}
 		return
 	}
-	each := n / sumBlock
+	each := n / block
 	for len(dst) > 0 {
 		k := min(len(dst), manyBlocks/each)
-		blockSums(blocks[:k*each], x[:k*n])
+		blockSums(blocks[:k*each], x[:k*n], block)
 		for j := range dst[:k] {
 			dst[j] = pairwise(blocks[j*each:][:each])
 		}
@@ -79,7 +80,7 @@ func sums[T Number](dst, x []T, n int) {
 // sum adds up x: pairwise over blocks.
 func sum[T Number](x []T, blocks *[manyBlocks]T) T {
 	if n := (len(x) + sumBlock - 1) / sumBlock; n <= manyBlocks {
-		blockSums(blocks[:n], x)
+		blockSums(blocks[:n], x, sumBlock)
 		return pairwise(blocks[:n])
 	}
 	h := half(len(x), sumBlock)
@@ -98,12 +99,12 @@ func pairwise[T Number](s []T) T {
 }
 
 // blockSums adds up each block of x, of which the last one may be shorter, in 16 accumulators.
-func blockSums[T Number](dst, x []T) {
+func blockSums[T Number](dst, x []T, block int) {
 	var acc [manyBlocks][16]T
-	whole := len(x) / sumBlock
-	k := vecSum(x[:whole*sumBlock], acc[:whole], sumBlock)
+	whole := len(x) / block
+	k := vecSum(x[:whole*block], acc[:whole], block)
 	for b := range dst {
-		x, s := x[b*sumBlock:min((b+1)*sumBlock, len(x))], &acc[b]
+		x, s := x[b*block:min((b+1)*block, len(x))], &acc[b]
 		if b < whole {
 			x = x[k:]
 		} else {
@@ -128,13 +129,7 @@ func sumRows[T Number](dst, x []T, n, ld int) {
 	}
 	clear(dst)
 	for r := range n {
-		next := x[min(r+rowsAhead, n-1)*ld:]
-		d, x := dst, x[r*ld:]
-		k := vecAddRow(d, x, d, next)
-		d = d[k:]
-		for i, v := range x[k:][:len(d)] {
-			d[i] += v
-		}
+		addRow(dst, x[r*ld:], dst, x[min(r+rowsAhead, n-1)*ld:])
 	}
 }
 

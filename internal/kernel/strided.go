@@ -193,7 +193,8 @@ func squaresOf[F Float, T any](e *engine[F], dst, src []T, rows, cols axis, far 
 func addBlock[T Number](dst, src []T, rows, cols axis) {
 	if cols.d == 1 && cols.s == 1 {
 		for r := range rows.n {
-			addTo(dst[r*rows.d:][:cols.n], src[r*rows.s:])
+			next := min(r+rowsAhead, rows.n-1)
+			addRow(dst[r*rows.d:][:cols.n], src[r*rows.s:], dst[next*rows.d:], src[next*rows.s:])
 		}
 		return
 	}
