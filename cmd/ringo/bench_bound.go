@@ -16,34 +16,44 @@ import (
 
 const (
 	boundTime = 4 * time.Millisecond
-	boundRuns = 10       // of which the best counts: what is possible
+	boundRuns = 25       // of which the best counts: what is possible
 	maxBound  = 64 << 20 // buffers behind any cache
 	minBound  = 64 << 10 // below it the clock would be measured
 	socketBuf = 256 << 10
 )
 
-var socketBounds = map[int]float64{}
+// boundKey is what a bound depends on; bounds are those that have been measured. Bytes are those that were moved: small
+// buffers have one bound, as have sockets (0 bytes).
+type boundKey struct {
+	kind     backend.Kind
+	n, bytes int
+}
+
+var bounds = map[boundKey]float64{}
 
 // measureBound returns the busbw in GB/s that an operation cannot pass on this machine: what it takes to read and write the
 // same memory at the same time, without ever waiting for another rank; or, over tcp, to fill loopback sockets in a ring.
-func measureBound(op *benchOp, backend string, n, bytes int) (float64, error) {
+func measureBound(op *benchOp, how string, n, bytes int) (float64, error) {
 	if n == 1 || op.name == "barrier" {
 		return 0, nil
 	}
-	if backend != "tcp" {
-		return memoryBound(op, n, min(max(bytes, minBound), maxBound)), nil
-	}
-	if op.name == "send" {
-		n = 1 // of the two only one sends
-	}
-	if _, ok := socketBounds[n]; !ok {
-		b, err := socketBound(n)
-		if err != nil {
-			return 0, err
+	key := boundKey{op.kind, n, min(max(bytes, minBound), maxBound)}
+	if how == "tcp" {
+		key = boundKey{n: n}
+		if op.name == "send" {
+			key.n = 1 // of the two only one sends
 		}
-		socketBounds[n] = b
 	}
-	return socketBounds[n], nil
+	if known, ok := bounds[key]; ok {
+		return known, nil
+	}
+	var err error
+	if how == "tcp" {
+		bounds[key], err = socketBound(key.n)
+	} else {
+		bounds[key] = memoryBound(op, n, key.bytes)
+	}
+	return bounds[key], err
 }
 
 // stream is something that a rank does to memory: the sum of srcs goes to all dsts.
