@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -92,21 +93,32 @@ func streams(kind backend.Kind, r int, a, b [][]byte) (list []stream) {
 	return list
 }
 
-// run does it, a block at a time.
+// aroundCache is the size from which memory is copied as one: Go's memmove then writes around the cache.
+const aroundCache = 4 << 20
+
+// run does it, a block at a time where that is faster.
 func (s *stream) run(red *algo.Reducer) {
+	if src := s.srcs[0]; len(s.srcs) == 1 && len(src) >= aroundCache {
+		copy(s.dsts[0], src)
+		return
+	}
 	for lo := 0; lo < len(s.dsts[0]); lo += algo.BlockBytes {
 		hi := min(lo+algo.BlockBytes, len(s.dsts[0]))
 		first := s.dsts[0][lo:hi]
 		if len(s.srcs) == 1 {
-			copy(first, s.srcs[0][lo:hi])
+			kernel.Move(first, s.srcs[0][lo:hi])
 			continue
 		}
 		cut := make([][]byte, 0, 16)
 		for _, src := range s.srcs {
 			cut = append(cut, src[lo:hi])
 		}
-		red.Reduce(first, cut)
-		for _, d := range s.dsts[1:] {
+		if len(s.dsts) == 1 {
+			red.Reduce(first, cut)
+			continue
+		}
+		red.ReduceTwice(first, s.dsts[1][lo:hi], cut)
+		for _, d := range s.dsts[2:] {
 			copy(d[lo:hi], first)
 		}
 	}
