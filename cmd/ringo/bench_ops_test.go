@@ -17,7 +17,7 @@ import (
 
 // What the bound of an operation does to memory is the operation: all ranks get its result.
 func TestStreams(t *testing.T) {
-	const n, full = 3, 3 * algo.BlockBytes / 2 // parts of a block and a half
+	const n, full = 3, 3 * (22*algo.BlockBytes + 100) // the whole is copied around the cache, parts in blocks that do not divide
 	for _, op := range benchOps {
 		if op.kind == backend.Barrier {
 			continue
