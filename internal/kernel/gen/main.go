@@ -121,6 +121,7 @@ func (g *gen) file() {
 		g.copyRows(1)
 		g.copyRows(2)
 		g.transpose()
+		g.transposePast()
 		g.peak(peakChains)
 	}
 	if g.masked() {
@@ -138,7 +139,7 @@ func (g *gen) file() {
 		}
 		for _, g.size = range sizes {
 			g.vector(s)
-			if s.stream || s.row {
+			if s.stream || s.far {
 				g.vector(s.past())
 			}
 		}
