@@ -165,7 +165,7 @@ func (v *Node) Here() []int {
 
 // Hopeless reports that nobody is left to wait for, and that this member leads too few.
 func (v *Node) Hopeless() bool {
-	return v.decided == nil && v.ready() && v.ballot == 0 && !v.quorum(v.candidates()) && (v.hurried || v.settled())
+	return v.decided == nil && v.ready() && v.ballot == 0 && !v.quorum(v.candidates())
 }
 
 // settled reports whether all who are here agree on who reaches whom. If one of two does not reach the other, the other is
@@ -187,10 +187,11 @@ func (v *Node) linked(i, k int) bool {
 	return slices.Contains(v.peers[i].reach, k) && slices.Contains(v.peers[k].reach, i)
 }
 
-// ready reports whether it is this member's turn to propose.
+// ready reports whether it is this member's turn to propose. It waits for news that must come: a member that was the first
+// to notice a death is not to be left out in place of the dead one.
 func (v *Node) ready() bool {
 	here := v.Here()
-	return v.peers[v.me].here && here[0] == v.me && (v.hurried || len(v.Waiting()) == 0)
+	return v.peers[v.me].here && here[0] == v.me && (v.hurried || len(v.Waiting()) == 0 && v.settled())
 }
 
 // candidates are members that are here and all reach one another. Those who reach most, and are reached by them, are taken
@@ -329,7 +330,7 @@ func (v *Node) agreed(m Message) {
 		return
 	}
 	if v.best == 0 {
-		if v.proposed = v.candidates(); !v.quorum(v.proposed) {
+		if v.proposed = v.candidates(); !v.ready() || !v.quorum(v.proposed) {
 			v.ballot = 0
 			return
 		}

@@ -179,6 +179,44 @@ func (w *net) join(t *testing.T, members ...int) {
 	w.settle(t)
 }
 
+// A member that dies as soon as it has asked is noticed by the others one after the other. None of them is left out because
+// it was the first to notice.
+func TestDeathIsNoticedByTurns(t *testing.T) {
+	left := 0
+	for seed := range uint64(2_000) {
+		n := 4 + int(seed%4)
+		w := newNet(n, seed)
+		w.kill(1)
+		for i, v := range w.nodes {
+			if i != 1 {
+				v.Join()
+			}
+		}
+		for w.rng.IntN(8) > 0 && w.deliver(t) {
+		}
+		w.dead[3] = true
+		for _, i := range w.rng.Perm(n) {
+			if i != 1 && i != 3 {
+				w.cut[[2]int{i, 3}] = true
+				w.queue[[2]int{3, i}] = nil
+				w.nodes[i].Lost(3)
+			}
+			for w.rng.IntN(4) > 0 && w.deliver(t) {
+			}
+		}
+		w.settle(t)
+		got := w.check(t, fmt.Sprint("seed ", seed))
+		for i := range n {
+			require.True(t, i == 1 || i == 3 || slices.Contains(got, i), "seed %d: %v without %d", seed, got, i)
+		}
+		if !slices.Contains(got, 3) {
+			left++
+		}
+	}
+	assert.Positive(t, left)
+	assert.Less(t, left, 2_000, "somebody who died later is part of what was decided")
+}
+
 func TestSurvivorsInOrder(t *testing.T) {
 	w := newNet(5, 1)
 	w.kill(3)
