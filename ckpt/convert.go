@@ -81,7 +81,7 @@ func convertPlan(src *source, c ConvertConfig) (*plan, error) {
 			if x.model && c.DType != nil && isFloat(d) {
 				d = dtypes[*c.DType]
 			}
-			out = append(out, tensorEntry{Name: x.Name, DType: d, Shape: x.Shape, TP: x.rule, Pieces: []piece{{}}})
+			out = append(out, tensorEntry{Name: x.Name, DType: d, Shape: x.Shape, Transposed: x.transposed, TP: x.rule, Unit: x.unit, Place: x.place, Pieces: []piece{{}}})
 		}
 		return out
 	}
@@ -89,9 +89,9 @@ func convertPlan(src *source, c ConvertConfig) (*plan, error) {
 	if p.man.Model, err = p.layOut("model", entries(src.model), limit); err != nil || src.man == nil {
 		return p, err
 	}
-	p.man.Step, p.man.Extra = src.man.Step, src.man.Extra
+	p.man.Step, p.man.Random, p.man.Extra = src.man.Step, src.man.Random, src.man.Extra
 	if o := src.man.Optimizer; o != nil {
-		p.man.Optimizer = &optimizerEntry{Steps: o.Steps, LR: o.LR, Counts: o.Counts}
+		p.man.Optimizer = &optimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
 		p.man.Optimizer.Tensors, err = p.layOut("optimizer", entries(src.opt), limit)
 	}
 	return p, err

@@ -77,18 +77,19 @@ func firstSave(t *testing.T, l layout) (base *crashFS, ops int) {
 }
 
 // TestCrash turns the machine off before every operation of a save, and lets it lose any part of what was not flushed: the
-// latest checkpoint is the one before or the new one, complete, and the next save works.
+// latest checkpoint is the one before or the new one, complete, and the next save works. The short test has some of the
+// operations only.
 func TestCrash(t *testing.T) {
-	seeds := uint64(4)
+	seeds, every := uint64(4), 4
 	if long() {
-		seeds = 16
+		seeds, every = 16, 1
 	}
-	for _, name := range []string{"ddp1", "fsdp2"} {
+	for first, name := range []string{"ddp1", "fsdp2"} {
 		l := layouts[name]
 		base, ops := firstSave(t, l)
 		require.Greater(t, ops, 40)
 		seen := map[int]int{}
-		for stop := 1; stop <= ops; stop++ {
+		for stop := 1 + first; stop <= ops; stop += every {
 			crashed := base.clone()
 			crashed.stop = stop
 			if err := trySave(crashed, l, 2); crashed.failed != "remove" { // that is done in the background
@@ -113,12 +114,16 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// TestFaults fails every operation of a save once, as a full or a broken disk does.
+// TestFaults fails every operation of a save once (the short test: every second one), as a full or a broken disk does.
 func TestFaults(t *testing.T) {
+	every := 2
+	if long() {
+		every = 1
+	}
 	l := layouts["fsdp2"]
 	base, ops := firstSave(t, l)
 	failed := map[string]int{}
-	for k := 1; k <= ops; k++ {
+	for k := 1; k <= ops; k += every {
 		for i, cause := range []error{syscall.ENOSPC, syscall.EIO} {
 			if i != k%2 && !long() {
 				continue

@@ -2,22 +2,24 @@
 // any other.
 //
 //	saver := ckpt.NewSaver(r.World, "checkpoints", ckpt.Config{Keep: 3})
-//	err := saver.Save(ctx, ckpt.State{Step: step, Params: params, Optimizer: opt, Extra: map[string]any{"loader": loader.State()}})
+//	st := ckpt.State{Step: step, Params: params, Optimizer: opt, Tape: tape, Extra: map[string]any{"loader": loader.State()}}
+//	err := saver.Save(ctx, st)
 //
 //	path, err := ckpt.Latest("checkpoints")
 //	var at data.State
-//	st := ckpt.State{Params: params, Optimizer: opt, Extra: map[string]any{"loader": &at}}
+//	st := ckpt.State{Params: params, Optimizer: opt, Tape: tape, Extra: map[string]any{"loader": &at}}
 //	report, err := ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{})
 //	err = loader.SetState(at)
-//	tape.SetStep(opt.Steps(), 0) // or dropout repeats its first masks
 //
 // # The folder
 //
 // A checkpoint is a folder that every Hugging Face reader loads: safetensors files (package safetensors) that hold whole
 // tensors, and model.safetensors.index.json. Each rank writes its boxes and flat ranges (tensor.Shard) at their places in
-// these files, so that nothing in them depends on the layout. The optimizer's state lies in files of its own beside the
-// model's. ringo.json has the rest: step, states, the shape of every tensor, how tensor parallelism cuts it, and a SHA-256
-// of every piece that a rank wrote, of every header, of the index and of itself. No byte of the folder is without a hash.
+// these files, so that nothing in them depends on the layout. A matrix whose field has the tag option "transposed" (package
+// nn) lies there as [in, out] and is transposed on its way, one tensor at a time. The optimizer's state lies in files of its
+// own beside the model's. ringo.json has the rest: step, states, the shape of every tensor, how tensor parallelism cuts it,
+// which unit of fsdp it is in, and a SHA-256 of every piece that a rank wrote, of every header, of the index and of itself.
+// No byte of the folder is without a hash.
 //
 // # Nothing is lost
 //

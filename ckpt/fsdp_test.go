@@ -17,34 +17,42 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// job is a way to train: ddp, or a stage of fsdp.
-type job struct{ ranks, stage int }
+// job is a way to train: ddp, or a stage of fsdp; in float64, or in float16 with a loss scale that begins too large.
+type job struct {
+	ranks, stage int
+	half         bool
+}
 
 func (j job) String() string { return fmt.Sprintf("stage%d-%dranks", j.stage, j.ranks) }
 
 // train trains from the checkpoint from, or from the start, to a step, saves there, and returns the losses and the folder.
-// A step that equals the checkpoint's only loads and saves.
+// A step that equals the checkpoint's only loads and saves. Of steps that overflow the loss is there too.
 func (j job) train(t *testing.T, from string, to int) (losses []float64, path string) {
 	t.Helper()
 	dir := t.TempDir()
 	err := dist.Run(context.Background(), dist.Config{Ranks: j.ranks, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
-		model := nn.Sequential{nn.NewLinear(7, 15), nn.Tanh, nn.NewDropout(0.2), nn.NewLinear(15, 3)}
+		model := newMLP()
 		params, norm, changed, err := j.attach(r, model)
 		if err != nil {
 			return err
 		}
-		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.02, WeightDecay: 0.1, Clip: 0.5, Norm: norm})
+		c := optim.AdamWConfig{LR: 0.02, WeightDecay: 0.1, Clip: 0.5, Norm: norm}
+		scale := func() float64 { return 1 }
+		if j.half {
+			c.Scaler = &optim.Scaler{Scale: 1 << 23}
+			scale = func() float64 { return c.Scaler.Scale }
+		}
+		opt := optim.NewAdamW(params, c)
 		tape := tensor.NewTape(r.Device, tensor.Seed(9))
-		st := ckpt.State{Params: params, Optimizer: opt}
+		st := ckpt.State{Params: params, Optimizer: opt, Tape: tape}
 		if from != "" {
 			if _, err := ckpt.Load(ctx, r.World, from, &st, ckpt.LoadConfig{}); err != nil {
 				return err
 			}
 			changed()
-			tape.SetStep(opt.Steps(), 0)
 		}
-		for opt.Steps() < to {
-			loss := []float64{step(r, model, tape, opt.Steps())}
+		for ; st.Step < to; st.Step++ {
+			loss := []float64{j.step(r, model, tape, st.Step, scale())}
 			if err := opt.Step(); err != nil {
 				return err
 			}
@@ -56,8 +64,10 @@ func (j job) train(t *testing.T, from string, to int) (losses []float64, path st
 				losses = append(losses, loss[0])
 			}
 		}
+		if skipped := st.Step - opt.Steps(); (skipped > 1) != j.half {
+			return fmt.Errorf("%d steps were skipped", skipped)
+		}
 		saver := ckpt.NewSaver(r.World, dir, ckpt.Config{})
-		st.Step = opt.Steps()
 		if err := saver.Save(ctx, st); err != nil {
 			return err
 		}
@@ -67,43 +77,64 @@ func (j job) train(t *testing.T, from string, to int) (losses []float64, path st
 	return losses, filepath.Join(dir, fmt.Sprintf("step-%08d", to))
 }
 
-func (j job) attach(r *dist.Rank, model nn.Sequential) (nn.Params, optim.Norm, func(), error) {
+// mlp is a network with dropout, odd shapes, and a matrix that files hold transposed.
+type mlp struct {
+	Up   *nn.Linear `nn:"c_fc,transposed"`
+	Drop *nn.Dropout
+	Down *nn.Linear
+}
+
+func newMLP() *mlp { return &mlp{nn.NewLinear(7, 15), nn.NewDropout(0.2), nn.NewLinear(15, 3)} }
+
+func (m *mlp) Forward(x nn.T) nn.T { return m.Down.Forward(m.Drop.Forward(m.Up.Forward(x).Tanh())) }
+
+func (j job) attach(r *dist.Rank, model *mlp) (nn.Params, optim.Norm, func(), error) {
+	c := fsdp.Config{Shard: r.World, Stage: j.stage, DType: tensor.Float64, Seed: 5}
+	if j.half {
+		c.DType, c.Compute, c.Reduce = tensor.Float32, tensor.Float16, tensor.Float16
+	}
 	if j.stage == 0 {
-		params, err := ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 5})
+		if j.half {
+			c.DType = tensor.Float16
+		}
+		params, err := ddp.Attach(r.World, model, ddp.Config{DType: c.DType, Seed: 5})
 		return params, nil, func() {}, err
 	}
-	s := fsdp.New(fsdp.Config{Shard: r.World, Stage: j.stage, DType: tensor.Float64, Seed: 5})
-	s.Unit(model[0])
-	s.Keep(model[3])
+	s := fsdp.New(c)
+	s.Unit(model.Up)
+	s.Keep(model.Down)
 	params, err := s.Attach(model)
 	return params, s, s.Changed, err
 }
 
 // step runs forward and backward on this rank's part of a batch of 13 rows.
-func step(r *dist.Rank, model nn.Sequential, tape *tensor.Tape, n int) float64 {
+func (j job) step(r *dist.Rank, model *mlp, tape *tensor.Tape, n int, scale float64) float64 {
 	const rows = 13
 	lo, hi := rows*r.World.Rank()/r.World.Size(), rows*(r.World.Rank()+1)/r.World.Size()
 	x := tensor.New(r.Device, tensor.Float64, hi-lo, 7)
 	tensor.UniformInit(-1, 1).Fill(x, uint64(n), uint64(lo*7))
 	x.WithRows(tensor.Rows{First: lo, Stride: 1, Total: rows})
 	in := tape.Input(x)
+	if j.half {
+		in = in.Cast(tensor.Float16)
+	}
 	loss := nn.MSE(model.Forward(in), in.Sin().Slice(1, 0, 3))
 	value := loss.Item()
-	tape.Backward(loss)
+	tape.Backward(loss, tensor.Scale(scale))
 	return value
 }
 
 // TestFSDP: a run goes on from a checkpoint with the same losses, bit by bit on the same layout and up to rounding on any
 // other; and what is loaded on one layout and saved on another is the same checkpoint.
 func TestFSDP(t *testing.T) {
-	start := job{4, 3}
+	start := job{4, 3, false}
 	want, _ := start.train(t, "", 8)
 	first, path := start.train(t, "", 4)
 	require.Equal(t, want[:4], first)
 	rest, _ := start.train(t, path, 8)
 	require.Equal(t, want[4:], rest)
 
-	for _, j := range []job{{2, 0}, {3, 1}, {1, 2}, {4, 3}, {3, 2}, {3, 0}, {2, 3}} {
+	for _, j := range []job{{2, 0, false}, {3, 1, false}, {1, 2, false}, {4, 3, false}, {3, 2, false}, {3, 0, false}, {2, 3, false}} {
 		rest, _ := j.train(t, path, 8)
 		require.InDeltaSlice(t, want[4:], rest, 1e-10, j)
 		_, next := j.train(t, path, 4)
@@ -112,4 +143,40 @@ func TestFSDP(t *testing.T) {
 		require.True(t, d.Same, "%v: %v", j, d)
 		path = next
 	}
+}
+
+// TestResumeAfterOverflow: with dynamic loss scaling some of the steps before and after the checkpoint are skipped. A run
+// that goes on from there has the losses of one that does not stop, bit by bit: the scale, dropout's masks and the
+// optimizer's counts are those of the checkpoint.
+func TestResumeAfterOverflow(t *testing.T) {
+	for _, j := range []job{{2, 0, true}, {3, 3, true}, {2, 1, true}} {
+		want, whole := j.train(t, "", 40)
+		first, path := j.train(t, "", 7)
+		require.Equal(t, want[:7], first, j)
+		rest, resumed := j.train(t, path, 40)
+		require.Equal(t, want[7:], rest, j)
+		d, err := ckpt.Diff(context.Background(), whole, resumed, nil)
+		require.NoError(t, err)
+		require.True(t, d.Same, "%v: %v", j, d)
+	}
+}
+
+// TestOptimizerDiffers: a run with a loss scale does not go on from a checkpoint without one, nor the other way round.
+func TestOptimizerDiffers(t *testing.T) {
+	_, plain := job{1, 0, false}.train(t, "", 1)
+	_, scaled := job{1, 0, true}.train(t, "", 7)
+	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 1}, func(ctx context.Context, r *dist.Rank) error {
+		for _, c := range []struct {
+			path, want string
+			scaler     *optim.Scaler
+		}{{plain, "missing: the scaler's state", optim.NewScaler()}, {scaled, "the scaler's state; of another shape", nil}} {
+			params := nn.Init(newMLP(), r.Device, tensor.Float64, 1)
+			opt := optim.NewAdamW(params, optim.AdamWConfig{Scaler: c.scaler})
+			_, err := ckpt.Load(ctx, r.World, c.path, &ckpt.State{Params: params, Optimizer: opt}, ckpt.LoadConfig{})
+			require.ErrorContains(t, err, c.want)
+			_, err = ckpt.Load(ctx, r.World, c.path, &ckpt.State{Params: params, Optimizer: opt}, ckpt.LoadConfig{Partial: true})
+			require.NoError(t, err)
+		}
+		return nil
+	}))
 }

@@ -17,22 +17,24 @@ import (
 
 // spec is a parameter of the test model.
 type spec struct {
-	name  string
-	dtype tensor.DType
-	dims  []int
-	tp    *Rule
+	name       string
+	dtype      tensor.DType
+	dims       []int
+	tp         *Rule
+	transposed bool // in the file
 }
 
-// specs have odd shapes, parameters smaller than the number of ranks, an empty one, a scalar, a fused projection, and types
-// with and without a master copy.
+// specs have odd shapes, parameters smaller than the number of ranks, an empty one, a scalar, a fused projection, types with
+// and without a master copy, and one that files hold transposed.
 var specs = []spec{
-	{"tok.weight", tensor.Float32, []int{17, 16}, &Rule{Dim: 0}},
-	{"blocks.0.qkv.weight", tensor.Float32, []int{30, 7}, &Rule{Dim: 0, Parts: []int{14, 8, 8}}},
-	{"blocks.0.out.weight", tensor.BFloat16, []int{7, 15}, &Rule{Dim: 1}},
-	{"blocks.0.norm.bias", tensor.Float64, []int{3}, nil},
-	{"scale", tensor.Float32, []int{}, nil},
-	{"none.weight", tensor.Float32, []int{0, 4}, nil},
-	{"head.weight", tensor.Float32, []int{5, 3, 4}, &Rule{Dim: 2}},
+	{"tok.weight", tensor.Float32, []int{17, 16}, &Rule{Dim: 0}, false},
+	{"blocks.0.qkv.weight", tensor.Float32, []int{30, 7}, &Rule{Dim: 0, Parts: []int{14, 8, 8}}, false},
+	{"blocks.0.out.weight", tensor.BFloat16, []int{7, 15}, &Rule{Dim: 1}, false},
+	{"blocks.0.norm.bias", tensor.Float64, []int{3}, nil, false},
+	{"scale", tensor.Float32, []int{}, nil, false},
+	{"none.weight", tensor.Float32, []int{0, 4}, nil, false},
+	{"head.weight", tensor.Float32, []int{5, 3, 4}, &Rule{Dim: 2}, false},
+	{"mlp.weight", tensor.BFloat16, []int{5, 9}, &Rule{Dim: 1}, true},
 }
 
 // layout says how a test's ranks hold the model.
@@ -106,6 +108,7 @@ func newState(t require.TestingT, g *dist.Group, l layout, version int) *State {
 	for _, s := range specs {
 		p := tensor.NewParam(tensor.Constant(0), s.dims...)
 		p.SetName(s.name)
+		p.SetTransposed(s.transposed)
 		p.Shard = l.shard(t, s, g.Rank())
 		whole, err := newPart(s.dims, p.Shard.Boxes, p.Shard.Flat)
 		require.NoError(t, err)
@@ -135,7 +138,11 @@ func newState(t require.TestingT, g *dist.Group, l layout, version int) *State {
 	items, err := st.items()
 	require.NoError(t, err)
 	for _, x := range items {
-		fillPart(x.data, x.part, x.name, version)
+		held := x.part
+		if x.memory != nil {
+			held = *x.memory
+		}
+		fillPart(x.data, held, x.name, version)
 	}
 	return st
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -82,13 +83,29 @@ func TestPythonReads(t *testing.T) {
 				p := want.Params.ByName(x.Name)
 				b, err := hostBytes(p.Local)
 				require.NoError(t, err)
+				shape := append([]int{}, p.Dims()...)
+				if p.Transposed() {
+					slices.Reverse(shape)
+					b = byColumns(b, shape[0], shape[1], p.Local.DType().Size())
+				}
 				require.Equal(t, sum(b), x.Hash, x.Name)
 				require.Equal(t, string(dtypes[p.Local.DType()]), x.DType)
-				require.Equal(t, append([]int{}, p.Dims()...), x.Shape)
+				require.Equal(t, shape, x.Shape)
 			}
 			return nil
 		})
 	}
+}
+
+// byColumns returns a matrix of rows and cols column by column.
+func byColumns(b []byte, cols, rows, size int) (out []byte) {
+	for c := range cols {
+		for r := range rows {
+			at := (r*cols + c) * size
+			out = append(out, b[at:at+size]...)
+		}
+	}
+	return out
 }
 
 func TestPythonWrites(t *testing.T) {

@@ -66,6 +66,7 @@ type catalog struct {
 	Err       string
 	Hash      string // of what must be the same on all ranks
 	Step      int
+	Random    *tensor.TapeState
 	Model     map[string]tensor.Shape
 	Optimizer map[string]tensor.Shape
 	Opt       *optimizerEntry // without tensors; nil: none
@@ -134,9 +135,9 @@ func newCatalog(src *source, err error) catalog {
 		c.Optimizer[x.Name] = unknown(x)
 	}
 	if src.man != nil {
-		c.Step, c.Extra = src.man.Step, src.man.Extra
+		c.Step, c.Random, c.Extra = src.man.Step, src.man.Random, src.man.Extra
 		if o := src.man.Optimizer; o != nil {
-			c.Opt = &optimizerEntry{Steps: o.Steps, LR: o.LR, Counts: o.Counts}
+			c.Opt = &optimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
 		}
 	}
 	text, err := json.Marshal(c)
@@ -219,8 +220,25 @@ func (l *loader) fill(ctx context.Context, x *item) error {
 	if err != nil {
 		return err
 	}
-	if err := l.readPart(ctx, x, x.part, b); err != nil {
+	file := x.fileBytes(b)
+	if err := l.readPart(ctx, x, x.part, file); err != nil {
 		return err
+	}
+	return x.set(b, file)
+}
+
+// fileBytes returns memory for what the file has of an item: b, the item's own, unless that has another order.
+func (x *item) fileBytes(b []byte) []byte {
+	if x.memory == nil {
+		return b
+	}
+	return make([]byte, len(b))
+}
+
+// set gives an item what the file has of it; b is from hostBytes, and file from fileBytes.
+func (x *item) set(b, file []byte) error {
+	if x.memory != nil {
+		x.memory.fromFile(b, file, x.data.DType().Size())
 	}
 	return setBytes(x.data, b)
 }
@@ -296,7 +314,7 @@ func (l *loader) broadcast(ctx context.Context) error {
 			continue
 		}
 		buf := x.data
-		if !x.shared {
+		if !x.shared || x.memory != nil {
 			buf = tensor.New(l.g.Device(), x.data.DType(), x.shape...)
 		}
 		if l.src != nil && failed == nil {
@@ -336,11 +354,12 @@ func (x *item) takePart(whole tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	out, size := b, x.data.DType().Size()
+	file, size := x.fileBytes(b), x.data.DType().Size()
+	out := file
 	for at, n := range x.part.runs() {
 		out = out[copy(out, from[at*size:(at+n)*size]):]
 	}
-	return setBytes(x.data, b)
+	return x.set(b, file)
 }
 
 // restore sets what is not tensors.
@@ -359,6 +378,9 @@ func (l *loader) restore() error {
 			return fmt.Errorf("extra %q: %w", key, err)
 		}
 	}
+	if l.st.Tape != nil && l.cat.Random != nil {
+		l.st.Tape.SetState(*l.cat.Random)
+	}
 	l.st.Step = l.cat.Step
 	return nil
 }
@@ -367,7 +389,10 @@ func (l *loader) restore() error {
 // checkpoint does not know keeps its count.
 func (l *loader) restoreOptimizer() error {
 	have := l.st.Optimizer.State()
-	next := optim.State{Steps: l.cat.Opt.Steps, LR: l.cat.Opt.LR, Counts: have.Counts, Tensors: have.Tensors}
+	next := optim.State{Steps: l.cat.Opt.Steps, LR: l.cat.Opt.LR, Counts: have.Counts, Scaler: have.Scaler, Tensors: have.Tensors}
+	if have.Scaler != nil && l.cat.Opt.Scaler != nil {
+		next.Scaler = l.cat.Opt.Scaler
+	}
 	for name := range next.Counts {
 		if n, ok := l.cat.Opt.Counts[name]; ok {
 			next.Counts[name] = n

@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -109,7 +110,7 @@ func TestStrict(t *testing.T) {
 		long := tensor.NewParam(tensor.Constant(0), 17, 17)
 		long.SetName("tok.weight")
 		long.Make(drop.Local.Device(), tensor.Float32, 1)
-		st.Params = nn.Params{long, other, st.Params[2], wide, st.Params[4], st.Params[5], st.Params[6]}
+		st.Params = nn.Params{long, other, st.Params[2], wide, st.Params[4], st.Params[5], st.Params[6], st.Params[7]}
 		st.Optimizer, st.Extra = nil, nil
 	}
 	misfits := []string{"model:blocks.0.norm.bias is float64[3], not float32[3]", "model:tok.weight is float32[17,16], not float32[17,17]"}
@@ -129,7 +130,7 @@ func TestStrict(t *testing.T) {
 			require.Equal(t, []string{"model:new.weight"}, r.Missing)
 			require.Equal(t, []string{"model:blocks.0.qkv.weight"}, r.Unexpected)
 			require.Equal(t, misfits, r.Misfits)
-			require.Equal(t, 4, r.Tensors)
+			require.Equal(t, 5, r.Tensors)
 			want := newState(t, g, layouts["ddp2"], 2)
 			require.Equal(t, want.Params[6].Local.Bytes(), st.Params[6].Local.Bytes())
 			return nil
@@ -181,47 +182,63 @@ func TestOwned(t *testing.T) {
 	}
 }
 
+// disagreements are what ranks can differ in, and what must be said.
+var disagreements = map[string]func(g *dist.Group, st *State){
+	"rank 1 has step 4 where rank 0 has 3": func(g *dist.Group, st *State) { st.Step += g.Rank() },
+	"rank 1 has extra state":               func(g *dist.Group, st *State) { st.Extra["loader"] = g.Rank() },
+	"rank 1 has learning rate":             func(g *dist.Group, st *State) { st.Optimizer.SetLR(1 + float64(g.Rank())) },
+	"rank 1 has optimizer steps": func(g *dist.Group, st *State) {
+		s := st.Optimizer.State()
+		s.Steps += g.Rank()
+		_ = st.Optimizer.SetState(s)
+	},
+	"rank 1 has scaler {\"scale\":2,\"good\":0} where rank 0 has {\"scale\":1,\"good\":0}": func(g *dist.Group, st *State) {
+		st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{Scaler: &optim.Scaler{Scale: float64(1 + g.Rank())}})
+		s := st.Optimizer.State()
+		s.Steps = 3
+		_ = st.Optimizer.SetState(s)
+	},
+	"rank 1 has randomness {\"seed\":1,\"step\":0,\"micro\":0} where rank 0 has {\"seed\":0,": func(g *dist.Group, st *State) {
+		st.Tape = tensor.NewTape(g.Device(), tensor.Seed(uint64(g.Rank())))
+	},
+	"rank 1 has mlp.weight as BF16[5 9]": func(g *dist.Group, st *State) { st.Params[7].SetTransposed(g.Rank() == 0) },
+	"rank 1 has tok.weight as F32[17 16] (sharded false, unit \"b\" place 0, transposed false) where rank 0 has F32[17 16] (sharded false, unit \"a\"": func(g *dist.Group, st *State) {
+		st.Params[0].Shard.Unit = string(rune('a' + g.Rank()))
+	},
+	"other bits in tok.weight":      func(g *dist.Group, st *State) { st.Params[0].Local.Bytes()[5] ^= byte(g.Rank()) },
+	"other bits in head.weight.exp": func(g *dist.Group, st *State) { moment(st, "head.weight.exp_avg_sq").Bytes()[0] ^= byte(g.Rank()) },
+	"rank 1 has tok.weight as F32[17 16] (sharded true": func(g *dist.Group, st *State) {
+		if g.Rank() == 1 {
+			st.Params[0].Shard = tensor.Shard{Global: []int{17, 16}, Counts: true}
+		}
+	},
+	"tok.weight: elements 0 to 272 of the boxes [{[0 0] [17 16]}] are there twice": func(g *dist.Group, st *State) {
+		st.Params[0].Shard = tensor.Shard{Global: []int{17, 16}, Counts: true}
+	},
+	"tok.weight: the boxes have 0 of 272 elements": func(g *dist.Group, st *State) {
+		st.Params[0].Shard = tensor.Shard{Global: []int{17, 16}}
+	},
+	"rank 1: tok.weight was never made": func(g *dist.Group, st *State) {
+		if g.Rank() == 1 {
+			st.Params[0].Local = tensor.Tensor{}
+		}
+	},
+	"rank 1: extra \"f\": json": func(g *dist.Group, st *State) {
+		if g.Rank() == 1 {
+			st.Extra["f"] = func() {}
+		}
+	},
+	"rank 1 has called map[allreduce:1] where rank 0 has map[]": func(g *dist.Group, st *State) { // a mismatch that no engine noticed
+		if g.Rank() == 1 {
+			_ = g.AllReduce(tensor.FromSlice([]float32{1}, 1), dist.Sum) //discard: nobody answers it
+		}
+	},
+}
+
 // TestDisagree: what the ranks do not have in common is never saved, and the checkpoint before is the latest.
 func TestDisagree(t *testing.T) {
 	ctx := context.Background()
-	for want, change := range map[string]func(g *dist.Group, st *State){
-		"rank 1 has step 4 where rank 0 has 3": func(g *dist.Group, st *State) { st.Step += g.Rank() },
-		"rank 1 has extra state":               func(g *dist.Group, st *State) { st.Extra["loader"] = g.Rank() },
-		"rank 1 has learning rate":             func(g *dist.Group, st *State) { st.Optimizer.SetLR(1 + float64(g.Rank())) },
-		"rank 1 has optimizer steps": func(g *dist.Group, st *State) {
-			s := st.Optimizer.State()
-			s.Steps += g.Rank()
-			_ = st.Optimizer.SetState(s)
-		},
-		"other bits in tok.weight":      func(g *dist.Group, st *State) { st.Params[0].Local.Bytes()[5] ^= byte(g.Rank()) },
-		"other bits in head.weight.exp": func(g *dist.Group, st *State) { moment(st, "head.weight.exp_avg_sq").Bytes()[0] ^= byte(g.Rank()) },
-		"rank 1 has tok.weight as F32[17 16] (sharded true)": func(g *dist.Group, st *State) {
-			if g.Rank() == 1 {
-				st.Params[0].Shard = tensor.Shard{Global: []int{17, 16}, Counts: true}
-			}
-		},
-		"tok.weight: elements 0 to 272 of the boxes [{[0 0] [17 16]}] are there twice": func(g *dist.Group, st *State) {
-			st.Params[0].Shard = tensor.Shard{Global: []int{17, 16}, Counts: true}
-		},
-		"tok.weight: the boxes have 0 of 272 elements": func(g *dist.Group, st *State) {
-			st.Params[0].Shard = tensor.Shard{Global: []int{17, 16}}
-		},
-		"rank 1: tok.weight was never made": func(g *dist.Group, st *State) {
-			if g.Rank() == 1 {
-				st.Params[0].Local = tensor.Tensor{}
-			}
-		},
-		"rank 1: extra \"f\": json": func(g *dist.Group, st *State) {
-			if g.Rank() == 1 {
-				st.Extra["f"] = func() {}
-			}
-		},
-		"rank 1 has called map[allreduce:1] where rank 0 has map[]": func(g *dist.Group, st *State) { // a mismatch that no engine noticed
-			if g.Rank() == 1 {
-				_ = g.AllReduce(tensor.FromSlice([]float32{1}, 1), dist.Sum) //discard: nobody answers it
-			}
-		},
-	} {
+	for want, change := range disagreements {
 		dir := t.TempDir()
 		save(t, dir, layouts["ddp2"], 2)
 		_ = tryRanks(2, func(g *dist.Group) error {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -30,6 +31,7 @@ type manifest struct {
 	Index     string                     `json:"index_sha256"`
 	Files     []fileEntry                `json:"files"`
 	Model     []tensorEntry              `json:"model"`
+	Random    *tensor.TapeState          `json:"random,omitempty"`
 	Optimizer *optimizerEntry            `json:"optimizer,omitempty"`
 	Extra     map[string]json.RawMessage `json:"extra,omitempty"`
 }
@@ -41,20 +43,25 @@ type fileEntry struct {
 	Header string `json:"header_sha256"` // of the bytes before the data
 }
 
-// tensorEntry is a tensor; where its bytes are in the file is said by the file's header.
+// tensorEntry is a tensor; where its bytes are in the file is said by the file's header. Whoever loads it in flat ranges cuts
+// the parameters of its unit, in the order of their places, as if they were one, in the shape that they have in memory.
 type tensorEntry struct {
-	Name   string            `json:"name"`
-	DType  safetensors.DType `json:"dtype"`
-	Shape  []int             `json:"shape"`
-	File   string            `json:"file"`
-	TP     *Rule             `json:"tp,omitempty"`
-	Pieces []piece           `json:"pieces"`
+	Name       string            `json:"name"`
+	DType      safetensors.DType `json:"dtype"`
+	Shape      []int             `json:"shape"`
+	Transposed bool              `json:"transposed,omitempty"` // in memory it has the other shape
+	File       string            `json:"file"`
+	TP         *Rule             `json:"tp,omitempty"`
+	Unit       string            `json:"unit,omitempty"`
+	Place      int               `json:"place,omitempty"`
+	Pieces     []piece           `json:"pieces"`
 }
 
 // optimizerEntry is an optim.State whose tensors are in files.
 type optimizerEntry struct {
 	Steps   int            `json:"steps"`
 	LR      float64        `json:"lr"`
+	Scaler  *optim.Scaler  `json:"scaler,omitempty"`
 	Counts  map[string]int `json:"counts"`
 	Tensors []tensorEntry  `json:"tensors"`
 }

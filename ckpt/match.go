@@ -48,6 +48,17 @@ func (l *loader) match() error {
 	if l.st.Optimizer != nil && l.cat.Opt == nil {
 		l.report.Missing = append(l.report.Missing, "the optimizer's state")
 	}
+	if o := l.st.Optimizer; o != nil && l.cat.Opt != nil {
+		switch want, have := o.State().Scaler != nil, l.cat.Opt.Scaler != nil; {
+		case want && !have:
+			l.report.Missing = append(l.report.Missing, "the scaler's state")
+		case have && !want:
+			l.report.Unexpected = append(l.report.Unexpected, "the scaler's state")
+		}
+	}
+	if l.st.Tape != nil && l.cat.Random == nil {
+		l.report.Missing = append(l.report.Missing, "the tape's state")
+	}
 	for _, key := range slices.Sorted(maps.Keys(l.st.Extra)) {
 		if _, ok := l.cat.Extra[key]; !ok {
 			l.report.Missing = append(l.report.Missing, "extra:"+key)

@@ -1,8 +1,10 @@
 package ckpt
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -54,14 +56,50 @@ func coordinates(mesh []axis, rank int) (at map[string]int, name string) {
 	return at, strings.Join(words, ",")
 }
 
+// cutter says what the ranks of a layout hold.
+type cutter struct {
+	mesh  []axis
+	sizes map[string]int
+	units map[string][]*stored // the parameters of each unit of fsdp, in its order
+	known bool                 // the checkpoint says what the units are
+	made  map[unitRank]unitCut
+}
+
+// unitRank is a unit on a rank of tensor parallelism.
+type unitRank struct {
+	unit string
+	tp   int
+}
+
+// unitCut is where the parameters of a unit lie in it, by their place, and its length.
+type unitCut struct {
+	off map[int]int
+	n   int
+}
+
+func newCutter(mesh []axis, model []*stored) *cutter {
+	c := &cutter{mesh: mesh, sizes: map[string]int{"tp": 1, "fsdp": 1, "dp": 1}, units: map[string][]*stored{}, made: map[unitRank]unitCut{}}
+	for _, a := range mesh {
+		c.sizes[a.name] = a.size
+	}
+	for _, x := range model {
+		if x.unit != "" {
+			c.units[x.unit], c.known = append(c.units[x.unit], x), true
+		}
+	}
+	for _, list := range c.units {
+		slices.SortStableFunc(list, func(a, b *stored) int { return cmp.Compare(a.place, b.place) })
+	}
+	return c
+}
+
+// whole reports whether every rank of fsdp holds all of a tensor: a buffer, or what fsdp ignores.
+func (c *cutter) whole(x *stored) bool { return c.known && x.unit == "" }
+
 // layout reads what every rank of a layout would load, and verifies that the ranks get every element.
 func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error {
-	sizes := map[string]int{"tp": 1, "fsdp": 1, "dp": 1}
-	ranks, ruled := 1, 0
-	for _, a := range mesh {
-		sizes[a.name] = a.size
-		ranks *= a.size
-	}
+	c := newCutter(mesh, f.src.model)
+	ranks, ruled := c.sizes["tp"]*c.sizes["fsdp"]*c.sizes["dp"], 0
 	for i := range ranks {
 		_, name := coordinates(mesh, i)
 		f.v.Ranks = append(f.v.Ranks, RankBytes{Rank: i, Place: name})
@@ -73,36 +111,48 @@ func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error
 		if x.rule != nil {
 			ruled++
 		}
-		if err := f.layoutTensor(ctx, mesh, sizes, x); err != nil {
+	}
+	for _, x := range all {
+		if err := f.layoutTensor(ctx, c, x); err != nil {
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
 			f.fail(err)
 		}
 	}
-	if sizes["tp"] > 1 && ruled == 0 {
+	if c.sizes["tp"] > 1 && ruled == 0 {
 		f.fail(fmt.Errorf("nobody says how tensor parallelism cuts the tensors: the checkpoint has no rules, and none were given"))
+	}
+	if c.sizes["fsdp"] > 1 && !c.known {
+		f.v.Unchecked = append(f.v.Unchecked, "the units of fsdp, of which the checkpoint says nothing: each tensor is taken for one")
 	}
 	return nil
 }
 
-// layoutTensor is layout for one tensor. Ranks that differ in dp load the same.
-func (f *verifier) layoutTensor(ctx context.Context, mesh []axis, sizes map[string]int, x *stored) error {
+// layoutTensor is layout for one tensor. Ranks that hold the same as another one need not read it again.
+func (f *verifier) layoutTensor(ctx context.Context, c *cutter, x *stored) error {
 	if x.elementSize() == 0 {
-		return fmt.Errorf("%s: tensor %q: %s cannot be cut", x.file.name, x.Name, x.DType)
+		return x.error(fmt.Errorf("%s cannot be cut", x.DType))
 	}
-	var parts []part
+	parts := map[int][]part{} // that make up the tensor together; without a rule, every rank of tp has all of it
 	for rank := range f.v.Ranks {
-		at, _ := coordinates(mesh, rank)
-		p, err := x.rankPart(at, sizes)
+		at, _ := coordinates(c.mesh, rank)
+		p, err := c.part(x, at)
 		if err != nil {
-			return fmt.Errorf("%s: tensor %q: %w", x.file.name, x.Name, err)
+			return x.error(err)
 		}
 		f.v.Ranks[rank].Bytes += int64(p.len()) * int64(x.elementSize())
-		if at["dp"] > 0 || x.rule == nil && at["tp"] > 0 {
+		if at["dp"] > 0 || c.whole(x) && at["fsdp"] > 0 {
 			continue
 		}
-		parts = append(parts, p)
+		group := at["tp"]
+		if x.rule != nil {
+			group = 0
+		}
+		parts[group] = append(parts[group], p)
+		if group > 0 {
+			continue
+		}
 		err = x.stream(ctx, p, func(b []byte) error {
 			f.progress(len(b))
 			return nil
@@ -111,26 +161,76 @@ func (f *verifier) layoutTensor(ctx context.Context, mesh []axis, sizes map[stri
 			return err
 		}
 	}
-	if err := tile(x.Shape, parts); err != nil {
-		return fmt.Errorf("%s: tensor %q: %w", x.file.name, x.Name, err)
+	for _, list := range parts {
+		if err := tile(x.Shape, list); err != nil {
+			return x.error(err)
+		}
 	}
 	return nil
 }
 
-// rankPart returns what a rank holds of a tensor: its boxes by the rule, of these its flat share.
-func (x *stored) rankPart(at, sizes map[string]int) (part, error) {
+func (x *stored) error(err error) error {
+	return fmt.Errorf("%s: tensor %q: %w", x.file.name, x.Name, err)
+}
+
+// inMemory returns what a rank of tensor parallelism holds of a tensor, as it lies in memory.
+func (c *cutter) inMemory(x *stored, tp int) (part, error) {
+	shape, rule := x.Shape, x.rule
+	if x.transposed {
+		shape = []int{shape[1], shape[0]}
+		if rule != nil {
+			rule = rule.transposed()
+		}
+	}
 	var boxes []tensor.Box
-	if x.rule != nil {
+	if rule != nil {
 		var err error
-		if boxes, err = x.rule.Boxes(x.Shape, at["tp"], sizes["tp"]); err != nil {
+		if boxes, err = rule.Boxes(shape, tp, c.sizes["tp"]); err != nil {
 			return part{}, err
 		}
 	}
-	p, err := newPart(x.Shape, boxes, [2]int{})
+	return newPart(shape, boxes, [2]int{})
+}
+
+// part returns what a rank loads of a tensor: its boxes by the rule, and of these its share of the unit.
+func (c *cutter) part(x *stored, at map[string]int) (part, error) {
+	p, err := c.inMemory(x, at["tp"])
 	if err != nil {
-		return part{}, err
+		return p, err
 	}
-	n := p.len()
-	p.lo, p.hi = share(n, at["fsdp"], sizes["fsdp"]), share(n, at["fsdp"]+1, sizes["fsdp"])
+	if !c.whole(x) {
+		u := unitCut{n: p.len()}
+		if x.unit != "" {
+			if u, err = c.unit(x.unit, at["tp"]); err != nil {
+				return p, err
+			}
+		}
+		lo, hi := share(u.n, at["fsdp"], c.sizes["fsdp"]), share(u.n, at["fsdp"]+1, c.sizes["fsdp"])
+		off, n := u.off[x.place], p.len()
+		p.lo = min(max(lo-off, 0), n)
+		p.hi = min(max(hi-off, p.lo), n)
+	}
+	if x.transposed {
+		p = p.transposed()
+	}
 	return p, nil
+}
+
+// unit returns how a unit is cut.
+func (c *cutter) unit(name string, tp int) (unitCut, error) {
+	key := unitRank{name, tp}
+	if u, ok := c.made[key]; ok {
+		return u, nil
+	}
+	u := unitCut{off: map[int]int{}}
+	for _, x := range c.units[name] {
+		p, err := c.inMemory(x, tp)
+		if err != nil {
+			return u, err
+		}
+		u.off[x.place] = u.n
+		u.n += p.len()
+	}
+	c.made[key] = u
+	return u, nil
 }

@@ -55,6 +55,37 @@ func randomPart(t *testing.T, r *rand.Rand, shape []int) part {
 	return p
 }
 
+// TestTransposed compares random parts of matrices with the elements one by one: the file has those that the memory has, and
+// what goes there comes back.
+func TestTransposed(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 2000 {
+		rows, cols := r.IntN(40), r.IntN(40)
+		p := randomPart(t, r, []int{rows, cols})
+		q := p.transposed()
+		if p.whole() {
+			require.True(t, q.whole())
+		}
+		size := 1 << r.IntN(4)
+		mem := make([]byte, p.len()*size)
+		for i := range mem {
+			mem[i] = byte(r.Uint32())
+		}
+		file := p.toFile(mem, size)
+		at := map[int][][]byte{} // elements of the matrix; boxes may overlap
+		for i, k := range p.naive() {
+			at[k] = append(at[k], mem[i*size:(i+1)*size])
+		}
+		for i, k := range q.naive() {
+			here := k%rows*cols + k/rows
+			require.Contains(t, at[here], file[i*size:(i+1)*size])
+		}
+		back := make([]byte, len(mem))
+		p.fromFile(back, file, size)
+		require.Equal(t, mem, back)
+	}
+}
+
 // TestRuns compares the runs of random parts with the elements one by one.
 func TestRuns(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))

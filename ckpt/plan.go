@@ -50,16 +50,19 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 		return nil, err
 	}
 	p := &plan{at: map[string]place{}, copies: map[string]bool{}}
-	p.man = manifest{Version: formatVersion, Step: claims[0].Step, Ranks: len(claims), Extra: claims[0].Extra}
+	p.man = manifest{Version: formatVersion, Step: claims[0].Step, Ranks: len(claims), Random: claims[0].Random, Extra: claims[0].Extra}
 	load := make([]int64, len(claims)) // bytes that each rank writes
 	var model, opt []tensorEntry
 	for _, t := range tensors {
 		t.findCopies(p.copies)
-		e := tensorEntry{Name: t.Name, DType: t.DType, Shape: t.Shape}
+		e := tensorEntry{Name: t.Name, DType: t.DType, Shape: t.Shape, Transposed: t.Transposed, Unit: t.Unit, Place: t.Place}
 		if e.Pieces, err = t.pieces(load); err != nil {
 			return nil, fmt.Errorf("%s: %w", t.Name, err)
 		}
 		if e.TP = rules.find(t.paramName()); e.TP != nil {
+			if t.Transposed {
+				e.TP = e.TP.transposed()
+			}
 			if _, err := e.TP.Boxes(t.Shape, 0, 1); err != nil {
 				return nil, fmt.Errorf("%s: the rule does not fit: %w", t.Name, err)
 			}
@@ -76,7 +79,7 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 	if claims[0].Counts == nil {
 		return p, nil
 	}
-	o := &optimizerEntry{Steps: claims[0].Steps, LR: claims[0].LR, Counts: map[string]int{}}
+	o := &optimizerEntry{Steps: claims[0].Steps, LR: claims[0].LR, Scaler: claims[0].Scaler, Counts: map[string]int{}}
 	for _, c := range claims {
 		maps.Copy(o.Counts, c.Counts)
 	}
@@ -119,6 +122,10 @@ func compare(claims []claim) error {
 			return differ(r, "optimizer steps", c.Steps, first.Steps)
 		case c.LR != first.LR:
 			return differ(r, "learning rate", c.LR, first.LR)
+		case !equal(c.Scaler, first.Scaler):
+			return differ(r, "scaler", text(c.Scaler), text(first.Scaler))
+		case !equal(c.Random, first.Random):
+			return differ(r, "randomness", text(c.Random), text(first.Random))
 		case !maps.EqualFunc(c.Extra, first.Extra, func(a, b json.RawMessage) bool { return bytes.Equal(a, b) }):
 			return differ(r, "extra state", text(c.Extra), text(first.Extra))
 		case (c.Counts == nil) != (first.Counts == nil):
@@ -134,8 +141,10 @@ func compare(claims []claim) error {
 	return nil
 }
 
-func text(extra map[string]json.RawMessage) string {
-	b, _ := json.Marshal(extra) // of JSON: cannot fail
+func equal[T comparable](a, b *T) bool { return a == b || a != nil && b != nil && *a == *b }
+
+func text(state any) string {
+	b, _ := json.Marshal(state) // of JSON and numbers: cannot fail
 	return string(b)
 }
 
@@ -155,8 +164,7 @@ func collect(claims []claim) ([]*owned, error) {
 				return nil, fmt.Errorf("rank %d lists %s twice", r, x.Name)
 			}
 			if !o.sameTensor(x) {
-				return nil, fmt.Errorf("ranks differ: rank %d has %s as %s%v (sharded %v) where rank %d has %s%v (sharded %v)",
-					r, x.Name, x.DType, x.Shape, !x.Shared, o.ranks[0], o.DType, o.Shape, !o.Shared)
+				return nil, fmt.Errorf("ranks differ: rank %d has %s as %s where rank %d has %s", r, x.Name, x.kind(), o.ranks[0], o.kind())
 			}
 			o.ranks, o.parts = append(o.ranks, r), append(o.parts, x)
 		}

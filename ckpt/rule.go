@@ -50,6 +50,9 @@ func (r Rules) find(name string) *Rule {
 	return found
 }
 
+// transposed returns the rule for the transposed matrix.
+func (r Rule) transposed() *Rule { return &Rule{1 - r.Dim, r.Parts} }
+
 // Boxes returns what rank of size ranks holds of a tensor: a box for each part, or one for two that touch. Where the
 // number of ranks does not divide a part, shares differ by one.
 func (r Rule) Boxes(shape []int, rank, size int) ([]tensor.Box, error) {

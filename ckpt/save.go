@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -105,11 +106,14 @@ type writer struct {
 
 // job is a piece that this rank writes.
 type job struct {
-	part part
-	data []byte
-	size int // of an element
-	at   place
-	hash string
+	part   part
+	memory *part // an item's
+	data   []byte
+	size   int // of an element
+	at     place
+	hash   string
+	shared string // the part's key, if other ranks have it too; else ""
+	sum    uint32 // of the data then
 }
 
 // begin agrees with the other ranks on what is written by whom, and takes hold of the data.
@@ -143,16 +147,22 @@ func (s *Saver) begin(st State) (*writer, error) {
 
 // hold collects the bytes of the pieces that this rank writes: the tensors' memory, or a copy for a save in the background.
 func (w *writer) hold(items []item) error {
-	byKey := map[string]*item{}
-	for i := range items {
-		byKey[items[i].key()] = &items[i]
+	byKey := map[string]item{}
+	for _, x := range items {
+		byKey[x.key()] = x
 	}
-	var held []*item
+	var held []item
+	mine := map[string]bool{}
 	w.plan.eachPiece(func(model bool, t *tensorEntry, x *piece) {
 		if x.Rank == w.g.Rank() {
 			it := byKey[itemKey(model, t.Name)]
 			held = append(held, it)
-			w.jobs = append(w.jobs, job{part: it.part, size: it.data.DType().Size(), at: w.plan.at[it.key()]})
+			mine[it.key()] = true
+			j := job{part: it.part, memory: it.memory, size: it.data.DType().Size(), at: w.plan.at[it.key()]}
+			if key := it.claim().partKey(); w.plan.copies[key] {
+				j.shared = key
+			}
+			w.jobs = append(w.jobs, j)
 		}
 	})
 	if short := len(held) - len(w.copies); short > 0 {
@@ -168,7 +178,8 @@ func (w *writer) hold(items []item) error {
 		return err
 	})
 	var sumErr error
-	w.sums, sumErr = checksums(items, w.plan.copies)
+	rest := slices.DeleteFunc(items, func(x item) bool { return mine[x.key()] }) // what this rank writes is summed up then
+	w.sums, sumErr = checksums(rest, w.plan.copies)
 	return errors.Join(err, sumErr)
 }
 
@@ -206,6 +217,9 @@ func (w *writer) finish(ctx context.Context) error {
 	}
 	for i := range w.jobs {
 		mine.Hashes = append(mine.Hashes, w.jobs[i].hash)
+		if j := &w.jobs[i]; j.shared != "" && w.err == nil {
+			w.sums[j.shared] = j.sum
+		}
 	}
 	mine.Sums = w.sums
 	all, err := dist.AllGatherObject(w.g, mine)
@@ -300,6 +314,12 @@ const writeChunk = 4 << 20
 func (j *job) write(ctx context.Context, files []file) error {
 	h := sha256.New()
 	data := j.data
+	if j.shared != "" {
+		j.sum = crc32.Checksum(data, castagnoli)
+	}
+	if j.memory != nil {
+		data = j.memory.toFile(data, j.size)
+	}
 	for at, n := range j.part.runs() {
 		off := j.at.offset + int64(at)*int64(j.size)
 		for left := n * j.size; left > 0; {

@@ -25,7 +25,7 @@ func TestFolder(t *testing.T) {
 	names, err := disk{}.ReadDir(path)
 	require.NoError(t, err)
 	require.Equal(t, []string{broken1, broken2, indexName}, names[:3])
-	require.Equal(t, []string{"optimizer-00005-of-00005.safetensors", manifestName}, names[7:])
+	require.Equal(t, []string{"optimizer-00006-of-00006.safetensors", manifestName}, names[8:])
 
 	step, list, err := List(path)
 	require.NoError(t, err)

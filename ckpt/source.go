@@ -36,9 +36,13 @@ type stored struct {
 	safetensors.Tensor
 	model  bool
 	file   *sourceFile
-	offset int64 // in the file
-	rule   *Rule
+	offset int64         // in the file
 	pieces []storedPiece // none: no hash is known
+
+	transposed bool // as in ringo.json
+	rule       *Rule
+	unit       string
+	place      int
 }
 
 type storedPiece struct {
@@ -260,7 +264,11 @@ func (s *source) checkEntry(model bool, e *tensorEntry) {
 		s.problem("%s: tensor %q is %s%v; %s says %s%v", e.File, e.Name, x.DType, x.Shape, manifestName, e.DType, e.Shape)
 		return
 	}
-	x.rule = e.TP
+	x.transposed, x.rule, x.unit, x.place = e.Transposed, e.TP, e.Unit, e.Place
+	if x.transposed && len(x.Shape) != 2 {
+		s.problem("%s: tensor %q: transposed, in the shape %v", manifestName, e.Name, x.Shape)
+		return
+	}
 	var parts []part
 	for _, p := range e.Pieces {
 		part, err := p.part(x.Shape)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
-	"slices"
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/nn"
@@ -20,12 +19,15 @@ type State struct {
 	// Params are the parameters and buffers, as nn.ParamsOf or an Attach returned them. What is saved and loaded is
 	// Param.Local.
 	Params nn.Params
-	// Optimizer is saved and loaded with its step counts and learning rate, unless nil.
+	// Optimizer is saved and loaded with its step counts, learning rate and loss scale, unless nil.
 	Optimizer *optim.Optimizer
+	// Tape has its randomness saved and loaded, unless nil: or dropout would repeat its first masks.
+	Tape *tensor.Tape
 	// Extra is further state, the same on all ranks, such as a loader's: Save writes the values as JSON, Load reads them
 	// into the pointers that it is given, and leaves alone what it is not asked for.
 	Extra map[string]any
 	// TP says how tensor parallelism cuts the parameters; it is noted in ringo.json for those who load on another layout.
+	// The tensor of a transposed parameter is cut along the other dimension.
 	TP Rules
 }
 
@@ -34,10 +36,13 @@ type item struct {
 	model  bool // else the optimizer's
 	name   string
 	data   tensor.Tensor
-	shape  []int // of the whole
-	part   part
-	shared bool // every rank that lists it holds the whole
-	counts bool // of the copies of this part, the one that is saved
+	shape  []int  // of the whole, in the file
+	part   part   // in the file
+	memory *part  // of a transposed parameter, as data has it; nil: as the file has it
+	shared bool   // every rank that lists it holds the whole
+	counts bool   // of the copies of this part, the one that is saved
+	unit   string // tensor.Shard's
+	place  int
 }
 
 // items lists the tensors of a State.
@@ -65,7 +70,7 @@ func (st *State) items() ([]item, error) {
 }
 
 func newItem(name string, p *tensor.Param, data tensor.Tensor) (item, error) {
-	x := item{name: name, data: data, shape: p.Shard.Global, counts: p.Shard.Counts}
+	x := item{name: name, data: data, shape: p.Shard.Global, counts: p.Shard.Counts, unit: p.Shard.Unit, place: p.Shard.Place}
 	if x.shape == nil {
 		x.shape = append([]int{}, p.Dims()...)
 	}
@@ -80,13 +85,19 @@ func newItem(name string, p *tensor.Param, data tensor.Tensor) (item, error) {
 	if x.part, err = heldPart(x.shape, p.Shard, data.Len()); err != nil {
 		return x, fmt.Errorf("%s: %w", name, err)
 	}
+	if p.Transposed() && len(x.shape) == 2 {
+		memory := x.part
+		x.memory, x.part = &memory, memory.transposed()
+		x.shape = x.part.shape
+	}
 	x.shared = p.Shard.Global == nil && len(p.Shard.Boxes) == 0 && p.Shard.Flat == [2]int{}
 	return x, nil
 }
 
 // claim is what a rank says of a tensor.
 func (x *item) claim() claimItem {
-	c := claimItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Shared: x.shared, Counts: x.counts}
+	c := claimItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil, Unit: x.unit, Place: x.place,
+		Shared: x.shared, Counts: x.counts}
 	if !x.part.whole() {
 		c.Boxes, c.Flat = x.part.boxes, [2]int{x.part.lo, x.part.hi}
 	}
@@ -123,23 +134,28 @@ func setBytes(x tensor.Tensor, b []byte) error {
 type claim struct {
 	Err    string
 	Step   int
+	Random *tensor.TapeState
 	Extra  map[string]json.RawMessage
 	Steps  int // of the optimizer, if any
 	LR     float64
+	Scaler *optim.Scaler
 	Counts map[string]int // of the optimizer's parameters on this rank
 	Calls  map[string]uint64
 	Items  []claimItem
 }
 
 type claimItem struct {
-	Model  bool
-	Name   string
-	DType  safetensors.DType
-	Shape  []int
-	Boxes  []tensor.Box `json:",omitempty"`
-	Flat   [2]int
-	Shared bool
-	Counts bool
+	Model      bool
+	Name       string
+	DType      safetensors.DType
+	Shape      []int
+	Transposed bool
+	Unit       string
+	Place      int
+	Boxes      []tensor.Box `json:",omitempty"`
+	Flat       [2]int
+	Shared     bool
+	Counts     bool
 }
 
 func (st *State) claim(items []item) (claim, error) {
@@ -153,7 +169,11 @@ func (st *State) claim(items []item) (claim, error) {
 	}
 	if st.Optimizer != nil {
 		s := st.Optimizer.State()
-		c.Steps, c.LR, c.Counts = s.Steps, s.LR, s.Counts
+		c.Steps, c.LR, c.Counts, c.Scaler = s.Steps, s.LR, s.Counts, s.Scaler
+	}
+	if st.Tape != nil {
+		random := st.Tape.State()
+		c.Random = &random
 	}
 	for i := range items {
 		x := &items[i]
@@ -202,6 +222,11 @@ func (c claimItem) partKey() string { return fmt.Sprint(c.key(), " ", c.Boxes, c
 // empty reports whether the rank holds nothing of the tensor.
 func (c claimItem) empty() bool { return len(c.Boxes) > 0 && c.Flat[0] == c.Flat[1] }
 
+// kind is what ranks must agree on.
+func (c claimItem) kind() string {
+	return fmt.Sprintf("%s%v (sharded %v, unit %q place %d, transposed %v)", c.DType, c.Shape, !c.Shared, c.Unit, c.Place, c.Transposed)
+}
+
 func (c claimItem) sameTensor(d claimItem) bool {
-	return c.Model == d.Model && c.Name == d.Name && c.DType == d.DType && slices.Equal(c.Shape, d.Shape) && c.Shared == d.Shared
+	return c.key() == d.key() && c.kind() == d.kind()
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -50,9 +51,9 @@ func TestVerifySound(t *testing.T) {
 		v := mustVerify(t, path, VerifyConfig{NaN: true})
 		require.Empty(t, v.Errors)
 		require.True(t, v.OK)
-		require.Equal(t, []int64{2, 22, all, 0, 0}, []int64{int64(v.Step), int64(v.Tensors), v.Bytes, v.NaN, v.Inf})
+		require.Equal(t, []int64{2, 26, all, 0, 0}, []int64{int64(v.Step), int64(v.Tensors), v.Bytes, v.NaN, v.Inf})
 		if name == "ddp1" {
-			require.Equal(t, 22, v.Shards)
+			require.Equal(t, 26, v.Shards)
 		} else {
 			require.Greater(t, v.Shards, 40)
 		}
@@ -76,6 +77,33 @@ func TestVerifySound(t *testing.T) {
 	}
 	_, err := Verify(context.Background(), t.TempDir(), VerifyConfig{Layout: "pp=2"})
 	require.ErrorContains(t, err, "pp")
+}
+
+// TestLayoutParts: the part of each tensor that Verify reads for a rank is that which the rank has.
+func TestLayoutParts(t *testing.T) {
+	src := examine(disk{}, save(t, t.TempDir(), layouts["ddp2"], 2))
+	defer src.Close()
+	for name, mesh := range map[string]string{"fsdp3": "fsdp=3", "tp2": "tp=2", "tp2fsdp2": "fsdp=2,tp=2", "tp2dp2": "dp=2,tp=2"} {
+		axes, err := parseLayout(mesh)
+		require.NoError(t, err)
+		c := newCutter(axes, src.model)
+		l := layouts[name]
+		onRanks(t, l.ranks, func(g *dist.Group) error {
+			items, err := newState(t, g, l, 0).items()
+			if err != nil {
+				return err
+			}
+			at, _ := coordinates(axes, g.Rank())
+			for _, x := range items {
+				p, err := c.part(src.tensors[x.key()], at)
+				if err != nil {
+					return err
+				}
+				require.Equal(t, x.part.naive(), p.naive(), "%s on %s, rank %d", x.name, name, g.Rank())
+			}
+			return nil
+		})
+	}
 }
 
 // TestVerifyFindsEveryBit flips bits at random places of every file: each is found.
@@ -139,7 +167,7 @@ func TestDiff(t *testing.T) {
 	d, err = Diff(context.Background(), a, c, nil)
 	require.NoError(t, err)
 	require.False(t, d.Same)
-	require.Len(t, d.Tensors, 19, "all but the empty ones")
+	require.Len(t, d.Tensors, 23, "all but the empty ones")
 	require.GreaterOrEqual(t, d.Tensors[0].Max, d.Tensors[1].Max)
 	require.Equal(t, [2]int{2, 3}, d.Steps)
 	_, err = json.Marshal(d)
@@ -174,7 +202,7 @@ func TestConvert(t *testing.T) {
 	require.ErrorContains(t, Convert(context.Background(), a, filepath.Join(dir, "x"), ConvertConfig{DType: &i32}), "no type of floats")
 
 	// Damage is not carried on.
-	file := filepath.Join(a, "optimizer-00002-of-00005.safetensors")
+	file := filepath.Join(a, "optimizer-00002-of-00006.safetensors")
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
 	text[len(text)-1] ^= 4

@@ -73,10 +73,16 @@ func (c *comm) activate(l *lane) {
 	}
 }
 
-// poll makes a step when nobody else does. Tapes call it once a node.
+// pollSteps is how many steps one poll makes: enough that a unit or a bucket of some MiB is moved within a few nodes, and
+// ranks that are not in step need not wait for each other where it is used.
+const pollSteps = 8
+
+// poll makes some steps when nobody else does. Tapes call it once a node.
 func (c *comm) poll() {
 	if c.busy.Load() > 0 && c.mu.TryLock() {
-		c.drive()
+		for k := 0; k < pollSteps && c.busy.Load() > 0; k++ {
+			c.drive()
+		}
 		c.mu.Unlock()
 	}
 }

@@ -151,7 +151,6 @@ func (s *Sharding) layOut() error {
 		}
 	}
 	s.values.g, s.values.kind = s.gathers, tensor.Gathered
-	s.wholes.g, s.wholes.kind = s.reduces, tensor.Communication
 	for _, u := range s.units {
 		s.layOutValues(u)
 		if u.trained > 0 {
@@ -213,7 +212,8 @@ func (s *Sharding) layOutGrads(u *unit) {
 		u.grads = s.reduces.AllocFor(tensor.Gradients, c.Reduce, u.trained)
 	} else {
 		u.grads = tensor.FromPtr(s.exec.Device(), nil, c.Reduce, u.trained)
-		s.wholes.want(u.grads)
+		u.wholes.g, u.wholes.kind = s.reduces, tensor.Communication
+		u.wholes.want(u.grads)
 	}
 	u.gmine = u.grads.Range(first, first+n)
 	u.shard = u.gmine
@@ -247,6 +247,7 @@ func (s *Sharding) adopt(pc *piece) error {
 	if pc.hi == 0 { // {0,0} would be all of it
 		p.Shard.Flat = [2]int{p.Len(), p.Len()}
 	}
+	p.Shard.Unit, p.Shard.Place = u.name, slices.Index(u.pieces, pc)
 	p.Shard.Counts = s.copies == nil || s.copies.Rank() == 0
 	if !p.Frozen() {
 		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)

@@ -196,7 +196,7 @@ func TestAttachErrors(t *testing.T) {
 	})
 }
 
-// What the device counts is the formula: bytes per parameter, plus two units at a time.
+// What the device counts is the formula: bytes per parameter, plus the kept unit and two others at a time.
 func TestMemoryIsTheFormula(t *testing.T) {
 	type memory struct{ params, gathered, grads, reducing int }
 	const total = keptLen + 4*blockLen + lastLen
@@ -206,12 +206,12 @@ func TestMemoryIsTheFormula(t *testing.T) {
 	}{
 		{fsdp.Config{Stage: 1}, func(int, int) memory { return memory{4 * total, 0, 4 * total, 0} }},
 		{fsdp.Config{Stage: 1, Compute: tensor.BFloat16}, func(part, _ int) memory { return memory{2*total + 4*part, 0, 4 * total, 0} }},
-		{fsdp.Config{Stage: 2}, func(part, _ int) memory { return memory{4 * total, 0, 4 * part, 2 * 4 * lastLen} }},
+		{fsdp.Config{Stage: 2}, func(part, _ int) memory { return memory{4 * total, 0, 4 * part, 4*keptLen + 2*4*lastLen} }},
 		{fsdp.Config{Stage: 3}, func(part, kept int) memory {
-			return memory{4 * part, 4*(keptLen-kept) + 2*4*lastLen, 4 * part, 2 * 4 * lastLen}
+			return memory{4 * part, 4*(keptLen-kept) + 2*4*lastLen, 4 * part, 4*keptLen + 2*4*lastLen}
 		}},
 		{fsdp.Config{Stage: 3, Compute: tensor.BFloat16, Reduce: tensor.BFloat16}, func(part, _ int) memory {
-			return memory{4 * part, 2*keptLen + 2*2*lastLen, 2 * part, 2 * 2 * lastLen}
+			return memory{4 * part, 2*keptLen + 2*2*lastLen, 2 * part, 2*keptLen + 2*2*lastLen}
 		}},
 	} {
 		j := job{ranks: 2, steps: 3, batch: 8, micro: 2, cfg: c.cfg}
@@ -227,7 +227,11 @@ func TestMemoryIsTheFormula(t *testing.T) {
 				}
 			}
 			const votes = 100 // bytes, about
-			if got := m.Of(tensor.Communication).Live - want.reducing; got <= 0 || got > 3*votes {
+			got := m.Of(tensor.Communication).Live - want.reducing
+			if got < 0 { // a reduction was over before the next unit needed memory
+				got += c.cfg.Reduce.Size() * lastLen
+			}
+			if got <= 0 || got > 3*votes {
 				return fmt.Errorf("%+v: rank %d has %d bytes of communication beyond %d", c.cfg, r.World.Rank(), got, want.reducing)
 			}
 			if got := m.Of(tensor.OptimizerState).Live - 8*part; got <= 0 || got > 8*64+4*16*17 { // sums of squares, a widened gradient

@@ -83,14 +83,16 @@ func (c *Config) check() error {
 }
 
 // Unit makes the parameters of layers a unit. Layers are parts of the model: structs, slices or parameters.
-func (s *Sharding) Unit(layers ...any) { s.add(s.cfg.Stage < 3, layers) }
+func (s *Sharding) Unit(layers ...any) {
+	s.add(&unit{keep: s.cfg.Stage < 3, wholes: &s.wholes}, layers)
+}
 
 // Keep makes the parameters of layers a unit whose values stay from its use in forward until the end of Backward: for what
 // is used first in forward and last in backward, or at several places.
-func (s *Sharding) Keep(layers ...any) { s.add(true, layers) }
+func (s *Sharding) Keep(layers ...any) { s.add(&unit{keep: true, wholes: &pool{}}, layers) }
 
-func (s *Sharding) add(keep bool, layers []any) {
-	u := &unit{index: len(s.units), keep: keep}
+func (s *Sharding) add(u *unit, layers []any) {
+	u.index = len(s.units)
 	for _, p := range nn.Within(layers) {
 		u.pieces = append(u.pieces, &piece{p: p, u: u})
 	}

@@ -31,6 +31,9 @@
 // what an operation reads together (a weight and its bias) belongs in one unit, or in kept ones. Tied parameters belong in
 // one unit, a kept one if their uses are far apart.
 //
+// Several tapes may be live, as in a pipeline, and their Backwards may run in any order, one after another: each gathers
+// what it needs, and a Backward that is not preceded by its own forward pass gathers one unit more.
+//
 // Devices count all of this (tensor.Device.Memory). Values that stay are Parameters: this rank's part, and in stages 1 and 2 the
 // whole. In stage 3, what is whole beyond this rank's part is Gathered, kept units included. This rank's gradients are Gradients;
 // whole ones on their way to other ranks are Communication. Package plan predicts these numbers, and those of the optimizer.

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"runtime"
 	"testing"
 	"time"
 
@@ -99,32 +98,6 @@ func TestFailureInTheMiddleOfAGather(t *testing.T) {
 		}
 		require.Less(t, time.Since(start), 5*time.Second, "nobody waited for the timeout")
 	}
-}
-
-// Ranks take turns at being slow, by yielding many times between layers: results are the same to the last bit, and in
-// debug mode (RINGO_DEBUG=1) memory that was given up holds NaN.
-func TestSlowPeers(t *testing.T) {
-	want := job{ranks: 3, steps: 8, batch: 18, model: newChain}.run(t)
-	do := make([]func(), 3)
-	j := job{ranks: 3, steps: 8, batch: 18}
-	next := make(chan int, 3)
-	for r := range do {
-		next <- r
-	}
-	j.model = func() model { return sabotaged(&do[<-next]) }
-	calls := make([]int, 3)
-	for r := range do {
-		do[r] = func() {
-			if calls[r]++; calls[r]%3 == r {
-				for range 3000 {
-					runtime.Gosched()
-				}
-			}
-		}
-	}
-	got := j.run(t)
-	require.Equal(t, want.params, got.params)
-	require.Equal(t, want.losses, got.losses)
 }
 
 // A peer that stops is an error within the timeout.

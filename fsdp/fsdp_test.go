@@ -35,7 +35,7 @@ func TestEqualsOneRank(t *testing.T) {
 
 func TestEqualsNaive(t *testing.T) {
 	for _, ranks := range []int{2, 3} {
-		j := job{ranks: ranks, steps: 10, batch: 24, micro: 3, sgd: true, noClip: true, cfg: fsdp.Config{DType: tensor.Float64}}
+		j := job{ranks: ranks, steps: 10, batch: 24, micro: 3, cfg: fsdp.Config{DType: tensor.Float64}}
 		naive := j
 		naive.with = func(r *dist.Rank, n model) (nn.Params, error) {
 			return ddp.Naive(r.World, n, ddp.Config{DType: tensor.Float64, Seed: 7})

@@ -72,7 +72,7 @@ func (s *Sharding) drop() {
 
 // use makes u, which is not there, usable: it advances to u's entry in the order, and starts to gather the next one.
 func (s *Sharding) use(u *unit, phase tensor.Phase) {
-	if !u.keep {
+	if !u.keep && u != s.cur { // the unit in use may be gathered anew, where the order says so
 		s.drop()
 	}
 	k := s.find(u, phase)

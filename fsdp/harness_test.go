@@ -101,7 +101,6 @@ type job struct {
 	ranks, copies, steps, batch, micro int
 	cfg                                fsdp.Config
 	noClip                             bool
-	sgd                                bool
 	one                                bool                                           // one rank, without fsdp
 	with                               func(r *dist.Rank, n model) (nn.Params, error) // in place of fsdp
 	model                              func() model
@@ -235,9 +234,6 @@ func (j *job) optimizer(params nn.Params, s *fsdp.Sharding) *optim.Optimizer {
 	clip := 0.5
 	if j.noClip {
 		clip = 0
-	}
-	if j.sgd {
-		return optim.NewSGD(params, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Clip: clip, Norm: norm})
 	}
 	return optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, WeightDecay: 0.1, Clip: clip, Norm: norm})
 }

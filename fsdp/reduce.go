@@ -8,8 +8,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// inFlight is how many units' whole gradients are in memory at a time, unless Backward needs more at once: one that is
-// being written, one that is being reduced.
+// inFlight is how many units' whole gradients are in memory at a time, beside those of kept units, unless Backward needs
+// more at once: one that is being written, one that is being reduced.
 const inFlight = 2
 
 // sums is the state of a Backward.
@@ -20,7 +20,7 @@ type sums struct {
 	known   int     // entries of forward that turns was made from
 	next    int     // the first one of turns that was not issued
 	done    int     // the first one of turns that was not waited for
-	wholes  pool    // memory of whole gradients
+	wholes  pool    // memory of whole gradients, but for kept units
 	used    tensor.Tensor
 }
 
@@ -41,7 +41,11 @@ func (s *Sharding) BackwardBegin(last bool) {
 		s.abandon()
 	}
 	s.running, s.last = true, last
-	s.pass(s.forward)
+	if s.issued > 0 || s.pos > 0 {
+		s.pass(s.forward)
+	} else { // another tape's Backward came after this one's forward pass
+		s.pos, s.issued = s.forward, s.forward
+	}
 	s.prefetch(tensor.Backward)
 	if s.known != s.forward {
 		s.takeTurns()
@@ -110,10 +114,10 @@ func (s *Sharding) abandon() {
 func (s *Sharding) lendGrads(u *unit) {
 	u.lent = true
 	if s.cfg.Stage > 1 {
-		for len(s.wholes.free) == 0 && s.wholes.made >= inFlight && s.done < s.next {
+		for len(u.wholes.free) == 0 && u.wholes.made >= inFlight && s.done < s.next {
 			s.must(s.finish())
 		}
-		u.gbuf = s.wholes.lend(u.grads)
+		u.gbuf = u.wholes.lend(u.grads)
 	}
 	for _, pc := range u.pieces {
 		if !pc.grad.IsZero() {
@@ -125,7 +129,7 @@ func (s *Sharding) lendGrads(u *unit) {
 func (s *Sharding) takeBack(u *unit) {
 	u.lent = false
 	if !u.gbuf.IsZero() {
-		s.wholes.giveBack(u.gbuf, u.grads)
+		u.wholes.giveBack(u.gbuf, u.grads)
 		u.gbuf = tensor.Tensor{}
 	}
 }
@@ -140,7 +144,7 @@ func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendi
 	pc.got, pc.any = true, true
 	u := pc.u
 	if u.complete {
-		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete: units belong to one tape", p.Name()))
+		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete", p.Name()))
 	}
 	if u.waiting--; u.waiting > 0 || !s.reducing() {
 		return tensor.Pending{}

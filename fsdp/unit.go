@@ -43,7 +43,8 @@ type unit struct {
 	grads    tensor.Tensor // all of them; stages 2 and 3: no memory but during Backward
 	gmine    tensor.Tensor // this rank's part of grads
 	shard    tensor.Tensor // the sum over ranks and microbatches of this part
-	gbuf     tensor.Tensor // memory of grads, from the pool
+	gbuf     tensor.Tensor // memory of grads, from wholes
+	wholes   *pool         // a kept unit's own: it may need its gradients throughout Backward
 	lent     bool          // grads may be written to in this Backward
 	waiting  int           // parameters whose gradient may still come in this Backward
 	complete bool          // no more gradients will come in this Backward

@@ -11,9 +11,9 @@ type T = tensor.Tensor
 type Params []*tensor.Param
 
 // ParamsOf returns the parameters and buffers of a model, a pointer to a struct, a Sequential or any other value that
-// holds layers, and sets their names (see the package comment) and those of Dropouts. Call it on the whole model; for a
-// part of one, use Within. It panics with a *tensor.Failure when two parameters have the same name, or one would
-// silently not train.
+// holds layers, and sets their names and whether files have them transposed (see the package comment), and the names of
+// Dropouts. Call it on the whole model; for a part of one, use Within. It panics with a *tensor.Failure when two parameters
+// have the same name, or one would silently not train.
 func ParamsOf(model any) Params {
 	w := walk(model)
 	ps := make(Params, 0, len(w.params))
@@ -22,6 +22,7 @@ func ParamsOf(model any) Params {
 		if f.at.name != "" { // the model is a parameter itself
 			f.param.SetName(f.at.name)
 		}
+		f.param.SetTransposed(f.at.transposed && len(f.param.Dims()) == 2)
 		if taken[f.param.Name()] {
 			fail("ParamsOf", "two parameters have the name %q", f.param.Name())
 		}
@@ -40,17 +41,6 @@ func Within(part any) Params {
 	ps := make(Params, len(w.params))
 	for i, f := range w.params {
 		ps[i] = f.param
-	}
-	return ps
-}
-
-// Transposed returns the matrices below fields with the tag option "transposed": those that files hold as [in, out].
-func Transposed(model any) Params {
-	var ps Params
-	for _, f := range walk(model).params {
-		if f.at.transposed && len(f.param.Dims()) == 2 {
-			ps = append(ps, f.param)
-		}
 	}
 	return ps
 }

@@ -20,8 +20,8 @@
 // parallelism, but for the norm that clipping needs (see Norm). Moments lie on the parameter's device in its type. A
 // parameter of 16-bit floats has float32 moments and a float32 master copy; Local is the master, rounded.
 //
-// A run is resumed by setting the parameters' values, [Optimizer.SetState], the loader's SetState, and
-// Tape.SetStep(opt.Steps(), 0), without which dropout would repeat the masks of the first steps.
+// A run is resumed by setting the parameters' values, [Optimizer.SetState], the loader's SetState and the tape's, without
+// which dropout would repeat the masks of the first steps.
 //
 // NaN and infinite gradients are not looked for, except by a Scaler: they end up in the parameters.
 package optim

@@ -9,11 +9,11 @@ import "math"
 //	tape.Backward(loss, tensor.Scale(scaler.Scale))
 //
 // A step whose gradients are not all finite changes nothing but Scale, which is halved; it does not count as one of the
-// optimizer's Steps. All ranks decide the same, for the norm of the gradients decides. Both fields are its state, for
-// checkpoints.
+// optimizer's Steps. All ranks decide the same, for the norm of the gradients decides. Both fields are its state, which is
+// part of the optimizer's.
 type Scaler struct {
-	Scale float64 // what to multiply the loss by
-	Good  int     // steps since Scale last changed; after 2000 it is doubled
+	Scale float64 `json:"scale"` // what to multiply the loss by
+	Good  int     `json:"good"`  // steps since Scale last changed; after 2000 it is doubled
 }
 
 // NewScaler returns a Scaler that starts at 65536.

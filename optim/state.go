@@ -11,11 +11,13 @@ import (
 
 var errShape = errors.New("value and gradient must be contiguous, of one length, and of the type that the optimizer was made for")
 
-// State is what an Optimizer must remember from one run to the next. Configuration and schedule are not part of it.
+// State is what an Optimizer must remember from one run to the next. Configuration is not part of it; a schedule is a
+// function of Steps.
 type State struct {
 	Steps   int            // steps done
 	LR      float64        // before the schedule
 	Counts  map[string]int // steps done of each parameter, by name
+	Scaler  *Scaler        // a copy; nil: there is none
 	Tensors []StateTensor
 }
 
@@ -29,6 +31,10 @@ type StateTensor struct {
 // State returns the present state. Its tensors are the optimizer's own: they change with the next Step.
 func (o *Optimizer) State() State {
 	st := State{Steps: o.steps, LR: o.lr, Counts: map[string]int{}}
+	if o.scaler != nil {
+		scaler := *o.scaler
+		st.Scaler = &scaler
+	}
 	for i := range o.slots {
 		s := &o.slots[i]
 		o.syncMaster(s)
@@ -51,14 +57,18 @@ func (o *Optimizer) tensors(s *slot) (ts []StateTensor) {
 	return ts
 }
 
-// SetState copies a state into the optimizer. Tensors are found by name; their Param is not looked at. If a name is
-// missing or unknown, or a type or size differs, it returns an error and changes nothing.
+// SetState copies a state into the optimizer and its Scaler. Tensors are found by name; their Param is not looked at. If a
+// name is missing or unknown, a type or size differs, or one of state and optimizer has a Scaler and the other has not, it
+// returns an error and changes nothing.
 func (o *Optimizer) SetState(st State) error {
 	given := map[string]tensor.Tensor{}
 	for _, x := range st.Tensors {
 		given[x.Name] = x.Tensor
 	}
 	var errs []error
+	if (st.Scaler == nil) != (o.scaler == nil) {
+		errs = append(errs, fmt.Errorf("a Scaler in the state: %v, in the optimizer: %v", st.Scaler != nil, o.scaler != nil))
+	}
 	var own []StateTensor
 	unknown := maps.Clone(st.Counts)
 	for i := range o.slots {
@@ -106,6 +116,9 @@ func (o *Optimizer) adopt(st State, own []StateTensor) {
 		}
 	}
 	o.steps, o.lr = st.Steps, st.LR
+	if o.scaler != nil {
+		*o.scaler = *st.Scaler
+	}
 	for i := range o.slots {
 		s := &o.slots[i]
 		s.steps, s.synced = st.Counts[s.p.Name()], true

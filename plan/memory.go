@@ -81,7 +81,7 @@ func (s *sizes) gathered() Item {
 	return it
 }
 
-// buffers: for whole gradients of the unit that is written and the one that is reduced, and fsdp's votes.
+// buffers: for whole gradients of kept units, of the unit that is written and of the one that is reduced, and fsdp's votes.
 func (s *sizes) buffers() Item {
 	it := Item{Kind: tensor.Communication}
 	if s.Stage == 0 {
@@ -92,9 +92,9 @@ func (s *sizes) buffers() Item {
 	}
 	it.Bytes, it.Formula = 4*(2+3+s.units+s.params), "votes"
 	if s.Stage > 1 {
-		k := min(2, s.units)
-		it.Bytes += k * s.g * s.largest
-		it.Formula = fmt.Sprintf("%d·%d·W + votes", k, s.g)
+		k := min(2, s.blocks, s.ranks) // of one rank, reductions are over at once
+		it.Bytes += s.g*s.kept + k*s.g*s.loose
+		it.Formula = fmt.Sprintf("%d·K + %d·%d·U + votes", s.g, k, s.g)
 	}
 	return it
 }
@@ -122,14 +122,11 @@ func (s *sizes) legend() []string {
 	if s.Layout.TP > 1 {
 		list[0] += " of a tp rank"
 	}
-	if s.Stage == 3 {
-		list = append(list, fmt.Sprintf("K = %d in units that stay whole", s.kept), fmt.Sprintf("U = %d in the largest one of the others", s.loose))
+	if s.Stage > 1 {
+		list = append(list, fmt.Sprintf("K = %d in units of Keep", s.kept), fmt.Sprintf("U = %d in the largest one of the others", s.loose))
 	}
 	if s.Stage == 3 && s.last != s.loose {
 		list = append(list, fmt.Sprintf("Z = %d in the last one of these", s.last))
-	}
-	if s.Stage > 1 {
-		list = append(list, fmt.Sprintf("W = %d in the largest unit", s.largest))
 	}
 	return list
 }

@@ -82,7 +82,6 @@ type sizes struct {
 	kept, mine    int // of kept units: K; of these, this rank's
 	loose, blocks int // the largest unit that is not kept: U; how many there are
 	last          int // the last one of these
-	largest       int // of all units: W
 	units, params int
 	longest       int // elements of a parameter on one rank, at most
 	sums          int // that the norm of the gradients is made of
@@ -188,7 +187,7 @@ func (c Config) sizes(m Model) *sizes {
 		}
 		part := (n + s.ranks - 1) / s.ranks
 		s.units++
-		s.total, s.part, s.largest = s.total+n, s.part+part, max(s.largest, n)
+		s.total, s.part = s.total+n, s.part+part
 		if u.Keep {
 			s.kept, s.mine = s.kept+n, s.mine+part
 		} else {

@@ -147,9 +147,8 @@ func TestText(t *testing.T) {
 	p := planOf(t, m, Config{Layout: Layout{DP: 2, FSDP: 2}, Params: tensor.BFloat16})
 	assert.Equal(t, `dp=2,fsdp=2, fsdp stage 3, 4 ranks, parameters in bfloat16, gradients sent in float32
 P = 1952 parameters
-K = 208 in units that stay whole
+K = 208 in units of Keep
 U = 872 in the largest one of the others
-W = 872 in the largest unit
 T = 8 tokens of a rank
 
 memory of a rank  bytes            formula
@@ -157,9 +156,9 @@ memory of a rank  bytes            formula
   gradients       3904   3.81 KiB  4·P/2
   optimizer       7960   7.77 KiB  8·P/2 + sums for the norm
   gathered        3904   3.81 KiB  2·K + 2·2·U
-  communication   7120   6.95 KiB  2·4·W + votes
+  communication   7952   7.77 KiB  4·K + 2·4·U + votes
   activations     7680   7.50 KiB  2·T·8·(2+2·(6+12/1)) + 4·T·2·(4+2/1) + an MLP's 2.12 KiB
-  total           34472  33.66 KiB
+  total           35304  34.48 KiB
 
 sent in a step by all ranks  bytes  a rank    formula
   allgather over fsdp        11296  2.76 KiB  2·(2·P−K−U)·1·2

@@ -24,7 +24,7 @@ func chain() nn.Sequential {
 
 var units = []plan.Unit{{Params: []int{7 * 15, 15}, Keep: true}, {Params: []int{15 * 17, 17}}, {Params: []int{17 * 16, 16}}, {Params: []int{16 * 3, 3}}}
 
-const largest = 17*16 + 16 // elements of the largest unit
+const largest = 17*16 + 16 // elements of the largest unit that does not stay
 
 // measured is what a rank counted.
 type measured struct {

@@ -44,6 +44,9 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	}
 	h.kept = true
 	t.inBackward = true
+	for _, s := range t.used { // another tape may have used the parameter since
+		s.p.last = s
+	}
 	t.mem.report()
 	for _, k := range t.hooks {
 		k.BackwardBegin(!t.more)

@@ -37,6 +37,11 @@ type Shard struct {
 	Boxes  []Box  // empty: all of it
 	Flat   [2]int // elements of the boxes, in order; {0,0}: all of them
 	Counts bool   // this copy counts in norms and checkpoints (one of all copies does)
+
+	// Flat ranges come from cutting a buffer in which several parameters lie, one after another: its name, "" if there is
+	// none, and this parameter's place in that row, from 0 on.
+	Unit  string
+	Place int
 }
 
 type gradState uint8
@@ -54,15 +59,16 @@ type Param struct {
 	Grad  Tensor // gradient of Local; made at the first Backward unless a hook provides it
 	Shard Shard
 
-	name   string
-	dims   []int
-	init   Initializer
-	frozen bool
-	buffer bool
-	hooks  []Hooks
-	state  gradState
-	sync   Pending
-	last   *leafState
+	name       string
+	dims       []int
+	init       Initializer
+	frozen     bool
+	buffer     bool
+	transposed bool
+	hooks      []Hooks
+	state      gradState
+	sync       Pending
+	last       *leafState
 }
 
 // NewParam returns a parameter of a shape, with no values yet.
@@ -88,6 +94,12 @@ func (p *Param) Name() string { return p.name }
 
 // SetName sets the dotted name; nn.ParamsOf does.
 func (p *Param) SetName(name string) { p.name = name }
+
+// SetTransposed says whether files hold this matrix as [in, out]; nn.ParamsOf does, by the tag of its field.
+func (p *Param) SetTransposed(yes bool) { p.transposed = yes }
+
+// Transposed reports whether files hold this matrix as [in, out].
+func (p *Param) Transposed() bool { return p.transposed }
 
 // Dims returns the shape of the whole parameter.
 func (p *Param) Dims() []int { return p.dims }
@@ -170,11 +182,11 @@ func (p *Param) gradReady() {
 	p.sync = after
 }
 
-// Awaited reports whether a gradient may still come: whether the tape that used p last has uses of it that Backward has
-// not differentiated.
+// Awaited reports whether a gradient may still come in this Backward: whether its tape has uses of p that it has not
+// differentiated.
 func (p *Param) Awaited() bool {
 	s := p.last
-	return s != nil && s.serial == s.t.serial && s.pending > 0
+	return s != nil && s.t.inBackward && s.serial == s.t.serial && s.pending > 0
 }
 
 // leafState is a parameter on one tape.

@@ -314,6 +314,22 @@ func (t *Tape) Keep(x Tensor) Tensor {
 	return x
 }
 
-// SetStep sets the numbers that randomness is keyed by: optimizer steps and microbatches done. The tape counts both
-// itself; a resumed run, or one of several tapes of a pipeline, says where it is.
+// SetStep sets the numbers that randomness is keyed by: steps and microbatches done. The tape counts both itself; one of
+// several tapes of a pipeline says where it is.
 func (t *Tape) SetStep(step, micro int) { t.step, t.micro = uint64(step), uint64(micro) }
+
+// TapeState is what the randomness of a tape is keyed by, for checkpoints.
+type TapeState struct {
+	Seed  uint64 `json:"seed"`
+	Step  int    `json:"step"`  // Backwards without More, also of steps that the optimizer skipped
+	Micro int    `json:"micro"` // Backwards with More since then
+}
+
+// State returns the present state.
+func (t *Tape) State() TapeState { return TapeState{t.seed, int(t.step), int(t.micro)} }
+
+// SetState makes the tape go on where another one was.
+func (t *Tape) SetState(s TapeState) {
+	t.seed = s.Seed
+	t.SetStep(s.Step, s.Micro)
+}

@@ -46,15 +46,15 @@ T is the median over blocks of calls of the slowest rank's time per call. Among 
                                       × (n−1)/n    gather, scatter, allgather, reducescatter, alltoall, and their V forms
                                       × 1          broadcast, reduce, send
 
-in GB/s (10⁹ bytes): busbw is what a rank must move in any case, and can be compared with the bound: how fast as many
-threads copy memory at the same time (local, shm), or as many loopback sockets transfer in a ring (tcp), without any
-collective. FIT is T = latency + bytes/bandwidth, fitted to the series (least relative squares), THEORY its value. RIGHT
+in GB/s (10⁹ bytes): busbw is what a rank must move in any case, and can be compared with the bound: the busbw of as many
+threads that read and write the same memory at the same time and never wait for each other (local, shm), or of as many
+loopback sockets that transfer in a ring (tcp); in the best of a few runs. FIT is T = latency + bytes/bandwidth, fitted to the series (least relative squares), THEORY its value. RIGHT
 says that a call with exact inputs, after the timing, gave every rank the right result. With -compute each call has that
 much computation before it, and what the same computation takes alone (times ranks per core, if that is over one) is
 subtracted. The V forms have uneven counts.
 
 shm and tcp ranks are processes that ringo bench starts itself. Under ringo run, torchrun and other launchers it is one
-rank of their job: -ranks and -backend are theirs, and there is no bound. RINGO_ALGO and RINGO_BITS are obeyed.
+rank of their job: -ranks and -backend are theirs, there is no bound, and rank 0 prints (-json needs ringo run -raw). RINGO_ALGO and RINGO_BITS are obeyed.
 
 -fit compares the algorithms with processes on this host (2, 3, 4 ranks), and, as root on Linux, on two hosts made of
 network namespaces; an algorithm replaces the plain one only where it is 10% faster in 8 of 9 rounds, at two sizes in a row.
@@ -122,13 +122,16 @@ func (c *benchCmd) measure(spec benchSpec, ranks []int, backends []string) ([][]
 	var all [][]benchRow
 	for _, b := range backends {
 		for _, n := range ranks {
-			spec.Here, spec.Backend, spec.Bound = n, b, map[int]float64{}
-			for _, s := range spec.Sizes {
-				bound, err := measureBound(b, n, s)
-				if err != nil {
-					return all, err
+			spec.Here, spec.Backend, spec.Bound = n, b, map[string]map[int]float64{}
+			for _, op := range spec.Ops {
+				spec.Bound[op] = map[int]float64{}
+				for _, s := range spec.Sizes {
+					bound, err := measureBound(findBenchOp(op), b, n, s)
+					if err != nil {
+						return all, err
+					}
+					spec.Bound[op][s] = bound
 				}
-				spec.Bound[s] = bound
 			}
 			err := runBench(spec, n, func(rows []benchRow) {
 				all = append(all, rows)

@@ -4,14 +4,19 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 const (
 	boundTime = 4 * time.Millisecond
-	boundRuns = 5        // of which the best counts: what is possible
+	boundRuns = 10       // of which the best counts: what is possible
 	maxBound  = 64 << 20 // buffers behind any cache
 	minBound  = 64 << 10 // below it the clock would be measured
 	socketBuf = 256 << 10
@@ -19,14 +24,17 @@ const (
 
 var socketBounds = map[int]float64{}
 
-// measureBound returns how many GB/s a rank can move when n do at the same time: by copying buffers of so many bytes, or
-// over loopback sockets in a ring.
-func measureBound(backend string, n, bytes int) (float64, error) {
-	if n == 1 {
+// measureBound returns the busbw in GB/s that an operation cannot pass on this machine: what it takes to read and write the
+// same memory at the same time, without ever waiting for another rank; or, over tcp, to fill loopback sockets in a ring.
+func measureBound(op *benchOp, backend string, n, bytes int) (float64, error) {
+	if n == 1 || op.name == "barrier" {
 		return 0, nil
 	}
 	if backend != "tcp" {
-		return copyBound(n, min(max(bytes, minBound), maxBound)), nil
+		return memoryBound(op, n, min(max(bytes, minBound), maxBound)), nil
+	}
+	if op.name == "send" {
+		n = 1 // of the two only one sends
 	}
 	if _, ok := socketBounds[n]; !ok {
 		b, err := socketBound(n)
@@ -38,29 +46,95 @@ func measureBound(backend string, n, bytes int) (float64, error) {
 	return socketBounds[n], nil
 }
 
-// copyBound returns the GB/s of the slowest of n goroutines that copy memory of their own.
-func copyBound(n, bytes int) float64 {
-	return slowest(n, func(int) func() int {
-		src, dst := make([]byte, bytes/2), make([]byte, bytes/2) // as much memory as the collective has
-		for i := range src {
-			src[i], dst[i] = 1, 1 // pages that exist
+// stream is something that a rank does to memory: the sum of srcs goes to all dsts.
+type stream struct{ dsts, srcs [][]byte }
+
+// streams returns what rank r does in an operation on the buffers a and b of all ranks, each of the full size, when it can
+// reach all of them. The V forms are taken for even.
+func streams(kind backend.Kind, r int, a, b [][]byte) (list []stream) {
+	n := len(a)
+	part := func(x [][]byte, rank, i int) []byte { return x[rank][i*len(x[rank])/n : (i+1)*len(x[rank])/n] }
+	move := func(dst, src []byte) { list = append(list, stream{[][]byte{dst}, [][]byte{src}}) }
+	all := make([][]byte, n) // part r of everyone's a
+	for i := range n {
+		all[i] = part(a, i, r)
+	}
+	switch {
+	case kind == backend.AllReduce:
+		list = append(list, stream{all, all})
+	case kind == backend.ReduceScatter || kind == backend.ReduceScatterV:
+		list = append(list, stream{[][]byte{part(b, r, 0)}, all})
+	case kind == backend.Reduce && r == 0:
+		list = append(list, stream{a[:1], a})
+	case kind == backend.Broadcast && r > 0, kind == backend.Send && r == n-1:
+		move(a[r], a[0])
+	case kind == backend.Scatter:
+		move(part(b, r, 0), part(a, 0, r))
+	}
+	for i := range n {
+		switch {
+		case kind == backend.AllGather || kind == backend.AllGatherV || kind == backend.Gather && r == 0:
+			move(part(a, r, i), part(b, i, 0))
+		case kind == backend.AllToAll || kind == backend.AllToAllV:
+			move(part(b, r, i), part(a, i, r))
 		}
-		return func() int { return copy(dst, src) }
-	})
+	}
+	return list
 }
 
-// slowest lets n workers move bytes for a while, at the same time, and returns the GB/s of the slowest one in the best
-// run.
-func slowest(n int, worker func(i int) (move func() int)) float64 {
-	moves := []func() int{}
-	for i := range n {
-		moves = append(moves, worker(i))
+// run does it, a block at a time.
+func (s *stream) run(red *algo.Reducer) {
+	for lo := 0; lo < len(s.dsts[0]); lo += algo.BlockBytes {
+		hi := min(lo+algo.BlockBytes, len(s.dsts[0]))
+		first := s.dsts[0][lo:hi]
+		if len(s.srcs) == 1 {
+			copy(first, s.srcs[0][lo:hi])
+			continue
+		}
+		cut := make([][]byte, 0, 16)
+		for _, src := range s.srcs {
+			cut = append(cut, src[lo:hi])
+		}
+		red.Reduce(first, cut)
+		for _, d := range s.dsts[1:] {
+			copy(d[lo:hi], first)
+		}
 	}
-	best := 0.0
+}
+
+// memoryBound returns the busbw at which the slowest of n goroutines does its streams.
+func memoryBound(op *benchOp, n, bytes int) float64 {
+	bytes = bytes / 4 / n * 4 * n
+	a, b := make([][]byte, n), make([][]byte, n)
+	for r := range n {
+		a[r], b[r] = make([]byte, bytes), make([]byte, bytes)
+		for i := 0; i < bytes; i += 1 << 10 {
+			a[r][i], b[r][i] = 1, 1 // pages that exist
+		}
+	}
+	var moves []func() int
+	for r := range n {
+		if list := streams(op.kind, r, a, b); len(list) > 0 {
+			red := new(algo.Reducer)
+			red.Begin(&backend.Op{Red: backend.Sum, DType: tensor.Float32}, n)
+			moves = append(moves, func() int {
+				for i := range list {
+					list[i].run(red)
+				}
+				return int(op.bus(float64(n)) * float64(bytes))
+			})
+		}
+	}
+	return best(moves) * min(1, float64(runtime.GOMAXPROCS(0))/float64(len(moves))) // ranks in turns
+}
+
+// best lets workers move bytes for a while, at the same time, and returns the GB/s of the slowest one in the best run.
+func best(moves []func() int) float64 {
+	rate := 0.0
 	for range boundRuns {
-		best = max(best, slices.Min(together(moves)))
+		rate = max(rate, slices.Min(together(moves)))
 	}
-	return best
+	return rate
 }
 
 // together runs all moves at once and returns the GB/s of each.
@@ -120,9 +194,10 @@ func socketBound(n int) (float64, error) {
 	}
 	var failed error
 	var mu sync.Mutex
-	rate := slowest(n, func(i int) func() int {
+	var moves []func() int
+	for i := range n {
 		buf := make([]byte, socketBuf)
-		return func() int {
+		moves = append(moves, func() int {
 			n, err := writers[i].Write(buf)
 			if err != nil {
 				mu.Lock()
@@ -130,8 +205,9 @@ func socketBound(n int) (float64, error) {
 				mu.Unlock()
 			}
 			return n
-		}
-	})
+		})
+	}
+	rate := best(moves)
 	for _, w := range writers {
 		_ = w.Close()
 	}

@@ -58,9 +58,6 @@ func benchFaults(ops []string, ranks []int, backends []string, asJSON bool) erro
 		for _, n := range ranks {
 			for _, op := range ops {
 				for _, kind := range []string{"kill", "stop", "slow"} {
-					if op == "send" {
-						n = 2 // nobody is idle
-					}
 					r, err := runFault(op, kind, b, n)
 					if err != nil {
 						return err
@@ -108,6 +105,9 @@ func writeFaults(results []faultResult, asJSON bool) error {
 func runFault(op, kind, backend string, n int) (faultResult, error) {
 	if n < 2 {
 		return faultResult{}, usage("-faults needs 2 ranks or more")
+	}
+	if op == "send" {
+		n = 2 // nobody is idle
 	}
 	var events []faultEvent
 	var noise strings.Builder // errors of the ranks, which they report as events too

@@ -183,13 +183,13 @@ var benchOps = []*benchOp{
 func pingPong(c *benchCase) dist.Work {
 	switch last := c.n - 1; c.rank {
 	case 0:
-		if last == 0 || c.g.Send(c.a, last, 0).Wait() != nil { // the next call returns the failure
-			return dist.Work{}
+		if sent := c.g.Send(c.a, last, 0); sent.Wait() != nil {
+			return sent // failed
 		}
 		return c.g.Recv(c.a, last, 0)
 	case last:
-		if c.g.Recv(c.a, 0, 0).Wait() != nil {
-			return dist.Work{}
+		if got := c.g.Recv(c.a, 0, 0); got.Wait() != nil {
+			return got
 		}
 		return c.g.Send(c.a, 0, 0)
 	}

@@ -1,77 +1,141 @@
 package main
 
 import (
+	"errors"
 	"fmt"
+	"image/color"
 	"math"
+	"os"
+	"slices"
 
 	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/palette"
 	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+// marks tell operations and algorithms apart, colors numbers of ranks and backends.
+var marks = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.PyramidGlyph{}, draw.CrossGlyph{}, draw.RingGlyph{},
+	draw.BoxGlyph{}, draw.TriangleGlyph{}, draw.PlusGlyph{}}
+
+const (
+	plotWidth, plotHeight = 6.5 * vg.Inch, 6 * vg.Inch
+	legendWidth           = 3.2 * vg.Inch
+	legendLine            = 13.5 // points
 )
 
 // plotBench draws the bus bandwidth of each series against bytes, both logarithmic, and dashed the bounds.
 func plotBench(file string, all [][]benchRow) error {
+	all = slices.DeleteFunc(slices.Clone(all), func(rows []benchRow) bool { // a barrier has no bandwidth
+		return len(rows) == 0 || !slices.ContainsFunc(rows, func(r benchRow) bool { return r.BusBW > 0 })
+	})
+	if len(all) == 0 {
+		return usage("-plot %s: nothing to draw: a barrier has no bandwidth", file)
+	}
 	p := plot.New()
 	p.Title.Text = "bus bandwidth"
 	p.X.Label.Text, p.Y.Label.Text = "bytes", "GB/s"
 	p.X.Scale, p.Y.Scale = plot.LogScale{}, plot.LogScale{}
 	p.X.Tick.Marker, p.Y.Tick.Marker = plot.TickerFunc(byteTicks), plot.TickerFunc(rateTicks)
 	p.Add(plotter.NewGrid())
-	p.Legend.Top, p.Legend.Left = true, true
-	p.Legend.TextStyle.Font.Size, p.Legend.Padding = vg.Points(8), vg.Points(2)
-	drawn, bounds := 0, map[string]bool{}
-	for i, rows := range all {
-		rates, bound := plotter.XYs{}, plotter.XYs{}
-		for _, r := range rows {
-			if r.BusBW > 0 { // a barrier has no bandwidth
-				rates = append(rates, plotter.XY{X: float64(r.Bytes), Y: r.BusBW})
-			}
-			if r.BusBW > 0 && r.Bound > 0 {
-				bound = append(bound, plotter.XY{X: float64(r.Bytes), Y: r.Bound})
-			}
-		}
-		if len(rates) == 0 {
-			continue
-		}
-		drawn++
-		line, points, err := plotter.NewLinePoints(rates)
+	legend := plot.NewLegend()
+	legend.Top, legend.Left, legend.TextStyle.Font.Size, legend.Padding = true, true, vg.Points(9), vg.Points(2)
+	var jobs, ops []string
+	for _, rows := range all {
+		jobs, ops = appendNew(jobs, jobName(rows)), appendNew(ops, opName(rows))
+	}
+	bounded := false
+	for _, rows := range all {
+		hue := float64(slices.Index(jobs, jobName(rows))) / float64(len(jobs))
+		op := slices.Index(ops, opName(rows))
+		mark := draw.GlyphStyle{Shape: marks[op%len(marks)], Color: palette.HSVA{H: hue, S: 1, V: 0.7, A: 1},
+			Radius: vg.Points(2.5 + 1.5*float64(op/len(marks)))} // larger, when there are no more
+		line, points, bound, err := drawSeries(rows, mark)
 		if err != nil {
 			return err
 		}
-		line.Color, points.Color, points.Shape = plotutil.Color(i), plotutil.Color(i), draw.CircleGlyph{}
 		p.Add(line, points)
-		p.Legend.Add(seriesName(rows), line, points)
-		name := fmt.Sprintf("bound, %d ranks, %s", rows[0].Ranks, rows[0].Backend)
-		if len(bound) == 0 || bounds[name] {
-			continue
+		if bound != nil {
+			p.Add(bound)
+			bounded = true
 		}
-		bounds[name] = true
-		limit, err := plotter.NewLine(bound)
-		if err != nil {
-			return err
-		}
-		limit.Dashes = []vg.Length{vg.Points(float64(2 + 3*len(bounds))), vg.Points(3)}
-		p.Add(limit)
-		p.Legend.Add(name, limit)
+		legend.Add(opName(rows)+", "+jobName(rows), line, points)
 	}
-	if drawn == 0 {
-		return usage("-plot %s: nothing to draw: a barrier has no bandwidth", file)
+	if bounded {
+		legend.Add("dashed: the bound of that color", &plotter.Line{LineStyle: boundStyle(color.Gray{Y: 90})})
 	}
-	p.Y.Max *= math.Pow(p.Y.Max/p.Y.Min, 0.05*float64(drawn+len(bounds))) // room for the legend
-	p.X.Max *= 2                                                          // and for the last label
-	return p.Save(9*vg.Inch, 6*vg.Inch, file)
+	p.X.Max *= 2 // for the last label
+	if p.Y.Max < 2*p.Y.Min {
+		p.Y.Min, p.Y.Max = p.Y.Min/2, p.Y.Max*2
+	}
+	return savePlot(file, p, &legend, len(all)+1)
 }
 
-func seriesName(rows []benchRow) string {
-	by := rows[0].Algo
+// savePlot writes the picture with its legend at the right, as high as the legend needs.
+func savePlot(file string, p *plot.Plot, legend *plot.Legend, lines int) error {
+	picture := vgsvg.New(plotWidth+legendWidth, max(plotHeight, vg.Points(legendLine*float64(lines))+vg.Inch))
+	c := draw.New(picture)
+	c.SetColor(color.White)
+	c.Fill(c.Rectangle.Path())
+	p.Draw(draw.Crop(c, 0, -legendWidth, 0, 0))
+	legend.Draw(draw.Crop(c, plotWidth+vg.Points(12), 0, 0, -vg.Points(24)))
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	_, err = picture.WriteTo(f)
+	return errors.Join(err, f.Close())
+}
+
+// drawSeries returns the line of a series, its marks, and the line of its bound, nil if that is not known or a point.
+func drawSeries(rows []benchRow, mark draw.GlyphStyle) (line *plotter.Line, points *plotter.Scatter, bound *plotter.Line, err error) {
+	rates, limits := plotter.XYs{}, plotter.XYs{}
 	for _, r := range rows {
-		if r.Algo != by {
-			by = "by size"
+		if r.BusBW > 0 {
+			rates = append(rates, plotter.XY{X: float64(r.Bytes), Y: r.BusBW})
+		}
+		if r.BusBW > 0 && r.Bound > 0 {
+			limits = append(limits, plotter.XY{X: float64(r.Bytes), Y: r.Bound})
 		}
 	}
-	return fmt.Sprintf("%s, %d ranks, %s, %s", rows[0].Op, rows[0].Ranks, rows[0].Backend, by)
+	if line, points, err = plotter.NewLinePoints(rates); err != nil {
+		return nil, nil, nil, err
+	}
+	line.Color, points.GlyphStyle = mark.Color, mark
+	if len(limits) > 1 {
+		if bound, err = plotter.NewLine(limits); err != nil {
+			return nil, nil, nil, err
+		}
+		bound.LineStyle = boundStyle(mark.Color)
+	}
+	return line, points, bound, nil
+}
+
+func boundStyle(c color.Color) draw.LineStyle {
+	return draw.LineStyle{Color: c, Width: vg.Points(0.7), Dashes: []vg.Length{vg.Points(4), vg.Points(3)}}
+}
+
+func appendNew(list []string, s string) []string {
+	if slices.Contains(list, s) {
+		return list
+	}
+	return append(list, s)
+}
+
+func jobName(rows []benchRow) string {
+	return fmt.Sprintf("%d ranks, %s", rows[0].Ranks, rows[0].Backend)
+}
+
+// opName is the operation, and how it was done: by size, where that decides.
+func opName(rows []benchRow) string {
+	for _, r := range rows {
+		if r.Algo != rows[0].Algo {
+			return rows[0].Op + " by size"
+		}
+	}
+	return rows[0].Op + " " + rows[0].Algo
 }
 
 // byteTicks are powers of four with their units.
@@ -85,14 +149,14 @@ func byteTicks(lo, hi float64) []plot.Tick {
 	return ticks
 }
 
-// rateTicks are powers of ten, and 2 and 5 times them without a label.
+// rateTicks are powers of ten, and 2 and 5 times them: with labels where they are few.
 func rateTicks(lo, hi float64) []plot.Tick {
 	var ticks []plot.Tick
 	for x := math.Pow(10, math.Floor(math.Log10(lo))); x <= hi; x *= 10 {
 		for i, k := range []float64{1, 2, 5} {
 			t := plot.Tick{Value: k * x}
-			if i == 0 {
-				t.Label = fmt.Sprintf("%g", x)
+			if i == 0 || hi < 1000*lo {
+				t.Label = fmt.Sprintf("%g", math.Round(k*x*1e6)/1e6)
 			}
 			if t.Value >= lo && t.Value <= hi {
 				ticks = append(ticks, t)

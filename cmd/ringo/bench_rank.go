@@ -26,12 +26,12 @@ type benchSpec struct {
 	Algo    string
 	Compute time.Duration
 	Staged  bool
-	Here    int             // ranks on a host
-	Backend string          // that was asked for; "" under a launcher
-	Bound   map[int]float64 // GB/s by size; empty: not known
-	Fault   *faultSpec      `json:",omitempty"`
-	Fit     int             // instead compare algorithms, for a table; the number of hosts
-	Topo    bool            // instead measure pairs of ranks
+	Here    int                        // ranks on a host
+	Backend string                     // that was asked for; "" under a launcher
+	Bound   map[string]map[int]float64 // GB/s by operation and size; empty: not known
+	Fault   *faultSpec                 `json:",omitempty"`
+	Fit     int                        // instead compare algorithms, for a table; the number of hosts
+	Topo    bool                       // instead measure pairs of ranks
 }
 
 // benchRow is a line of the result, as -json prints it. Times are per call, in µs.
@@ -192,13 +192,12 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 	b.work.calibrate(spec.Compute)
 	for _, name := range spec.Ops {
 		op := findBenchOp(name)
-		sizes := spec.Sizes
-		if name == "barrier" {
-			sizes = sizes[:1]
-		}
 		if name == "send" && n == 1 {
 			continue
 		}
+		sizes := slices.CompactFunc(slices.Clone(spec.Sizes), func(a, b int) bool { // in order; a barrier has one
+			return benchElems(op, a, n) == benchElems(op, b, n)
+		})
 		for _, a := range algosOf(op, spec.Algo, r.Engine()) {
 			var series []benchRow
 			for _, size := range sizes {
@@ -206,7 +205,7 @@ func benchRank(r *dist.Rank, spec *benchSpec, emit func([]benchRow)) error {
 				if err != nil {
 					return err
 				}
-				row.Bound = spec.Bound[size]
+				row.Bound = spec.Bound[name][size]
 				series = append(series, row)
 			}
 			fitSeries(series)

@@ -26,7 +26,7 @@ func benchRows(t *testing.T, args ...string) []benchRow {
 // Every operation gives right results, with the bytes and rates that were asked for.
 func TestBenchLocal(t *testing.T) {
 	t.Parallel()
-	rows := append(benchRows(t, "-ops", "all", "-sizes", "4K", "-ranks", "3"), benchRows(t, "-sizes", "4,4K", "-ranks", "1,2")...)
+	rows := append(benchRows(t, "-ops", "all", "-sizes", "4095,4K,4097", "-ranks", "3"), benchRows(t, "-sizes", "4,4K", "-ranks", "1,2")...)
 	seen := map[string]int{}
 	for _, r := range rows {
 		seen[r.Op]++
@@ -89,7 +89,12 @@ func TestBenchTableAndPlot(t *testing.T) {
 	assert.Equal(t, 3, strings.Count(stdout, "yes")-1)
 	svg, err := os.ReadFile(picture)
 	require.NoError(t, err)
-	for _, want := range []string{"<svg", "bus bandwidth", "allreduce, 2 ranks, ", "16K"} {
+	stdout, stderr, code = run(t, "run", "-raw", "-n", "2", os.Args[0], "bench", "-json", "-sizes", "1K")
+	require.Equal(t, 0, code, stdout+stderr)
+	var rows []benchRow
+	require.NoError(t, json.Unmarshal([]byte(stdout), &rows), stdout)
+	assert.Len(t, rows, 1)
+	for _, want := range []string{"<svg", "bus bandwidth", ", 2 ranks, ", ">allreduce ", "16K"} {
 		assert.Contains(t, string(svg), want)
 	}
 }
@@ -111,7 +116,7 @@ func TestBenchUsage(t *testing.T) {
 		"-fit -faults":              "-fit and -faults go with none of",
 		"-faults -ranks 1":          "-faults needs 2 ranks or more",
 		"-faults -algo ring":        "-fit and -faults go with none of",
-		"-compute soon":             "--compute",
+		"-compute soon":             "-compute: expected duration",
 		"-ops barrier -plot /x.svg": "a barrier has no bandwidth",
 	} {
 		stdout, stderr, code := run(t, append([]string{"bench"}, strings.Fields(args)...)...)
@@ -131,16 +136,17 @@ func TestBenchUsage(t *testing.T) {
 func TestBenchFaults(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	ops := "allreduce"
+	args := []string{"-ops", "send,allreduce", "-backend", "shm"}
 	if os.Getenv("RINGO_LONG") == "1" {
-		ops = "all"
+		args = []string{"-ops", "send,barrier,allreduce,alltoallv", "-backend", "shm,tcp"}
 	}
-	stdout, stderr, code := run(t, "bench", "-faults", "-json", "-ops", ops)
+	stdout, stderr, code := run(t, append([]string{"bench", "-faults", "-json"}, args...)...)
 	var results []faultResult
 	require.NoError(t, json.Unmarshal([]byte(stdout), &results))
 	assert.Zero(t, len(results)%3)
 	late := false
 	for _, r := range results {
+		assert.Equal(t, r.Op == "send", r.Ranks == 2, "%+v", r)
 		late = late || r.Seconds > r.Bound // on a busy machine
 		assert.True(t, r.Pass || strings.HasPrefix(r.Why, "too late"), "%+v", r)
 		assert.Less(t, r.Seconds, r.Bound+2)

@@ -74,7 +74,8 @@ if the checkpoint is sound. A folder without ringo.json has no hashes; what coul
   ringo ckpt verify checkpoints/step-00000100
   ringo ckpt verify -layout tp=2,fsdp=4 -rules rules.json model    # rules.json: {"*.qkv.weight": {"dim": 0, "parts": [64, 16, 16]}}
 
-The axes of -layout are dp, fsdp and tp. Under fsdp a rank loads an equal share of each tensor.`
+The axes of -layout are dp, fsdp and tp. Under fsdp a rank loads its share of each unit, if the checkpoint says what the
+units are; else of each tensor. Dimensions in -rules are those that the tensors have in the files.`
 }
 
 // Run prints the verdict; a checkpoint that is not sound is an error.
@@ -169,7 +170,7 @@ func (c *ckptConvertCmd) Run() error {
 	if c.DType != "" {
 		d, err := tensor.ParseDType(c.DType)
 		if err != nil {
-			return err
+			return usageOf("ckpt convert", "-dtype: %v", err)
 		}
 		cfg.DType = &d
 	}

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"github.com/alecthomas/kong"
@@ -31,7 +33,7 @@ func ringo(args []string) int {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}))
 	ctx, err := parser.Parse(singleDash(parser.Model.Node, args))
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "ringo: %v (see ringo -h)\n", err)
+		fmt.Fprintf(os.Stderr, "ringo: %s\n", wrongFlags(err))
 		return 2
 	}
 	err = ctx.Run()
@@ -43,6 +45,18 @@ func ringo(args []string) int {
 		return exit.Code
 	}
 	return 1
+}
+
+// wrongFlags is what kong says about a command line, with flags as Go programs spell them, and whose help to read.
+func wrongFlags(err error) string {
+	text := strings.ReplaceAll(err.Error(), `but got "EOL" (<EOL>)`, "and nothing follows")
+	text = regexp.MustCompile(`(^|[ "])--(\w)`).ReplaceAllString(text, "$1-$2")
+	command := "ringo"
+	if parse, ok := errors.AsType[*kong.ParseError](err); ok {
+		command = strings.TrimSpace("ringo " + parse.Context.Command())
+	}
+	command, _, _ = strings.Cut(command, " <") // its arguments
+	return fmt.Sprintf("%s (see %s -h)", text, command)
 }
 
 // singleDash rewrites -name to --name, because Go programs spell flags with one dash and kong with two. It stops at a
@@ -62,19 +76,31 @@ func singleDash(node *kong.Node, args []string) []string {
 		}
 		name, _, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
 		flag := findFlag(node, name)
-		if flag == nil {
-			return append(out, args[i:]...) // "--", -n4, or an error that kong reports
-		}
-		if flag.Name == name && !strings.HasPrefix(arg, "--") {
+		switch {
+		case flag == nil && (name == "" || digits(node, name)):
+			return append(out, args[i:]...) // "--", -n4
+		case flag == nil:
+			return append(out, "--"+name) // unknown, which kong reports
+		case flag.Name == name && !strings.HasPrefix(arg, "--"):
 			arg = "-" + arg
 		}
-		out = append(out, arg)
 		if !hasValue && !flag.IsBool() && i+1 < len(args) {
 			i++
-			out = append(out, args[i])
+			if strings.HasPrefix(args[i], "-") { // a value all the same
+				arg = "--" + flag.Name + "=" + args[i]
+			} else {
+				out, arg = append(out, arg), args[i]
+			}
 		}
+		out = append(out, arg)
 	}
 	return out
+}
+
+// digits tells whether a name is a flag of one letter with a number behind it.
+func digits(node *kong.Node, name string) bool {
+	_, err := strconv.Atoi(name[1:])
+	return err == nil && findFlag(node, name[:1]) != nil
 }
 
 // takesArgument reports whether a command has an argument of its own, after which its flags may go on.

@@ -85,11 +85,17 @@ func TestUsage(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"", `expected one of "run", "viz", "bench", "ckpt", "topo"`},
 		{"frob", "unexpected argument frob"},
-		{"run", "--ranks"},
+		{"run", "missing flags: -ranks=N (see ringo run -h)"},
 		{"run -n 2", "<program>"},
 		{"run -n x prog", `"x"`},
-		{"run -n 2 -bogus prog", "unknown flag"},
-		{"run -n 2 -timeout 5 prog", "--timeout"},
+		{"run -n 2 -bogus prog", "unknown flag -bogus (see ringo run -h)"},
+		{"run -n 2 -nodez 3 prog", `unknown flag -nodez, did you mean "-nodes"`},
+		{"run -n 2 -timeout 5 prog", "-timeout: expected duration but got \"5\": time: missing unit in duration \"5\" (see ringo run -h)"},
+		{"run -n", "-ranks: expected int value and nothing follows (see ringo run -h)"},
+		{"-bogus", "unknown flag -bogus (see ringo -h)"},
+		{"ckpt ls -bogus x", "unknown flag -bogus (see ringo ckpt ls -h)"},
+		{"topo -ranks -2", "-ranks -2"},
+		{"viz allreduce -algo ring -ranks -3 -o x.svg", "-ranks -3"},
 	} {
 		_, stderr, code := run(t, strings.Fields(c.args)...)
 		assert.Equal(t, 2, code, c.args)
@@ -114,8 +120,8 @@ func TestSingleDash(t *testing.T) {
 		"run -n 4 -- -timeout":               "run -n 4 -- -timeout",
 		"run -n4 p -threads":                 "run -n4 p -threads",
 		"run -timeout":                       "run --timeout",
-		"run -ranks -timeout p -help":        "run --ranks -timeout p -help",
-		"-timeout run":                       "-timeout run",
+		"run -ranks -timeout p -help":        "run --ranks=-timeout p -help",
+		"-timeout run":                       "--timeout",
 		"viz allreduce -algo ring -o x.svg":  "viz allreduce --algo ring -o x.svg",
 		"viz -ranks=3 allreduce":             "viz --ranks=3 allreduce",
 	} {
@@ -159,8 +165,13 @@ func TestRunErrors(t *testing.T) {
 		{[]string{"-n", "2", "./testdata/broken"}, 1, "undefined: undefinedFunction"},
 		{[]string{"-n", "2", "./testdata/library"}, 1, "ringo: go build ./testdata/library: "},
 		{[]string{"-n", "2", "no-such-program"}, 1, `ringo: exec: "no-such-program": executable file not found`},
-		{[]string{"-n", "0", "echo"}, 1, "ringo: launch: 0 ranks"},
-		{[]string{"-n", "1", "--"}, 1, "ringo: launch: no program"},
+		{[]string{"-n", "0", "./testdata/broken"}, 2, "ringo: launch: 0 ranks, want 1 to 1024 on a host (see ringo run -h)"},
+		{[]string{"-n", "100000", "echo"}, 2, "ringo: launch: 100000 ranks, want 1 to 1024"},
+		{[]string{"-n", "1", "--"}, 2, "ringo: launch: no program"},
+		{[]string{"-n", "1", "-nodes", "0", "echo"}, 2, "-nodes 0: want a number of hosts, or MIN:MAX"},
+		{[]string{"-n", "1", "-timeout=-1s", "echo"}, 2, "timeout -1s is negative"},
+		{[]string{"-n", "1", "-bind", "eth99", "echo"}, 2, "bind eth99: neither an address nor an interface"},
+		{[]string{"-n", "1", "-ports", "70000-1", "echo"}, 2, "ports 70000-1: not a range of ports"},
 		{[]string{"-n", "3", "sh", "-c", "exit $RINGO_RANK"}, 0, "exited with status"},
 	} {
 		_, stderr, code := run(t, append([]string{"run"}, c.args...)...)

@@ -130,14 +130,19 @@ func running(pid int) bool {
 	return state[0] != 'Z' && state[0] != 'X'
 }
 
-// TestNodes runs a job on three hosts with one, two and three ranks.
+// TestNodes runs a job on three hosts with one, two and three ranks. On the last one RINGO_BIND is an address that it does
+// not have: the flag beats it.
 func TestNodes(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
 	program := program(t, "allreduce")
 	var agents []*agent
 	for i := range 3 {
-		agents = append(agents, c.start(i, "3", fmt.Sprintf("-n %d -timeout 20s", i+1), program))
+		flags, env := fmt.Sprintf("-n %d -timeout 20s", i+1), "RINGO_BIND="
+		if i == 2 {
+			flags, env = flags+" -bind eth0 -ports 21000-21009", "RINGO_BIND=10.1.2.3"
+		}
+		agents = append(agents, c.start(i, "3", flags, program, env))
 	}
 	for i, a := range agents {
 		assert.Equal(t, 0, a.wait(t, 30*time.Second), a.stdout.String()+a.err.String())

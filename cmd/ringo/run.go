@@ -26,7 +26,10 @@ type runCmd struct {
 	JoinTimeout time.Duration `default:"5m" help:"How long hosts wait for each other, at the start and after a failure."`
 	NodeWait    time.Duration `default:"30s" help:"With MIN:MAX, how long to wait for more than MIN hosts."`
 	MaxRestarts int           `placeholder:"K" help:"How often to start all ranks again after a failure; progress (Rank.Progress) sets the count back. Host 0's counts."`
+	Bind        string        `placeholder:"ADDR" help:"Where ranks listen: an address or interface of this host, or auto. 127.0.0.1 on one host; on several the interface that routes to the others."`
+	Ports       string        `placeholder:"LO-HI" help:"Ports that ranks may listen on, such as 20000-20100; any if absent."`
 	LogDir      string        `placeholder:"DIR" help:"Folder for a file per start and rank with what the rank printed."`
+	Raw         bool          `help:"Print what ranks print as it is, without the rank in front: for output that a program reads."`
 	Program     []string      `arg:"" passthrough:"partial" help:"Program, or Go package such as ./examples/ddp-mnist, and its arguments."`
 }
 
@@ -47,7 +50,10 @@ On several hosts run it once on each, with the same secret in the environment (o
   ringo run -n 4 -nodes 2 -node-rank 0 -rdzv host0:29400 ./train     # on host0
   ringo run -n 4 -nodes 2 -node-rank 1 -rdzv host0:29400 ./train     # on the other
 
-Every line of output gets its rank in front: "[2] epoch 1: 97.1%". When a rank fails, the others have the timeout (5s if
+Ranks of one host listen on 127.0.0.1 only. -bind eth0 or -bind 10.0.0.5 says otherwise; -ports 20000-20100 is for firewalls.
+They become RINGO_BIND and RINGO_PORTS of the ranks.
+
+Every line of output gets its rank in front, unless -raw is given: "[2] epoch 1: 97.1%". When a rank fails, the others have the timeout (5s if
 none is given) and 2 s more to end before they are killed; ringo prints the first cause on every host and exits with that
 rank's status, 128 + n for signal n. A host that is silent for the timeout (2s to 15s; 15s if none is given) is lost. With
 -max-restarts all ranks then start again, as generation 2. An interrupt (Ctrl-C) on any host is passed on to all ranks;
@@ -63,7 +69,7 @@ func (r *runCmd) nodes() (lo, hi int, err error) {
 	lo, err = strconv.Atoi(low)
 	hi, err2 := strconv.Atoi(high)
 	if err != nil || err2 != nil || lo < 1 || hi < lo {
-		return 0, 0, fmt.Errorf("-nodes %s: want a number of hosts, or MIN:MAX", r.Nodes)
+		return 0, 0, usageOf("run", "-nodes %s: want a number of hosts, or MIN:MAX", r.Nodes)
 	}
 	return lo, hi, nil
 }
@@ -81,7 +87,13 @@ func (r *runCmd) Run() error {
 	if args[0] == "--" {
 		args = args[1:]
 	}
-	if len(args) > 0 && isPackage(args[0]) {
+	job := launch.Config{Ranks: r.Ranks, Args: args, Timeout: r.Timeout, Threads: r.Threads, Bind: r.Bind, Ports: r.Ports,
+		MinNodes: lo, MaxNodes: hi, NodeRank: r.NodeRank, Rendezvous: r.Rdzv, JoinTimeout: r.JoinTimeout, NodeWait: r.NodeWait,
+		MaxRestarts: r.MaxRestarts, LogDir: r.LogDir, Raw: r.Raw, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals}
+	if err := job.Check(); err != nil {
+		return usageOf("run", "%v", err)
+	}
+	if isPackage(args[0]) {
 		dir, err := os.MkdirTemp("", "ringo-run-")
 		if err != nil {
 			return err
@@ -91,11 +103,9 @@ func (r *runCmd) Run() error {
 		if err != nil {
 			return err
 		}
-		args = append([]string{program}, args[1:]...)
+		job.Args = append([]string{program}, args[1:]...)
 	}
-	return launch.Run(launch.Config{Ranks: r.Ranks, Args: args, Timeout: r.Timeout, Threads: r.Threads,
-		MinNodes: lo, MaxNodes: hi, NodeRank: r.NodeRank, Rendezvous: r.Rdzv, JoinTimeout: r.JoinTimeout, NodeWait: r.NodeWait,
-		MaxRestarts: r.MaxRestarts, LogDir: r.LogDir, Stdout: os.Stdout, Stderr: os.Stderr, Signals: signals})
+	return launch.Run(job)
 }
 
 // isPackage tells whether a name is a Go package to build: a directory that cannot be meant otherwise, or an import path,

@@ -22,7 +22,7 @@ import (
 
 // topoCmd is `ringo topo`.
 type topoCmd struct {
-	Ranks   int    `placeholder:"N" help:"Ranks to start on this host; one per core, 4 at most, if absent."`
+	Ranks   *int   `placeholder:"N" help:"Ranks to start on this host; one per core, 4 at most, if absent."`
 	Backend string `default:"shm" placeholder:"NAME" help:"local (goroutines), shm or tcp (processes)."`
 	JSON    bool   `help:"Print one JSON object."`
 }
@@ -36,7 +36,7 @@ which meshes suit the ranks: tensor parallel inside a host, data and pipeline pa
   ringo topo -ranks 4
   ringo run -rdzv node0:29400 -nodes 2 -n 4 ringo topo      # of a job: ringo topo is one rank of it
 
-Under a launcher -ranks and -backend are the launcher's.`
+Under a launcher -ranks and -backend are the launcher's, and rank 0 prints: -json needs ringo run -raw.`
 }
 
 // topology is what `ringo topo -json` prints.
@@ -61,16 +61,17 @@ func (c *topoCmd) Run() error {
 	if err != nil {
 		return err
 	}
-	n := c.Ranks
+	n := min(max(runtime.NumCPU(), 2), 4)
+	if c.Ranks != nil {
+		n = *c.Ranks
+	}
 	switch {
-	case n < 0 || n > 1024:
-		return usageOf("topo", "-ranks %d", n)
+	case n < 1 || n > 1024:
+		return usageOf("topo", "-ranks %d: want 1 to 1024", n)
 	case !slices.Contains([]string{"local", "shm", "tcp"}, c.Backend):
 		return usageOf("topo", "-backend %q is not local, shm or tcp", c.Backend)
-	case env.Source != "" && n > 0 && n != env.Size:
+	case env.Source != "" && c.Ranks != nil && n != env.Size:
 		return usageOf("topo", "-ranks %d, but %s started %d", n, env.Source, env.Size)
-	case n == 0:
-		n = min(max(runtime.NumCPU(), 2), 4)
 	}
 	if env.Source != "" {
 		return dist.Run(context.Background(), dist.Config{Log: os.Stderr}, func(_ context.Context, r *dist.Rank) error {

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -13,7 +13,7 @@ import (
 
 // vizCmd is `ringo viz`.
 type vizCmd struct {
-	Op    string `arg:"" help:"The collective, such as allreduce."`
+	Op    string `arg:"" help:"The operation, such as allreduce."`
 	Algo  string `required:"" placeholder:"NAME" help:"The algorithm, such as ring."`
 	Ranks int    `default:"4" placeholder:"N" help:"Number of ranks, 2 to 16; 4 if absent."`
 	Hosts int    `default:"1" placeholder:"H" help:"Number of hosts that they lie on, in order; 1 if absent."`
@@ -25,32 +25,25 @@ func (*vizCmd) Help() string {
 	return `Draws what a collective does, step by step: who sends which part of the buffer to whom, and what every rank holds before and
 after. The picture is made from the messages of a real run of the algorithm, among ranks in memory. A message is in the
 step after the last message that its sender had received, and two ranks exchange one message a step in each direction.
+In the V forms rank r's part is r+1 times as long as rank 0's; send goes from the first rank to the last.
 
   ringo viz allreduce -algo ring -ranks 4 -o ring.svg
   ringo viz allreduce -algo ring -ranks 8 -hosts 2 -o ring.svg    # says what crosses from host to host`
 }
 
-// vizKinds are the collectives that can be drawn. The forms with unequal counts send the messages of the equal ones.
+// vizKinds are the operations that can be drawn.
 var vizKinds = []backend.Kind{backend.Broadcast, backend.Reduce, backend.AllReduce, backend.Gather, backend.AllGather, backend.Scatter,
-	backend.ReduceScatter, backend.AllToAll, backend.Barrier}
+	backend.ReduceScatter, backend.AllToAll, backend.Barrier, backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV,
+	backend.MonitoredBarrier, backend.Send}
 
 // vizRanks is the most that a picture shows: more cannot be read.
 const vizRanks = 16
 
 // Run writes the picture.
 func (v *vizCmd) Run() error {
-	kind, err := v.kind()
+	kind, err := v.check()
 	if err != nil {
 		return err
-	}
-	if v.Algo == "" {
-		return fmt.Errorf("-algo is empty; %v has: %s", kind, strings.Join(algo.Names(kind), ", "))
-	}
-	if v.Ranks < 2 || v.Ranks > vizRanks {
-		return fmt.Errorf("-ranks %d: a picture has 2 to %d ranks", v.Ranks, vizRanks)
-	}
-	if v.Hosts < 1 || v.Hosts > v.Ranks {
-		return fmt.Errorf("-hosts %d: %d ranks lie on 1 to %d hosts", v.Hosts, v.Ranks, v.Ranks)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
 	defer cancel()
@@ -61,22 +54,36 @@ func (v *vizCmd) Run() error {
 	return os.WriteFile(v.Out, []byte(picture(s)), 0o666)
 }
 
+// check returns the operation to draw.
+func (v *vizCmd) check() (backend.Kind, error) {
+	var names []string
+	for _, k := range vizKinds {
+		names = append(names, k.String())
+	}
+	i := slices.Index(names, v.Op)
+	if i < 0 {
+		return 0, usageOf("viz", "%q cannot be drawn; these can: %s", v.Op, strings.Join(names, ", "))
+	}
+	kind := vizKinds[i]
+	has := algo.Names(kind)
+	switch {
+	case !slices.Contains(has, v.Algo):
+		return 0, usageOf("viz", "-algo %q cannot do %v, which has: %s", v.Algo, kind, strings.Join(has, ", "))
+	case v.Ranks < 2 || v.Ranks > vizRanks:
+		return 0, usageOf("viz", "-ranks %d: a picture has 2 to %d ranks", v.Ranks, vizRanks)
+	case v.Hosts < 1 || v.Hosts > v.Ranks:
+		return 0, usageOf("viz", "-hosts %d: %d ranks lie on 1 to %d hosts", v.Hosts, v.Ranks, v.Ranks)
+	case !strings.HasSuffix(v.Out, ".svg"):
+		return 0, usageOf("viz", "-o %s: the name must end in .svg", v.Out)
+	}
+	return kind, nil
+}
+
 // layout gives every host as many ranks, or one more.
 func (v *vizCmd) layout() algo.Layout {
-	l := algo.OneHost(max(v.Ranks, 0))
+	l := algo.OneHost(v.Ranks)
 	for r := range l {
 		l[r] = r * v.Hosts / v.Ranks
 	}
 	return l
-}
-
-func (v *vizCmd) kind() (backend.Kind, error) {
-	var names []string
-	for _, k := range vizKinds {
-		if k.String() == v.Op {
-			return k, algo.Check(&backend.Op{Kind: k, Algo: v.Algo}, v.layout())
-		}
-		names = append(names, k.String())
-	}
-	return 0, fmt.Errorf("%q cannot be drawn; these can: %s", v.Op, strings.Join(names, ", "))
 }

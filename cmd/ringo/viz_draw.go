@@ -123,7 +123,7 @@ func (c *canvas) captions() []string {
 			away += a.bytes
 		}
 	}
-	first := fmt.Sprintf("%d messages in %d steps", len(s.arrows), s.steps)
+	first := fmt.Sprintf("%s in %s", counted(len(s.arrows), "message"), counted(s.steps, "step"))
 	if empty > 0 {
 		first += fmt.Sprintf(", %d of them empty (dashed): ranks learn that the others are there", empty)
 	}
@@ -139,7 +139,18 @@ func (c *canvas) captions() []string {
 		}
 		lines = append(lines, second, c.notation())
 	}
+	if uneven(s.kind) {
+		lines = append(lines, "rank r's part is r+1 times as long as rank 0's")
+	}
 	return lines
+}
+
+// counted is a number of things.
+func counted(n int, thing string) string {
+	if n != 1 {
+		thing += "s"
+	}
+	return fmt.Sprintf("%d %s", n, thing)
 }
 
 // notation explains the labels.
@@ -147,7 +158,7 @@ func (c *canvas) notation() string {
 	switch {
 	case !c.manyOwners():
 		return "a, b, …: chunks of the buffer"
-	case c.s.kind == backend.AllToAll:
+	case !c.s.kind.Reduces():
 		return "a1: chunk a of rank 1's input"
 	}
 	text := "a1: chunk a of rank 1's input; Σa: its sum over all ranks"
@@ -168,6 +179,8 @@ func formula(kind backend.Kind, name string, n, s int) (int, string) {
 		return ones * s, fmt.Sprintf("%d·S (the ones in the binary numbers below n)", ones)
 	case kind == backend.AllReduce:
 		return 2 * (n - 1) * s, "2(n−1)·S"
+	case kind == backend.Send:
+		return s, "S"
 	case kind == backend.Gather, kind == backend.Scatter:
 		return (n - 1) * s / n, "(n−1)/n·S"
 	}
@@ -346,7 +359,7 @@ func (c *canvas) chipWidth(h held) float64 { return 8 + charWidth*float64(len([]
 // manyOwners tells whether several ranks have elements for the same place, so that a label must say whose they are.
 func (c *canvas) manyOwners() bool {
 	k := c.s.kind
-	return k.Reduces() || k == backend.AllToAll
+	return k.Reduces() || k == backend.AllToAll || k == backend.AllToAllV
 }
 
 // label names a chunk and whose inputs are in it.

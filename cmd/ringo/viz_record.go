@@ -25,6 +25,7 @@ type scene struct {
 	arrows        []arrow     // by step, then sender
 	steps         int
 	chunks        int
+	starts        []int    // of the chunks: elements of the buffer
 	before, after [][]held // by rank
 }
 
@@ -57,23 +58,42 @@ func origin(v int64) (ranks uint64, place int, err error) {
 	return ranks, sum / n, nil
 }
 
+// uneven tells whether rank r's part is r+1 times as long as rank 0's.
+func uneven(kind backend.Kind) bool {
+	return slices.Contains([]backend.Kind{backend.AllGatherV, backend.ReduceScatterV, backend.AllToAllV}, kind)
+}
+
 // elements returns the number of elements of the full buffer. They are cut into n parts, halves or a power of two, all
-// equal; the chain gets enough of them for several chunks, which are its point.
-func elements(name string, n int) int {
-	if name == "chain" {
+// equal but in the V forms; the chain gets enough of them for several chunks, which are its point.
+func elements(kind backend.Kind, name string, n int) int {
+	switch {
+	case kind == backend.Barrier || kind == backend.MonitoredBarrier:
+		return 0
+	case name == "chain":
 		return 1 << 17 // 1 MiB
+	case uneven(kind):
+		return 8 * n * (n + 1)
 	}
 	return 16 * n
+}
+
+// shares returns the lengths of the parts of n ranks.
+func shares(kind backend.Kind, n, total int) []int {
+	parts := make([]int, n)
+	for r := range parts {
+		parts[r] = total / n
+		if uneven(kind) {
+			parts[r] = 16 * (r + 1)
+		}
+	}
+	return parts
 }
 
 // record runs a collective in memory, among ranks that believe to lie on the hosts of at.
 func record(ctx context.Context, kind backend.Kind, name string, at algo.Layout) (*scene, error) {
 	n := len(at)
 	s := &scene{kind: kind, algo: name, ranks: n, at: at, sent: make([]int, n)}
-	total := 0
-	if kind != backend.Barrier {
-		total = elements(name, n)
-	}
+	total := elements(kind, name, n)
 	s.bytes = 8 * total
 	arrows := make([][]arrow, n)
 	net := memnet.New(n, func(m *memnet.Message) {
@@ -84,8 +104,14 @@ func record(ctx context.Context, kind backend.Kind, name string, at algo.Layout)
 	srcs, dsts := make([][]int64, n), make([][]int64, n)
 	err := net.Run(ctx, func(t *memnet.Rank) error {
 		r := t.Rank()
-		op := backend.Op{Kind: kind, Algo: name, Red: backend.Sum, DType: tensor.Int64}
-		srcs[r], dsts[r], op.Count = buffers(kind, r, n, total)
+		op := backend.Op{Kind: kind, Algo: name, Red: backend.Sum, DType: tensor.Int64, Row: 1}
+		srcs[r], dsts[r] = buffers(&op, r, n, total)
+		if kind == backend.Send && r > 0 {
+			if r < n-1 {
+				return nil // it has no part in this
+			}
+			op.Kind = backend.Recv
+		}
 		op.Src, op.Dst = memory(slices.Clone(srcs[r])), memory(dsts[r])
 		return algo.NewMessages(t, at).Run(&op)
 	})
@@ -104,45 +130,50 @@ func memory(x []int64) backend.Mem {
 	return backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(x)), Bytes: 8 * len(x)}
 }
 
-// buffers makes input and output of rank r, with rank 0 as root, and the Count of the operation. Elements are numbered by
+// buffers makes input and output of rank r, with rank 0 as root, and the counts of the operation. Elements are numbered by
 // their place in the full buffer of total elements.
-func buffers(kind backend.Kind, r, n, total int) (src, dst []int64, count int) {
-	part := total / n
-	whole, mine := make([]int64, total), make([]int64, part)
+func buffers(op *backend.Op, r, n, total int) (src, dst []int64) {
+	parts := shares(op.Kind, n, total)
+	whole, all, part := make([]int64, total), make([]int64, total), make([]int64, parts[r])
 	for i := range whole {
 		whole[i] = element(r, i)
 	}
-	switch kind {
-	case backend.AllReduce:
-		return whole, make([]int64, total), total
-	case backend.Broadcast:
-		if r > 0 {
-			return nil, make([]int64, total), total
+	mine := whole[offset(parts, r):][:parts[r]]
+	on := func(rank int, x []int64) []int64 {
+		if r == rank {
+			return x
 		}
-		return whole, make([]int64, total), total
-	case backend.Reduce:
-		if r > 0 {
-			return whole, nil, total
-		}
-		return whole, make([]int64, total), total
-	case backend.AllGather:
-		return whole[r*part : (r+1)*part], make([]int64, total), part
-	case backend.Gather:
-		if r > 0 {
-			return whole[r*part : (r+1)*part], nil, part
-		}
-		return whole[:part], make([]int64, total), part
-	case backend.Scatter:
-		if r > 0 {
-			return nil, mine, part
-		}
-		return whole, mine, part
-	case backend.ReduceScatter:
-		return whole, mine, part
-	case backend.AllToAll:
-		return whole, make([]int64, total), part
+		return nil
 	}
-	return nil, nil, 0
+	op.Count = parts[r]
+	switch op.Kind {
+	case backend.AllReduce:
+		op.Count = total
+		return whole, all
+	case backend.Broadcast:
+		op.Count = total
+		return on(0, whole), all
+	case backend.Reduce:
+		op.Count = total
+		return whole, on(0, all)
+	case backend.Send:
+		op.Count, op.Peer = total, n-1-r
+		return on(0, whole), on(n-1, all)
+	case backend.AllGather, backend.AllGatherV:
+		op.DstCounts = parts
+		return mine, all
+	case backend.Gather:
+		return mine, on(0, all)
+	case backend.Scatter:
+		return on(0, whole), part
+	case backend.ReduceScatter, backend.ReduceScatterV:
+		op.SrcCounts = parts
+		return whole, part
+	case backend.AllToAll, backend.AllToAllV:
+		op.SrcCounts, op.DstCounts = parts, slices.Repeat(parts[r:r+1], n)
+		return whole, make([]int64, n*parts[r])
+	}
+	return nil, nil
 }
 
 // span is a run of neighboring elements of the buffer that come from the same ranks.
@@ -190,6 +221,7 @@ func (s *scene) decode(srcs, dsts [][]int64) error {
 	slices.Sort(cuts)
 	cuts = slices.Compact(cuts)
 	s.chunks = max(0, len(cuts)-1)
+	s.starts = cuts[:s.chunks]
 	all := make([][]held, len(lists))
 	for i := range runs {
 		for _, x := range runs[i] {

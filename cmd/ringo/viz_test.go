@@ -47,7 +47,7 @@ func TestScenes(t *testing.T) {
 			sent += b
 		}
 		assert.Equal(t, sum, sent)
-		if s.kind != backend.Barrier {
+		if s.bytes > 0 {
 			want, text := formula(s.kind, s.algo, s.ranks, s.bytes)
 			assert.Equal(t, want, sent, text)
 		}
@@ -94,10 +94,10 @@ func (s *scene) follow(t *testing.T) {
 	}
 }
 
-// promise returns what rank r has of chunk c at the end. Where parts belong to ranks, chunk c lies in the part of rank
-// c·n/chunks.
+// promise returns what rank r has of chunk c at the end.
 func (s *scene) promise(r, c int) []held {
-	all, owner := uint64(1)<<s.ranks-1, c*s.ranks/s.chunks
+	all := uint64(1)<<s.ranks - 1
+	owner, _ := owner(s.starts[c], shares(s.kind, s.ranks, s.bytes/8)) // where parts belong to ranks
 	switch s.kind {
 	case backend.AllReduce:
 		return []held{{c, all}}
@@ -107,7 +107,7 @@ func (s *scene) promise(r, c int) []held {
 		}
 	case backend.Broadcast:
 		return []held{{c, 1}}
-	case backend.AllGather:
+	case backend.AllGather, backend.AllGatherV:
 		return []held{{c, 1 << owner}}
 	case backend.Gather:
 		if r == 0 {
@@ -117,11 +117,15 @@ func (s *scene) promise(r, c int) []held {
 		if r == owner {
 			return []held{{c, 1}}
 		}
-	case backend.ReduceScatter:
+	case backend.Send:
+		if r == s.ranks-1 {
+			return []held{{c, 1}}
+		}
+	case backend.ReduceScatter, backend.ReduceScatterV:
 		if r == owner {
 			return []held{{c, all}}
 		}
-	case backend.AllToAll:
+	case backend.AllToAll, backend.AllToAllV:
 		var list []held
 		for from := range s.ranks {
 			if r == owner {
@@ -234,26 +238,29 @@ func TestVizHosts(t *testing.T) {
 func TestVizErrors(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
+	require.NoError(t, os.Mkdir(dir+"/is.svg", 0o755))
 	for _, c := range []struct {
 		args string
 		code int
 		want string
 	}{
-		{"allreduce", 2, "missing flags: --algo=NAME, --out=FILE"},
+		{"allreduce", 2, "missing flags: -algo=NAME, -out=FILE"},
 		{"-algo ring -o x.svg", 2, `expected "<op>"`},
-		{"frob -algo ring -o x.svg", 1, `"frob" cannot be drawn; these can: broadcast, reduce, allreduce,`},
-		{"send -algo ring -o x.svg", 1, `"send" cannot be drawn`},
-		{"broadcast -algo ring -o x.svg", 1, `algorithm "ring" cannot do broadcast, which has: linear, direct, chain, binomial`},
-		{"barrier -algo= -o x.svg", 1, "-algo is empty; barrier has: linear, direct, dissemination"},
-		{"allreduce -algo ring -ranks 0 -o x.svg", 1, "-ranks 0: a picture has 2 to 16 ranks"},
-		{"allreduce -algo ring -ranks 1 -o x.svg", 1, "-ranks 1:"},
-		{"allreduce -algo ring -ranks 100 -o x.svg", 1, "-ranks 100:"},
-		{"allreduce -algo ring -ranks=-3 -o x.svg", 1, "-ranks -3:"},
-		{"allreduce -algo ring -hosts 0 -o x.svg", 1, "-hosts 0: 4 ranks lie on 1 to 4 hosts"},
-		{"allreduce -algo ring -hosts 5 -o x.svg", 1, "-hosts 5:"},
+		{"frob -algo ring -o x.svg", 2, `"frob" cannot be drawn; these can: broadcast, reduce, allreduce,`},
+		{"batch -algo ring -o x.svg", 2, `"batch" cannot be drawn`},
+		{"broadcast -algo ring -o x.svg", 2, `-algo "ring" cannot do broadcast, which has: linear, direct, chain, binomial`},
+		{"allreduce -algo rank-order -o x.svg", 2, `-algo "rank-order" cannot do allreduce, which has: linear, direct, ring`},
+		{"barrier -algo= -o x.svg", 2, `-algo "" cannot do barrier, which has: linear, direct, dissemination`},
+		{"allreduce -algo ring -ranks 0 -o x.svg", 2, "-ranks 0: a picture has 2 to 16 ranks"},
+		{"allreduce -algo ring -ranks 1 -o x.svg", 2, "-ranks 1:"},
+		{"allreduce -algo ring -ranks 100 -o x.svg", 2, "-ranks 100:"},
+		{"allreduce -algo ring -ranks=-3 -o x.svg", 2, "-ranks -3:"},
+		{"allreduce -algo ring -hosts 0 -o x.svg", 2, "-hosts 0: 4 ranks lie on 1 to 4 hosts"},
+		{"allreduce -algo ring -hosts 5 -o x.svg", 2, "-hosts 5:"},
 		{"allreduce -algo ring -ranks x -o x.svg", 2, `"x"`},
+		{"allreduce -algo ring -o x.png", 2, "-o x.png: the name must end in .svg"},
 		{"allreduce -algo ring -o " + dir + "/none/x.svg", 1, "no such file or directory"},
-		{"allreduce -algo ring -o " + dir, 1, "is a directory"},
+		{"allreduce -algo ring -o " + dir + "/is.svg", 1, "is a directory"},
 	} {
 		_, stderr, code := run(t, append([]string{"viz"}, strings.Fields(c.args)...)...)
 		assert.Equal(t, c.code, code, c.args)

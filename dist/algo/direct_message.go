@@ -12,12 +12,9 @@ func (m *Messages) direct(op *backend.Op) error {
 
 // directAllReduce: rank r gets slice r from all others, reduces it in rank order and sends the result to all: the bits
 // are those of linear, and no rank does more than another. Bytes: 2S(n−1)/n: rank r sends all slices but r, then slice r
-// n−1 times (and 8(n−1) for the factors of PreMulSum). 2(n−1) messages in two steps, if links do not share a wire.
+// n−1 times (and 8(n−1) for the factors of PreMulSum). 2(n−1) messages in two steps, if links do not share a wire; large
+// slices in chunks, whose results travel while later ones are reduced.
 func (m *Messages) directAllReduce(op *backend.Op) error {
 	at, dst := m.slices(op, m.t.Size()), whole(op.Dst)
-	own := at.of(dst, m.t.Rank())
-	if err := m.lin.reduceScatter(op, own, whole(op.Src), at); err != nil {
-		return err
-	}
-	return m.lin.allGather(dst, own, at)
+	return m.lin.reduceScatter(op, at.of(dst, m.t.Rank()), whole(op.Src), at, dst)
 }

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
 // pull is memory to move: `bytes` bytes from offset src of rank from's input to offset dst of the own output.
@@ -66,9 +67,9 @@ func (d *Direct) copyBlock(op *backend.Op) outcome {
 			d.piece, d.off = d.piece+1, 0
 			continue
 		}
-		block := BlockBytes
+		block, move := BlockBytes, kernel.Move
 		if p.bytes >= streamFrom {
-			block = streamBytes
+			block, move = streamBytes, func(dst, src []byte) { copy(dst, src) }
 		}
 		hi := min(d.off+block, p.bytes)
 		src, ok := d.input(from, p.src+d.off, p.src+hi)
@@ -83,7 +84,7 @@ func (d *Direct) copyBlock(op *backend.Op) outcome {
 			continue
 		}
 		if from == me || d.w.Touch(from, op.Kind, len(src)) {
-			copy(dst, src)
+			move(dst, src)
 		}
 		d.budget -= 2 * len(src)
 		return stepped
@@ -156,21 +157,27 @@ func (d *Direct) reduceBlock(op *backend.Op) outcome {
 	return stepped
 }
 
-// reduceAndPush reduces bytes lo to hi into the first output and copies them from there to the others. In place, that
-// output is the first input, which every reduction reads first.
+// reduceAndPush reduces bytes lo to hi into the first two outputs and copies them from there to the others. In place, an
+// output is an input of the same bytes, which every reduction has read when it writes there.
 func (d *Direct) reduceAndPush(lo, hi int) {
-	var out []byte
+	var first, second []byte
 	for i := range d.all {
 		if i != d.spec.Rank && !d.w.Touch(i, backend.AllReduce, hi-lo) {
 			continue
 		}
-		dst := d.output(i, lo, hi)
-		if out == nil {
-			d.red.Reduce(dst, d.srcs)
-			out = dst
-		} else {
-			copy(dst, out)
+		switch dst := d.output(i, lo, hi); {
+		case dst == nil: // the group has failed
+		case first == nil:
+			first = dst
+		case second == nil:
+			second = dst
+			d.red.ReduceTwice(first, second, d.srcs)
+		default:
+			copy(dst, first)
 		}
+	}
+	if second == nil {
+		d.red.Reduce(first, d.srcs)
 	}
 }
 

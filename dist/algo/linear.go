@@ -50,9 +50,9 @@ func (l *Linear) Run(op *backend.Op) error {
 	case backend.AllReduce:
 		return l.allReduce(op, dst, src)
 	case backend.ReduceScatter:
-		return l.reduceScatter(op, dst, src, even(part))
+		return l.reduceScatter(op, dst, src, even(part), nil)
 	case backend.ReduceScatterV:
-		return l.reduceScatter(op, dst, src, rows(op.SrcCounts, op.DType.Size()))
+		return l.reduceScatter(op, dst, src, rows(op.SrcCounts, op.DType.Size()), nil)
 	case backend.Gather:
 		return l.gather(op.Root, dst, src, part)
 	case backend.Scatter:

@@ -7,9 +7,13 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// factorTag marks the factor of PreMulSum, which travels ahead of the input: the one who reduces applies it, in the
-// accumulator's precision.
-const factorTag = 1
+// What is no input has a tag of its own. The factor of PreMulSum travels ahead of the input: the one who reduces applies it,
+// in the accumulator's precision. Results travel between inputs, resultsBehind chunks later.
+const (
+	factorTag     = 1
+	resultTag     = 2
+	resultsBehind = 2 // with one the links wait for the reductions
+)
 
 // reduce: each rank sends S to the root, which reduces chunk by chunk in rank order; as an operation of its own, after
 // all have agreed. Bytes: root 0, others S (and 8 for the factor of PreMulSum). Three steps, or one within allReduce.
@@ -55,8 +59,9 @@ func (l *Linear) allReduce(op *backend.Op, dst, src []byte) error {
 
 // reduceScatter: each rank sends part p of its buffer to rank p, which reduces its part from all in rank order. Chunk k
 // of every part travels before chunk k+1 of any, in pairs as allGather. Bytes: every rank what is not its own part,
-// which is S(n−1)/n for equal parts (and 8(n−1) for the factors of PreMulSum). n−1 steps a chunk.
-func (l *Linear) reduceScatter(op *backend.Op, dst, src []byte, at parts) error {
+// which is S(n−1)/n for equal parts (and 8(n−1) for the factors of PreMulSum). n−1 steps a chunk. If all is not nil, it is
+// gathered there.
+func (l *Linear) reduceScatter(op *backend.Op, dst, src []byte, at parts, all []byte) error {
 	n, rank := l.t.Size(), l.t.Rank()
 	l.red.Begin(op, n)
 	if op.Red == backend.PreMulSum {
@@ -70,7 +75,7 @@ func (l *Linear) reduceScatter(op *backend.Op, dst, src []byte, at parts) error 
 	}
 	chunks := pieces(longest)
 	if chunks > 1 {
-		return l.reduceChunks(chunks, dst, src, at)
+		return l.reduceChunks(chunks, dst, src, at, all)
 	}
 	mine := at.of(src, rank)
 	l.srcs[rank] = mine
@@ -82,39 +87,82 @@ func (l *Linear) reduceScatter(op *backend.Op, dst, src []byte, at parts) error 
 		}
 	}
 	l.red.Reduce(dst, l.srcs)
-	return nil
+	if all == nil {
+		return nil
+	}
+	return l.allGather(all, dst, at)
 }
 
 // reduceChunks is the part of reduceScatter that moves more than one chunk: a goroutine sends them as fast as the peers
-// take them, while this one reduces those that arrive. Nothing that is sent is overwritten: dst is at most the part of src
-// that stays here.
-func (l *Linear) reduceChunks(chunks int, dst, src []byte, at parts) error {
-	n, rank := l.t.Size(), l.t.Rank()
-	sent := make(chan error, 1)
-	go func() { sent <- l.sendChunks(chunks, src, at) }()
-	for k := range chunks {
-		mine := piece(at.of(src, rank), k)
-		l.srcs[rank] = mine
-		for s := 1; s < n; s++ {
-			from := (rank - s + n) % n
-			b, err := l.t.Take(from, 0, len(mine))
-			if err != nil {
-				<-sent
-				return err
-			}
-			l.srcs[from] = b
-		}
-		l.red.Reduce(piece(dst, k), l.srcs)
+// take them, while this one reduces those that arrive. Nothing that is still to be sent is overwritten: dst is at most the
+// part of src that stays here, and the result of a chunk comes back only after this rank has sent its input.
+func (l *Linear) reduceChunks(chunks int, dst, src []byte, at parts, all []byte) error {
+	reduced, sent := make(chan struct{}, chunks), make(chan error, 1)
+	results := dst
+	if all == nil {
+		results = nil
 	}
-	return <-sent
+	go func() { sent <- l.sendChunks(chunks, src, at, results, reduced) }()
+	err := l.takeChunks(chunks, dst, src, at, all, reduced)
+	close(reduced)
+	if failed := <-sent; err == nil {
+		err = failed
+	}
+	return err
 }
 
-func (l *Linear) sendChunks(chunks int, src []byte, at parts) error {
+// takeChunks reduces the chunks and, if all is not nil, takes the results of the others.
+func (l *Linear) takeChunks(chunks int, dst, src []byte, at parts, all []byte, reduced chan<- struct{}) error {
 	n, rank := l.t.Size(), l.t.Rank()
-	for k := range chunks {
-		for s := 1; s < n; s++ {
+	for k := range chunks + resultsBehind {
+		if k < chunks {
+			if err := l.reduceChunk(piece(dst, k), piece(at.of(src, rank), k)); err != nil {
+				return err
+			}
+			reduced <- struct{}{}
+		}
+		for s := 1; s < n && all != nil && k >= resultsBehind; s++ {
+			from := (rank - s + n) % n
+			if err := l.t.Recv(from, resultTag, piece(at.of(all, from), k-resultsBehind)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// reduceChunk takes the next chunk from all others and reduces it with mine into dst.
+func (l *Linear) reduceChunk(dst, mine []byte) (err error) {
+	n, rank := l.t.Size(), l.t.Rank()
+	l.srcs[rank] = mine
+	for s := 1; s < n; s++ {
+		from := (rank - s + n) % n
+		if l.srcs[from], err = l.t.Take(from, 0, len(mine)); err != nil {
+			return err
+		}
+	}
+	l.red.Reduce(dst, l.srcs)
+	return nil
+}
+
+// sendChunks sends the inputs and, if they are not nil, the results, each once it is reduced.
+func (l *Linear) sendChunks(chunks int, src []byte, at parts, results []byte, reduced <-chan struct{}) error {
+	n, rank := l.t.Size(), l.t.Rank()
+	for k := range chunks + resultsBehind {
+		for s := 1; s < n && k < chunks; s++ {
 			to := (rank + s) % n
 			if err := l.t.Send(to, 0, piece(at.of(src, to), k)); err != nil {
+				return err
+			}
+		}
+		if results == nil || k < resultsBehind {
+			continue
+		}
+		if _, ok := <-reduced; !ok { // it never will be
+			return nil
+		}
+		for s := 1; s < n; s++ {
+			if err := l.t.Send((rank+s)%n, resultTag, piece(results, k-resultsBehind)); err != nil {
 				return err
 			}
 		}

@@ -1,7 +1,9 @@
 package algo_test
 
 import (
+	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"testing"
 
@@ -74,6 +76,63 @@ func TestReducerMatchesNaive(t *testing.T) {
 				require.Equal(t, want, out, fmt.Sprint(red, n, onto))
 			}
 		}
+	}
+}
+
+// A result that goes to two places is that of Reduce in both, wherever they are.
+func TestReduceTwice(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	var r algo.Reducer
+	for _, red := range []backend.Red{backend.Sum, backend.Avg, backend.Max} {
+		for _, dt := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Int32} {
+			if algo.CheckReduction(red, dt) != nil {
+				continue
+			}
+			for _, n := range []int{1, 2, 3, 4} {
+				for pair := range (n + 1) * (n + 1) {
+					testReduceTwice(t, rng, &r, &backend.Op{Red: red, DType: dt}, n, pair/(n+1)-1, pair%(n+1)-1)
+				}
+			}
+		}
+	}
+}
+
+// testReduceTwice reduces onto inputs first and second; -1: elsewhere.
+func testReduceTwice(t *testing.T, rng *rand.Rand, r *algo.Reducer, op *backend.Op, n, first, second int) {
+	if first == second && first >= 0 {
+		return
+	}
+	count := 1 + rng.IntN(20_000)
+	size := count * op.DType.Size()
+	srcs := make([][]byte, n)
+	for k := range srcs {
+		for range count {
+			srcs[k] = appendElement(srcs[k], op.DType, rng.Float64()*100-50)
+		}
+	}
+	r.Begin(op, n)
+	want, a, b := make([]byte, size), make([]byte, size), make([]byte, size)
+	r.Reduce(want, srcs)
+	if first >= 0 {
+		a = srcs[first]
+	}
+	if second >= 0 {
+		b = srcs[second]
+	}
+	r.ReduceTwice(a, b, srcs)
+	require.Equal(t, want, a, "%v %v of %d onto %d and %d", op.Red, op.DType, n, first, second)
+	require.Equal(t, want, b, "%v %v of %d onto %d and %d", op.Red, op.DType, n, first, second)
+}
+
+func appendElement(b []byte, dt tensor.DType, v float64) []byte {
+	le := binary.LittleEndian
+	switch bits := math.Float32bits(float32(v)); dt {
+	case tensor.Float64:
+		return le.AppendUint64(b, math.Float64bits(v))
+	case tensor.BFloat16:
+		return le.AppendUint16(b, uint16(bits>>16))
+	default: // also a good int32
+		return le.AppendUint32(b, bits)
 	}
 }
 

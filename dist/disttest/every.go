@@ -75,7 +75,7 @@ func (s *suite) late(t *testing.T, met []meeting) {
 // stuck: a rank is alive and busy with something that is none of the group's business. The others name it after the
 // timeout; it gets the error at its next call.
 func (s *suite) stuck(t *testing.T, met []meeting) {
-	timeout := 500 * time.Millisecond
+	timeout := time.Second
 	errs, took := make([]table[error], len(met)), make([]table[time.Duration], len(met))
 	var engine table[string]
 	over := make([]sync.WaitGroup, len(met))

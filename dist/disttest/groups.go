@@ -98,7 +98,7 @@ func (s *suite) inFlight(t *testing.T) {
 				var works []dist.Work
 				var xs []tensor.Tensor
 				for i := range 32 {
-					x := filled(r, tensor.Float64, 1+i*i*40, func(k int) float64 { return tag(r.World.Rank(), i+k) })
+					x := filled(r, tensor.Float64, big(1+i*i*40), func(k int) float64 { return tag(r.World.Rank(), i+k) })
 					g := r.World
 					if i%2 == 1 {
 						g = other

@@ -17,7 +17,7 @@ func (s *suite) movement(t *testing.T) {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			s.ok(t, n, func(r *dist.Rank) error {
 				for d := tensor.DType(0); d < tensor.NumDTypes; d++ {
-					for _, count := range []int{0, 1, 50, 10_001} {
+					for _, count := range []int{0, 1, 50, big(10_001)} {
 						for root := range n {
 							if err := moveRooted(r, d, count, root); err != nil {
 								return fmt.Errorf("%v, %d elements, root %d: %w", d, count, root, err)

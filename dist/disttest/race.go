@@ -2,5 +2,5 @@
 
 package disttest
 
-// Race reports whether the race detector is on: what it looks at takes ten times as long.
-const Race = true
+// race tells whether the race detector is on: what it looks at takes ten times as long.
+const race = true

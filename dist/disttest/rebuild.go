@@ -164,7 +164,7 @@ func (s *suite) rebuildWithoutLate(t *testing.T) {
 func (s *suite) rebuildTooFew(t *testing.T) {
 	var over sync.WaitGroup
 	over.Add(2)
-	require.NoError(t, s.start(t, 5, quiet(500*time.Millisecond), func(r *dist.Rank) error {
+	require.NoError(t, s.start(t, 5, quiet(time.Second), func(r *dist.Rank) error {
 		g := r.World
 		if err := broken(g); err != nil {
 			return err

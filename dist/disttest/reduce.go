@@ -51,7 +51,7 @@ func reduceAll(r *dist.Rank, red int, d tensor.DType) error {
 	op := reds[red].op(me)
 	in := cycle(func(i int) float64 { return value(reds[red].name, d, n, me, i) })
 	out := cycle(func(i int) float64 { return reduced(red, d, n, i) })
-	for k, count := range []int{0, 1, 7, 130, 4099, 20_000} {
+	for k, count := range []int{0, 1, 7, 130, big(4099), big(20_000)} {
 		x := filled(r, d, count, in)
 		if err := g.AllReduce(x, op).Wait(); err != nil {
 			return err
@@ -79,7 +79,7 @@ func scatterReduced(r *dist.Rank, red int, d tensor.DType, in, out func(i int) f
 	g := r.World
 	n, me := g.Size(), g.Rank()
 	op := reds[red].op(me)
-	for _, count := range []int{0, 3, 5001} {
+	for _, count := range []int{0, 3, big(5001)} {
 		src, dst := filled(r, d, n*count, in), tensor.New(r.Device, d, count)
 		if err := g.ReduceScatter(dst, src, op).Wait(); err != nil {
 			return err

@@ -77,6 +77,14 @@ func cycle(at func(i int) float64) func(i int) float64 {
 	return func(i int) float64 { return x[i%len(x)] }
 }
 
+// big is a number of elements that takes several blocks; not under the race detector, which sees enough of them elsewhere.
+func big(n int) int {
+	if race && !Long() {
+		return min(n, 1_001)
+	}
+	return n
+}
+
 // filled returns a new tensor with the given elements.
 func filled(r *dist.Rank, d tensor.DType, n int, at func(i int) float64) tensor.Tensor {
 	x := tensor.New(r.Device, d, n)

@@ -2,8 +2,10 @@ package launch
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"time"
 )
@@ -29,14 +31,22 @@ type Config struct {
 	// MaxRestarts is how often all ranks of all hosts are started again after a failure without getting further than
 	// before (see Worker.Progress). Host 0's counts.
 	MaxRestarts int
+	// Bind is where the ranks of this host listen: an address of this host, or the name of an interface, whose first address
+	// is meant. "" and "auto" are 127.0.0.1 on one node, and else the interface that routes to the other nodes; "" leaves
+	// RINGO_BIND its say on several nodes. There rank 0 listens at the address of Rendezvous whatever Bind says.
+	Bind string
+	// Ports are those that the ranks of this host may listen on, such as 20000-20100; RINGO_PORTS, or any, by default. On
+	// several nodes the port of Rendezvous comes on top.
+	Ports string
 	// LogDir is a folder for a file generation-G-rank-R.log per start and rank, with what the rank printed; "" for none.
 	LogDir string
 	// Timeout of an operation, handed to the ranks as RINGO_TIMEOUT; 0 leaves theirs.
 	Timeout time.Duration
 	// Threads of each rank, handed to the ranks as RINGO_THREADS; 0 leaves theirs.
 	Threads int
-	// Stdout and Stderr take the output of the ranks of this host, line by line behind "[rank] ".
+	// Stdout and Stderr take the output of the ranks of this host, line by line, each behind "[rank] " unless Raw is set.
 	Stdout, Stderr io.Writer
+	Raw            bool
 	// Signals are passed on to all ranks of all hosts and end the job; a second one kills. The caller feeds it with
 	// signal.Notify.
 	Signals <-chan os.Signal
@@ -64,6 +74,10 @@ const (
 	assumedTimeout = 5 * time.Second
 
 	minSilence, maxSilence = 2 * time.Second, 15 * time.Second
+
+	// maxLocal is more than there are cores in a host: a larger number of ranks is a typing error, and starting them would
+	// take the host down.
+	maxLocal = 1024
 )
 
 // timeout returns that of an operation, as far as the launcher knows it.
@@ -86,13 +100,19 @@ func (c *Config) lostAfter() time.Duration {
 	return min(max(cmp.Or(c.timeout(), maxSilence), minSilence), maxSilence)
 }
 
-// complete fills in defaults and checks the rest.
+// Check returns what is wrong with the Config; Run returns the same, before it starts anything.
+func (c *Config) Check() error {
+	d := *c
+	return d.complete()
+}
+
+// complete fills in defaults, finds the address behind Bind, and checks the rest.
 func (c *Config) complete() error {
 	c.MinNodes, c.MaxNodes = cmp.Or(c.MinNodes, 1), cmp.Or(c.MaxNodes, 1)
 	c.JoinTimeout, c.NodeWait = cmp.Or(c.JoinTimeout, 5*time.Minute), cmp.Or(c.NodeWait, 30*time.Second)
 	switch {
-	case c.Ranks < 1 || c.Ranks > maxRanks:
-		return fmt.Errorf("launch: %d ranks, want 1 or more", c.Ranks)
+	case c.Ranks < 1 || c.Ranks > maxLocal:
+		return fmt.Errorf("launch: %d ranks, want 1 to %d on a host", c.Ranks, maxLocal)
 	case len(c.Args) == 0:
 		return fmt.Errorf("launch: no program")
 	case c.MinNodes < 1 || c.MaxNodes < c.MinNodes || c.MaxNodes > maxRanks:
@@ -101,12 +121,62 @@ func (c *Config) complete() error {
 		return fmt.Errorf("launch: node rank %d of %d: node ranks are 0 to %d", c.NodeRank, c.MaxNodes, c.MaxNodes-1)
 	case c.MaxNodes > 1 && c.Rendezvous == "":
 		return fmt.Errorf("launch: %d nodes need a rendezvous address, host:port of node 0", c.MaxNodes)
-	case c.Timeout < 0 || c.JoinTimeout < 0 || c.NodeWait < 0:
-		return fmt.Errorf("launch: a timeout is negative: %v, join %v, nodes %v", c.Timeout, c.JoinTimeout, c.NodeWait)
+	case c.Timeout < 0:
+		return fmt.Errorf("launch: timeout %v is negative", c.Timeout)
+	case c.JoinTimeout < 0 || c.NodeWait < 0:
+		return fmt.Errorf("launch: join timeout %v or node wait %v is negative", c.JoinTimeout, c.NodeWait)
 	case c.Threads < 0:
 		return fmt.Errorf("launch: %d threads", c.Threads)
 	case c.MaxRestarts < 0:
 		return fmt.Errorf("launch: %d restarts", c.MaxRestarts)
 	}
-	return nil
+	c.Ports = cmp.Or(c.Ports, os.Getenv("RINGO_PORTS"))
+	if _, err := parsePorts(c.Ports); err != nil {
+		return fmt.Errorf("launch: ports %s: %w", c.Ports, err)
+	}
+	return c.bind()
+}
+
+// bind replaces an interface's name by its address. RINGO_BIND counts on several nodes only: ranks of one host have no
+// reason to be reached from elsewhere, unless they are told so here.
+func (c *Config) bind() error {
+	if c.Bind == "" && c.MaxNodes > 1 {
+		c.Bind = os.Getenv("RINGO_BIND")
+		return nil // the ranks check it
+	}
+	if c.Bind == "" || c.Bind == "auto" {
+		c.Bind = ""
+		return nil
+	}
+	ip := net.ParseIP(c.Bind)
+	if ip == nil {
+		var err error
+		if ip, err = addressOf(c.Bind); err != nil {
+			return fmt.Errorf("launch: bind %s: %w", c.Bind, err)
+		}
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(ip.String(), "0"))
+	if err != nil {
+		return fmt.Errorf("launch: bind %s: %w", c.Bind, err)
+	}
+	c.Bind = ip.String()
+	return l.Close()
+}
+
+// addressOf returns the first address of an interface.
+func addressOf(name string) (net.IP, error) {
+	i, err := net.InterfaceByName(name)
+	if err != nil {
+		return nil, errors.New("neither an address nor an interface of this host, nor auto")
+	}
+	addrs, err := i.Addrs()
+	if err != nil {
+		return nil, err
+	}
+	for _, a := range addrs {
+		if ip, ok := a.(*net.IPNet); ok && !ip.IP.IsLinkLocalUnicast() { // which would need a zone
+			return ip.IP, nil
+		}
+	}
+	return nil, errors.New("this interface has no address")
 }

@@ -193,12 +193,16 @@ func randomHex(n int) string {
 
 // listenForRanks opens rank 0's listener, so no one else can take the port, and returns its address.
 func (c *coordinator) listenForRanks() (string, error) {
-	bind, name := "127.0.0.1", "127.0.0.1"
-	if c.door != nil {
+	bind := cmp.Or(c.config.Bind, "127.0.0.1")
+	name := bind
+	switch {
+	case c.door != nil:
 		name, _, _ = net.SplitHostPort(c.config.Rendezvous)
 		bind = c.door.l.Addr().(*net.TCPAddr).IP.String()
+	case net.ParseIP(bind).IsUnspecified():
+		name = "127.0.0.1" // all ranks are here
 	}
-	l, err := listenInRange(bind)
+	l, err := listenInRange(bind, c.config.Ports)
 	if err != nil {
 		return "", err
 	}
@@ -215,19 +219,15 @@ func (c *coordinator) listenForRanks() (string, error) {
 	return net.JoinHostPort(name, port), nil
 }
 
-// listenInRange takes a free port, with RINGO_PORTS the last of the range: the other ranks look from its beginning.
-func listenInRange(bind string) (l net.Listener, err error) {
-	p := &parser{get: os.Getenv}
-	ports := p.ports()
-	if p.err != nil {
-		return nil, p.err
-	}
+// listenInRange takes a free port, of a range the last one: the other ranks look from its beginning.
+func listenInRange(bind, text string) (l net.Listener, err error) {
+	ports, _ := parsePorts(text) // which has been checked
 	for port := ports[1]; port >= ports[0]; port-- {
 		if l, err = net.Listen("tcp", net.JoinHostPort(bind, strconv.Itoa(port))); err == nil {
 			return l, nil
 		}
 	}
-	return nil, fmt.Errorf("no port for rank 0 (RINGO_PORTS=%s): %w", os.Getenv("RINGO_PORTS"), err)
+	return nil, fmt.Errorf("no port for rank 0 (RINGO_PORTS=%s): %w", text, err)
 }
 
 // supervise returns when all workers have ended.

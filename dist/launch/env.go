@@ -109,20 +109,28 @@ func (p *parser) fail(source, name, value, format string, args ...any) {
 	p.err = fmt.Errorf("%s=%s (%s): %s", name, value, source, fmt.Sprintf(format, args...))
 }
 
-// ports reads RINGO_PORTS, such as 20000-20100.
+// ports reads RINGO_PORTS.
 func (p *parser) ports() [2]int {
 	const name = "RINGO_PORTS"
-	s := p.get(name)
+	ports, err := parsePorts(p.get(name))
+	if err != nil {
+		p.fail("ringo", name, p.get(name), "%v", err)
+	}
+	return ports
+}
+
+// parsePorts reads a range such as 20000-20100; "" are two zeros.
+func parsePorts(s string) ([2]int, error) {
 	if s == "" {
-		return [2]int{}
+		return [2]int{}, nil
 	}
 	from, to, ok := strings.Cut(s, "-")
 	lo, err := strconv.Atoi(from)
 	hi, err2 := strconv.Atoi(to)
 	if !ok || err != nil || err2 != nil || lo < 1 || hi > 65535 || lo > hi {
-		p.fail("ringo", name, s, "not a range of ports such as 20000-20100")
+		return [2]int{}, errors.New("not a range of ports such as 20000-20100")
 	}
-	return [2]int{lo, hi}
+	return [2]int{lo, hi}, nil
 }
 
 // off reports whether a variable, 0 or 1, is 0; it is 1 when not set.

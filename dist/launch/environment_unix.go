@@ -3,6 +3,7 @@
 package launch
 
 import (
+	"cmp"
 	"os"
 	"strconv"
 	"strings"
@@ -18,23 +19,22 @@ const (
 // belongs to itself, and those of the new job.
 func (a *agent) environment() []string {
 	c := a.config
-	bind := os.Getenv("RINGO_BIND")
-	if bind == "" || c.MaxNodes == 1 {
-		bind = a.bind
-	}
 	own := map[string]string{
 		"RINGO_RANK": "", "RINGO_LOCAL_RANK": "", "RINGO_LISTEN_FD": "", "RINGO_PORT": "", // set by rank, or not at all
 		"RINGO_AGENT_FD":   strconv.Itoa(agentFD),
 		"RINGO_WORLD_SIZE": strconv.Itoa(a.gen.Size),
 		"RINGO_LOCAL_SIZE": strconv.Itoa(c.Ranks),
 		"RINGO_MASTER":     a.gen.Master,
-		"RINGO_BIND":       bind,
+		"RINGO_BIND":       cmp.Or(c.Bind, a.bind),
 		"RINGO_JOB_SECRET": a.secret,
 		"RINGO_JOB_ID":     a.gen.Job,
 		"RINGO_GENERATION": strconv.Itoa(a.gen.Gen),
 	}
 	if c.Timeout > 0 {
 		own["RINGO_TIMEOUT"] = c.Timeout.String()
+	}
+	if c.Ports != "" {
+		own["RINGO_PORTS"] = c.Ports
 	}
 	if c.Threads > 0 {
 		own["RINGO_THREADS"] = strconv.Itoa(c.Threads)

@@ -45,6 +45,7 @@ func play(role string, args []string) int {
 	case "env":
 		fmt.Printf("%d/%d local %d/%d from %s listen %d timeout %v threads %d bind %s secret %d job %d\n", env.Rank, env.Size,
 			env.LocalRank, env.LocalSize, env.Source, env.ListenFD, env.Timeout, env.Threads, env.Bind, len(env.Secret), len(env.Job))
+		fmt.Printf("bind %s master %s ports %v\n", env.Bind, env.Addr, env.Ports)
 	case "exit":
 		if args[0] == strconv.Itoa(env.Rank) {
 			code, _ := strconv.Atoi(args[1])

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"regexp"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -158,7 +160,7 @@ func TestNodeConfig(t *testing.T) {
 		"3 to 2 nodes":            func(c *Config) { c.MinNodes = 3 },
 		"node rank 2 of 2":        func(c *Config) { c.NodeRank = 2 },
 		"2 nodes need a rendezvo": func(c *Config) { c.Rendezvous = "" },
-		"a timeout is negative":   func(c *Config) { c.JoinTimeout = -1 },
+		"is negative":             func(c *Config) { c.JoinTimeout = -1 },
 		"-1 restarts":             func(c *Config) { c.MaxRestarts = -1 },
 	} {
 		c := ok()
@@ -203,21 +205,54 @@ func TestUnknownRendezvous(t *testing.T) {
 
 // TestPorts has rank 0 listen in the range of ports.
 func TestPorts(t *testing.T) {
-	t.Setenv("RINGO_PORTS", "41000-41009")
-	first, err := listenInRange("127.0.0.1")
+	first, err := listenInRange("127.0.0.1", "41000-41009")
 	require.NoError(t, err)
 	defer first.Close()
-	second, err := listenInRange("127.0.0.1")
+	second, err := listenInRange("127.0.0.1", "41000-41009")
 	require.NoError(t, err)
 	defer second.Close()
 	a, b := first.Addr().(*net.TCPAddr).Port, second.Addr().(*net.TCPAddr).Port
 	assert.True(t, b < a && b >= 41000 && a <= 41009, "%d, then %d", a, b)
-	t.Setenv("RINGO_PORTS", fmt.Sprintf("%d-%d", a, a))
-	_, err = listenInRange("127.0.0.1")
+	_, err = listenInRange("127.0.0.1", fmt.Sprintf("%d-%d", a, a))
 	assert.ErrorContains(t, err, fmt.Sprintf("no port for rank 0 (RINGO_PORTS=%d-%d): ", a, a))
-	t.Setenv("RINGO_PORTS", "9")
-	_, err = listenInRange("127.0.0.1")
-	assert.ErrorContains(t, err, "RINGO_PORTS=9 (ringo): ")
+}
+
+// TestBindAndPorts looks at what the ranks get, and at the values that are refused before anything starts.
+func TestBindAndPorts(t *testing.T) {
+	t.Setenv("RINGO_BIND", "10.1.2.3") // of a job around this one
+	t.Setenv("RINGO_PORTS", "42000-42009")
+	loopback := "lo"
+	if runtime.GOOS == "darwin" {
+		loopback = "lo0"
+	}
+	for _, x := range []struct{ bind, ports, says string }{
+		{"", "", `bind 127\.0\.0\.1 master 127\.0\.0\.1:4200\d ports \[42000 42009\]`},
+		{"auto", "43000-43009", `bind 127\.0\.0\.1 master 127\.0\.0\.1:4300\d ports \[43000 43009\]`},
+		{loopback, "43000-43009", `bind 127\.0\.0\.1 master 127\.0\.0\.1:4300\d `},
+		{"0.0.0.0", "43000-43009", `bind 0\.0\.0\.0 master 127\.0\.0\.1:4300\d `},
+		{"127.0.0.1", "44000-44009", `bind 127\.0\.0\.1 master 127\.0\.0\.1:4400\d `},
+	} {
+		c, out := roleConfig(2, "env")
+		c.Bind, c.Ports = x.bind, x.ports
+		require.NoError(t, Run(c))
+		assert.Len(t, regexp.MustCompile(x.says).FindAllString(out.String(), -1), 2, "%+v: %s", x, out)
+	}
+	for _, x := range []struct{ bind, ports, says string }{
+		{"192.0.2.1", "", "launch: bind 192.0.2.1: "},
+		{"eth99", "", "launch: bind eth99: neither an address nor an interface of this host, nor auto"},
+		{"", "9", "launch: ports 9: not a range of ports such as 20000-20100"},
+		{"", "20-10", "launch: ports 20-10: not a range"},
+	} {
+		c, _ := roleConfig(2, "env")
+		c.Bind, c.Ports = x.bind, x.ports
+		assert.ErrorContains(t, c.Check(), x.says)
+		assert.ErrorContains(t, Run(c), x.says)
+	}
+	c, _ := roleConfig(maxLocal+1, "env")
+	assert.EqualError(t, Run(c), "launch: 1025 ranks, want 1 to 1024 on a host")
+	c.Ranks, c.MaxNodes, c.Rendezvous = 1, 2, "h:1"
+	require.NoError(t, c.complete())
+	assert.Equal(t, "10.1.2.3", c.Bind, "on several hosts the environment has its say")
 }
 
 // TestWire has notes arrive in order and whole, of progress the last; a silent peer is lost, and so is one that ends.

@@ -130,6 +130,9 @@ func socketPair() (net.Conn, *os.File, error) {
 func (p *proc) watch(a *agent, log *os.File) {
 	var printers, reader sync.WaitGroup
 	prefix := fmt.Sprintf("[%d] ", p.rank)
+	if a.config.Raw {
+		prefix = ""
+	}
 	var both output // stdout and stderr share the log
 	for i, to := range []io.Writer{a.config.Stdout, a.config.Stderr} {
 		screen, file := &lineWriter{out: &a.output, to: to, prefix: prefix}, &lineWriter{out: &both, to: io.Discard}

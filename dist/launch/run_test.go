@@ -169,6 +169,10 @@ func TestEnvironment(t *testing.T) {
 	c.Threads = 3
 	require.NoError(t, Run(c))
 	assert.Contains(t, out.String(), "timeout 0s threads 3 ")
+	c.Raw = true
+	c.Stdout = &bytes.Buffer{}
+	require.NoError(t, Run(c))
+	assert.Regexp(t, `^pid \d+ of env\n0/1 local 0/1 from ringo`, c.Stdout)
 }
 
 func TestExitStatus(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
 // feed is how far this rank is with one channel: pieces are put into slots in the order of the operations, and slots are
@@ -15,7 +16,7 @@ type feed struct {
 }
 
 // eachStep is how many pieces one Step puts into a channel, at most: as much work as algo.Direct does in one.
-const eachStep = 4
+const eachStep = 2
 
 // outgoing returns what goes through a channel for operation seq: nothing when it is not staged.
 func (e *End) outgoing(channel int, seq uint64) (off, n int, op *backend.Op) {
@@ -83,7 +84,7 @@ func (e *End) put(channel int, f *feed) bool {
 		}
 		k := min(slotBytes, n-f.putOff)
 		src := unsafe.Slice((*byte)(unsafe.Add(op.Src.Ptr, off+f.putOff)), k)
-		copy(e.mine.slot(channel, f.put), src)
+		kernel.Move(e.mine.slot(channel, f.put)[:k], src)
 		f.putOff += k
 		f.put++
 		e.mine.channel(channel).Store(f.put)
@@ -112,7 +113,7 @@ func (e *End) collect(channel int, f *feed, last uint64) bool {
 		k := min(slotBytes, n-f.freeOff)
 		if op.Kind == backend.AllReduce {
 			dst := unsafe.Slice((*byte)(unsafe.Add(op.Dst.Ptr, off+f.freeOff)), k)
-			copy(dst, e.mine.slot(channel, f.free))
+			kernel.Move(dst, e.mine.slot(channel, f.free)[:k])
 		}
 		f.freeOff += k
 		f.free++

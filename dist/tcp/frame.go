@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
 // A frame is a header of 64 bytes and a payload. All numbers are little-endian.
@@ -91,7 +92,7 @@ func (h *header) put(b []byte) {
 
 // seal makes the frame that b begins with one that shows errors. It returns the number of the next frame.
 func seal(b []byte, number uint32, payload []byte) uint32 {
-	binary.LittleEndian.PutUint32(b[20:], crc32.Checksum(payload, castagnoli))
+	binary.LittleEndian.PutUint32(b[20:], kernel.CRC32C(0, payload))
 	binary.LittleEndian.PutUint32(b[12:], headerSum(b, number))
 	return number + 1
 }

@@ -207,7 +207,7 @@ func TestHostileFlood(t *testing.T) {
 // Whatever frames a member of the job makes up, the others end with an error that names it.
 func TestHostileGarbage(t *testing.T) {
 	t.Parallel()
-	seeds := uint64(20)
+	seeds := uint64(12)
 	if os.Getenv("RINGO_LONG") == "1" {
 		seeds = 500
 	}

@@ -113,7 +113,7 @@ func (l *lane) Recv(peer int, tag uint64, b []byte) error {
 	p := l.g.peers[peer]
 	p.post(l.op.Seq, uint8(tag), l.print, b)
 	_, err := l.await(peer, p, len(b))
-	return err
+	return l.fail(err)
 }
 
 // Take receives the next message of peer with this tag, which has n bytes, without a copy where there can be none.

@@ -5,9 +5,10 @@ import (
 	"crypto/tls"
 	"encoding/binary"
 	"fmt"
-	"hash/crc32"
 	"io"
 	"net"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
 )
 
 const (
@@ -187,7 +188,7 @@ func (w *wire) take(dst []byte) error {
 	default:
 		copy(dst, b)
 		if w.seal {
-			w.got = crc32.Update(w.got, castagnoli, b)
+			w.got = kernel.CRC32C(w.got, b)
 		}
 	}
 	_, err := w.r.Discard(len(b))
@@ -201,7 +202,7 @@ func (w *wire) fill(h *header, b []byte) error {
 			return err
 		}
 		if w.seal {
-			w.got = crc32.Checksum(b, castagnoli)
+			w.got = kernel.CRC32C(0, b)
 		}
 		return w.check(h)
 	}

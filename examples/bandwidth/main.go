@@ -22,6 +22,9 @@ func main() {
 	largest := flag.Uint("max", 16<<20, "`bytes` of the largest buffer")
 	reps := flag.Uint("reps", 20, "all-reduces of each size; the fastest counts")
 	flag.Parse()
+	if *ranks < 1 || flag.NArg() > 0 {
+		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+	}
 	if err := run(int(*ranks), int(*largest), int(*reps), os.Stdout); err != nil {
 		log.Fatal(err)
 	}
@@ -50,17 +53,28 @@ func run(ranks, largest, reps int, w io.Writer) error {
 			}
 			points = append(points, point{size, 2 * float64(n-1) / float64(n) * float64(size), t})
 		}
-		latency, bandwidth := fit(points)
-		if !(bandwidth > 0) {
-			r.Logf("no line fits: larger buffers were not slower. Repeat it on a quiet machine, or with a larger -max.")
-		}
-		r.Logf("all-reduce on %d ranks (%s): latency %.1f µs, bandwidth %.2f GB/s", n, r.Engine(), 1e6*latency, bandwidth/1e9)
-		r.Logf("%10s %12s %12s %14s", "bytes", "measured µs", "theory µs", "achieved GB/s")
-		for _, p := range points {
-			r.Logf("%10d %12.1f %12.1f %14.2f", p.size, 1e6*p.seconds, 1e6*(latency+p.bytes/bandwidth), p.bytes/p.seconds/1e9)
-		}
+		report(r, points)
 		return nil
 	})
+}
+
+// report prints the table: without theory where there is none.
+func report(r *dist.Rank, points []point) {
+	r.Logf("all-reduce on %d ranks (%s)", r.World.Size(), r.Engine())
+	latency, bandwidth, ok := fit(points)
+	if ok {
+		r.Logf("theory: latency %.1f µs, bandwidth %.2f GB/s", 1e6*latency, bandwidth/1e9)
+	} else {
+		r.Logf("no line fits: larger buffers were not slower. Repeat it on a quiet machine, or with a larger -max.")
+	}
+	r.Logf("%10s %12s %12s %14s", "bytes", "measured µs", "theory µs", "achieved GB/s")
+	for _, p := range points {
+		theory := "–"
+		if ok {
+			theory = fmt.Sprintf("%.1f", 1e6*(latency+p.bytes/bandwidth))
+		}
+		r.Logf("%10d %12.1f %12s %14.2f", p.size, 1e6*p.seconds, theory, p.bytes/p.seconds/1e9)
+	}
 }
 
 // measure returns the seconds of the fastest all-reduce, after a barrier each, and checks the result. The time of one is
@@ -94,8 +108,9 @@ func measure(g *dist.Group, count, reps int) (float64, error) {
 	return slices.Min(times), nil
 }
 
-// fit returns the line with the least sum of squared relative errors: small messages count as much as large ones.
-func fit(points []point) (latency, bandwidth float64) {
+// fit returns the line with the least sum of squared relative errors: small messages count as much as large ones. Nothing
+// is faster than no time, so a latency below zero is zero; ok tells whether larger messages take longer at all.
+func fit(points []point) (latency, bandwidth float64, ok bool) {
 	var w, wx, wy, wxx, wxy float64
 	for _, p := range points {
 		k := 1 / (p.seconds * p.seconds)
@@ -106,5 +121,8 @@ func fit(points []point) (latency, bandwidth float64) {
 		wxy += k * p.bytes * p.seconds
 	}
 	slope := (w*wxy - wx*wy) / (w*wxx - wx*wx)
-	return (wy - slope*wx) / w, 1 / slope
+	if latency = (wy - slope*wx) / w; latency < 0 {
+		latency, slope = 0, wxy/wxx
+	}
+	return latency, 1 / slope, slope > 0
 }

@@ -15,30 +15,40 @@ func TestTable(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, run(3, 1<<20, 9, &out))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
-	if strings.HasPrefix(lines[0], "no line fits") { // a busy machine
-		lines = lines[1:]
-	}
-	require.Len(t, lines, 2+7, out.String())
-	assert.Regexp(t, `^all-reduce on 3 ranks \(local\): latency -?[\d.]+ µs, bandwidth -?[\d.]+ GB/s$`, lines[0])
-	for i, line := range lines[2:] {
+	require.Len(t, lines, 3+7, out.String())
+	assert.Equal(t, "all-reduce on 3 ranks (local)", lines[0])
+	assert.Regexp(t, `^(theory: latency [\d.]+ µs, bandwidth [\d.]+ GB/s|no line fits: .*)$`, lines[1])
+	for i, line := range lines[3:] {
 		var size int
-		var measured, theory, achieved float64
+		var measured, achieved float64
+		var theory string
 		_, err := fmt.Sscan(line, &size, &measured, &theory, &achieved)
 		require.NoError(t, err, line)
 		assert.Equal(t, 256<<(2*i), size)
+		assert.Equal(t, strings.HasPrefix(lines[1], "no line"), theory == "–", line)
+		assert.NotContains(t, theory, "-")
 		assert.InDelta(t, 4.0/3*float64(size)/measured/1e3, achieved, 0.05*achieved+0.01, "2(n−1)/n of the buffer in the measured time")
 	}
 }
 
-// Points on a line give the line.
+// Points on a line give the line; a latency is never below zero, and where larger messages are faster there is no line.
 func TestFit(t *testing.T) {
-	var points []point
-	for _, b := range []float64{0, 1e3, 1e6, 1e9} {
-		points = append(points, point{bytes: b, seconds: 5e-6 + b/2e9})
+	line := func(latency, perByte float64) (points []point) {
+		for _, b := range []float64{1e3, 1e6, 1e7} {
+			points = append(points, point{bytes: b, seconds: latency + b*perByte})
+		}
+		return points
 	}
-	latency, bandwidth := fit(points)
+	latency, bandwidth, ok := fit(line(5e-6, 1/2e9))
+	assert.True(t, ok)
 	assert.InEpsilon(t, 5e-6, latency, 1e-6)
 	assert.InEpsilon(t, 2e9, bandwidth, 1e-6)
+	latency, bandwidth, ok = fit(line(-1e-8, 1/2e9))
+	assert.True(t, ok)
+	assert.Zero(t, latency)
+	assert.InEpsilon(t, 2e9, bandwidth, 0.05)
+	_, _, ok = fit(line(1, -1e-9))
+	assert.False(t, ok)
 }
 
 func TestBadFlags(t *testing.T) {

@@ -18,6 +18,9 @@ import (
 func main() {
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	flag.Parse()
+	if *ranks < 1 || flag.NArg() > 0 {
+		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+	}
 	if err := run(int(*ranks), os.Stdout); err != nil {
 		log.Fatal(err)
 	}

@@ -24,7 +24,7 @@ type epoch struct {
 
 // state is what a checkpoint holds; loader points to the loader's state.
 func (t *trainer) state(loader *data.State) ckpt.State {
-	return ckpt.State{Step: len(t.Losses), Params: t.params, Optimizer: t.opt,
+	return ckpt.State{Step: len(t.Losses), Params: t.params, Optimizer: t.opt, Tape: t.tape,
 		Extra: map[string]any{"loader": loader, "history": &t.history}}
 }
 
@@ -69,7 +69,6 @@ func (t *trainer) resume(ctx context.Context) error {
 		return err
 	}
 	t.saved, t.resumed, t.summed = st.Step, st.Step, st.Step
-	t.tape.SetStep(t.opt.Steps(), 0)
 	return t.train.SetState(loader)
 }
 

@@ -21,6 +21,9 @@ func main() {
 	each := flag.Uint("n", 1000, "numbers on each rank")
 	seed := flag.Uint64("seed", 42, "seed of the numbers")
 	flag.Parse()
+	if *ranks < 1 || flag.NArg() > 0 {
+		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+	}
 	if err := run(int(*ranks), int(*each), *seed, os.Stdout); err != nil {
 		log.Fatal(err)
 	}

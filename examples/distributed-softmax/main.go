@@ -19,6 +19,9 @@ func main() {
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	size := flag.Uint("n", 10, "length of the whole vector")
 	flag.Parse()
+	if *ranks < 1 || flag.NArg() > 0 {
+		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+	}
 	if err := run(int(*ranks), int(*size), os.Stdout); err != nil {
 		log.Fatal(err)
 	}

@@ -38,6 +38,9 @@ func main() {
 	flag.IntVar(&o.length, "length", 32, "bytes of a sequence")
 	flag.BoolVar(&o.half, "half", false, "compute in bfloat16; the optimizer's values stay in float32")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		log.Fatalf("unexpected argument %q", flag.Arg(0))
+	}
 	if err := run(o, os.Stdout); err != nil {
 		log.Fatal(err)
 	}

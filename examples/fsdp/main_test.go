@@ -80,9 +80,12 @@ func requirePlanned(t *testing.T, o options, stage int, res *result) {
 	require.Equal(t, o.ranks > 1, res.sent > 0, what)
 	for i, k := range kinds {
 		got, want := res.peaks[0][i], p.Of(k) // rank 0 has the largest part
-		if k == tensor.Activations {
+		switch {
+		case k == tensor.Activations:
 			require.InEpsilon(t, want, got, 0.05, "%s: %v", what, k)
-		} else {
+		case k == tensor.Communication && got < want: // a block was reduced before the next one needed memory
+			require.Equal(t, want, got+4*(12*o.width+13)*o.width, "%s: %v", what, k)
+		default:
 			require.Equal(t, want, got, "%s: %v", what, k)
 		}
 	}

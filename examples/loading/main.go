@@ -25,6 +25,9 @@ func main() {
 	layers := flag.Int("layers", 8, "layers of the model; they need not divide by the ranks")
 	dir := flag.String("dir", "", "`directory` for the checkpoint, which all ranks see (default: a temporary one)")
 	flag.Parse()
+	if flag.NArg() > 0 {
+		log.Fatalf("unexpected argument %q", flag.Arg(0))
+	}
 	if err := run(*ranks, *layers, *dir, os.Stdout); err != nil {
 		log.Fatal(err)
 	}

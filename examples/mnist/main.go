@@ -18,6 +18,9 @@ func main() {
 	steps := flag.Int("steps", 938, "training steps of 64 images")
 	dtype := flag.String("dtype", "float32", "float32, float64, or bfloat16 (the optimizer keeps the parameters in float32 as well)")
 	flag.Parse()
+	if *steps < 1 || flag.NArg() > 0 {
+		log.Fatalf("-steps must be at least 1, and there are no arguments: %q", flag.Args())
+	}
 	d, err := tensor.ParseDType(*dtype)
 	if err == nil {
 		err = train(*steps, d)

@@ -20,6 +20,9 @@ func main() {
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	count := flag.Uint("n", 10, "elements of the buffer; they need not divide by the ranks")
 	flag.Parse()
+	if *ranks < 1 || flag.NArg() > 0 {
+		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+	}
 	if err := run(int(*ranks), int(*count), os.Stdout); err != nil {
 		log.Fatal(err)
 	}

@@ -72,3 +72,31 @@ func addChecked[T Float](dst, a, b []T) {
 	}
 	sumOf(dst, a, b)
 }
+
+// AddTwice32 writes a + b to dst and to too. The slices have the same length; dst may be a or b, as may too, other overlaps are
+// not allowed.
+func AddTwice32(dst, too, a, b []float32) {
+	if len(too) != len(dst) || len(a) != len(dst) || len(b) != len(dst) {
+		panic(fmt.Sprintf("kernel: AddTwice32: lengths %d, %d, %d and %d", len(dst), len(too), len(a), len(b)))
+	}
+	k := vecAddTwice(dst, too, a, b)
+	for i := k; i < len(dst); i++ {
+		v := a[i] + b[i]
+		dst[i], too[i] = v, v
+	}
+}
+
+// Move copies src to dst, which has its length and does not overlap it.
+func Move(dst, src []byte) {
+	if len(dst) != len(src) {
+		panic(fmt.Sprintf("kernel: Move: lengths %d and %d", len(dst), len(src)))
+	}
+	if len(src) < moveFrom {
+		copy(dst, src)
+	} else {
+		move(dst, src)
+	}
+}
+
+// moveFrom is the least number of bytes for which the processor's own loop is worth its start.
+const moveFrom = 4 << 10

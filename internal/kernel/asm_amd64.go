@@ -2,7 +2,12 @@
 
 package kernel
 
-import "golang.org/x/sys/cpu"
+import (
+	"hash/crc32"
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 // assemblyISAs are the instruction sets with assembly kernels that the CPU (and
 // the operating system, which must save the registers) supports.
@@ -30,3 +35,30 @@ func avx2() *isa {
 	s.gemm32, s.gemm64 = gemmAVX2()
 	return s
 }
+
+// move copies with the processor's own loop, which takes lines that it overwrites whole without reading them: memory that
+// another core had last is written 1.2 times as fast.
+func move(dst, src []byte) {
+	if !cpu.X86.HasERMS {
+		copy(dst, src)
+		return
+	}
+	moveBytes(unsafe.SliceData(dst), unsafe.SliceData(src), len(src))
+}
+
+var folds = cpu.X86.HasAVX512F && cpu.X86.HasAVX512VPCLMULQDQ
+
+// foldBlocks is CRC32C of whole blocks.
+func foldBlocks(crc uint32, p []byte) uint32 {
+	var rest [crcBlock]byte
+	for len(p) > 0 {
+		chunk := p[:min(len(p), crcChunk)]
+		foldCRC(&rest[0], &chunk[0], len(chunk), ^crc, &crcFactors[0])
+		crc = crc32.Update(^uint32(0), castagnoli, rest[:]) // from 0: Update complements what it begins with
+		p = p[len(chunk):]
+	}
+	return crc
+}
+
+// crcChunk is the most that one call of assembly runs through: about 10 µs.
+const crcChunk = 1 << 20

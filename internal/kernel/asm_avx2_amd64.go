@@ -10,6 +10,11 @@ func controlRegister() uint32
 // storeFence makes stores past the caches visible before all later stores.
 func storeFence()
 
+// moveBytes copies n bytes with REP MOVSB.
+//
+//go:noescape
+func moveBytes(dst *byte, src *byte, n int)
+
 // gemm6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
@@ -84,6 +89,11 @@ func copyRows2F32AVX2(dst *float32, ds int, src *float32, ss int, n int)
 //
 //go:noescape
 func transposeF32AVX2(dst *float32, ds int, src *float32, ss int, w int, blocks int)
+
+// transposePastF32AVX2 writes the transpose of 8 rows of blocks*8 > 0 elements past the caches, and asks for the 8 rows that follow. ds and ss are the bytes between rows; dst and ds are multiples of 32.
+//
+//go:noescape
+func transposePastF32AVX2(dst *float32, ds int, src *float32, ss int, blocks int)
 
 // peakF32AVX2 does n > 0 turns of 12 multiply-adds of 8 elements.
 //
@@ -164,6 +174,11 @@ func copyRows2F64AVX2(dst *float64, ds int, src *float64, ss int, n int)
 //
 //go:noescape
 func transposeF64AVX2(dst *float64, ds int, src *float64, ss int, w int, blocks int)
+
+// transposePastF64AVX2 writes the transpose of 4 rows of blocks*4 > 0 elements past the caches, and asks for the 4 rows that follow. ds and ss are the bytes between rows; dst and ds are multiples of 32.
+//
+//go:noescape
+func transposePastF64AVX2(dst *float64, ds int, src *float64, ss int, blocks int)
 
 // peakF64AVX2 does n > 0 turns of 12 multiply-adds of 4 elements.
 //
@@ -270,95 +285,110 @@ func affineF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
 //go:noescape
 func affinePastF64AVX2(dst *float64, x *float64, n int, a float64, b float64)
 
-// axpyF32AVX2 computes dst += a*x. n is a positive multiple of 16.
+// addTwiceF32AVX2 computes dst = too = a + b. n is a positive multiple of 16.
 //
 //go:noescape
-func axpyF32AVX2(dst *float32, x *float32, n int, a float32)
+func addTwiceF32AVX2(dst *float32, too *float32, a *float32, b *float32, n int)
 
-// axpyF64AVX2 computes dst += a*x. n is a positive multiple of 16.
+// axpyF32AVX2 computes y += a*x. n is a positive multiple of 16.
 //
 //go:noescape
-func axpyF64AVX2(dst *float64, x *float64, n int, a float64)
+func axpyF32AVX2(y *float32, x *float32, n int, a float32)
+
+// axpyF64AVX2 computes y += a*x. n is a positive multiple of 16.
+//
+//go:noescape
+func axpyF64AVX2(y *float64, x *float64, n int, a float64)
+
+// addRowF32AVX2 computes y += x and asks for nextY and nextX. n is a positive multiple of 16.
+//
+//go:noescape
+func addRowF32AVX2(y *float32, x *float32, nextY *float32, nextX *float32, n int)
+
+// addRowF64AVX2 computes y += x and asks for nextY and nextX. n is a positive multiple of 16.
+//
+//go:noescape
+func addRowF64AVX2(y *float64, x *float64, nextY *float64, nextX *float64, n int)
 
 // centerF32AVX2 computes dst = (x-m) * s. n is a positive multiple of 16.
 //
 //go:noescape
-func centerF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
+func centerF32AVX2(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
 
 // centerPastF32AVX2 computes dst = (x-m) * s. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func centerPastF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
+func centerPastF32AVX2(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
 
 // centerF64AVX2 computes dst = (x-m) * s. n is a positive multiple of 16.
 //
 //go:noescape
-func centerF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
+func centerF64AVX2(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
 
 // centerPastF64AVX2 computes dst = (x-m) * s. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func centerPastF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
+func centerPastF64AVX2(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
 
 // centerWF32AVX2 computes dst = (x-m) * s * w. n is a positive multiple of 16.
 //
 //go:noescape
-func centerWF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+func centerWF32AVX2(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
 
 // centerWPastF32AVX2 computes dst = (x-m) * s * w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func centerWPastF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
+func centerWPastF32AVX2(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
 
 // centerWF64AVX2 computes dst = (x-m) * s * w. n is a positive multiple of 16.
 //
 //go:noescape
-func centerWF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+func centerWF64AVX2(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
 
 // centerWPastF64AVX2 computes dst = (x-m) * s * w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func centerWPastF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
+func centerWPastF64AVX2(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
 
 // centerWBF32AVX2 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
 //
 //go:noescape
-func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
 
 // centerWBPastF32AVX2 computes dst = (x-m) * s * w + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func centerWBPastF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
+func centerWBPastF32AVX2(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
 
 // centerWBF64AVX2 computes dst = (x-m) * s * w + b. n is a positive multiple of 16.
 //
 //go:noescape
-func centerWBF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+func centerWBF64AVX2(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
 
 // centerWBPastF64AVX2 computes dst = (x-m) * s * w + b. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func centerWBPastF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
+func centerWBPastF64AVX2(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
 
 // softmaxGradF32AVX2 computes dst = y * (g-s). n is a positive multiple of 16.
 //
 //go:noescape
-func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 
 // softmaxGradPastF32AVX2 computes dst = y * (g-s). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func softmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+func softmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 
 // softmaxGradF64AVX2 computes dst = y * (g-s). n is a positive multiple of 16.
 //
 //go:noescape
-func softmaxGradF64AVX2(dst *float64, grad *float64, y *float64, n int, s float64)
+func softmaxGradF64AVX2(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
 
 // softmaxGradPastF64AVX2 computes dst = y * (g-s). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func softmaxGradPastF64AVX2(dst *float64, grad *float64, y *float64, n int, s float64)
+func softmaxGradPastF64AVX2(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
 
 // sgdF32AVX2 is one step of SGD without momentum. n is a positive multiple of 16.
 //
@@ -560,180 +590,205 @@ func geluTanhGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
 //go:noescape
 func geluTanhGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
 
-// expSumF32AVX2 adds exp(x-m) to acc. n is a positive multiple of 16.
+// expSumF32AVX2 adds exp(x-m), where no x is larger than m, to acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumF32AVX2(x *float32, n int, acc *[16]float64, m float32)
+func expSumF32AVX2(x *float32, m *float32, acc *float64, n int, cols int, rows int)
 
-// expSumStoreF32AVX2 computes dst = exp(x-m) and adds it to acc. n is a positive multiple of 16.
+// expSumStoreF32AVX2 computes dst = exp(x-m), where no x is larger than m, and adds it to acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[16]float64, m float32)
+func expSumStoreF32AVX2(dst *float32, x *float32, m *float32, acc *float64, n int, cols int, rows int)
 
 // logSoftmaxF32AVX2 computes dst = x - lse. n is a positive multiple of 16.
 //
 //go:noescape
-func logSoftmaxF32AVX2(dst *float32, x *float32, n int, lse float64)
+func logSoftmaxF32AVX2(dst *float32, x *float32, lse *float64, n int, cols int, rows int)
+
+// logSoftmaxPastF32AVX2 computes dst = x - lse. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func logSoftmaxPastF32AVX2(dst *float32, x *float32, lse *float64, n int, cols int, rows int)
 
 // logSoftmaxF64AVX2 computes dst = x - lse. n is a positive multiple of 16.
 //
 //go:noescape
-func logSoftmaxF64AVX2(dst *float64, x *float64, n int, lse float64)
+func logSoftmaxF64AVX2(dst *float64, x *float64, lse *float64, n int, cols int, rows int)
+
+// logSoftmaxPastF64AVX2 computes dst = x - lse. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func logSoftmaxPastF64AVX2(dst *float64, x *float64, lse *float64, n int, cols int, rows int)
 
 // softmaxLossGradF32AVX2 computes dst = scale * (exp(x-lse) - off). n is a positive multiple of 16.
 //
 //go:noescape
-func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
+func softmaxLossGradF32AVX2(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
 
 // softmaxLossGradPastF32AVX2 computes dst = scale * (exp(x-lse) - off). It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func softmaxLossGradPastF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
+func softmaxLossGradPastF32AVX2(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
 
 // logSoftmaxGradF32AVX2 computes dst = g - exp(y)*s. n is a positive multiple of 16.
 //
 //go:noescape
-func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 
 // logSoftmaxGradPastF32AVX2 computes dst = g - exp(y)*s. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func logSoftmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
+func logSoftmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
 
-// maximumF32AVX2 raises each of the 16 interleaved maxima acc to x where x is larger. n is a positive multiple of 16.
+// maximumF32AVX2 raises top of each row to the largest x, which is no NaN. n is a positive multiple of 16.
 //
 //go:noescape
-func maximumF32AVX2(x *float32, n int, acc *[16]float32)
+func maximumF32AVX2(x *float32, top *float32, n int, cols int, rows int)
 
-// maximumF64AVX2 raises each of the 16 interleaved maxima acc to x where x is larger. n is a positive multiple of 16.
+// maximumF64AVX2 raises top of each row to the largest x, which is no NaN. n is a positive multiple of 16.
 //
 //go:noescape
-func maximumF64AVX2(x *float64, n int, acc *[16]float64)
+func maximumF64AVX2(x *float64, top *float64, n int, cols int, rows int)
 
-// sumF32AVX2 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
+// sumF32AVX2 adds x to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func sumF32AVX2(x *float32, n int, acc *[16]float32)
+func sumF32AVX2(x *float32, acc *float32, n int, cols int, rows int)
 
-// sumF64AVX2 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
+// sumF64AVX2 adds x to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func sumF64AVX2(x *float64, n int, acc *[16]float64)
+func sumF64AVX2(x *float64, acc *float64, n int, cols int, rows int)
 
-// sumWideF32AVX2 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
+// sumWideF32AVX2 adds x to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func sumWideF32AVX2(x *float32, n int, acc *[16]float64)
+func sumWideF32AVX2(x *float32, acc *float64, n int, cols int, rows int)
 
-// sumWideF64AVX2 adds x to the 16 interleaved sums acc. n is a positive multiple of 16.
+// sumWideF64AVX2 adds x to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func sumWideF64AVX2(x *float64, n int, acc *[16]float64)
+func sumWideF64AVX2(x *float64, acc *float64, n int, cols int, rows int)
 
-// squaresF32AVX2 adds (x-m)**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
+// squaresF32AVX2 adds x**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func squaresF32AVX2(x *float32, n int, acc *[16]float64, m float64)
+func squaresF32AVX2(x *float32, n int, acc *[16]float64)
 
-// squaresF64AVX2 adds (x-m)**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
+// squaresF64AVX2 adds x**2 to the 16 interleaved sums acc. n is a positive multiple of 16.
 //
 //go:noescape
-func squaresF64AVX2(x *float64, n int, acc *[16]float64, m float64)
+func squaresF64AVX2(x *float64, n int, acc *[16]float64)
 
-// dotF32AVX2 adds a*b to the 16 interleaved sums acc. n is a positive multiple of 16.
+// momentsF32AVX2 adds x and x**2 to the 16 interleaved sums sum and sq of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func dotF32AVX2(a *float32, b *float32, n int, acc *[16]float64)
+func momentsF32AVX2(x *float32, sum *float64, sq *float64, n int, cols int, rows int)
 
-// dotF64AVX2 adds a*b to the 16 interleaved sums acc. n is a positive multiple of 16.
+// squaresAroundF32AVX2 adds (x-m)**2 to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func dotF64AVX2(a *float64, b *float64, n int, acc *[16]float64)
+func squaresAroundF32AVX2(x *float32, m *float64, acc *float64, n int, cols int, rows int)
 
-// weightBiasGradF32AVX2 adds g*(x-m)*s to w and g to b. n is a positive multiple of 16.
+// squaresAroundF64AVX2 adds (x-m)**2 to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
+func squaresAroundF64AVX2(x *float64, m *float64, acc *float64, n int, cols int, rows int)
 
-// weightBiasGradF64AVX2 adds g*(x-m)*s to w and g to b. n is a positive multiple of 16.
+// dotF32AVX2 adds a*b to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
+func dotF32AVX2(a *float32, b *float32, acc *float64, n int, cols int, rows int)
 
-// weightGradF32AVX2 adds g*(x-m)*s to w. n is a positive multiple of 16.
+// dotF64AVX2 adds a*b to the 16 interleaved sums acc of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func weightGradF32AVX2(w *float64, grad *float32, x *float32, n int, m float32, s float32)
+func dotF64AVX2(a *float64, b *float64, acc *float64, n int, cols int, rows int)
 
-// weightGradF64AVX2 adds g*(x-m)*s to w. n is a positive multiple of 16.
+// weightBiasGradF32AVX2 adds g*(x-m)*s to w and g to b, and asks for nextGrad and nextX. n is a positive multiple of 16.
 //
 //go:noescape
-func weightGradF64AVX2(w *float64, grad *float64, x *float64, n int, m float64, s float64)
+func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
 
-// normSumsWF32AVX2 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
+// weightBiasGradF64AVX2 adds g*(x-m)*s to w and g to b, and asks for nextGrad and nextX. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsWF32AVX2(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
+func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
 
-// normSumsWF64AVX2 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
+// weightGradF32AVX2 adds g*(x-m)*s to w, and asks for nextGrad and nextX. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
+func weightGradF32AVX2(w *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
+
+// weightGradF64AVX2 adds g*(x-m)*s to w, and asks for nextGrad and nextX. n is a positive multiple of 16.
+//
+//go:noescape
+func weightGradF64AVX2(w *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
+
+// normSumsWF32AVX2 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh of each row. n is a positive multiple of 16.
+//
+//go:noescape
+func normSumsWF32AVX2(grad *float32, x *float32, w *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
+
+// normSumsWF64AVX2 adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh of each row. n is a positive multiple of 16.
+//
+//go:noescape
+func normSumsWF64AVX2(grad *float64, x *float64, w *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
 
 // normGradWF32AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. n is a positive multiple of 16.
 //
 //go:noescape
-func normGradWF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+func normGradWF32AVX2(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 
 // normGradWPastF32AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func normGradWPastF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
+func normGradWPastF32AVX2(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 
 // normGradWF64AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. n is a positive multiple of 16.
 //
 //go:noescape
-func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 
 // normGradWPastF64AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func normGradWPastF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
+func normGradWPastF64AVX2(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 
-// normSumsF32AVX2 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsF32AVX2 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsF32AVX2(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
+func normSumsF32AVX2(grad *float32, x *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
 
-// normSumsF64AVX2 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. n is a positive multiple of 16.
+// normSumsF64AVX2 adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh of each row. n is a positive multiple of 16.
 //
 //go:noescape
-func normSumsF64AVX2(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
+func normSumsF64AVX2(grad *float64, x *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
 
 // normGradF32AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g. n is a positive multiple of 16.
 //
 //go:noescape
-func normGradF32AVX2(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+func normGradF32AVX2(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 
 // normGradPastF32AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func normGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
+func normGradPastF32AVX2(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
 
 // normGradF64AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g. n is a positive multiple of 16.
 //
 //go:noescape
-func normGradF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+func normGradF64AVX2(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 
 // normGradPastF64AVX2 computes dst = s * (u - a - (x-m)*s*b) with u = g. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
 //
 //go:noescape
-func normGradPastF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
+func normGradPastF64AVX2(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
 
-// dropoutAVX2 computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. n is a positive multiple of 32.
+// dropoutAVX2 computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. keys are the two keys of each round. n is a positive multiple of 32.
 //
 //go:noescape
-func dropoutAVX2(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
+func dropoutAVX2(dst *float32, x *float32, n int, keys *[20]uint64, scale float32, limit uint32, block uint64)
 
 // probeReadAVX2 reads x. n is a positive multiple of 16.
 //
@@ -765,7 +820,22 @@ func probeTriadAVX2(dst *float32, x *float32, y *float32, n int)
 //go:noescape
 func probeTriadNTAVX2(dst *float32, x *float32, y *float32, n int)
 
-// probeUpdateAVX2 reads x and writes it back. n is a positive multiple of 16.
+// probeUpdateAVX2 adds each slice to the one before, from the last one on. n is a positive multiple of 16.
 //
 //go:noescape
 func probeUpdateAVX2(x *float32, n int)
+
+// probeSumAVX2 adds each slice to the one before, from the last one on. n is a positive multiple of 16.
+//
+//go:noescape
+func probeSumAVX2(y *float32, x *float32, n int)
+
+// probeSum2AVX2 adds each slice to the one before, from the last one on. n is a positive multiple of 16.
+//
+//go:noescape
+func probeSum2AVX2(z *float32, y *float32, x *float32, n int)
+
+// probeSum3AVX2 adds each slice to the one before, from the last one on. n is a positive multiple of 16.
+//
+//go:noescape
+func probeSum3AVX2(w *float32, z *float32, y *float32, x *float32, n int)

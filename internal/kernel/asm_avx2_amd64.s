@@ -16,6 +16,15 @@ TEXT ·storeFence(SB), NOSPLIT, $0
 	SFENCE
 	RET
 
+// func moveBytes(dst *byte, src *byte, n int)
+TEXT ·moveBytes(SB), NOSPLIT, $0-24
+	MOVQ dst+0(FP), DI
+	MOVQ src+8(FP), SI
+	MOVQ n+16(FP), CX
+	BYTE $0xf3
+	BYTE $0xa4
+	RET
+
 // func gemm6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
 TEXT ·gemm6x16F32AVX2(SB), NOSPLIT, $0-76
@@ -1977,8 +1986,8 @@ TEXT ·transposeF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ   ds+8(FP), DX
 	MOVQ   src+16(FP), SI
 	MOVQ   ss+24(FP), R8
-	MOVQ   w+32(FP), R9
 	MOVQ   blocks+40(FP), CX
+	MOVQ   w+32(FP), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -2069,6 +2078,89 @@ loaded:
 	VMOVUPS    Y14, (DI)
 	ADDQ       DX, DI
 	VMOVUPS    Y15, (DI)
+	ADDQ       DX, DI
+	ADDQ       $0x20, SI
+	DECQ       CX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func transposePastF32AVX2(dst *float32, ds int, src *float32, ss int, blocks int)
+// Requires: AVX, MMX+
+TEXT ·transposePastF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ ds+8(FP), DX
+	MOVQ src+16(FP), SI
+	MOVQ ss+24(FP), R8
+	MOVQ blocks+32(FP), CX
+	MOVQ R8, R9
+	SHLQ $0x03, R9
+
+loop:
+	MOVQ       SI, R10
+	VMOVUPS    (R10), Y0
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y1
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y2
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y3
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y4
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y5
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y6
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Y7
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VUNPCKLPS  Y1, Y0, Y8
+	VUNPCKHPS  Y1, Y0, Y9
+	VUNPCKLPS  Y3, Y2, Y10
+	VUNPCKHPS  Y3, Y2, Y11
+	VUNPCKLPS  Y5, Y4, Y12
+	VUNPCKHPS  Y5, Y4, Y13
+	VUNPCKLPS  Y7, Y6, Y14
+	VUNPCKHPS  Y7, Y6, Y15
+	VUNPCKLPD  Y10, Y8, Y0
+	VUNPCKHPD  Y10, Y8, Y1
+	VUNPCKLPD  Y11, Y9, Y2
+	VUNPCKHPD  Y11, Y9, Y3
+	VUNPCKLPD  Y14, Y12, Y4
+	VUNPCKHPD  Y14, Y12, Y5
+	VUNPCKLPD  Y15, Y13, Y6
+	VUNPCKHPD  Y15, Y13, Y7
+	VPERM2F128 $0x20, Y4, Y0, Y8
+	VPERM2F128 $0x31, Y4, Y0, Y12
+	VPERM2F128 $0x20, Y5, Y1, Y9
+	VPERM2F128 $0x31, Y5, Y1, Y13
+	VPERM2F128 $0x20, Y6, Y2, Y10
+	VPERM2F128 $0x31, Y6, Y2, Y14
+	VPERM2F128 $0x20, Y7, Y3, Y11
+	VPERM2F128 $0x31, Y7, Y3, Y15
+	VMOVNTPS   Y8, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y9, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y10, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y11, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y12, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y13, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y14, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y15, (DI)
 	ADDQ       DX, DI
 	ADDQ       $0x20, SI
 	DECQ       CX
@@ -4074,8 +4166,8 @@ TEXT ·transposeF64AVX2(SB), NOSPLIT, $0-48
 	MOVQ   ds+8(FP), DX
 	MOVQ   src+16(FP), SI
 	MOVQ   ss+24(FP), R8
-	MOVQ   w+32(FP), R9
 	MOVQ   blocks+40(FP), CX
+	MOVQ   w+32(FP), R9
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
@@ -4118,6 +4210,53 @@ loaded:
 	VMOVUPD    Y2, (DI)
 	ADDQ       DX, DI
 	VMOVUPD    Y3, (DI)
+	ADDQ       DX, DI
+	ADDQ       $0x20, SI
+	DECQ       CX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func transposePastF64AVX2(dst *float64, ds int, src *float64, ss int, blocks int)
+// Requires: AVX, MMX+
+TEXT ·transposePastF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ ds+8(FP), DX
+	MOVQ src+16(FP), SI
+	MOVQ ss+24(FP), R8
+	MOVQ blocks+32(FP), CX
+	MOVQ R8, R9
+	SHLQ $0x02, R9
+
+loop:
+	MOVQ       SI, R10
+	VMOVUPD    (R10), Y0
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Y1
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Y2
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Y3
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VUNPCKLPD  Y1, Y0, Y4
+	VUNPCKHPD  Y1, Y0, Y5
+	VUNPCKLPD  Y3, Y2, Y6
+	VUNPCKHPD  Y3, Y2, Y7
+	VPERM2F128 $0x20, Y6, Y4, Y0
+	VPERM2F128 $0x31, Y6, Y4, Y2
+	VPERM2F128 $0x20, Y7, Y5, Y1
+	VPERM2F128 $0x31, Y7, Y5, Y3
+	VMOVNTPS   Y0, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y1, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y2, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Y3, (DI)
 	ADDQ       DX, DI
 	ADDQ       $0x20, SI
 	DECQ       CX
@@ -4744,20 +4883,49 @@ loop:
 	VZEROUPPER
 	RET
 
-// func axpyF32AVX2(dst *float32, x *float32, n int, a float32)
+// func addTwiceF32AVX2(dst *float32, too *float32, a *float32, b *float32, n int)
 // Requires: AVX
-TEXT ·axpyF32AVX2(SB), NOSPLIT, $0-28
+TEXT ·addTwiceF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
+	MOVQ too+8(FP), SI
+	MOVQ a+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (BX)(AX*4), Y0
+	VADDPS  (R8)(AX*4), Y0, Y0
+	VMOVUPS Y0, (SI)(AX*4)
+	VMOVUPS Y0, (DI)(AX*4)
+	VMOVUPS 32(BX)(AX*4), Y0
+	VADDPS  32(R8)(AX*4), Y0, Y0
+	VMOVUPS Y0, 32(SI)(AX*4)
+	VMOVUPS Y0, 32(DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func axpyF32AVX2(y *float32, x *float32, n int, a float32)
+// Requires: AVX, MMX+
+TEXT ·axpyF32AVX2(SB), NOSPLIT, $0-28
+	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VBROADCASTSS a+24(FP), Y1
 	VMULPS       Y1, Y0, Y0
 	VADDPS       (DI)(AX*4), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VBROADCASTSS a+24(FP), Y1
 	VMULPS       Y1, Y0, Y0
@@ -4769,30 +4937,38 @@ loop:
 	VZEROUPPER
 	RET
 
-// func axpyF64AVX2(dst *float64, x *float64, n int, a float64)
-// Requires: AVX
+// func axpyF64AVX2(y *float64, x *float64, n int, a float64)
+// Requires: AVX, MMX+
 TEXT ·axpyF64AVX2(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
+	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VBROADCASTSD a+24(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       (DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VBROADCASTSD a+24(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       32(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VBROADCASTSD a+24(FP), Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       64(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VBROADCASTSD a+24(FP), Y1
 	VMULPD       Y1, Y0, Y0
@@ -4804,309 +4980,513 @@ loop:
 	VZEROUPPER
 	RET
 
-// func centerF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX
-TEXT ·centerF32AVX2(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
+// func addRowF32AVX2(y *float32, x *float32, nextY *float32, nextX *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·addRowF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+24(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+28(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      Y0, (DI)(AX*4)
-	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+24(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+28(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      Y0, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func centerPastF32AVX2(dst *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX
-TEXT ·centerPastF32AVX2(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+24(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+28(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVNTPS     Y0, (DI)(AX*4)
-	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+24(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+28(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVNTPS     Y0, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func centerF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX
-TEXT ·centerF64AVX2(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      Y0, (DI)(AX*8)
-	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      Y0, 32(DI)(AX*8)
-	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      Y0, 64(DI)(AX*8)
-	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVUPS      Y0, 96(DI)(AX*8)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func centerPastF64AVX2(dst *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX
-TEXT ·centerPastF64AVX2(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVNTPS     Y0, (DI)(AX*8)
-	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVNTPS     Y0, 32(DI)(AX*8)
-	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVNTPS     Y0, 64(DI)(AX*8)
-	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+24(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+32(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMOVNTPS     Y0, 96(DI)(AX*8)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func centerWF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
-// Requires: AVX
-TEXT ·centerWF32AVX2(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+32(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMULPS       (BX)(AX*4), Y0, Y0
-	VMOVUPS      Y0, (DI)(AX*4)
-	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+32(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMULPS       32(BX)(AX*4), Y0, Y0
-	VMOVUPS      Y0, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func centerWPastF32AVX2(dst *float32, x *float32, w *float32, n int, m float32, s float32)
-// Requires: AVX
-TEXT ·centerWPastF32AVX2(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+32(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMULPS       (BX)(AX*4), Y0, Y0
-	VMOVNTPS     Y0, (DI)(AX*4)
-	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+32(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMULPS       32(BX)(AX*4), Y0, Y0
-	VMOVNTPS     Y0, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func centerWF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
-// Requires: AVX
-TEXT ·centerWF64AVX2(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMULPD       (BX)(AX*8), Y0, Y0
-	VMOVUPS      Y0, (DI)(AX*8)
-	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMULPD       32(BX)(AX*8), Y0, Y0
-	VMOVUPS      Y0, 32(DI)(AX*8)
-	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMULPD       64(BX)(AX*8), Y0, Y0
-	VMOVUPS      Y0, 64(DI)(AX*8)
-	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMULPD       96(BX)(AX*8), Y0, Y0
-	VMOVUPS      Y0, 96(DI)(AX*8)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func centerWPastF64AVX2(dst *float64, x *float64, w *float64, n int, m float64, s float64)
-// Requires: AVX
-TEXT ·centerWPastF64AVX2(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMULPD       (BX)(AX*8), Y0, Y0
-	VMOVNTPS     Y0, (DI)(AX*8)
-	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMULPD       32(BX)(AX*8), Y0, Y0
-	VMOVNTPS     Y0, 32(DI)(AX*8)
-	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMULPD       64(BX)(AX*8), Y0, Y0
-	VMOVNTPS     Y0, 64(DI)(AX*8)
-	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+32(FP), Y1
-	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
-	VMULPD       Y1, Y0, Y0
-	VMULPD       96(BX)(AX*8), Y0, Y0
-	VMOVNTPS     Y0, 96(DI)(AX*8)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
-// Requires: AVX
-TEXT ·centerWBF32AVX2(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ w+16(FP), BX
-	MOVQ b+24(FP), R8
+	MOVQ nextY+16(FP), BX
+	MOVQ nextX+24(FP), R8
 	MOVQ n+32(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0 (BX)(AX*4)
+	PREFETCHT0 (R8)(AX*4)
+	VMOVUPS    (SI)(AX*4), Y0
+	VADDPS     (DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*4)
+	VMOVUPS    32(SI)(AX*4), Y0
+	VADDPS     32(DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func addRowF64AVX2(y *float64, x *float64, nextY *float64, nextX *float64, n int)
+// Requires: AVX, MMX+
+TEXT ·addRowF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ nextY+16(FP), BX
+	MOVQ nextX+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 (BX)(AX*8)
+	PREFETCHT0 (R8)(AX*8)
+	PREFETCHT0 64(BX)(AX*8)
+	PREFETCHT0 64(R8)(AX*8)
+	VMOVUPS    (SI)(AX*8), Y0
+	VADDPD     (DI)(AX*8), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*8)
+	VMOVUPS    32(SI)(AX*8), Y0
+	VADDPD     32(DI)(AX*8), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*8)
+	VMOVUPS    64(SI)(AX*8), Y0
+	VADDPD     64(DI)(AX*8), Y0, Y0
+	VMOVUPS    Y0, 64(DI)(AX*8)
+	VMOVUPS    96(SI)(AX*8), Y0
+	VADDPD     96(DI)(AX*8), Y0, Y0
+	VMOVUPS    Y0, 96(DI)(AX*8)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func centerF32AVX2(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+40(FP), Y1
+	VBROADCASTSS (BX), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R8), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS (BX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (R8), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+4, BX
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func centerPastF32AVX2(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerPastF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS (BX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (R8), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS (BX), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (R8), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+4, BX
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func centerF64AVX2(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerF64AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R8), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R8), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R8), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R8), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+8, BX
+	ADDQ         $+8, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func centerPastF64AVX2(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerPastF64AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R8), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R8), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R8), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R8), Y1
+	VMULPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+8, BX
+	ADDQ         $+8, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func centerWF32AVX2(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerWF32AVX2(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+	MOVQ rows+56(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS (R8), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (R9), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       (BX)(AX*4), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS (R8), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (R9), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       32(BX)(AX*4), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	MOVQ         cols+48(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, BX
+	ADDQ         $+4, R8
+	ADDQ         $+4, R9
+	MOVQ         cols+48(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+40(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func centerWPastF32AVX2(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerWPastF32AVX2(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+	MOVQ rows+56(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS (R8), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (R9), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       (BX)(AX*4), Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	VMOVUPS      32(SI)(AX*4), Y0
+	VBROADCASTSS (R8), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (R9), Y1
+	VMULPS       Y1, Y0, Y0
+	VMULPS       32(BX)(AX*4), Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	MOVQ         cols+48(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, BX
+	ADDQ         $+4, R8
+	ADDQ         $+4, R9
+	MOVQ         cols+48(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+40(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func centerWF64AVX2(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerWF64AVX2(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+	MOVQ rows+56(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD (R8), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R9), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       (BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD (R8), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R9), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       32(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD (R8), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R9), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       64(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD (R8), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R9), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       96(BX)(AX*8), Y0, Y0
+	VMOVUPS      Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	MOVQ         cols+48(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, BX
+	ADDQ         $+8, R8
+	ADDQ         $+8, R9
+	MOVQ         cols+48(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+40(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func centerWPastF64AVX2(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerWPastF64AVX2(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+	MOVQ rows+56(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD (R8), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R9), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       (BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD (R8), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R9), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       32(BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD (R8), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R9), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       64(BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD (R8), Y1
+	VSUBPD       Y1, Y0, Y0
+	VBROADCASTSD (R9), Y1
+	VMULPD       Y1, Y0, Y0
+	VMULPD       96(BX)(AX*8), Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	MOVQ         cols+48(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, BX
+	ADDQ         $+8, R8
+	ADDQ         $+8, R9
+	MOVQ         cols+48(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+40(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func centerWBF32AVX2(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerWBF32AVX2(SB), NOSPLIT, $0-72
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ rows+64(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VBROADCASTSS (R9), Y1
+	VSUBPS       Y1, Y0, Y0
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VADDPS       (R8)(AX*4), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+40(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VADDPS       32(R8)(AX*4), Y0, Y0
@@ -5114,32 +5494,53 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, BX
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerWBPastF32AVX2(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
-// Requires: AVX
-TEXT ·centerWBPastF32AVX2(SB), NOSPLIT, $0-48
+// func centerWBPastF32AVX2(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerWBPastF32AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS m+40(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VADDPS       (R8)(AX*4), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS m+40(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VADDPS       32(R8)(AX*4), Y0, Y0
@@ -5147,48 +5548,71 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, BX
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerWBF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
-// Requires: AVX
-TEXT ·centerWBF64AVX2(SB), NOSPLIT, $0-56
+// func centerWBF64AVX2(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerWBF64AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VADDPD       (R8)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VADDPD       32(R8)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VADDPD       64(R8)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       96(BX)(AX*8), Y0, Y0
 	VADDPD       96(R8)(AX*8), Y0, Y0
@@ -5196,48 +5620,71 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, BX
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func centerWBPastF64AVX2(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
-// Requires: AVX
-TEXT ·centerWBPastF64AVX2(SB), NOSPLIT, $0-56
+// func centerWBPastF64AVX2(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·centerWBPastF64AVX2(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VADDPD       (R8)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VADDPD       32(R8)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VADDPD       64(R8)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD m+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMULPD       96(BX)(AX*8), Y0, Y0
 	VADDPD       96(R8)(AX*8), Y0, Y0
@@ -5245,135 +5692,218 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, BX
+	MOVQ         cols+56(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
-// Requires: AVX
-TEXT ·softmaxGradF32AVX2(SB), NOSPLIT, $0-36
+// func softmaxGradF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·softmaxGradF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS s+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS s+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func softmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
-// Requires: AVX
-TEXT ·softmaxGradPastF32AVX2(SB), NOSPLIT, $0-36
+// func softmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·softmaxGradPastF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS s+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMULPS       (BX)(AX*4), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS s+32(FP), Y1
+	VBROADCASTSS (R8), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMULPS       32(BX)(AX*4), Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func softmaxGradF64AVX2(dst *float64, grad *float64, y *float64, n int, s float64)
-// Requires: AVX
-TEXT ·softmaxGradF64AVX2(SB), NOSPLIT, $0-40
+// func softmaxGradF64AVX2(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·softmaxGradF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       96(BX)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func softmaxGradPastF64AVX2(dst *float64, grad *float64, y *float64, n int, s float64)
-// Requires: AVX
-TEXT ·softmaxGradPastF64AVX2(SB), NOSPLIT, $0-40
+// func softmaxGradPastF64AVX2(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·softmaxGradPastF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       (BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       32(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       64(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD s+32(FP), Y1
+	VBROADCASTSD (R8), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMULPD       96(BX)(AX*8), Y0, Y0
 	VMOVNTPS     Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
 // func sgdF32AVX2(p *float32, grad *float32, n int, lr float32, wd float32, scale float32, tiny float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·sgdF32AVX2(SB), NOSPLIT, $0-40
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5381,6 +5911,8 @@ TEXT ·sgdF32AVX2(SB), NOSPLIT, $0-40
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (DI)(AX*4), Y0
 	VMOVUPS      (SI)(AX*4), Y1
 	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
@@ -5397,6 +5929,8 @@ loop:
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(DI)(AX*4), Y0
 	VMOVUPS      32(SI)(AX*4), Y1
 	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
@@ -5430,7 +5964,7 @@ DATA c32_7fffffff<>+28(SB)/4, $0x7fffffff
 GLOBL c32_7fffffff<>(SB), RODATA|NOPTR, $32
 
 // func sgdF64AVX2(p *float64, grad *float64, n int, lr float64, wd float64, scale float64, tiny float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·sgdF64AVX2(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5438,6 +5972,8 @@ TEXT ·sgdF64AVX2(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (DI)(AX*8), Y0
 	VMOVUPS      (SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
@@ -5454,6 +5990,8 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(DI)(AX*8), Y0
 	VMOVUPS      32(SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
@@ -5470,6 +6008,8 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(DI)(AX*8), Y0
 	VMOVUPS      64(SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
@@ -5486,6 +6026,8 @@ loop:
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(DI)(AX*8), Y0
 	VMOVUPS      96(SI)(AX*8), Y1
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y1, Y2
@@ -5515,7 +6057,7 @@ DATA c64_7fffffffffffffff<>+24(SB)/8, $0x7fffffffffffffff
 GLOBL c64_7fffffffffffffff<>(SB), RODATA|NOPTR, $32
 
 // func momentumF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5524,6 +6066,9 @@ TEXT ·momentumF32AVX2(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -5555,6 +6100,9 @@ loop:
 	VMULPS       Y2, Y0, Y0
 	VSUBPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -5593,7 +6141,7 @@ loop:
 	RET
 
 // func momentumF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5602,6 +6150,9 @@ TEXT ·momentumF64AVX2(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -5633,6 +6184,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -5664,6 +6218,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -5695,6 +6252,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -5733,7 +6293,7 @@ loop:
 	RET
 
 // func momentumNesterovF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumNesterovF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5742,6 +6302,9 @@ TEXT ·momentumNesterovF32AVX2(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -5776,6 +6339,9 @@ loop:
 	VMULPS       Y2, Y0, Y0
 	VSUBPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -5817,7 +6383,7 @@ loop:
 	RET
 
 // func momentumNesterovF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumNesterovF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5826,6 +6392,9 @@ TEXT ·momentumNesterovF64AVX2(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -5860,6 +6429,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -5894,6 +6466,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -5928,6 +6503,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -5969,7 +6547,7 @@ loop:
 	RET
 
 // func momentumFirstF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumFirstF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -5978,6 +6556,9 @@ TEXT ·momentumFirstF32AVX2(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -5999,6 +6580,9 @@ loop:
 	VMULPS       Y2, Y0, Y0
 	VSUBPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -6027,7 +6611,7 @@ loop:
 	RET
 
 // func momentumFirstF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumFirstF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6036,6 +6620,9 @@ TEXT ·momentumFirstF64AVX2(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6057,6 +6644,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6078,6 +6668,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6099,6 +6692,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6127,7 +6723,7 @@ loop:
 	RET
 
 // func momentumFirstNesterovF32AVX2(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumFirstNesterovF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6136,6 +6732,9 @@ TEXT ·momentumFirstNesterovF32AVX2(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -6160,6 +6759,9 @@ loop:
 	VMULPS       Y2, Y0, Y0
 	VSUBPS       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+44(FP), Y2
@@ -6191,7 +6793,7 @@ loop:
 	RET
 
 // func momentumFirstNesterovF64AVX2(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·momentumFirstNesterovF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6200,6 +6802,9 @@ TEXT ·momentumFirstNesterovF64AVX2(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6224,6 +6829,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6248,6 +6856,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6272,6 +6883,9 @@ loop:
 	VMULPD       Y2, Y0, Y0
 	VSUBPD       Y0, Y1, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+56(FP), Y2
@@ -6303,7 +6917,7 @@ loop:
 	RET
 
 // func adamF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·adamF32AVX2(SB), NOSPLIT, $0-88
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6313,6 +6927,10 @@ TEXT ·adamF32AVX2(SB), NOSPLIT, $0-88
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+68(FP), Y2
@@ -6371,6 +6989,10 @@ loop:
 	VDIVPS       Y0, Y1, Y0
 	VADDPS       Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
+	PREFETCHT0   8224(R8)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+68(FP), Y2
@@ -6436,7 +7058,7 @@ loop:
 	RET
 
 // func adamF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·adamF64AVX2(SB), NOSPLIT, $0-136
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6446,6 +7068,10 @@ TEXT ·adamF64AVX2(SB), NOSPLIT, $0-136
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
+	PREFETCHT0   8192(R8)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -6504,6 +7130,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
+	PREFETCHT0   8224(R8)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -6562,6 +7192,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
+	PREFETCHT0   8256(R8)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -6620,6 +7254,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
+	PREFETCHT0   8288(R8)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -6685,7 +7323,7 @@ loop:
 	RET
 
 // func adamHighF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·adamHighF32AVX2(SB), NOSPLIT, $0-88
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6695,6 +7333,10 @@ TEXT ·adamHighF32AVX2(SB), NOSPLIT, $0-88
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+68(FP), Y2
@@ -6753,6 +7395,10 @@ loop:
 	VDIVPS       Y0, Y1, Y0
 	VADDPS       Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8224(DI)(AX*4)
+	PREFETCHT0   8224(R8)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
 	VBROADCASTSS tiny+68(FP), Y2
@@ -6818,7 +7464,7 @@ loop:
 	RET
 
 // func adamHighF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·adamHighF64AVX2(SB), NOSPLIT, $0-136
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -6828,6 +7474,10 @@ TEXT ·adamHighF64AVX2(SB), NOSPLIT, $0-136
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
+	PREFETCHT0   8192(DI)(AX*8)
+	PREFETCHT0   8192(R8)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -6886,6 +7536,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
+	PREFETCHT0   8224(DI)(AX*8)
+	PREFETCHT0   8224(R8)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -6944,6 +7598,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
+	PREFETCHT0   8256(DI)(AX*8)
+	PREFETCHT0   8256(R8)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -7002,6 +7660,10 @@ loop:
 	VDIVPD       Y0, Y1, Y0
 	VADDPD       Y0, Y2, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
+	PREFETCHT0   8288(DI)(AX*8)
+	PREFETCHT0   8288(R8)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VANDPD       c64_7fffffffffffffff<>+0(SB), Y0, Y1
 	VBROADCASTSD tiny+96(FP), Y2
@@ -7301,7 +7963,7 @@ loop:
 	RET
 
 // func expF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·expF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7309,83 +7971,76 @@ TEXT ·expF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (SI)(AX*4), Y0
-	VMOVUPS c32_42b20000<>+0(SB), Y1
-	VMINPS  Y0, Y1, Y0
-	VMOVUPS c32_c2d00000<>+0(SB), Y1
-	VMAXPS  Y0, Y1, Y0
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS  c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS  c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS  c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS  Y3, Y0, Y0
-	VMULPS  c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS  Y2, Y0, Y0
-	VMULPS  c32_39506967<>+0(SB), Y0, Y2
-	VADDPS  c32_3ab743ce<>+0(SB), Y2, Y2
-	VMULPS  Y0, Y2, Y2
-	VADDPS  c32_3c088908<>+0(SB), Y2, Y2
-	VMULPS  Y0, Y2, Y2
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y2, Y2
-	VMULPS  Y0, Y2, Y2
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y2, Y2
-	VMULPS  Y0, Y2, Y2
-	VADDPS  c32_3f000000<>+0(SB), Y2, Y2
-	VMULPS  Y0, Y0, Y3
-	VMULPS  Y2, Y3, Y2
-	VADDPS  Y0, Y2, Y0
-	VSUBPS  c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS  c32_3f000000<>+0(SB), Y2, Y2
-	VADDPS  c32_4b400000<>+0(SB), Y2, Y2
-	VADDPS  c32_3f800000<>+0(SB), Y0, Y0
-	VPADDD  c32_7f<>+0(SB), Y2, Y3
-	VPSLLD  $0x17, Y3, Y3
-	VMULPS  Y3, Y0, Y0
-	VPSUBD  Y2, Y1, Y1
-	VPADDD  c32_7f<>+0(SB), Y1, Y1
-	VPSLLD  $0x17, Y1, Y1
-	VMULPS  Y1, Y0, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	VMOVUPS 32(SI)(AX*4), Y0
-	VMOVUPS c32_42b20000<>+0(SB), Y1
-	VMINPS  Y0, Y1, Y0
-	VMOVUPS c32_c2d00000<>+0(SB), Y1
-	VMAXPS  Y0, Y1, Y0
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS  c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS  c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS  c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS  Y3, Y0, Y0
-	VMULPS  c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS  Y2, Y0, Y0
-	VMULPS  c32_39506967<>+0(SB), Y0, Y2
-	VADDPS  c32_3ab743ce<>+0(SB), Y2, Y2
-	VMULPS  Y0, Y2, Y2
-	VADDPS  c32_3c088908<>+0(SB), Y2, Y2
-	VMULPS  Y0, Y2, Y2
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y2, Y2
-	VMULPS  Y0, Y2, Y2
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y2, Y2
-	VMULPS  Y0, Y2, Y2
-	VADDPS  c32_3f000000<>+0(SB), Y2, Y2
-	VMULPS  Y0, Y0, Y3
-	VMULPS  Y2, Y3, Y2
-	VADDPS  Y0, Y2, Y0
-	VSUBPS  c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS  c32_3f000000<>+0(SB), Y2, Y2
-	VADDPS  c32_4b400000<>+0(SB), Y2, Y2
-	VADDPS  c32_3f800000<>+0(SB), Y0, Y0
-	VPADDD  c32_7f<>+0(SB), Y2, Y3
-	VPSLLD  $0x17, Y3, Y3
-	VMULPS  Y3, Y0, Y0
-	VPSUBD  Y2, Y1, Y1
-	VPADDD  c32_7f<>+0(SB), Y1, Y1
-	VPSLLD  $0x17, Y1, Y1
-	VMULPS  Y1, Y0, Y0
-	VMOVUPS Y0, 32(DI)(AX*4)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMOVUPS      c32_42b20000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c2d00000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y2
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y3
+	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
+	VADDPS       c32_4b400000<>+0(SB), Y3, Y3
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y4
+	VSUBPS       c32_4b400000<>+0(SB), Y3, Y5
+	VMOVAPS      Y0, Y0
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS c32_3f317200<>+0(SB), Y4, Y0
+	VFNMADD231PS c32_3f317200<>+0(SB), Y5, Y1
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y4, Y0
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y5, Y1
+	VMULPS       c32_3ab520aa<>+0(SB), Y0, Y4
+	VMULPS       c32_3ab520aa<>+0(SB), Y1, Y5
+	VADDPS       c32_3c091ce3<>+0(SB), Y4, Y4
+	VADDPS       c32_3c091ce3<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3d2aac5e<>+0(SB), Y4, Y4
+	VADDPS       c32_3d2aac5e<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3e2aaa49<>+0(SB), Y4, Y4
+	VADDPS       c32_3e2aaa49<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3efffffe<>+0(SB), Y4, Y4
+	VADDPS       c32_3efffffe<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y0, Y6
+	VMULPS       Y1, Y1, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y4
+	VSUBPS       c32_4b400000<>+0(SB), Y3, Y5
+	VMULPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       c32_3f000000<>+0(SB), Y5, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y0, Y0
+	VADDPS       c32_3f800000<>+0(SB), Y1, Y1
+	VPADDD       c32_7f<>+0(SB), Y4, Y6
+	VPADDD       c32_7f<>+0(SB), Y5, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y7, Y1, Y1
+	VPSUBD       Y4, Y2, Y2
+	VPSUBD       Y5, Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y2, Y2
+	VPADDD       c32_7f<>+0(SB), Y3, Y3
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -7429,75 +8084,75 @@ DATA c32_4b400000<>+24(SB)/4, $0x4b400000
 DATA c32_4b400000<>+28(SB)/4, $0x4b400000
 GLOBL c32_4b400000<>(SB), RODATA|NOPTR, $32
 
-DATA c32_3f318000<>+0(SB)/4, $0x3f318000
-DATA c32_3f318000<>+4(SB)/4, $0x3f318000
-DATA c32_3f318000<>+8(SB)/4, $0x3f318000
-DATA c32_3f318000<>+12(SB)/4, $0x3f318000
-DATA c32_3f318000<>+16(SB)/4, $0x3f318000
-DATA c32_3f318000<>+20(SB)/4, $0x3f318000
-DATA c32_3f318000<>+24(SB)/4, $0x3f318000
-DATA c32_3f318000<>+28(SB)/4, $0x3f318000
-GLOBL c32_3f318000<>(SB), RODATA|NOPTR, $32
+DATA c32_3f317200<>+0(SB)/4, $0x3f317200
+DATA c32_3f317200<>+4(SB)/4, $0x3f317200
+DATA c32_3f317200<>+8(SB)/4, $0x3f317200
+DATA c32_3f317200<>+12(SB)/4, $0x3f317200
+DATA c32_3f317200<>+16(SB)/4, $0x3f317200
+DATA c32_3f317200<>+20(SB)/4, $0x3f317200
+DATA c32_3f317200<>+24(SB)/4, $0x3f317200
+DATA c32_3f317200<>+28(SB)/4, $0x3f317200
+GLOBL c32_3f317200<>(SB), RODATA|NOPTR, $32
 
-DATA c32_b95e8083<>+0(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+4(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+8(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+12(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+16(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+20(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+24(SB)/4, $0xb95e8083
-DATA c32_b95e8083<>+28(SB)/4, $0xb95e8083
-GLOBL c32_b95e8083<>(SB), RODATA|NOPTR, $32
+DATA c32_35bfbf00<>+0(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+4(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+8(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+12(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+16(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+20(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+24(SB)/4, $0x35bfbf00
+DATA c32_35bfbf00<>+28(SB)/4, $0x35bfbf00
+GLOBL c32_35bfbf00<>(SB), RODATA|NOPTR, $32
 
-DATA c32_39506967<>+0(SB)/4, $0x39506967
-DATA c32_39506967<>+4(SB)/4, $0x39506967
-DATA c32_39506967<>+8(SB)/4, $0x39506967
-DATA c32_39506967<>+12(SB)/4, $0x39506967
-DATA c32_39506967<>+16(SB)/4, $0x39506967
-DATA c32_39506967<>+20(SB)/4, $0x39506967
-DATA c32_39506967<>+24(SB)/4, $0x39506967
-DATA c32_39506967<>+28(SB)/4, $0x39506967
-GLOBL c32_39506967<>(SB), RODATA|NOPTR, $32
+DATA c32_3ab520aa<>+0(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+4(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+8(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+12(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+16(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+20(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+24(SB)/4, $0x3ab520aa
+DATA c32_3ab520aa<>+28(SB)/4, $0x3ab520aa
+GLOBL c32_3ab520aa<>(SB), RODATA|NOPTR, $32
 
-DATA c32_3ab743ce<>+0(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+4(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+8(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+12(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+16(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+20(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+24(SB)/4, $0x3ab743ce
-DATA c32_3ab743ce<>+28(SB)/4, $0x3ab743ce
-GLOBL c32_3ab743ce<>(SB), RODATA|NOPTR, $32
+DATA c32_3c091ce3<>+0(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+4(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+8(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+12(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+16(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+20(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+24(SB)/4, $0x3c091ce3
+DATA c32_3c091ce3<>+28(SB)/4, $0x3c091ce3
+GLOBL c32_3c091ce3<>(SB), RODATA|NOPTR, $32
 
-DATA c32_3c088908<>+0(SB)/4, $0x3c088908
-DATA c32_3c088908<>+4(SB)/4, $0x3c088908
-DATA c32_3c088908<>+8(SB)/4, $0x3c088908
-DATA c32_3c088908<>+12(SB)/4, $0x3c088908
-DATA c32_3c088908<>+16(SB)/4, $0x3c088908
-DATA c32_3c088908<>+20(SB)/4, $0x3c088908
-DATA c32_3c088908<>+24(SB)/4, $0x3c088908
-DATA c32_3c088908<>+28(SB)/4, $0x3c088908
-GLOBL c32_3c088908<>(SB), RODATA|NOPTR, $32
+DATA c32_3d2aac5e<>+0(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+4(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+8(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+12(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+16(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+20(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+24(SB)/4, $0x3d2aac5e
+DATA c32_3d2aac5e<>+28(SB)/4, $0x3d2aac5e
+GLOBL c32_3d2aac5e<>(SB), RODATA|NOPTR, $32
 
-DATA c32_3d2aa9c1<>+0(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+4(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+8(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+12(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+16(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+20(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+24(SB)/4, $0x3d2aa9c1
-DATA c32_3d2aa9c1<>+28(SB)/4, $0x3d2aa9c1
-GLOBL c32_3d2aa9c1<>(SB), RODATA|NOPTR, $32
+DATA c32_3e2aaa49<>+0(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+4(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+8(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+12(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+16(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+20(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+24(SB)/4, $0x3e2aaa49
+DATA c32_3e2aaa49<>+28(SB)/4, $0x3e2aaa49
+GLOBL c32_3e2aaa49<>(SB), RODATA|NOPTR, $32
 
-DATA c32_3e2aaaaa<>+0(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+4(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+8(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+12(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+16(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+20(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+24(SB)/4, $0x3e2aaaaa
-DATA c32_3e2aaaaa<>+28(SB)/4, $0x3e2aaaaa
-GLOBL c32_3e2aaaaa<>(SB), RODATA|NOPTR, $32
+DATA c32_3efffffe<>+0(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+4(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+8(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+12(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+16(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+20(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+24(SB)/4, $0x3efffffe
+DATA c32_3efffffe<>+28(SB)/4, $0x3efffffe
+GLOBL c32_3efffffe<>(SB), RODATA|NOPTR, $32
 
 DATA c32_3f000000<>+0(SB)/4, $0x3f000000
 DATA c32_3f000000<>+4(SB)/4, $0x3f000000
@@ -7530,7 +8185,7 @@ DATA c32_7f<>+28(SB)/4, $0x0000007f
 GLOBL c32_7f<>(SB), RODATA|NOPTR, $32
 
 // func expPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·expPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7538,89 +8193,82 @@ TEXT ·expPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS  (SI)(AX*4), Y0
-	VMOVUPS  c32_42b20000<>+0(SB), Y1
-	VMINPS   Y0, Y1, Y0
-	VMOVUPS  c32_c2d00000<>+0(SB), Y1
-	VMAXPS   Y0, Y1, Y0
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS   c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS   c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS   c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS   Y3, Y0, Y0
-	VMULPS   c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS   Y2, Y0, Y0
-	VMULPS   c32_39506967<>+0(SB), Y0, Y2
-	VADDPS   c32_3ab743ce<>+0(SB), Y2, Y2
-	VMULPS   Y0, Y2, Y2
-	VADDPS   c32_3c088908<>+0(SB), Y2, Y2
-	VMULPS   Y0, Y2, Y2
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y2, Y2
-	VMULPS   Y0, Y2, Y2
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y2, Y2
-	VMULPS   Y0, Y2, Y2
-	VADDPS   c32_3f000000<>+0(SB), Y2, Y2
-	VMULPS   Y0, Y0, Y3
-	VMULPS   Y2, Y3, Y2
-	VADDPS   Y0, Y2, Y0
-	VSUBPS   c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS   c32_3f000000<>+0(SB), Y2, Y2
-	VADDPS   c32_4b400000<>+0(SB), Y2, Y2
-	VADDPS   c32_3f800000<>+0(SB), Y0, Y0
-	VPADDD   c32_7f<>+0(SB), Y2, Y3
-	VPSLLD   $0x17, Y3, Y3
-	VMULPS   Y3, Y0, Y0
-	VPSUBD   Y2, Y1, Y1
-	VPADDD   c32_7f<>+0(SB), Y1, Y1
-	VPSLLD   $0x17, Y1, Y1
-	VMULPS   Y1, Y0, Y0
-	VMOVNTPS Y0, (DI)(AX*4)
-	VMOVUPS  32(SI)(AX*4), Y0
-	VMOVUPS  c32_42b20000<>+0(SB), Y1
-	VMINPS   Y0, Y1, Y0
-	VMOVUPS  c32_c2d00000<>+0(SB), Y1
-	VMAXPS   Y0, Y1, Y0
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS   c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS   c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS   c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS   Y3, Y0, Y0
-	VMULPS   c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS   Y2, Y0, Y0
-	VMULPS   c32_39506967<>+0(SB), Y0, Y2
-	VADDPS   c32_3ab743ce<>+0(SB), Y2, Y2
-	VMULPS   Y0, Y2, Y2
-	VADDPS   c32_3c088908<>+0(SB), Y2, Y2
-	VMULPS   Y0, Y2, Y2
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y2, Y2
-	VMULPS   Y0, Y2, Y2
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y2, Y2
-	VMULPS   Y0, Y2, Y2
-	VADDPS   c32_3f000000<>+0(SB), Y2, Y2
-	VMULPS   Y0, Y0, Y3
-	VMULPS   Y2, Y3, Y2
-	VADDPS   Y0, Y2, Y0
-	VSUBPS   c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS   c32_3f000000<>+0(SB), Y2, Y2
-	VADDPS   c32_4b400000<>+0(SB), Y2, Y2
-	VADDPS   c32_3f800000<>+0(SB), Y0, Y0
-	VPADDD   c32_7f<>+0(SB), Y2, Y3
-	VPSLLD   $0x17, Y3, Y3
-	VMULPS   Y3, Y0, Y0
-	VPSUBD   Y2, Y1, Y1
-	VPADDD   c32_7f<>+0(SB), Y1, Y1
-	VPSLLD   $0x17, Y1, Y1
-	VMULPS   Y1, Y0, Y0
-	VMOVNTPS Y0, 32(DI)(AX*4)
-	ADDQ     $0x10, AX
-	CMPQ     AX, CX
-	JLT      loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMOVUPS      c32_42b20000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c2d00000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y2
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y3
+	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
+	VADDPS       c32_4b400000<>+0(SB), Y3, Y3
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y4
+	VSUBPS       c32_4b400000<>+0(SB), Y3, Y5
+	VMOVAPS      Y0, Y0
+	VMOVAPS      Y1, Y1
+	VFNMADD231PS c32_3f317200<>+0(SB), Y4, Y0
+	VFNMADD231PS c32_3f317200<>+0(SB), Y5, Y1
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y4, Y0
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y5, Y1
+	VMULPS       c32_3ab520aa<>+0(SB), Y0, Y4
+	VMULPS       c32_3ab520aa<>+0(SB), Y1, Y5
+	VADDPS       c32_3c091ce3<>+0(SB), Y4, Y4
+	VADDPS       c32_3c091ce3<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3d2aac5e<>+0(SB), Y4, Y4
+	VADDPS       c32_3d2aac5e<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3e2aaa49<>+0(SB), Y4, Y4
+	VADDPS       c32_3e2aaa49<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y4, Y4
+	VMULPS       Y1, Y5, Y5
+	VADDPS       c32_3efffffe<>+0(SB), Y4, Y4
+	VADDPS       c32_3efffffe<>+0(SB), Y5, Y5
+	VMULPS       Y0, Y0, Y6
+	VMULPS       Y1, Y1, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VSUBPS       c32_4b400000<>+0(SB), Y2, Y4
+	VSUBPS       c32_4b400000<>+0(SB), Y3, Y5
+	VMULPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       c32_3f000000<>+0(SB), Y5, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y0, Y0
+	VADDPS       c32_3f800000<>+0(SB), Y1, Y1
+	VPADDD       c32_7f<>+0(SB), Y4, Y6
+	VPADDD       c32_7f<>+0(SB), Y5, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y7, Y1, Y1
+	VPSUBD       Y4, Y2, Y2
+	VPSUBD       Y5, Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y2, Y2
+	VPADDD       c32_7f<>+0(SB), Y3, Y3
+	VPSLLD       $0x17, Y2, Y2
+	VPSLLD       $0x17, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func sigmoidF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·sigmoidF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7628,79 +8276,72 @@ TEXT ·sigmoidF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y0
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS    c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS    c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS    c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS    Y3, Y0, Y3
-	VMULPS    c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS    Y2, Y3, Y2
-	VMULPS    c32_39506967<>+0(SB), Y2, Y3
-	VADDPS    c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y2, Y4
-	VMULPS    Y3, Y4, Y3
-	VADDPS    Y2, Y3, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VPADDD    c32_7f<>+0(SB), Y1, Y1
-	VPSLLD    $0x17, Y1, Y1
-	VMULPS    Y1, Y2, Y1
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y0, Y2
-	VMOVUPS   c32_7f800000<>+0(SB), Y3
-	VBLENDVPS Y2, Y3, Y1, Y1
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
-	VANDPS    Y1, Y0, Y0
-	VADDPS    c32_3f800000<>+0(SB), Y0, Y0
-	VMOVUPS   c32_3f800000<>+0(SB), Y1
-	VDIVPS    Y0, Y1, Y0
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   32(SI)(AX*4), Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y0
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS    c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS    c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS    c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS    Y3, Y0, Y3
-	VMULPS    c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS    Y2, Y3, Y2
-	VMULPS    c32_39506967<>+0(SB), Y2, Y3
-	VADDPS    c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y2, Y4
-	VMULPS    Y3, Y4, Y3
-	VADDPS    Y2, Y3, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VPADDD    c32_7f<>+0(SB), Y1, Y1
-	VPSLLD    $0x17, Y1, Y1
-	VMULPS    Y1, Y2, Y1
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y0, Y2
-	VMOVUPS   c32_7f800000<>+0(SB), Y3
-	VBLENDVPS Y2, Y3, Y1, Y1
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
-	VANDPS    Y1, Y0, Y0
-	VADDPS    c32_3f800000<>+0(SB), Y0, Y0
-	VMOVUPS   c32_3f800000<>+0(SB), Y1
-	VDIVPS    Y0, Y1, Y0
-	VMOVUPS   Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y0
+	VXORPS       c32_80000000<>+0(SB), Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMOVAPS      Y0, Y8
+	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y9, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y9, Y9, Y11
+	VMULPS       Y6, Y10, Y6
+	VMULPS       Y7, Y11, Y7
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VANDPS       Y4, Y2, Y2
+	VANDPS       Y5, Y3, Y3
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y0, Y4, Y2, Y0
+	VBLENDVPS    Y1, Y4, Y3, Y1
+	VADDPS       c32_3f800000<>+0(SB), Y0, Y0
+	VADDPS       c32_3f800000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_3f800000<>+0(SB), Y2
+	VDIVPS       Y0, Y2, Y0
+	VDIVPS       Y1, Y2, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -7713,6 +8354,16 @@ DATA c32_80000000<>+20(SB)/4, $0x80000000
 DATA c32_80000000<>+24(SB)/4, $0x80000000
 DATA c32_80000000<>+28(SB)/4, $0x80000000
 GLOBL c32_80000000<>(SB), RODATA|NOPTR, $32
+
+DATA c32_c2ae0000<>+0(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+4(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+8(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+12(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+16(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+20(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+24(SB)/4, $0xc2ae0000
+DATA c32_c2ae0000<>+28(SB)/4, $0xc2ae0000
+GLOBL c32_c2ae0000<>(SB), RODATA|NOPTR, $32
 
 DATA c32_42b00000<>+0(SB)/4, $0x42b00000
 DATA c32_42b00000<>+4(SB)/4, $0x42b00000
@@ -7734,18 +8385,8 @@ DATA c32_7f800000<>+24(SB)/4, $0x7f800000
 DATA c32_7f800000<>+28(SB)/4, $0x7f800000
 GLOBL c32_7f800000<>(SB), RODATA|NOPTR, $32
 
-DATA c32_c2ae0000<>+0(SB)/4, $0xc2ae0000
-DATA c32_c2ae0000<>+4(SB)/4, $0xc2ae0000
-DATA c32_c2ae0000<>+8(SB)/4, $0xc2ae0000
-DATA c32_c2ae0000<>+12(SB)/4, $0xc2ae0000
-DATA c32_c2ae0000<>+16(SB)/4, $0xc2ae0000
-DATA c32_c2ae0000<>+20(SB)/4, $0xc2ae0000
-DATA c32_c2ae0000<>+24(SB)/4, $0xc2ae0000
-DATA c32_c2ae0000<>+28(SB)/4, $0xc2ae0000
-GLOBL c32_c2ae0000<>(SB), RODATA|NOPTR, $32
-
 // func sigmoidPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·sigmoidPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7753,85 +8394,78 @@ TEXT ·sigmoidPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y0
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS    c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS    c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS    c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS    Y3, Y0, Y3
-	VMULPS    c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS    Y2, Y3, Y2
-	VMULPS    c32_39506967<>+0(SB), Y2, Y3
-	VADDPS    c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y2, Y4
-	VMULPS    Y3, Y4, Y3
-	VADDPS    Y2, Y3, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VPADDD    c32_7f<>+0(SB), Y1, Y1
-	VPSLLD    $0x17, Y1, Y1
-	VMULPS    Y1, Y2, Y1
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y0, Y2
-	VMOVUPS   c32_7f800000<>+0(SB), Y3
-	VBLENDVPS Y2, Y3, Y1, Y1
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
-	VANDPS    Y1, Y0, Y0
-	VADDPS    c32_3f800000<>+0(SB), Y0, Y0
-	VMOVUPS   c32_3f800000<>+0(SB), Y1
-	VDIVPS    Y0, Y1, Y0
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVUPS   32(SI)(AX*4), Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y0
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS    c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS    c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS    c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS    Y3, Y0, Y3
-	VMULPS    c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS    Y2, Y3, Y2
-	VMULPS    c32_39506967<>+0(SB), Y2, Y3
-	VADDPS    c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y3
-	VADDPS    c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y2, Y4
-	VMULPS    Y3, Y4, Y3
-	VADDPS    Y2, Y3, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VPADDD    c32_7f<>+0(SB), Y1, Y1
-	VPSLLD    $0x17, Y1, Y1
-	VMULPS    Y1, Y2, Y1
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y0, Y2
-	VMOVUPS   c32_7f800000<>+0(SB), Y3
-	VBLENDVPS Y2, Y3, Y1, Y1
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
-	VANDPS    Y1, Y0, Y0
-	VADDPS    c32_3f800000<>+0(SB), Y0, Y0
-	VMOVUPS   c32_3f800000<>+0(SB), Y1
-	VDIVPS    Y0, Y1, Y0
-	VMOVNTPS  Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y0
+	VXORPS       c32_80000000<>+0(SB), Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMOVAPS      Y0, Y8
+	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y9, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y9, Y9, Y11
+	VMULPS       Y6, Y10, Y6
+	VMULPS       Y7, Y11, Y7
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VANDPS       Y4, Y2, Y2
+	VANDPS       Y5, Y3, Y3
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y0, Y4, Y2, Y0
+	VBLENDVPS    Y1, Y4, Y3, Y1
+	VADDPS       c32_3f800000<>+0(SB), Y0, Y0
+	VADDPS       c32_3f800000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_3f800000<>+0(SB), Y2
+	VDIVPS       Y0, Y2, Y0
+	VDIVPS       Y1, Y2, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func tanhF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tanhF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7839,79 +8473,73 @@ TEXT ·tanhF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (SI)(AX*4), Y0
-	VANDPS  c32_7fffffff<>+0(SB), Y0, Y1
-	VMOVUPS c32_41200000<>+0(SB), Y2
-	VMINPS  Y1, Y2, Y1
-	VADDPS  Y1, Y1, Y1
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS  c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS  c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS  c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS  Y4, Y1, Y1
-	VMULPS  c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS  Y3, Y1, Y1
-	VMULPS  c32_39506967<>+0(SB), Y1, Y3
-	VADDPS  c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS  Y1, Y3, Y3
-	VADDPS  c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS  Y1, Y3, Y3
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS  Y1, Y3, Y3
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS  Y1, Y3, Y3
-	VADDPS  c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS  Y1, Y1, Y4
-	VMULPS  Y3, Y4, Y3
-	VADDPS  Y1, Y3, Y1
-	VPADDD  c32_7f<>+0(SB), Y2, Y2
-	VPSLLD  $0x17, Y2, Y2
-	VMULPS  Y1, Y2, Y1
-	VSUBPS  c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS  Y2, Y1, Y1
-	VADDPS  c32_40000000<>+0(SB), Y1, Y2
-	VDIVPS  Y2, Y1, Y1
-	VANDPS  c32_80000000<>+0(SB), Y0, Y0
-	VORPS   Y0, Y1, Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	VMOVUPS 32(SI)(AX*4), Y0
-	VANDPS  c32_7fffffff<>+0(SB), Y0, Y1
-	VMOVUPS c32_41200000<>+0(SB), Y2
-	VMINPS  Y1, Y2, Y1
-	VADDPS  Y1, Y1, Y1
-	VMULPS  c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS  c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS  c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS  c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS  Y4, Y1, Y1
-	VMULPS  c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS  Y3, Y1, Y1
-	VMULPS  c32_39506967<>+0(SB), Y1, Y3
-	VADDPS  c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS  Y1, Y3, Y3
-	VADDPS  c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS  Y1, Y3, Y3
-	VADDPS  c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS  Y1, Y3, Y3
-	VADDPS  c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS  Y1, Y3, Y3
-	VADDPS  c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS  Y1, Y1, Y4
-	VMULPS  Y3, Y4, Y3
-	VADDPS  Y1, Y3, Y1
-	VPADDD  c32_7f<>+0(SB), Y2, Y2
-	VPSLLD  $0x17, Y2, Y2
-	VMULPS  Y1, Y2, Y1
-	VSUBPS  c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS  Y2, Y1, Y1
-	VADDPS  c32_40000000<>+0(SB), Y1, Y2
-	VDIVPS  Y2, Y1, Y1
-	VANDPS  c32_80000000<>+0(SB), Y0, Y0
-	VORPS   Y0, Y1, Y0
-	VMOVUPS Y0, 32(DI)(AX*4)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y3
+	VMOVUPS      c32_41200000<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMINPS       Y3, Y4, Y3
+	VADDPS       Y2, Y2, Y2
+	VADDPS       Y3, Y3, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y2, Y8
+	VMULPS       Y3, Y3, Y9
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VADDPS       Y2, Y6, Y2
+	VADDPS       Y3, Y7, Y3
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y3, Y5, Y3
+	VSUBPS       c32_3f800000<>+0(SB), Y4, Y4
+	VSUBPS       c32_3f800000<>+0(SB), Y5, Y5
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
+	VADDPS       c32_40000000<>+0(SB), Y2, Y4
+	VADDPS       c32_40000000<>+0(SB), Y3, Y5
+	VDIVPS       Y4, Y2, Y2
+	VDIVPS       Y5, Y3, Y3
+	VANDPS       c32_80000000<>+0(SB), Y0, Y0
+	VANDPS       c32_80000000<>+0(SB), Y1, Y1
+	VORPS        Y0, Y2, Y0
+	VORPS        Y1, Y3, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -7936,7 +8564,7 @@ DATA c32_40000000<>+28(SB)/4, $0x40000000
 GLOBL c32_40000000<>(SB), RODATA|NOPTR, $32
 
 // func tanhPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·tanhPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -7944,85 +8572,79 @@ TEXT ·tanhPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS  (SI)(AX*4), Y0
-	VANDPS   c32_7fffffff<>+0(SB), Y0, Y1
-	VMOVUPS  c32_41200000<>+0(SB), Y2
-	VMINPS   Y1, Y2, Y1
-	VADDPS   Y1, Y1, Y1
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS   c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS   c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS   c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS   Y4, Y1, Y1
-	VMULPS   c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS   Y3, Y1, Y1
-	VMULPS   c32_39506967<>+0(SB), Y1, Y3
-	VADDPS   c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS   Y1, Y3, Y3
-	VADDPS   c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS   Y1, Y3, Y3
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS   Y1, Y3, Y3
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS   Y1, Y3, Y3
-	VADDPS   c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS   Y1, Y1, Y4
-	VMULPS   Y3, Y4, Y3
-	VADDPS   Y1, Y3, Y1
-	VPADDD   c32_7f<>+0(SB), Y2, Y2
-	VPSLLD   $0x17, Y2, Y2
-	VMULPS   Y1, Y2, Y1
-	VSUBPS   c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS   Y2, Y1, Y1
-	VADDPS   c32_40000000<>+0(SB), Y1, Y2
-	VDIVPS   Y2, Y1, Y1
-	VANDPS   c32_80000000<>+0(SB), Y0, Y0
-	VORPS    Y0, Y1, Y0
-	VMOVNTPS Y0, (DI)(AX*4)
-	VMOVUPS  32(SI)(AX*4), Y0
-	VANDPS   c32_7fffffff<>+0(SB), Y0, Y1
-	VMOVUPS  c32_41200000<>+0(SB), Y2
-	VMINPS   Y1, Y2, Y1
-	VADDPS   Y1, Y1, Y1
-	VMULPS   c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS   c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS   c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS   c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS   Y4, Y1, Y1
-	VMULPS   c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS   Y3, Y1, Y1
-	VMULPS   c32_39506967<>+0(SB), Y1, Y3
-	VADDPS   c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS   Y1, Y3, Y3
-	VADDPS   c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS   Y1, Y3, Y3
-	VADDPS   c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS   Y1, Y3, Y3
-	VADDPS   c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS   Y1, Y3, Y3
-	VADDPS   c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS   Y1, Y1, Y4
-	VMULPS   Y3, Y4, Y3
-	VADDPS   Y1, Y3, Y1
-	VPADDD   c32_7f<>+0(SB), Y2, Y2
-	VPSLLD   $0x17, Y2, Y2
-	VMULPS   Y1, Y2, Y1
-	VSUBPS   c32_3f800000<>+0(SB), Y2, Y2
-	VADDPS   Y2, Y1, Y1
-	VADDPS   c32_40000000<>+0(SB), Y1, Y2
-	VDIVPS   Y2, Y1, Y1
-	VANDPS   c32_80000000<>+0(SB), Y0, Y0
-	VORPS    Y0, Y1, Y0
-	VMOVNTPS Y0, 32(DI)(AX*4)
-	ADDQ     $0x10, AX
-	CMPQ     AX, CX
-	JLT      loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y3
+	VMOVUPS      c32_41200000<>+0(SB), Y4
+	VMINPS       Y2, Y4, Y2
+	VMINPS       Y3, Y4, Y3
+	VADDPS       Y2, Y2, Y2
+	VADDPS       Y3, Y3, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y6, Y6
+	VMULPS       Y3, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VMULPS       Y2, Y2, Y8
+	VMULPS       Y3, Y3, Y9
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VADDPS       Y2, Y6, Y2
+	VADDPS       Y3, Y7, Y3
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y2, Y4, Y2
+	VMULPS       Y3, Y5, Y3
+	VSUBPS       c32_3f800000<>+0(SB), Y4, Y4
+	VSUBPS       c32_3f800000<>+0(SB), Y5, Y5
+	VADDPS       Y4, Y2, Y2
+	VADDPS       Y5, Y3, Y3
+	VADDPS       c32_40000000<>+0(SB), Y2, Y4
+	VADDPS       c32_40000000<>+0(SB), Y3, Y5
+	VDIVPS       Y4, Y2, Y2
+	VDIVPS       Y5, Y3, Y3
+	VANDPS       c32_80000000<>+0(SB), Y0, Y0
+	VANDPS       c32_80000000<>+0(SB), Y1, Y1
+	VORPS        Y0, Y2, Y0
+	VORPS        Y1, Y3, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func siluF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·siluF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8030,82 +8652,76 @@ TEXT ·siluF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y1
-	VDIVPS    Y1, Y0, Y0
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   32(SI)(AX*4), Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y1
-	VDIVPS    Y1, Y0, Y0
-	VMOVUPS   Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y2
+	VXORPS       c32_80000000<>+0(SB), Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VDIVPS       Y2, Y0, Y0
+	VDIVPS       Y3, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
 // func siluPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·siluPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8113,83 +8729,77 @@ TEXT ·siluPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y1
-	VDIVPS    Y1, Y0, Y0
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVUPS   32(SI)(AX*4), Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y1
-	VDIVPS    Y1, Y0, Y0
-	VMOVNTPS  Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y2
+	VXORPS       c32_80000000<>+0(SB), Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VDIVPS       Y2, Y0, Y0
+	VDIVPS       Y3, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8197,137 +8807,124 @@ TEXT ·geluF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bf000000<>+0(SB), Y1, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y2
-	VMULPS    c32_3ea2eadb<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    c32_bd062a88<>+0(SB), Y2, Y3
-	VADDPS    c32_3e14095f<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_be474234<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3bac664d<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3db2e669<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3d82cfb3<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e46254b<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e660731<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e82318e<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e81facf<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y2
-	VMULPS    Y2, Y1, Y1
-	VMULPS    c32_3f000000<>+0(SB), Y1, Y1
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VSUBPS    Y1, Y3, Y3
-	VBLENDVPS Y2, Y3, Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   32(SI)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bf000000<>+0(SB), Y1, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y2
-	VMULPS    c32_3ea2eadb<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    c32_bd062a88<>+0(SB), Y2, Y3
-	VADDPS    c32_3e14095f<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_be474234<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3bac664d<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3db2e669<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3d82cfb3<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e46254b<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e660731<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e82318e<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e81facf<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y2
-	VMULPS    Y2, Y1, Y1
-	VMULPS    c32_3f000000<>+0(SB), Y1, Y1
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VSUBPS    Y1, Y3, Y3
-	VBLENDVPS Y2, Y3, Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VMOVUPS   Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bf000000<>+0(SB), Y2, Y2
+	VMULPS       c32_bf000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VMULPS       c32_3ea2eadb<>+0(SB), Y4, Y4
+	VMULPS       c32_3ea2eadb<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       c32_bd062a88<>+0(SB), Y4, Y6
+	VMULPS       c32_bd062a88<>+0(SB), Y5, Y7
+	VADDPS       c32_3e14095f<>+0(SB), Y6, Y6
+	VADDPS       c32_3e14095f<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_be474234<>+0(SB), Y6, Y6
+	VADDPS       c32_be474234<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3bac664d<>+0(SB), Y6, Y6
+	VADDPS       c32_3bac664d<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3db2e669<>+0(SB), Y6, Y6
+	VADDPS       c32_3db2e669<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3d82cfb3<>+0(SB), Y6, Y6
+	VADDPS       c32_3d82cfb3<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e46254b<>+0(SB), Y6, Y6
+	VADDPS       c32_3e46254b<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e660731<>+0(SB), Y6, Y6
+	VADDPS       c32_3e660731<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e82318e<>+0(SB), Y6, Y6
+	VADDPS       c32_3e82318e<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e81facf<>+0(SB), Y6, Y6
+	VADDPS       c32_3e81facf<>+0(SB), Y7, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y5, Y3, Y3
+	VMULPS       c32_3f000000<>+0(SB), Y2, Y2
+	VMULPS       c32_3f000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y0, Y4
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y1, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VSUBPS       Y2, Y6, Y7
+	VSUBPS       Y3, Y6, Y6
+	VBLENDVPS    Y4, Y7, Y2, Y2
+	VBLENDVPS    Y5, Y6, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -8452,7 +9049,7 @@ DATA c32_3e81facf<>+28(SB)/4, $0x3e81facf
 GLOBL c32_3e81facf<>(SB), RODATA|NOPTR, $32
 
 // func geluPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8460,143 +9057,130 @@ TEXT ·geluPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bf000000<>+0(SB), Y1, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y2
-	VMULPS    c32_3ea2eadb<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    c32_bd062a88<>+0(SB), Y2, Y3
-	VADDPS    c32_3e14095f<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_be474234<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3bac664d<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3db2e669<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3d82cfb3<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e46254b<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e660731<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e82318e<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e81facf<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y2
-	VMULPS    Y2, Y1, Y1
-	VMULPS    c32_3f000000<>+0(SB), Y1, Y1
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VSUBPS    Y1, Y3, Y3
-	VBLENDVPS Y2, Y3, Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVUPS   32(SI)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bf000000<>+0(SB), Y1, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y2
-	VMULPS    c32_3ea2eadb<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    c32_bd062a88<>+0(SB), Y2, Y3
-	VADDPS    c32_3e14095f<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_be474234<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3bac664d<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3db2e669<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3d82cfb3<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e46254b<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e660731<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e82318e<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e81facf<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y2
-	VMULPS    Y2, Y1, Y1
-	VMULPS    c32_3f000000<>+0(SB), Y1, Y1
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VSUBPS    Y1, Y3, Y3
-	VBLENDVPS Y2, Y3, Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VMOVNTPS  Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bf000000<>+0(SB), Y2, Y2
+	VMULPS       c32_bf000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VMULPS       c32_3ea2eadb<>+0(SB), Y4, Y4
+	VMULPS       c32_3ea2eadb<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       c32_bd062a88<>+0(SB), Y4, Y6
+	VMULPS       c32_bd062a88<>+0(SB), Y5, Y7
+	VADDPS       c32_3e14095f<>+0(SB), Y6, Y6
+	VADDPS       c32_3e14095f<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_be474234<>+0(SB), Y6, Y6
+	VADDPS       c32_be474234<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3bac664d<>+0(SB), Y6, Y6
+	VADDPS       c32_3bac664d<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3db2e669<>+0(SB), Y6, Y6
+	VADDPS       c32_3db2e669<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3d82cfb3<>+0(SB), Y6, Y6
+	VADDPS       c32_3d82cfb3<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e46254b<>+0(SB), Y6, Y6
+	VADDPS       c32_3e46254b<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e660731<>+0(SB), Y6, Y6
+	VADDPS       c32_3e660731<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e82318e<>+0(SB), Y6, Y6
+	VADDPS       c32_3e82318e<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e81facf<>+0(SB), Y6, Y6
+	VADDPS       c32_3e81facf<>+0(SB), Y7, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y5, Y3, Y3
+	VMULPS       c32_3f000000<>+0(SB), Y2, Y2
+	VMULPS       c32_3f000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y0, Y4
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y1, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VSUBPS       Y2, Y6, Y7
+	VSUBPS       Y3, Y6, Y6
+	VBLENDVPS    Y4, Y7, Y2, Y2
+	VBLENDVPS    Y5, Y6, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluTanhF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluTanhF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8604,83 +9188,77 @@ TEXT ·geluTanhF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bd922279<>+0(SB), Y1, Y1
-	VSUBPS    c32_3fcc422a<>+0(SB), Y1, Y1
-	VMULPS    Y1, Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y1
-	VDIVPS    Y1, Y0, Y0
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   32(SI)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bd922279<>+0(SB), Y1, Y1
-	VSUBPS    c32_3fcc422a<>+0(SB), Y1, Y1
-	VMULPS    Y1, Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y1
-	VDIVPS    Y1, Y0, Y0
-	VMOVUPS   Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bd922279<>+0(SB), Y2, Y2
+	VMULPS       c32_bd922279<>+0(SB), Y3, Y3
+	VSUBPS       c32_3fcc422a<>+0(SB), Y2, Y2
+	VSUBPS       c32_3fcc422a<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y0, Y2
+	VMULPS       Y3, Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VDIVPS       Y2, Y0, Y0
+	VDIVPS       Y3, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -8705,7 +9283,7 @@ DATA c32_3fcc422a<>+28(SB)/4, $0x3fcc422a
 GLOBL c32_3fcc422a<>(SB), RODATA|NOPTR, $32
 
 // func geluTanhPastF32AVX2(dst *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluTanhPastF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -8713,89 +9291,83 @@ TEXT ·geluTanhPastF32AVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (SI)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bd922279<>+0(SB), Y1, Y1
-	VSUBPS    c32_3fcc422a<>+0(SB), Y1, Y1
-	VMULPS    Y1, Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y1
-	VDIVPS    Y1, Y0, Y0
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVUPS   32(SI)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bd922279<>+0(SB), Y1, Y1
-	VSUBPS    c32_3fcc422a<>+0(SB), Y1, Y1
-	VMULPS    Y1, Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y1
-	VDIVPS    Y1, Y0, Y0
-	VMOVNTPS  Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bd922279<>+0(SB), Y2, Y2
+	VMULPS       c32_bd922279<>+0(SB), Y3, Y3
+	VSUBPS       c32_3fcc422a<>+0(SB), Y2, Y2
+	VSUBPS       c32_3fcc422a<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y0, Y2
+	VMULPS       Y3, Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VDIVPS       Y2, Y0, Y0
+	VDIVPS       Y3, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func siluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·siluGradF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -8804,97 +9376,84 @@ TEXT ·siluGradF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (BX)(AX*4), Y0
-	VMOVUPS   c32_42a00000<>+0(SB), Y1
-	VMINPS    Y0, Y1, Y0
-	VMOVUPS   c32_c2a00000<>+0(SB), Y1
-	VMAXPS    Y0, Y1, Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y2, Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y2, Y0
-	VMULPS    (SI)(AX*4), Y0, Y0
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   32(BX)(AX*4), Y0
-	VMOVUPS   c32_42a00000<>+0(SB), Y1
-	VMINPS    Y0, Y1, Y0
-	VMOVUPS   c32_c2a00000<>+0(SB), Y1
-	VMAXPS    Y0, Y1, Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y2, Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y2, Y0
-	VMULPS    32(SI)(AX*4), Y0, Y0
-	VMOVUPS   Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMOVUPS      c32_42a00000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c2a00000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y2
+	VXORPS       c32_80000000<>+0(SB), Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y5, Y1, Y1
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y5, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -8919,7 +9478,7 @@ DATA c32_42a00000<>+28(SB)/4, $0x42a00000
 GLOBL c32_42a00000<>(SB), RODATA|NOPTR, $32
 
 // func siluGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·siluGradPastF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -8928,103 +9487,90 @@ TEXT ·siluGradPastF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (BX)(AX*4), Y0
-	VMOVUPS   c32_42a00000<>+0(SB), Y1
-	VMINPS    Y0, Y1, Y0
-	VMOVUPS   c32_c2a00000<>+0(SB), Y1
-	VMAXPS    Y0, Y1, Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y2, Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y2, Y0
-	VMULPS    (SI)(AX*4), Y0, Y0
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVUPS   32(BX)(AX*4), Y0
-	VMOVUPS   c32_42a00000<>+0(SB), Y1
-	VMINPS    Y0, Y1, Y0
-	VMOVUPS   c32_c2a00000<>+0(SB), Y1
-	VMAXPS    Y0, Y1, Y0
-	VXORPS    c32_80000000<>+0(SB), Y0, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VADDPS    c32_3f800000<>+0(SB), Y1, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y2, Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y2, Y0
-	VMULPS    32(SI)(AX*4), Y0, Y0
-	VMOVNTPS  Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMOVUPS      c32_42a00000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c2a00000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VXORPS       c32_80000000<>+0(SB), Y0, Y2
+	VXORPS       c32_80000000<>+0(SB), Y1, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y5, Y1, Y1
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y5, Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluGradF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9033,143 +9579,131 @@ TEXT ·geluGradF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (BX)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bf000000<>+0(SB), Y1, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y2
-	VMULPS    c32_3ea2eadb<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    c32_bd062a88<>+0(SB), Y2, Y3
-	VADDPS    c32_3e14095f<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_be474234<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3bac664d<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3db2e669<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3d82cfb3<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e46254b<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e660731<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e82318e<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e81facf<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y2
-	VMULPS    Y2, Y1, Y2
-	VMULPS    c32_3f000000<>+0(SB), Y2, Y2
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y3
-	VMOVUPS   c32_3f800000<>+0(SB), Y4
-	VSUBPS    Y2, Y4, Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VMULPS    c32_3ecc422a<>+0(SB), Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y2, Y0
-	VMULPS    (SI)(AX*4), Y0, Y0
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   32(BX)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bf000000<>+0(SB), Y1, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y2
-	VMULPS    c32_3ea2eadb<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    c32_bd062a88<>+0(SB), Y2, Y3
-	VADDPS    c32_3e14095f<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_be474234<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3bac664d<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3db2e669<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3d82cfb3<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e46254b<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e660731<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e82318e<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e81facf<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y2
-	VMULPS    Y2, Y1, Y2
-	VMULPS    c32_3f000000<>+0(SB), Y2, Y2
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y3
-	VMOVUPS   c32_3f800000<>+0(SB), Y4
-	VSUBPS    Y2, Y4, Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VMULPS    c32_3ecc422a<>+0(SB), Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y2, Y0
-	VMULPS    32(SI)(AX*4), Y0, Y0
-	VMOVUPS   Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bf000000<>+0(SB), Y2, Y2
+	VMULPS       c32_bf000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VMULPS       c32_3ea2eadb<>+0(SB), Y4, Y4
+	VMULPS       c32_3ea2eadb<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       c32_bd062a88<>+0(SB), Y4, Y6
+	VMULPS       c32_bd062a88<>+0(SB), Y5, Y7
+	VADDPS       c32_3e14095f<>+0(SB), Y6, Y6
+	VADDPS       c32_3e14095f<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_be474234<>+0(SB), Y6, Y6
+	VADDPS       c32_be474234<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3bac664d<>+0(SB), Y6, Y6
+	VADDPS       c32_3bac664d<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3db2e669<>+0(SB), Y6, Y6
+	VADDPS       c32_3db2e669<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3d82cfb3<>+0(SB), Y6, Y6
+	VADDPS       c32_3d82cfb3<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e46254b<>+0(SB), Y6, Y6
+	VADDPS       c32_3e46254b<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e660731<>+0(SB), Y6, Y6
+	VADDPS       c32_3e660731<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e82318e<>+0(SB), Y6, Y6
+	VADDPS       c32_3e82318e<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e81facf<>+0(SB), Y6, Y6
+	VADDPS       c32_3e81facf<>+0(SB), Y7, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VMULPS       Y4, Y2, Y4
+	VMULPS       Y5, Y3, Y5
+	VMULPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       c32_3f000000<>+0(SB), Y5, Y5
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y0, Y6
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y1, Y7
+	VMOVUPS      c32_3f800000<>+0(SB), Y8
+	VSUBPS       Y4, Y8, Y9
+	VSUBPS       Y5, Y8, Y8
+	VBLENDVPS    Y6, Y9, Y4, Y4
+	VBLENDVPS    Y7, Y8, Y5, Y5
+	VMULPS       c32_3ecc422a<>+0(SB), Y2, Y2
+	VMULPS       c32_3ecc422a<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -9184,7 +9718,7 @@ DATA c32_3ecc422a<>+28(SB)/4, $0x3ecc422a
 GLOBL c32_3ecc422a<>(SB), RODATA|NOPTR, $32
 
 // func geluGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluGradPastF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9193,149 +9727,137 @@ TEXT ·geluGradPastF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (BX)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bf000000<>+0(SB), Y1, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y2
-	VMULPS    c32_3ea2eadb<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    c32_bd062a88<>+0(SB), Y2, Y3
-	VADDPS    c32_3e14095f<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_be474234<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3bac664d<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3db2e669<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3d82cfb3<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e46254b<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e660731<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e82318e<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e81facf<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y2
-	VMULPS    Y2, Y1, Y2
-	VMULPS    c32_3f000000<>+0(SB), Y2, Y2
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y3
-	VMOVUPS   c32_3f800000<>+0(SB), Y4
-	VSUBPS    Y2, Y4, Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VMULPS    c32_3ecc422a<>+0(SB), Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y2, Y0
-	VMULPS    (SI)(AX*4), Y0, Y0
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVUPS   32(BX)(AX*4), Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bf000000<>+0(SB), Y1, Y1
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS    c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS    c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS    c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS    Y4, Y1, Y4
-	VMULPS    c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS    Y3, Y4, Y3
-	VMULPS    c32_39506967<>+0(SB), Y3, Y4
-	VADDPS    c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y4, Y4
-	VADDPS    c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS    Y3, Y3, Y5
-	VMULPS    Y4, Y5, Y4
-	VADDPS    Y3, Y4, Y3
-	VADDPS    c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD    c32_7f<>+0(SB), Y2, Y2
-	VPSLLD    $0x17, Y2, Y2
-	VMULPS    Y2, Y3, Y2
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS   c32_7f800000<>+0(SB), Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS    Y2, Y1, Y1
-	VANDPS    c32_7fffffff<>+0(SB), Y0, Y2
-	VMULPS    c32_3ea2eadb<>+0(SB), Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y2
-	VMOVUPS   c32_3f800000<>+0(SB), Y3
-	VDIVPS    Y2, Y3, Y2
-	VMULPS    c32_bd062a88<>+0(SB), Y2, Y3
-	VADDPS    c32_3e14095f<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_be474234<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3bac664d<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3db2e669<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3d82cfb3<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e46254b<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e660731<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e82318e<>+0(SB), Y3, Y3
-	VMULPS    Y3, Y2, Y3
-	VADDPS    c32_3e81facf<>+0(SB), Y3, Y3
-	VMULPS    Y2, Y3, Y2
-	VMULPS    Y2, Y1, Y2
-	VMULPS    c32_3f000000<>+0(SB), Y2, Y2
-	VCMPPS    $0x1e, c32_0<>+0(SB), Y0, Y3
-	VMOVUPS   c32_3f800000<>+0(SB), Y4
-	VSUBPS    Y2, Y4, Y4
-	VBLENDVPS Y3, Y4, Y2, Y2
-	VMULPS    c32_3ecc422a<>+0(SB), Y1, Y1
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y2, Y0
-	VMULPS    32(SI)(AX*4), Y0, Y0
-	VMOVNTPS  Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bf000000<>+0(SB), Y2, Y2
+	VMULPS       c32_bf000000<>+0(SB), Y3, Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y2
+	VMOVAPS      Y3, Y3
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y3
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y2
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y3
+	VMULPS       c32_3ab520aa<>+0(SB), Y2, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y3, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y8, Y8
+	VMULPS       Y3, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y2, Y2, Y10
+	VMULPS       Y3, Y3, Y11
+	VMULPS       Y8, Y10, Y8
+	VMULPS       Y9, Y11, Y9
+	VADDPS       Y2, Y8, Y2
+	VADDPS       Y3, Y9, Y3
+	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
+	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y2, Y2
+	VMULPS       Y7, Y3, Y3
+	VANDPS       Y2, Y4, Y2
+	VANDPS       Y3, Y5, Y3
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y4
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y5
+	VMULPS       c32_3ea2eadb<>+0(SB), Y4, Y4
+	VMULPS       c32_3ea2eadb<>+0(SB), Y5, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VMOVUPS      c32_3f800000<>+0(SB), Y6
+	VDIVPS       Y4, Y6, Y4
+	VDIVPS       Y5, Y6, Y5
+	VMULPS       c32_bd062a88<>+0(SB), Y4, Y6
+	VMULPS       c32_bd062a88<>+0(SB), Y5, Y7
+	VADDPS       c32_3e14095f<>+0(SB), Y6, Y6
+	VADDPS       c32_3e14095f<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_be474234<>+0(SB), Y6, Y6
+	VADDPS       c32_be474234<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3bac664d<>+0(SB), Y6, Y6
+	VADDPS       c32_3bac664d<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3db2e669<>+0(SB), Y6, Y6
+	VADDPS       c32_3db2e669<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3d82cfb3<>+0(SB), Y6, Y6
+	VADDPS       c32_3d82cfb3<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e46254b<>+0(SB), Y6, Y6
+	VADDPS       c32_3e46254b<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e660731<>+0(SB), Y6, Y6
+	VADDPS       c32_3e660731<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e82318e<>+0(SB), Y6, Y6
+	VADDPS       c32_3e82318e<>+0(SB), Y7, Y7
+	VMULPS       Y6, Y4, Y6
+	VMULPS       Y7, Y5, Y7
+	VADDPS       c32_3e81facf<>+0(SB), Y6, Y6
+	VADDPS       c32_3e81facf<>+0(SB), Y7, Y7
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VMULPS       Y4, Y2, Y4
+	VMULPS       Y5, Y3, Y5
+	VMULPS       c32_3f000000<>+0(SB), Y4, Y4
+	VMULPS       c32_3f000000<>+0(SB), Y5, Y5
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y0, Y6
+	VCMPPS       $0x1e, c32_0<>+0(SB), Y1, Y7
+	VMOVUPS      c32_3f800000<>+0(SB), Y8
+	VSUBPS       Y4, Y8, Y9
+	VSUBPS       Y5, Y8, Y8
+	VBLENDVPS    Y6, Y9, Y4, Y4
+	VBLENDVPS    Y7, Y8, Y5, Y5
+	VMULPS       c32_3ecc422a<>+0(SB), Y2, Y2
+	VMULPS       c32_3ecc422a<>+0(SB), Y3, Y3
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y4, Y0
+	VADDPS       Y1, Y5, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluTanhGradF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluTanhGradF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9344,109 +9866,96 @@ TEXT ·geluTanhGradF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (BX)(AX*4), Y0
-	VMOVUPS   c32_41200000<>+0(SB), Y1
-	VMINPS    Y0, Y1, Y0
-	VMOVUPS   c32_c1200000<>+0(SB), Y1
-	VMAXPS    Y0, Y1, Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bd922279<>+0(SB), Y1, Y2
-	VSUBPS    c32_3fcc422a<>+0(SB), Y2, Y2
-	VMULPS    Y2, Y0, Y2
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y3
-	VADDPS    c32_4b400000<>+0(SB), Y3, Y3
-	VSUBPS    c32_4b400000<>+0(SB), Y3, Y4
-	VMULPS    c32_3f318000<>+0(SB), Y4, Y5
-	VSUBPS    Y5, Y2, Y5
-	VMULPS    c32_b95e8083<>+0(SB), Y4, Y4
-	VSUBPS    Y4, Y5, Y4
-	VMULPS    c32_39506967<>+0(SB), Y4, Y5
-	VADDPS    c32_3ab743ce<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3c088908<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3f000000<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y4, Y6
-	VMULPS    Y5, Y6, Y5
-	VADDPS    Y4, Y5, Y4
-	VADDPS    c32_3f800000<>+0(SB), Y4, Y4
-	VPADDD    c32_7f<>+0(SB), Y3, Y3
-	VPSLLD    $0x17, Y3, Y3
-	VMULPS    Y3, Y4, Y3
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y2, Y4
-	VMOVUPS   c32_7f800000<>+0(SB), Y5
-	VBLENDVPS Y4, Y5, Y3, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y2
-	VANDPS    Y3, Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y3
-	VMOVUPS   c32_3f800000<>+0(SB), Y4
-	VDIVPS    Y3, Y4, Y3
-	VMULPS    c32_3e5b33b6<>+0(SB), Y1, Y1
-	VADDPS    c32_3fcc422a<>+0(SB), Y1, Y1
-	VMULPS    Y3, Y0, Y0
-	VMULPS    Y3, Y2, Y2
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y3, Y0
-	VMULPS    (SI)(AX*4), Y0, Y0
-	VMOVUPS   Y0, (DI)(AX*4)
-	VMOVUPS   32(BX)(AX*4), Y0
-	VMOVUPS   c32_41200000<>+0(SB), Y1
-	VMINPS    Y0, Y1, Y0
-	VMOVUPS   c32_c1200000<>+0(SB), Y1
-	VMAXPS    Y0, Y1, Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bd922279<>+0(SB), Y1, Y2
-	VSUBPS    c32_3fcc422a<>+0(SB), Y2, Y2
-	VMULPS    Y2, Y0, Y2
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y3
-	VADDPS    c32_4b400000<>+0(SB), Y3, Y3
-	VSUBPS    c32_4b400000<>+0(SB), Y3, Y4
-	VMULPS    c32_3f318000<>+0(SB), Y4, Y5
-	VSUBPS    Y5, Y2, Y5
-	VMULPS    c32_b95e8083<>+0(SB), Y4, Y4
-	VSUBPS    Y4, Y5, Y4
-	VMULPS    c32_39506967<>+0(SB), Y4, Y5
-	VADDPS    c32_3ab743ce<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3c088908<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3f000000<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y4, Y6
-	VMULPS    Y5, Y6, Y5
-	VADDPS    Y4, Y5, Y4
-	VADDPS    c32_3f800000<>+0(SB), Y4, Y4
-	VPADDD    c32_7f<>+0(SB), Y3, Y3
-	VPSLLD    $0x17, Y3, Y3
-	VMULPS    Y3, Y4, Y3
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y2, Y4
-	VMOVUPS   c32_7f800000<>+0(SB), Y5
-	VBLENDVPS Y4, Y5, Y3, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y2
-	VANDPS    Y3, Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y3
-	VMOVUPS   c32_3f800000<>+0(SB), Y4
-	VDIVPS    Y3, Y4, Y3
-	VMULPS    c32_3e5b33b6<>+0(SB), Y1, Y1
-	VADDPS    c32_3fcc422a<>+0(SB), Y1, Y1
-	VMULPS    Y3, Y0, Y0
-	VMULPS    Y3, Y2, Y2
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y3, Y0
-	VMULPS    32(SI)(AX*4), Y0, Y0
-	VMOVUPS   Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMOVUPS      c32_41200000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c1200000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bd922279<>+0(SB), Y2, Y4
+	VMULPS       c32_bd922279<>+0(SB), Y3, Y5
+	VSUBPS       c32_3fcc422a<>+0(SB), Y4, Y4
+	VSUBPS       c32_3fcc422a<>+0(SB), Y5, Y5
+	VMULPS       Y4, Y0, Y4
+	VMULPS       Y5, Y1, Y5
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y6
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y5, Y7
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y8
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y5, Y9
+	VADDPS       c32_4b400000<>+0(SB), Y8, Y8
+	VADDPS       c32_4b400000<>+0(SB), Y9, Y9
+	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
+	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
+	VMOVAPS      Y4, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
+	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
+	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
+	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y10, Y10
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y10, Y10
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y10, Y10
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y10, Y10
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y4, Y12
+	VMULPS       Y5, Y5, Y13
+	VMULPS       Y10, Y12, Y10
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y4, Y10, Y4
+	VADDPS       Y5, Y11, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VPADDD       c32_7f<>+0(SB), Y8, Y8
+	VPADDD       c32_7f<>+0(SB), Y9, Y9
+	VPSLLD       $0x17, Y8, Y8
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y8, Y4, Y4
+	VMULPS       Y9, Y5, Y5
+	VANDPS       Y4, Y6, Y4
+	VANDPS       Y5, Y7, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y7
+	VMOVUPS      c32_3f800000<>+0(SB), Y8
+	VDIVPS       Y6, Y8, Y6
+	VDIVPS       Y7, Y8, Y7
+	VMULPS       c32_3e5b33b6<>+0(SB), Y2, Y2
+	VMULPS       c32_3e5b33b6<>+0(SB), Y3, Y3
+	VADDPS       c32_3fcc422a<>+0(SB), Y2, Y2
+	VADDPS       c32_3fcc422a<>+0(SB), Y3, Y3
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y7, Y1, Y1
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y7, Y5, Y5
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y5, Y1, Y1
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y6, Y0
+	VADDPS       Y1, Y7, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	VZEROUPPER
 	RET
 
@@ -9471,7 +9980,7 @@ DATA c32_3e5b33b6<>+28(SB)/4, $0x3e5b33b6
 GLOBL c32_3e5b33b6<>(SB), RODATA|NOPTR, $32
 
 // func geluTanhGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX2, MMX+
+// Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·geluTanhGradPastF32AVX2(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -9480,300 +9989,179 @@ TEXT ·geluTanhGradPastF32AVX2(SB), NOSPLIT, $0-32
 	XORQ AX, AX
 
 loop:
-	VMOVUPS   (BX)(AX*4), Y0
-	VMOVUPS   c32_41200000<>+0(SB), Y1
-	VMINPS    Y0, Y1, Y0
-	VMOVUPS   c32_c1200000<>+0(SB), Y1
-	VMAXPS    Y0, Y1, Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bd922279<>+0(SB), Y1, Y2
-	VSUBPS    c32_3fcc422a<>+0(SB), Y2, Y2
-	VMULPS    Y2, Y0, Y2
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y3
-	VADDPS    c32_4b400000<>+0(SB), Y3, Y3
-	VSUBPS    c32_4b400000<>+0(SB), Y3, Y4
-	VMULPS    c32_3f318000<>+0(SB), Y4, Y5
-	VSUBPS    Y5, Y2, Y5
-	VMULPS    c32_b95e8083<>+0(SB), Y4, Y4
-	VSUBPS    Y4, Y5, Y4
-	VMULPS    c32_39506967<>+0(SB), Y4, Y5
-	VADDPS    c32_3ab743ce<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3c088908<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3f000000<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y4, Y6
-	VMULPS    Y5, Y6, Y5
-	VADDPS    Y4, Y5, Y4
-	VADDPS    c32_3f800000<>+0(SB), Y4, Y4
-	VPADDD    c32_7f<>+0(SB), Y3, Y3
-	VPSLLD    $0x17, Y3, Y3
-	VMULPS    Y3, Y4, Y3
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y2, Y4
-	VMOVUPS   c32_7f800000<>+0(SB), Y5
-	VBLENDVPS Y4, Y5, Y3, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y2
-	VANDPS    Y3, Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y3
-	VMOVUPS   c32_3f800000<>+0(SB), Y4
-	VDIVPS    Y3, Y4, Y3
-	VMULPS    c32_3e5b33b6<>+0(SB), Y1, Y1
-	VADDPS    c32_3fcc422a<>+0(SB), Y1, Y1
-	VMULPS    Y3, Y0, Y0
-	VMULPS    Y3, Y2, Y2
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y3, Y0
-	VMULPS    (SI)(AX*4), Y0, Y0
-	VMOVNTPS  Y0, (DI)(AX*4)
-	VMOVUPS   32(BX)(AX*4), Y0
-	VMOVUPS   c32_41200000<>+0(SB), Y1
-	VMINPS    Y0, Y1, Y0
-	VMOVUPS   c32_c1200000<>+0(SB), Y1
-	VMAXPS    Y0, Y1, Y0
-	VMULPS    Y0, Y0, Y1
-	VMULPS    c32_bd922279<>+0(SB), Y1, Y2
-	VSUBPS    c32_3fcc422a<>+0(SB), Y2, Y2
-	VMULPS    Y2, Y0, Y2
-	VMULPS    c32_3fb8aa3b<>+0(SB), Y2, Y3
-	VADDPS    c32_4b400000<>+0(SB), Y3, Y3
-	VSUBPS    c32_4b400000<>+0(SB), Y3, Y4
-	VMULPS    c32_3f318000<>+0(SB), Y4, Y5
-	VSUBPS    Y5, Y2, Y5
-	VMULPS    c32_b95e8083<>+0(SB), Y4, Y4
-	VSUBPS    Y4, Y5, Y4
-	VMULPS    c32_39506967<>+0(SB), Y4, Y5
-	VADDPS    c32_3ab743ce<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3c088908<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3d2aa9c1<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3e2aaaaa<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y5, Y5
-	VADDPS    c32_3f000000<>+0(SB), Y5, Y5
-	VMULPS    Y4, Y4, Y6
-	VMULPS    Y5, Y6, Y5
-	VADDPS    Y4, Y5, Y4
-	VADDPS    c32_3f800000<>+0(SB), Y4, Y4
-	VPADDD    c32_7f<>+0(SB), Y3, Y3
-	VPSLLD    $0x17, Y3, Y3
-	VMULPS    Y3, Y4, Y3
-	VCMPPS    $0x1e, c32_42b00000<>+0(SB), Y2, Y4
-	VMOVUPS   c32_7f800000<>+0(SB), Y5
-	VBLENDVPS Y4, Y5, Y3, Y3
-	VCMPPS    $0x15, c32_c2ae0000<>+0(SB), Y2, Y2
-	VANDPS    Y3, Y2, Y2
-	VADDPS    c32_3f800000<>+0(SB), Y2, Y3
-	VMOVUPS   c32_3f800000<>+0(SB), Y4
-	VDIVPS    Y3, Y4, Y3
-	VMULPS    c32_3e5b33b6<>+0(SB), Y1, Y1
-	VADDPS    c32_3fcc422a<>+0(SB), Y1, Y1
-	VMULPS    Y3, Y0, Y0
-	VMULPS    Y3, Y2, Y2
-	VMULPS    Y2, Y0, Y0
-	VMULPS    Y1, Y0, Y0
-	VADDPS    Y0, Y3, Y0
-	VMULPS    32(SI)(AX*4), Y0, Y0
-	VMOVNTPS  Y0, 32(DI)(AX*4)
-	ADDQ      $0x10, AX
-	CMPQ      AX, CX
-	JLT       loop
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VMOVUPS      c32_41200000<>+0(SB), Y2
+	VMINPS       Y0, Y2, Y0
+	VMINPS       Y1, Y2, Y1
+	VMOVUPS      c32_c1200000<>+0(SB), Y2
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y2, Y1
+	VMULPS       Y0, Y0, Y2
+	VMULPS       Y1, Y1, Y3
+	VMULPS       c32_bd922279<>+0(SB), Y2, Y4
+	VMULPS       c32_bd922279<>+0(SB), Y3, Y5
+	VSUBPS       c32_3fcc422a<>+0(SB), Y4, Y4
+	VSUBPS       c32_3fcc422a<>+0(SB), Y5, Y5
+	VMULPS       Y4, Y0, Y4
+	VMULPS       Y5, Y1, Y5
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y6
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y5, Y7
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y8
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y5, Y9
+	VADDPS       c32_4b400000<>+0(SB), Y8, Y8
+	VADDPS       c32_4b400000<>+0(SB), Y9, Y9
+	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
+	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
+	VMOVAPS      Y4, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
+	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
+	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
+	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y10, Y10
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y10, Y10
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y10, Y10
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y10, Y10
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y4, Y12
+	VMULPS       Y5, Y5, Y13
+	VMULPS       Y10, Y12, Y10
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y4, Y10, Y4
+	VADDPS       Y5, Y11, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VPADDD       c32_7f<>+0(SB), Y8, Y8
+	VPADDD       c32_7f<>+0(SB), Y9, Y9
+	VPSLLD       $0x17, Y8, Y8
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y8, Y4, Y4
+	VMULPS       Y9, Y5, Y5
+	VANDPS       Y4, Y6, Y4
+	VANDPS       Y5, Y7, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y7
+	VMOVUPS      c32_3f800000<>+0(SB), Y8
+	VDIVPS       Y6, Y8, Y6
+	VDIVPS       Y7, Y8, Y7
+	VMULPS       c32_3e5b33b6<>+0(SB), Y2, Y2
+	VMULPS       c32_3e5b33b6<>+0(SB), Y3, Y3
+	VADDPS       c32_3fcc422a<>+0(SB), Y2, Y2
+	VADDPS       c32_3fcc422a<>+0(SB), Y3, Y3
+	VMULPS       Y6, Y0, Y0
+	VMULPS       Y7, Y1, Y1
+	VMULPS       Y6, Y4, Y4
+	VMULPS       Y7, Y5, Y5
+	VMULPS       Y4, Y0, Y0
+	VMULPS       Y5, Y1, Y1
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y3, Y1, Y1
+	VADDPS       Y0, Y6, Y0
+	VADDPS       Y1, Y7, Y1
+	VMULPS       (SI)(AX*4), Y0, Y0
+	VMULPS       32(SI)(AX*4), Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
 	SFENCE
 	VZEROUPPER
 	RET
 
-// func expSumF32AVX2(x *float32, n int, acc *[16]float64, m float32)
-// Requires: AVX, AVX2
-TEXT ·expSumF32AVX2(SB), NOSPLIT, $0-28
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 64(SI), Y2
-	VMOVUPS 96(SI), Y3
+// func expSumF32AVX2(x *float32, m *float32, acc *float64, n int, cols int, rows int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·expSumF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
 
-loop:
-	VMOVUPS      (DI)(AX*4), Y4
-	VBROADCASTSS m+24(FP), Y5
-	VSUBPS       Y5, Y4, Y4
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y5
-	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
-	VSUBPS       c32_4b400000<>+0(SB), Y5, Y6
-	VMULPS       c32_3f318000<>+0(SB), Y6, Y7
-	VSUBPS       Y7, Y4, Y7
-	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
-	VSUBPS       Y6, Y7, Y6
-	VMULPS       c32_39506967<>+0(SB), Y6, Y7
-	VADDPS       c32_3ab743ce<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3c088908<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3f000000<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y7, Y8, Y7
-	VADDPS       Y6, Y7, Y6
-	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
-	VPADDD       c32_7f<>+0(SB), Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y6, Y5
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y4, Y6
-	VMOVUPS      c32_7f800000<>+0(SB), Y7
-	VBLENDVPS    Y6, Y7, Y5, Y5
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y4
-	VANDPS       Y5, Y4, Y4
-	VCVTPS2PD    X4, Y5
-	VEXTRACTF128 $0x01, Y4, X4
-	VCVTPS2PD    X4, Y4
-	VADDPD       Y5, Y0, Y0
-	VADDPD       Y4, Y1, Y1
-	VMOVUPS      32(DI)(AX*4), Y4
-	VBROADCASTSS m+24(FP), Y5
-	VSUBPS       Y5, Y4, Y4
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y5
-	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
-	VSUBPS       c32_4b400000<>+0(SB), Y5, Y6
-	VMULPS       c32_3f318000<>+0(SB), Y6, Y7
-	VSUBPS       Y7, Y4, Y7
-	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
-	VSUBPS       Y6, Y7, Y6
-	VMULPS       c32_39506967<>+0(SB), Y6, Y7
-	VADDPS       c32_3ab743ce<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3c088908<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3f000000<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y7, Y8, Y7
-	VADDPS       Y6, Y7, Y6
-	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
-	VPADDD       c32_7f<>+0(SB), Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y6, Y5
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y4, Y6
-	VMOVUPS      c32_7f800000<>+0(SB), Y7
-	VBLENDVPS    Y6, Y7, Y5, Y5
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y4
-	VANDPS       Y5, Y4, Y4
-	VCVTPS2PD    X4, Y5
-	VEXTRACTF128 $0x01, Y4, X4
-	VCVTPS2PD    X4, Y4
-	VADDPD       Y5, Y2, Y2
-	VADDPD       Y4, Y3, Y3
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	VMOVUPS      Y2, 64(SI)
-	VMOVUPS      Y3, 96(SI)
-	VZEROUPPER
-	RET
-
-// func expSumStoreF32AVX2(dst *float32, x *float32, n int, acc *[16]float64, m float32)
-// Requires: AVX, AVX2
-TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-36
-	MOVQ    dst+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
+row:
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
 	VMOVUPS 64(BX), Y2
 	VMOVUPS 96(BX), Y3
 
 loop:
-	VMOVUPS      (SI)(AX*4), Y4
-	VBROADCASTSS m+32(FP), Y5
-	VSUBPS       Y5, Y4, Y4
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y5
-	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
-	VSUBPS       c32_4b400000<>+0(SB), Y5, Y6
-	VMULPS       c32_3f318000<>+0(SB), Y6, Y7
-	VSUBPS       Y7, Y4, Y7
-	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
-	VSUBPS       Y6, Y7, Y6
-	VMULPS       c32_39506967<>+0(SB), Y6, Y7
-	VADDPS       c32_3ab743ce<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3c088908<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3f000000<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y7, Y8, Y7
-	VADDPS       Y6, Y7, Y6
-	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
-	VPADDD       c32_7f<>+0(SB), Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y6, Y5
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y4, Y6
-	VMOVUPS      c32_7f800000<>+0(SB), Y7
-	VBLENDVPS    Y6, Y7, Y5, Y5
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y4
-	VANDPS       Y5, Y4, Y4
-	VMOVUPS      Y4, (DI)(AX*4)
-	VCVTPS2PD    X4, Y5
+	PREFETCHT0   8192(DI)(AX*4)
+	VMOVUPS      (DI)(AX*4), Y4
+	VMOVUPS      32(DI)(AX*4), Y5
+	VBROADCASTSS (SI), Y6
+	VSUBPS       Y6, Y4, Y4
+	VSUBPS       Y6, Y5, Y5
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y6
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y5, Y7
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y8
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y5, Y9
+	VADDPS       c32_4b400000<>+0(SB), Y8, Y8
+	VADDPS       c32_4b400000<>+0(SB), Y9, Y9
+	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
+	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
+	VMOVAPS      Y4, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
+	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
+	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
+	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y10, Y10
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y10, Y10
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y10, Y10
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y10, Y10
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y4, Y12
+	VMULPS       Y5, Y5, Y13
+	VMULPS       Y10, Y12, Y10
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y4, Y10, Y4
+	VADDPS       Y5, Y11, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VPADDD       c32_7f<>+0(SB), Y8, Y8
+	VPADDD       c32_7f<>+0(SB), Y9, Y9
+	VPSLLD       $0x17, Y8, Y8
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y8, Y4, Y4
+	VMULPS       Y9, Y5, Y5
+	VANDPS       Y4, Y6, Y4
+	VANDPS       Y5, Y7, Y5
+	VCVTPS2PD    X4, Y6
+	VCVTPS2PD    X5, Y7
 	VEXTRACTF128 $0x01, Y4, X4
 	VCVTPS2PD    X4, Y4
-	VADDPD       Y5, Y0, Y0
+	VEXTRACTF128 $0x01, Y5, X5
+	VCVTPS2PD    X5, Y5
+	VADDPD       Y6, Y0, Y0
+	VADDPD       Y7, Y2, Y2
 	VADDPD       Y4, Y1, Y1
-	VMOVUPS      32(SI)(AX*4), Y4
-	VBROADCASTSS m+32(FP), Y5
-	VSUBPS       Y5, Y4, Y4
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y5
-	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
-	VSUBPS       c32_4b400000<>+0(SB), Y5, Y6
-	VMULPS       c32_3f318000<>+0(SB), Y6, Y7
-	VSUBPS       Y7, Y4, Y7
-	VMULPS       c32_b95e8083<>+0(SB), Y6, Y6
-	VSUBPS       Y6, Y7, Y6
-	VMULPS       c32_39506967<>+0(SB), Y6, Y7
-	VADDPS       c32_3ab743ce<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3c088908<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y7, Y7
-	VADDPS       c32_3f000000<>+0(SB), Y7, Y7
-	VMULPS       Y6, Y6, Y8
-	VMULPS       Y7, Y8, Y7
-	VADDPS       Y6, Y7, Y6
-	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
-	VPADDD       c32_7f<>+0(SB), Y5, Y5
-	VPSLLD       $0x17, Y5, Y5
-	VMULPS       Y5, Y6, Y5
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y4, Y6
-	VMOVUPS      c32_7f800000<>+0(SB), Y7
-	VBLENDVPS    Y6, Y7, Y5, Y5
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y4
-	VANDPS       Y5, Y4, Y4
-	VMOVUPS      Y4, 32(DI)(AX*4)
-	VCVTPS2PD    X4, Y5
-	VEXTRACTF128 $0x01, Y4, X4
-	VCVTPS2PD    X4, Y4
-	VADDPD       Y5, Y2, Y2
-	VADDPD       Y4, Y3, Y3
+	VADDPD       Y5, Y3, Y3
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
@@ -9781,540 +10169,841 @@ loop:
 	VMOVUPS      Y1, 32(BX)
 	VMOVUPS      Y2, 64(BX)
 	VMOVUPS      Y3, 96(BX)
+	ADDQ         $+4, SI
+	ADDQ         $+128, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxF32AVX2(dst *float32, x *float32, n int, lse float64)
-// Requires: AVX
-TEXT ·logSoftmaxF32AVX2(SB), NOSPLIT, $0-32
+// func expSumStoreF32AVX2(dst *float32, x *float32, m *float32, acc *float64, n int, cols int, rows int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·expSumStoreF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ m+16(FP), BX
+	MOVQ acc+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+	VMOVUPS (R8), Y0
+	VMOVUPS 32(R8), Y1
+	VMOVUPS 64(R8), Y2
+	VMOVUPS 96(R8), Y3
 
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y4
+	VMOVUPS      32(SI)(AX*4), Y5
+	VBROADCASTSS (BX), Y6
+	VSUBPS       Y6, Y4, Y4
+	VSUBPS       Y6, Y5, Y5
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y4, Y6
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y5, Y7
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y4, Y8
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y5, Y9
+	VADDPS       c32_4b400000<>+0(SB), Y8, Y8
+	VADDPS       c32_4b400000<>+0(SB), Y9, Y9
+	VSUBPS       c32_4b400000<>+0(SB), Y8, Y10
+	VSUBPS       c32_4b400000<>+0(SB), Y9, Y11
+	VMOVAPS      Y4, Y4
+	VMOVAPS      Y5, Y5
+	VFNMADD231PS c32_3f317200<>+0(SB), Y10, Y4
+	VFNMADD231PS c32_3f317200<>+0(SB), Y11, Y5
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y10, Y4
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y11, Y5
+	VMULPS       c32_3ab520aa<>+0(SB), Y4, Y10
+	VMULPS       c32_3ab520aa<>+0(SB), Y5, Y11
+	VADDPS       c32_3c091ce3<>+0(SB), Y10, Y10
+	VADDPS       c32_3c091ce3<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3d2aac5e<>+0(SB), Y10, Y10
+	VADDPS       c32_3d2aac5e<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3e2aaa49<>+0(SB), Y10, Y10
+	VADDPS       c32_3e2aaa49<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y10, Y10
+	VMULPS       Y5, Y11, Y11
+	VADDPS       c32_3efffffe<>+0(SB), Y10, Y10
+	VADDPS       c32_3efffffe<>+0(SB), Y11, Y11
+	VMULPS       Y4, Y4, Y12
+	VMULPS       Y5, Y5, Y13
+	VMULPS       Y10, Y12, Y10
+	VMULPS       Y11, Y13, Y11
+	VADDPS       Y4, Y10, Y4
+	VADDPS       Y5, Y11, Y5
+	VADDPS       c32_3f800000<>+0(SB), Y4, Y4
+	VADDPS       c32_3f800000<>+0(SB), Y5, Y5
+	VPADDD       c32_7f<>+0(SB), Y8, Y8
+	VPADDD       c32_7f<>+0(SB), Y9, Y9
+	VPSLLD       $0x17, Y8, Y8
+	VPSLLD       $0x17, Y9, Y9
+	VMULPS       Y8, Y4, Y4
+	VMULPS       Y9, Y5, Y5
+	VANDPS       Y4, Y6, Y4
+	VANDPS       Y5, Y7, Y5
+	VMOVUPS      Y4, (DI)(AX*4)
+	VMOVUPS      Y5, 32(DI)(AX*4)
+	VCVTPS2PD    X4, Y6
+	VCVTPS2PD    X5, Y7
+	VEXTRACTF128 $0x01, Y4, X4
+	VCVTPS2PD    X4, Y4
+	VEXTRACTF128 $0x01, Y5, X5
+	VCVTPS2PD    X5, Y5
+	VADDPD       Y6, Y0, Y0
+	VADDPD       Y7, Y2, Y2
+	VADDPD       Y4, Y1, Y1
+	VADDPD       Y5, Y3, Y3
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMOVUPS      Y0, (R8)
+	VMOVUPS      Y1, 32(R8)
+	VMOVUPS      Y2, 64(R8)
+	VMOVUPS      Y3, 96(R8)
+	ADDQ         $+4, BX
+	ADDQ         $+128, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func logSoftmaxF32AVX2(dst *float32, x *float32, lse *float64, n int, cols int, rows int)
+// Requires: AVX
+TEXT ·logSoftmaxF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+loop:
 	VCVTPS2PD    (SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VCVTPD2PSY   Y0, X0
 	VMOVUPS      X0, (DI)(AX*4)
 	VCVTPS2PD    16(SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VCVTPD2PSY   Y0, X0
 	VMOVUPS      X0, 16(DI)(AX*4)
 	VCVTPS2PD    32(SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VCVTPD2PSY   Y0, X0
 	VMOVUPS      X0, 32(DI)(AX*4)
 	VCVTPS2PD    48(SI)(AX*4), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VCVTPD2PSY   Y0, X0
 	VMOVUPS      X0, 48(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxF64AVX2(dst *float64, x *float64, n int, lse float64)
+// func logSoftmaxPastF32AVX2(dst *float32, x *float32, lse *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·logSoftmaxF64AVX2(SB), NOSPLIT, $0-32
+TEXT ·logSoftmaxPastF32AVX2(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	MOVQ rows+40(FP), R13
 
+row:
+loop:
+	VCVTPS2PD    (SI)(AX*4), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVNTPS     X0, (DI)(AX*4)
+	VCVTPS2PD    16(SI)(AX*4), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVNTPS     X0, 16(DI)(AX*4)
+	VCVTPS2PD    32(SI)(AX*4), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVNTPS     X0, 32(DI)(AX*4)
+	VCVTPS2PD    48(SI)(AX*4), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VCVTPD2PSY   Y0, X0
+	VMOVNTPS     X0, 48(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+8, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func logSoftmaxF64AVX2(dst *float64, x *float64, lse *float64, n int, cols int, rows int)
+// Requires: AVX
+TEXT ·logSoftmaxF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 loop:
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD lse+24(FP), Y1
+	VBROADCASTSD (BX), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func softmaxLossGradF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
-// Requires: AVX, AVX2
-TEXT ·softmaxLossGradF32AVX2(SB), NOSPLIT, $0-36
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS lse+24(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS       c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS       c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS       c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS       Y3, Y0, Y3
-	VMULPS       c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS       Y2, Y3, Y2
-	VMULPS       c32_39506967<>+0(SB), Y2, Y3
-	VADDPS       c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y2, Y4
-	VMULPS       Y3, Y4, Y3
-	VADDPS       Y2, Y3, Y2
-	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
-	VPADDD       c32_7f<>+0(SB), Y1, Y1
-	VPSLLD       $0x17, Y1, Y1
-	VMULPS       Y1, Y2, Y1
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y2
-	VMOVUPS      c32_7f800000<>+0(SB), Y3
-	VBLENDVPS    Y2, Y3, Y1, Y1
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
-	VANDPS       Y1, Y0, Y0
-	VBROADCASTSS off+28(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS scale+32(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      Y0, (DI)(AX*4)
-	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS lse+24(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS       c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS       c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS       c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS       Y3, Y0, Y3
-	VMULPS       c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS       Y2, Y3, Y2
-	VMULPS       c32_39506967<>+0(SB), Y2, Y3
-	VADDPS       c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y2, Y4
-	VMULPS       Y3, Y4, Y3
-	VADDPS       Y2, Y3, Y2
-	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
-	VPADDD       c32_7f<>+0(SB), Y1, Y1
-	VPSLLD       $0x17, Y1, Y1
-	VMULPS       Y1, Y2, Y1
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y2
-	VMOVUPS      c32_7f800000<>+0(SB), Y3
-	VBLENDVPS    Y2, Y3, Y1, Y1
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
-	VANDPS       Y1, Y0, Y0
-	VBROADCASTSS off+28(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS scale+32(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVUPS      Y0, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func softmaxLossGradPastF32AVX2(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
-// Requires: AVX, AVX2
-TEXT ·softmaxLossGradPastF32AVX2(SB), NOSPLIT, $0-36
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS lse+24(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS       c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS       c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS       c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS       Y3, Y0, Y3
-	VMULPS       c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS       Y2, Y3, Y2
-	VMULPS       c32_39506967<>+0(SB), Y2, Y3
-	VADDPS       c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y2, Y4
-	VMULPS       Y3, Y4, Y3
-	VADDPS       Y2, Y3, Y2
-	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
-	VPADDD       c32_7f<>+0(SB), Y1, Y1
-	VPSLLD       $0x17, Y1, Y1
-	VMULPS       Y1, Y2, Y1
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y2
-	VMOVUPS      c32_7f800000<>+0(SB), Y3
-	VBLENDVPS    Y2, Y3, Y1, Y1
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
-	VANDPS       Y1, Y0, Y0
-	VBROADCASTSS off+28(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS scale+32(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVNTPS     Y0, (DI)(AX*4)
-	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS lse+24(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y1
-	VADDPS       c32_4b400000<>+0(SB), Y1, Y1
-	VSUBPS       c32_4b400000<>+0(SB), Y1, Y2
-	VMULPS       c32_3f318000<>+0(SB), Y2, Y3
-	VSUBPS       Y3, Y0, Y3
-	VMULPS       c32_b95e8083<>+0(SB), Y2, Y2
-	VSUBPS       Y2, Y3, Y2
-	VMULPS       c32_39506967<>+0(SB), Y2, Y3
-	VADDPS       c32_3ab743ce<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3c088908<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y3, Y3
-	VADDPS       c32_3f000000<>+0(SB), Y3, Y3
-	VMULPS       Y2, Y2, Y4
-	VMULPS       Y3, Y4, Y3
-	VADDPS       Y2, Y3, Y2
-	VADDPS       c32_3f800000<>+0(SB), Y2, Y2
-	VPADDD       c32_7f<>+0(SB), Y1, Y1
-	VPSLLD       $0x17, Y1, Y1
-	VMULPS       Y1, Y2, Y1
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y2
-	VMOVUPS      c32_7f800000<>+0(SB), Y3
-	VBLENDVPS    Y2, Y3, Y1, Y1
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y0
-	VANDPS       Y1, Y0, Y0
-	VBROADCASTSS off+28(FP), Y1
-	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS scale+32(FP), Y1
-	VMULPS       Y1, Y0, Y0
-	VMOVNTPS     Y0, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
-// Requires: AVX, AVX2
-TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-36
-	MOVQ dst+0(FP), DI
-	MOVQ grad+8(FP), SI
-	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VMOVUPS      (BX)(AX*4), Y1
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS       c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS       c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS       Y4, Y1, Y4
-	VMULPS       c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS       Y3, Y4, Y3
-	VMULPS       c32_39506967<>+0(SB), Y3, Y4
-	VADDPS       c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y3, Y5
-	VMULPS       Y4, Y5, Y4
-	VADDPS       Y3, Y4, Y3
-	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD       c32_7f<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y3, Y2
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS      c32_7f800000<>+0(SB), Y4
-	VBLENDVPS    Y3, Y4, Y2, Y2
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS       Y2, Y1, Y1
-	VBROADCASTSS s+32(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VSUBPS       Y1, Y0, Y0
-	VMOVUPS      Y0, (DI)(AX*4)
-	VMOVUPS      32(SI)(AX*4), Y0
-	VMOVUPS      32(BX)(AX*4), Y1
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS       c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS       c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS       Y4, Y1, Y4
-	VMULPS       c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS       Y3, Y4, Y3
-	VMULPS       c32_39506967<>+0(SB), Y3, Y4
-	VADDPS       c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y3, Y5
-	VMULPS       Y4, Y5, Y4
-	VADDPS       Y3, Y4, Y3
-	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD       c32_7f<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y3, Y2
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS      c32_7f800000<>+0(SB), Y4
-	VBLENDVPS    Y3, Y4, Y2, Y2
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS       Y2, Y1, Y1
-	VBROADCASTSS s+32(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VSUBPS       Y1, Y0, Y0
-	VMOVUPS      Y0, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func logSoftmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, n int, s float32)
-// Requires: AVX, AVX2
-TEXT ·logSoftmaxGradPastF32AVX2(SB), NOSPLIT, $0-36
-	MOVQ dst+0(FP), DI
-	MOVQ grad+8(FP), SI
-	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS      (SI)(AX*4), Y0
-	VMOVUPS      (BX)(AX*4), Y1
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS       c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS       c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS       Y4, Y1, Y4
-	VMULPS       c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS       Y3, Y4, Y3
-	VMULPS       c32_39506967<>+0(SB), Y3, Y4
-	VADDPS       c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y3, Y5
-	VMULPS       Y4, Y5, Y4
-	VADDPS       Y3, Y4, Y3
-	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD       c32_7f<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y3, Y2
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS      c32_7f800000<>+0(SB), Y4
-	VBLENDVPS    Y3, Y4, Y2, Y2
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS       Y2, Y1, Y1
-	VBROADCASTSS s+32(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VSUBPS       Y1, Y0, Y0
-	VMOVNTPS     Y0, (DI)(AX*4)
-	VMOVUPS      32(SI)(AX*4), Y0
-	VMOVUPS      32(BX)(AX*4), Y1
-	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y2
-	VADDPS       c32_4b400000<>+0(SB), Y2, Y2
-	VSUBPS       c32_4b400000<>+0(SB), Y2, Y3
-	VMULPS       c32_3f318000<>+0(SB), Y3, Y4
-	VSUBPS       Y4, Y1, Y4
-	VMULPS       c32_b95e8083<>+0(SB), Y3, Y3
-	VSUBPS       Y3, Y4, Y3
-	VMULPS       c32_39506967<>+0(SB), Y3, Y4
-	VADDPS       c32_3ab743ce<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3c088908<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3d2aa9c1<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3e2aaaaa<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y4, Y4
-	VADDPS       c32_3f000000<>+0(SB), Y4, Y4
-	VMULPS       Y3, Y3, Y5
-	VMULPS       Y4, Y5, Y4
-	VADDPS       Y3, Y4, Y3
-	VADDPS       c32_3f800000<>+0(SB), Y3, Y3
-	VPADDD       c32_7f<>+0(SB), Y2, Y2
-	VPSLLD       $0x17, Y2, Y2
-	VMULPS       Y2, Y3, Y2
-	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y3
-	VMOVUPS      c32_7f800000<>+0(SB), Y4
-	VBLENDVPS    Y3, Y4, Y2, Y2
-	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y1
-	VANDPS       Y2, Y1, Y1
-	VBROADCASTSS s+32(FP), Y2
-	VMULPS       Y2, Y1, Y1
-	VSUBPS       Y1, Y0, Y0
-	VMOVNTPS     Y0, 32(DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
-	VZEROUPPER
-	RET
-
-// func maximumF32AVX2(x *float32, n int, acc *[16]float32)
+// func logSoftmaxPastF64AVX2(dst *float64, x *float64, lse *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·maximumF32AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·logSoftmaxPastF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+loop:
+	VMOVUPS      (SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, (DI)(AX*8)
+	VMOVUPS      32(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 32(DI)(AX*8)
+	VMOVUPS      64(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 64(DI)(AX*8)
+	VMOVUPS      96(SI)(AX*8), Y0
+	VBROADCASTSD (BX), Y1
+	VSUBPD       Y1, Y0, Y0
+	VMOVNTPS     Y0, 96(DI)(AX*8)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+8, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func softmaxLossGradF32AVX2(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·softmaxLossGradF32AVX2(SB), NOSPLIT, $0-60
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ scale+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VBROADCASTSS (BX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y2, Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMOVAPS      Y0, Y8
+	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y9, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y9, Y9, Y11
+	VMULPS       Y6, Y10, Y6
+	VMULPS       Y7, Y11, Y7
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VANDPS       Y4, Y2, Y2
+	VANDPS       Y5, Y3, Y3
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y0, Y4, Y2, Y0
+	VBLENDVPS    Y1, Y4, Y3, Y1
+	VBROADCASTSS off+56(FP), Y2
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS (R8), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+4, BX
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func softmaxLossGradPastF32AVX2(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·softmaxLossGradPastF32AVX2(SB), NOSPLIT, $0-60
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ scale+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VBROADCASTSS (BX), Y2
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y2, Y1, Y1
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y0, Y2
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y1, Y3
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y0, Y4
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y1, Y5
+	VADDPS       c32_4b400000<>+0(SB), Y4, Y4
+	VADDPS       c32_4b400000<>+0(SB), Y5, Y5
+	VSUBPS       c32_4b400000<>+0(SB), Y4, Y6
+	VSUBPS       c32_4b400000<>+0(SB), Y5, Y7
+	VMOVAPS      Y0, Y8
+	VMOVAPS      Y1, Y9
+	VFNMADD231PS c32_3f317200<>+0(SB), Y6, Y8
+	VFNMADD231PS c32_3f317200<>+0(SB), Y7, Y9
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y6, Y8
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y7, Y9
+	VMULPS       c32_3ab520aa<>+0(SB), Y8, Y6
+	VMULPS       c32_3ab520aa<>+0(SB), Y9, Y7
+	VADDPS       c32_3c091ce3<>+0(SB), Y6, Y6
+	VADDPS       c32_3c091ce3<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3d2aac5e<>+0(SB), Y6, Y6
+	VADDPS       c32_3d2aac5e<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3e2aaa49<>+0(SB), Y6, Y6
+	VADDPS       c32_3e2aaa49<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y6, Y6
+	VMULPS       Y9, Y7, Y7
+	VADDPS       c32_3efffffe<>+0(SB), Y6, Y6
+	VADDPS       c32_3efffffe<>+0(SB), Y7, Y7
+	VMULPS       Y8, Y8, Y10
+	VMULPS       Y9, Y9, Y11
+	VMULPS       Y6, Y10, Y6
+	VMULPS       Y7, Y11, Y7
+	VADDPS       Y8, Y6, Y6
+	VADDPS       Y9, Y7, Y7
+	VADDPS       c32_3f800000<>+0(SB), Y6, Y6
+	VADDPS       c32_3f800000<>+0(SB), Y7, Y7
+	VPADDD       c32_7f<>+0(SB), Y4, Y4
+	VPADDD       c32_7f<>+0(SB), Y5, Y5
+	VPSLLD       $0x17, Y4, Y4
+	VPSLLD       $0x17, Y5, Y5
+	VMULPS       Y4, Y6, Y4
+	VMULPS       Y5, Y7, Y5
+	VANDPS       Y4, Y2, Y2
+	VANDPS       Y5, Y3, Y3
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y0, Y0
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y1, Y1
+	VMOVUPS      c32_7f800000<>+0(SB), Y4
+	VBLENDVPS    Y0, Y4, Y2, Y0
+	VBLENDVPS    Y1, Y4, Y3, Y1
+	VBROADCASTSS off+56(FP), Y2
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y2, Y1, Y1
+	VBROADCASTSS (R8), Y2
+	VMULPS       Y2, Y0, Y0
+	VMULPS       Y2, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+4, BX
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func logSoftmaxGradF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·logSoftmaxGradF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMOVUPS      (BX)(AX*4), Y2
+	VMOVUPS      32(BX)(AX*4), Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VBROADCASTSS (R8), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y3, Y1, Y1
+	VMOVUPS      Y0, (DI)(AX*4)
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func logSoftmaxGradPastF32AVX2(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX2, FMA3, MMX+
+TEXT ·logSoftmaxGradPastF32AVX2(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	VMOVUPS      (SI)(AX*4), Y0
+	VMOVUPS      32(SI)(AX*4), Y1
+	VMOVUPS      (BX)(AX*4), Y2
+	VMOVUPS      32(BX)(AX*4), Y3
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y2, Y4
+	VCMPPS       $0x15, c32_c2ae0000<>+0(SB), Y3, Y5
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y2, Y6
+	VMULPS       c32_3fb8aa3b<>+0(SB), Y3, Y7
+	VADDPS       c32_4b400000<>+0(SB), Y6, Y6
+	VADDPS       c32_4b400000<>+0(SB), Y7, Y7
+	VSUBPS       c32_4b400000<>+0(SB), Y6, Y8
+	VSUBPS       c32_4b400000<>+0(SB), Y7, Y9
+	VMOVAPS      Y2, Y10
+	VMOVAPS      Y3, Y11
+	VFNMADD231PS c32_3f317200<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_3f317200<>+0(SB), Y9, Y11
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y8, Y10
+	VFNMADD231PS c32_35bfbf00<>+0(SB), Y9, Y11
+	VMULPS       c32_3ab520aa<>+0(SB), Y10, Y8
+	VMULPS       c32_3ab520aa<>+0(SB), Y11, Y9
+	VADDPS       c32_3c091ce3<>+0(SB), Y8, Y8
+	VADDPS       c32_3c091ce3<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3d2aac5e<>+0(SB), Y8, Y8
+	VADDPS       c32_3d2aac5e<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3e2aaa49<>+0(SB), Y8, Y8
+	VADDPS       c32_3e2aaa49<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y8, Y8
+	VMULPS       Y11, Y9, Y9
+	VADDPS       c32_3efffffe<>+0(SB), Y8, Y8
+	VADDPS       c32_3efffffe<>+0(SB), Y9, Y9
+	VMULPS       Y10, Y10, Y12
+	VMULPS       Y11, Y11, Y13
+	VMULPS       Y8, Y12, Y8
+	VMULPS       Y9, Y13, Y9
+	VADDPS       Y10, Y8, Y8
+	VADDPS       Y11, Y9, Y9
+	VADDPS       c32_3f800000<>+0(SB), Y8, Y8
+	VADDPS       c32_3f800000<>+0(SB), Y9, Y9
+	VPADDD       c32_7f<>+0(SB), Y6, Y6
+	VPADDD       c32_7f<>+0(SB), Y7, Y7
+	VPSLLD       $0x17, Y6, Y6
+	VPSLLD       $0x17, Y7, Y7
+	VMULPS       Y6, Y8, Y6
+	VMULPS       Y7, Y9, Y7
+	VANDPS       Y6, Y4, Y4
+	VANDPS       Y7, Y5, Y5
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y2, Y2
+	VCMPPS       $0x1e, c32_42b00000<>+0(SB), Y3, Y3
+	VMOVUPS      c32_7f800000<>+0(SB), Y6
+	VBLENDVPS    Y2, Y6, Y4, Y2
+	VBLENDVPS    Y3, Y6, Y5, Y3
+	VBROADCASTSS (R8), Y4
+	VMULPS       Y4, Y2, Y2
+	VMULPS       Y4, Y3, Y3
+	VSUBPS       Y2, Y0, Y0
+	VSUBPS       Y3, Y1, Y1
+	VMOVNTPS     Y0, (DI)(AX*4)
+	VMOVNTPS     Y1, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	ADDQ         $+4, R8
+	MOVQ         cols+40(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+32(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func maximumF32AVX2(x *float32, top *float32, n int, cols int, rows int)
+// Requires: AVX
+TEXT ·maximumF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ top+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
+	VBROADCASTSS (SI), Y0
+	VMOVAPS      Y0, Y1
+
+loop:
+	VMOVUPS      (DI)(AX*4), Y2
+	VMOVUPS      32(DI)(AX*4), Y3
+	VMAXPS       Y0, Y2, Y0
+	VMAXPS       Y1, Y3, Y1
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMAXPS       Y0, Y1, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMAXPS       X1, X0, X0
+	VPSRLDQ      $0x08, X0, X1
+	VMAXPS       X1, X0, X0
+	VPSRLDQ      $0x04, X0, X1
+	VMAXPS       X1, X0, X0
+	VMOVSS       X0, (SI)
+	ADDQ         $+4, SI
+	MOVQ         cols+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+16(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func maximumF64AVX2(x *float64, top *float64, n int, cols int, rows int)
+// Requires: AVX
+TEXT ·maximumF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ top+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
+	VBROADCASTSD (SI), Y0
+	VMOVAPS      Y0, Y1
+	VMOVAPS      Y0, Y2
+	VMOVAPS      Y0, Y3
+
+loop:
+	VMOVUPS      (DI)(AX*8), Y4
+	VMOVUPS      32(DI)(AX*8), Y5
+	VMAXPD       Y0, Y4, Y0
+	VMAXPD       Y1, Y5, Y1
+	VMOVUPS      64(DI)(AX*8), Y4
+	VMOVUPS      96(DI)(AX*8), Y5
+	VMAXPD       Y2, Y4, Y2
+	VMAXPD       Y3, Y5, Y3
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VMAXPD       Y0, Y3, Y0
+	VMAXPD       Y0, Y2, Y0
+	VMAXPD       Y0, Y1, Y0
+	VEXTRACTF128 $0x01, Y0, X1
+	VMAXPD       X1, X0, X0
+	VPSRLDQ      $0x08, X0, X1
+	VMAXPD       X1, X0, X0
+	VMOVSD       X0, (SI)
+	ADDQ         $+8, SI
+	MOVQ         cols+24(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+16(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
+	VZEROUPPER
+	RET
+
+// func sumF32AVX2(x *float32, acc *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·sumF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 
 loop:
-	VMOVUPS (DI)(AX*4), Y2
-	VMAXPS  Y0, Y2, Y0
-	VMOVUPS 32(DI)(AX*4), Y2
-	VMAXPS  Y1, Y2, Y1
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Y2
+	VADDPS     Y2, Y0, Y0
+	PREFETCHT0 8224(DI)(AX*4)
+	VMOVUPS    32(DI)(AX*4), Y2
+	VADDPS     Y2, Y1, Y1
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Y0, (SI)
+	VMOVUPS    Y1, 32(SI)
+	ADDQ       $+64, SI
+	MOVQ       cols+24(FP), DX
+	ADDQ       DX, CX
+	MOVQ       n+16(FP), DX
+	MOVQ       CX, AX
+	SUBQ       DX, AX
+	DECQ       R13
+	JNZ        row
 	VZEROUPPER
 	RET
 
-// func maximumF64AVX2(x *float64, n int, acc *[16]float64)
-// Requires: AVX
-TEXT ·maximumF64AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+// func sumF64AVX2(x *float64, acc *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·sumF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 	VMOVUPS 64(SI), Y2
 	VMOVUPS 96(SI), Y3
 
 loop:
-	VMOVUPS (DI)(AX*8), Y4
-	VMAXPD  Y0, Y4, Y0
-	VMOVUPS 32(DI)(AX*8), Y4
-	VMAXPD  Y1, Y4, Y1
-	VMOVUPS 64(DI)(AX*8), Y4
-	VMAXPD  Y2, Y4, Y2
-	VMOVUPS 96(DI)(AX*8), Y4
-	VMAXPD  Y3, Y4, Y3
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	VMOVUPS Y2, 64(SI)
-	VMOVUPS Y3, 96(SI)
+	PREFETCHT0 8192(DI)(AX*8)
+	VMOVUPS    (DI)(AX*8), Y4
+	VADDPD     Y4, Y0, Y0
+	PREFETCHT0 8224(DI)(AX*8)
+	VMOVUPS    32(DI)(AX*8), Y4
+	VADDPD     Y4, Y1, Y1
+	PREFETCHT0 8256(DI)(AX*8)
+	VMOVUPS    64(DI)(AX*8), Y4
+	VADDPD     Y4, Y2, Y2
+	PREFETCHT0 8288(DI)(AX*8)
+	VMOVUPS    96(DI)(AX*8), Y4
+	VADDPD     Y4, Y3, Y3
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Y0, (SI)
+	VMOVUPS    Y1, 32(SI)
+	VMOVUPS    Y2, 64(SI)
+	VMOVUPS    Y3, 96(SI)
+	ADDQ       $+128, SI
+	MOVQ       cols+24(FP), DX
+	ADDQ       DX, CX
+	MOVQ       n+16(FP), DX
+	MOVQ       CX, AX
+	SUBQ       DX, AX
+	DECQ       R13
+	JNZ        row
 	VZEROUPPER
 	RET
 
-// func sumF32AVX2(x *float32, n int, acc *[16]float32)
+// func sumWideF32AVX2(x *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·sumF32AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
+TEXT ·sumWideF32AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
 
-loop:
-	VMOVUPS (DI)(AX*4), Y2
-	VADDPS  Y2, Y0, Y0
-	VMOVUPS 32(DI)(AX*4), Y2
-	VADDPS  Y2, Y1, Y1
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	VZEROUPPER
-	RET
-
-// func sumF64AVX2(x *float64, n int, acc *[16]float64)
-// Requires: AVX
-TEXT ·sumF64AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 64(SI), Y2
-	VMOVUPS 96(SI), Y3
-
-loop:
-	VMOVUPS (DI)(AX*8), Y4
-	VADDPD  Y4, Y0, Y0
-	VMOVUPS 32(DI)(AX*8), Y4
-	VADDPD  Y4, Y1, Y1
-	VMOVUPS 64(DI)(AX*8), Y4
-	VADDPD  Y4, Y2, Y2
-	VMOVUPS 96(DI)(AX*8), Y4
-	VADDPD  Y4, Y3, Y3
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Y0, (SI)
-	VMOVUPS Y1, 32(SI)
-	VMOVUPS Y2, 64(SI)
-	VMOVUPS Y3, 96(SI)
-	VZEROUPPER
-	RET
-
-// func sumWideF32AVX2(x *float32, n int, acc *[16]float64)
-// Requires: AVX
-TEXT ·sumWideF32AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+row:
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 	VMOVUPS 64(SI), Y2
@@ -10336,16 +11025,27 @@ loop:
 	VMOVUPS   Y1, 32(SI)
 	VMOVUPS   Y2, 64(SI)
 	VMOVUPS   Y3, 96(SI)
+	ADDQ      $+128, SI
+	MOVQ      cols+24(FP), DX
+	ADDQ      DX, CX
+	MOVQ      n+16(FP), DX
+	MOVQ      CX, AX
+	SUBQ      DX, AX
+	DECQ      R13
+	JNZ       row
 	VZEROUPPER
 	RET
 
-// func sumWideF64AVX2(x *float64, n int, acc *[16]float64)
+// func sumWideF64AVX2(x *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·sumWideF64AVX2(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·sumWideF64AVX2(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Y0
 	VMOVUPS 32(SI), Y1
 	VMOVUPS 64(SI), Y2
@@ -10367,12 +11067,20 @@ loop:
 	VMOVUPS Y1, 32(SI)
 	VMOVUPS Y2, 64(SI)
 	VMOVUPS Y3, 96(SI)
+	ADDQ    $+128, SI
+	MOVQ    cols+24(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+16(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func squaresF32AVX2(x *float32, n int, acc *[16]float64, m float64)
-// Requires: AVX
-TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-32
+// func squaresF32AVX2(x *float32, n int, acc *[16]float64)
+// Requires: AVX, MMX+
+TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
 	MOVQ    n+8(FP), CX
@@ -10383,87 +11091,249 @@ TEXT ·squaresF32AVX2(SB), NOSPLIT, $0-32
 	VMOVUPS 96(SI), Y3
 
 loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	VCVTPS2PD  (DI)(AX*4), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y0, Y0
+	VCVTPS2PD  16(DI)(AX*4), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y1, Y1
+	VCVTPS2PD  32(DI)(AX*4), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y2, Y2
+	VCVTPS2PD  48(DI)(AX*4), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y3, Y3
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Y0, (SI)
+	VMOVUPS    Y1, 32(SI)
+	VMOVUPS    Y2, 64(SI)
+	VMOVUPS    Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func squaresF64AVX2(x *float64, n int, acc *[16]float64)
+// Requires: AVX, MMX+
+TEXT ·squaresF64AVX2(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+
+loop:
+	PREFETCHT0 8192(DI)(AX*8)
+	VMOVUPS    (DI)(AX*8), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y0, Y0
+	VMOVUPS    32(DI)(AX*8), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y1, Y1
+	PREFETCHT0 8256(DI)(AX*8)
+	VMOVUPS    64(DI)(AX*8), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y2, Y2
+	VMOVUPS    96(DI)(AX*8), Y4
+	VMULPD     Y4, Y4, Y4
+	VADDPD     Y4, Y3, Y3
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Y0, (SI)
+	VMOVUPS    Y1, 32(SI)
+	VMOVUPS    Y2, 64(SI)
+	VMOVUPS    Y3, 96(SI)
+	VZEROUPPER
+	RET
+
+// func momentsF32AVX2(x *float32, sum *float64, sq *float64, n int, cols int, rows int)
+// Requires: AVX
+TEXT ·momentsF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ sum+8(FP), SI
+	MOVQ sq+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (SI), Y0
+	VMOVUPS 32(SI), Y1
+	VMOVUPS 64(SI), Y2
+	VMOVUPS 96(SI), Y3
+	VMOVUPS (BX), Y4
+	VMOVUPS 32(BX), Y5
+	VMOVUPS 64(BX), Y6
+	VMOVUPS 96(BX), Y7
+
+loop:
+	VCVTPS2PD (DI)(AX*4), Y8
+	VADDPD    Y8, Y0, Y0
+	VMULPD    Y8, Y8, Y8
+	VADDPD    Y8, Y4, Y4
+	VCVTPS2PD 16(DI)(AX*4), Y8
+	VADDPD    Y8, Y1, Y1
+	VMULPD    Y8, Y8, Y8
+	VADDPD    Y8, Y5, Y5
+	VCVTPS2PD 32(DI)(AX*4), Y8
+	VADDPD    Y8, Y2, Y2
+	VMULPD    Y8, Y8, Y8
+	VADDPD    Y8, Y6, Y6
+	VCVTPS2PD 48(DI)(AX*4), Y8
+	VADDPD    Y8, Y3, Y3
+	VMULPD    Y8, Y8, Y8
+	VADDPD    Y8, Y7, Y7
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VMOVUPS   Y0, (SI)
+	VMOVUPS   Y1, 32(SI)
+	VMOVUPS   Y2, 64(SI)
+	VMOVUPS   Y3, 96(SI)
+	VMOVUPS   Y4, (BX)
+	VMOVUPS   Y5, 32(BX)
+	VMOVUPS   Y6, 64(BX)
+	VMOVUPS   Y7, 96(BX)
+	ADDQ      $+128, SI
+	ADDQ      $+128, BX
+	MOVQ      cols+32(FP), DX
+	ADDQ      DX, CX
+	MOVQ      n+24(FP), DX
+	MOVQ      CX, AX
+	SUBQ      DX, AX
+	DECQ      R13
+	JNZ       row
+	VZEROUPPER
+	RET
+
+// func squaresAroundF32AVX2(x *float32, m *float64, acc *float64, n int, cols int, rows int)
+// Requires: AVX
+TEXT ·squaresAroundF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
+
+loop:
 	VCVTPS2PD    (DI)(AX*4), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y0, Y0
 	VCVTPS2PD    16(DI)(AX*4), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y1, Y1
 	VCVTPS2PD    32(DI)(AX*4), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y2, Y2
 	VCVTPS2PD    48(DI)(AX*4), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y3, Y3
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	VMOVUPS      Y2, 64(SI)
-	VMOVUPS      Y3, 96(SI)
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 32(BX)
+	VMOVUPS      Y2, 64(BX)
+	VMOVUPS      Y3, 96(BX)
+	ADDQ         $+8, SI
+	ADDQ         $+128, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func squaresF64AVX2(x *float64, n int, acc *[16]float64, m float64)
+// func squaresAroundF64AVX2(x *float64, m *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·squaresF64AVX2(SB), NOSPLIT, $0-32
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Y0
-	VMOVUPS 32(SI), Y1
-	VMOVUPS 64(SI), Y2
-	VMOVUPS 96(SI), Y3
+TEXT ·squaresAroundF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (BX), Y0
+	VMOVUPS 32(BX), Y1
+	VMOVUPS 64(BX), Y2
+	VMOVUPS 96(BX), Y3
 
 loop:
 	VMOVUPS      (DI)(AX*8), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y0, Y0
 	VMOVUPS      32(DI)(AX*8), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y1, Y1
 	VMOVUPS      64(DI)(AX*8), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y2, Y2
 	VMOVUPS      96(DI)(AX*8), Y4
-	VBROADCASTSD m+24(FP), Y5
+	VBROADCASTSD (SI), Y5
 	VSUBPD       Y5, Y4, Y4
 	VMULPD       Y4, Y4, Y4
 	VADDPD       Y4, Y3, Y3
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (SI)
-	VMOVUPS      Y1, 32(SI)
-	VMOVUPS      Y2, 64(SI)
-	VMOVUPS      Y3, 96(SI)
+	VMOVUPS      Y0, (BX)
+	VMOVUPS      Y1, 32(BX)
+	VMOVUPS      Y2, 64(BX)
+	VMOVUPS      Y3, 96(BX)
+	ADDQ         $+8, SI
+	ADDQ         $+128, BX
+	MOVQ         cols+32(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+24(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func dotF32AVX2(a *float32, b *float32, n int, acc *[16]float64)
+// func dotF32AVX2(a *float32, b *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·dotF32AVX2(SB), NOSPLIT, $0-32
-	MOVQ    a+0(FP), DI
-	MOVQ    b+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
+TEXT ·dotF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ a+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
 	VMOVUPS 64(BX), Y2
@@ -10493,17 +11363,28 @@ loop:
 	VMOVUPS   Y1, 32(BX)
 	VMOVUPS   Y2, 64(BX)
 	VMOVUPS   Y3, 96(BX)
+	ADDQ      $+128, BX
+	MOVQ      cols+32(FP), DX
+	ADDQ      DX, CX
+	MOVQ      n+24(FP), DX
+	MOVQ      CX, AX
+	SUBQ      DX, AX
+	DECQ      R13
+	JNZ       row
 	VZEROUPPER
 	RET
 
-// func dotF64AVX2(a *float64, b *float64, n int, acc *[16]float64)
+// func dotF64AVX2(a *float64, b *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·dotF64AVX2(SB), NOSPLIT, $0-32
-	MOVQ    a+0(FP), DI
-	MOVQ    b+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
+TEXT ·dotF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ a+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 	VMOVUPS (BX), Y0
 	VMOVUPS 32(BX), Y1
 	VMOVUPS 64(BX), Y2
@@ -10533,25 +11414,37 @@ loop:
 	VMOVUPS Y1, 32(BX)
 	VMOVUPS Y2, 64(BX)
 	VMOVUPS Y3, 96(BX)
+	ADDQ    $+128, BX
+	MOVQ    cols+32(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+24(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX
-TEXT ·weightBiasGradF32AVX2(SB), NOSPLIT, $0-48
+// func weightBiasGradF32AVX2(w *float64, b *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
+// Requires: AVX, MMX+
+TEXT ·weightBiasGradF32AVX2(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
 	MOVQ grad+16(FP), BX
 	MOVQ x+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ nextGrad+32(FP), R9
+	MOVQ nextX+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   (R9)(AX*4)
+	PREFETCHT0   (R10)(AX*4)
 	VMOVUPS      (BX)(AX*4), Y0
 	VMOVUPS      (R8)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS m+56(FP), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS s+60(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VCVTPS2PD    X0, Y2
 	VEXTRACTF128 $0x01, Y0, X0
@@ -10571,9 +11464,9 @@ loop:
 	VMOVUPS      Y0, 32(SI)(AX*8)
 	VMOVUPS      32(BX)(AX*4), Y0
 	VMOVUPS      32(R8)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS m+56(FP), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS s+60(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VCVTPS2PD    X0, Y2
 	VEXTRACTF128 $0x01, Y0, X0
@@ -10597,22 +11490,28 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX
-TEXT ·weightBiasGradF64AVX2(SB), NOSPLIT, $0-56
+// func weightBiasGradF64AVX2(w *float64, b *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
+// Requires: AVX, MMX+
+TEXT ·weightBiasGradF64AVX2(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
 	MOVQ grad+16(FP), BX
 	MOVQ x+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ nextGrad+32(FP), R9
+	MOVQ nextX+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   (R9)(AX*8)
+	PREFETCHT0   (R10)(AX*8)
+	PREFETCHT0   64(R9)(AX*8)
+	PREFETCHT0   64(R10)(AX*8)
 	VMOVUPS      (BX)(AX*8), Y0
 	VMOVUPS      (R8)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD m+56(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD s+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y1
 	VADDPD       (DI)(AX*8), Y1, Y1
@@ -10621,9 +11520,9 @@ loop:
 	VMOVUPS      Y0, (SI)(AX*8)
 	VMOVUPS      32(BX)(AX*8), Y0
 	VMOVUPS      32(R8)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD m+56(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD s+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y1
 	VADDPD       32(DI)(AX*8), Y1, Y1
@@ -10632,9 +11531,9 @@ loop:
 	VMOVUPS      Y0, 32(SI)(AX*8)
 	VMOVUPS      64(BX)(AX*8), Y0
 	VMOVUPS      64(R8)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD m+56(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD s+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y1
 	VADDPD       64(DI)(AX*8), Y1, Y1
@@ -10643,9 +11542,9 @@ loop:
 	VMOVUPS      Y0, 64(SI)(AX*8)
 	VMOVUPS      96(BX)(AX*8), Y0
 	VMOVUPS      96(R8)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD m+56(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD s+64(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y1
 	VADDPD       96(DI)(AX*8), Y1, Y1
@@ -10658,21 +11557,25 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightGradF32AVX2(w *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX
-TEXT ·weightGradF32AVX2(SB), NOSPLIT, $0-40
+// func weightGradF32AVX2(w *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
+// Requires: AVX, MMX+
+TEXT ·weightGradF32AVX2(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ nextGrad+24(FP), R8
+	MOVQ nextX+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   (R8)(AX*4)
+	PREFETCHT0   (R9)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMOVUPS      (BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS m+48(FP), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS s+52(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VCVTPS2PD    X0, Y2
 	VEXTRACTF128 $0x01, Y0, X0
@@ -10688,9 +11591,9 @@ loop:
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VMOVUPS      32(BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS m+48(FP), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS s+52(FP), Y2
 	VMULPS       Y2, Y1, Y1
 	VCVTPS2PD    X0, Y2
 	VEXTRACTF128 $0x01, Y0, X0
@@ -10710,48 +11613,54 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightGradF64AVX2(w *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX
-TEXT ·weightGradF64AVX2(SB), NOSPLIT, $0-48
+// func weightGradF64AVX2(w *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
+// Requires: AVX, MMX+
+TEXT ·weightGradF64AVX2(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ nextGrad+24(FP), R8
+	MOVQ nextX+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0   (R8)(AX*8)
+	PREFETCHT0   (R9)(AX*8)
+	PREFETCHT0   64(R8)(AX*8)
+	PREFETCHT0   64(R9)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VMOVUPS      (BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD m+48(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD s+56(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       (DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VMOVUPS      32(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD m+48(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD s+56(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       32(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VMOVUPS      64(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD m+48(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD s+56(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       64(DI)(AX*8), Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VMOVUPS      96(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD m+48(FP), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD s+56(FP), Y2
 	VMULPD       Y2, Y1, Y1
 	VMULPD       Y1, Y0, Y0
 	VADDPD       96(DI)(AX*8), Y0, Y0
@@ -10762,32 +11671,37 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsWF32AVX2(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
+// func normSumsWF32AVX2(grad *float32, x *float32, w *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normSumsWF32AVX2(SB), NOSPLIT, $0-56
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    w+16(FP), BX
-	MOVQ    su+32(FP), R8
-	MOVQ    suh+40(FP), R9
-	MOVQ    n+24(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (R8), Y0
-	VMOVUPS 32(R8), Y1
-	VMOVUPS 64(R8), Y2
-	VMOVUPS 96(R8), Y3
-	VMOVUPS (R9), Y4
-	VMOVUPS 32(R9), Y5
-	VMOVUPS 64(R9), Y6
-	VMOVUPS 96(R9), Y7
+TEXT ·normSumsWF32AVX2(SB), NOSPLIT, $0-80
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ su+40(FP), R10
+	MOVQ suh+48(FP), R11
+	MOVQ n+56(FP), CX
+	XORQ AX, AX
+	MOVQ rows+72(FP), R13
+
+row:
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
+	VMOVUPS (R11), Y4
+	VMOVUPS 32(R11), Y5
+	VMOVUPS 64(R11), Y6
+	VMOVUPS 96(R11), Y7
 
 loop:
 	VMOVUPS      (DI)(AX*4), Y8
 	VMULPS       (BX)(AX*4), Y8, Y8
 	VMOVUPS      (SI)(AX*4), Y9
-	VBROADCASTSS m+48(FP), Y10
+	VBROADCASTSS (R8), Y10
 	VSUBPS       Y10, Y9, Y9
-	VBROADCASTSS s+52(FP), Y10
+	VBROADCASTSS (R9), Y10
 	VMULPS       Y10, Y9, Y9
 	VCVTPS2PD    X8, Y10
 	VEXTRACTF128 $0x01, Y8, X8
@@ -10804,9 +11718,9 @@ loop:
 	VMOVUPS      32(DI)(AX*4), Y8
 	VMULPS       32(BX)(AX*4), Y8, Y8
 	VMOVUPS      32(SI)(AX*4), Y9
-	VBROADCASTSS m+48(FP), Y10
+	VBROADCASTSS (R8), Y10
 	VSUBPS       Y10, Y9, Y9
-	VBROADCASTSS s+52(FP), Y10
+	VBROADCASTSS (R9), Y10
 	VMULPS       Y10, Y9, Y9
 	VCVTPS2PD    X8, Y10
 	VEXTRACTF128 $0x01, Y8, X8
@@ -10823,43 +11737,62 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      Y1, 32(R8)
-	VMOVUPS      Y2, 64(R8)
-	VMOVUPS      Y3, 96(R8)
-	VMOVUPS      Y4, (R9)
-	VMOVUPS      Y5, 32(R9)
-	VMOVUPS      Y6, 64(R9)
-	VMOVUPS      Y7, 96(R9)
+	VMOVUPS      Y0, (R10)
+	VMOVUPS      Y1, 32(R10)
+	VMOVUPS      Y2, 64(R10)
+	VMOVUPS      Y3, 96(R10)
+	VMOVUPS      Y4, (R11)
+	VMOVUPS      Y5, 32(R11)
+	VMOVUPS      Y6, 64(R11)
+	VMOVUPS      Y7, 96(R11)
+	MOVQ         cols+64(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, BX
+	ADDQ         $+4, R8
+	ADDQ         $+4, R9
+	ADDQ         $+128, R10
+	ADDQ         $+128, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normSumsWF64AVX2(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
+// func normSumsWF64AVX2(grad *float64, x *float64, w *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normSumsWF64AVX2(SB), NOSPLIT, $0-64
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    w+16(FP), BX
-	MOVQ    su+32(FP), R8
-	MOVQ    suh+40(FP), R9
-	MOVQ    n+24(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (R8), Y0
-	VMOVUPS 32(R8), Y1
-	VMOVUPS 64(R8), Y2
-	VMOVUPS 96(R8), Y3
-	VMOVUPS (R9), Y4
-	VMOVUPS 32(R9), Y5
-	VMOVUPS 64(R9), Y6
-	VMOVUPS 96(R9), Y7
+TEXT ·normSumsWF64AVX2(SB), NOSPLIT, $0-80
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ su+40(FP), R10
+	MOVQ suh+48(FP), R11
+	MOVQ n+56(FP), CX
+	XORQ AX, AX
+	MOVQ rows+72(FP), R13
+
+row:
+	VMOVUPS (R10), Y0
+	VMOVUPS 32(R10), Y1
+	VMOVUPS 64(R10), Y2
+	VMOVUPS 96(R10), Y3
+	VMOVUPS (R11), Y4
+	VMOVUPS 32(R11), Y5
+	VMOVUPS 64(R11), Y6
+	VMOVUPS 96(R11), Y7
 
 loop:
 	VMOVUPS      (DI)(AX*8), Y8
 	VMULPD       (BX)(AX*8), Y8, Y8
 	VMOVUPS      (SI)(AX*8), Y9
-	VBROADCASTSD m+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+56(FP), Y10
+	VBROADCASTSD (R9), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y0, Y0
 	VMULPD       Y9, Y8, Y8
@@ -10867,9 +11800,9 @@ loop:
 	VMOVUPS      32(DI)(AX*8), Y8
 	VMULPD       32(BX)(AX*8), Y8, Y8
 	VMOVUPS      32(SI)(AX*8), Y9
-	VBROADCASTSD m+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+56(FP), Y10
+	VBROADCASTSD (R9), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y1, Y1
 	VMULPD       Y9, Y8, Y8
@@ -10877,9 +11810,9 @@ loop:
 	VMOVUPS      64(DI)(AX*8), Y8
 	VMULPD       64(BX)(AX*8), Y8, Y8
 	VMOVUPS      64(SI)(AX*8), Y9
-	VBROADCASTSD m+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+56(FP), Y10
+	VBROADCASTSD (R9), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y2, Y2
 	VMULPD       Y9, Y8, Y8
@@ -10887,9 +11820,9 @@ loop:
 	VMOVUPS      96(DI)(AX*8), Y8
 	VMULPD       96(BX)(AX*8), Y8, Y8
 	VMOVUPS      96(SI)(AX*8), Y9
-	VBROADCASTSD m+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+56(FP), Y10
+	VBROADCASTSD (R9), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y3, Y3
 	VMULPD       Y9, Y8, Y8
@@ -10897,289 +11830,412 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (R8)
-	VMOVUPS      Y1, 32(R8)
-	VMOVUPS      Y2, 64(R8)
-	VMOVUPS      Y3, 96(R8)
-	VMOVUPS      Y4, (R9)
-	VMOVUPS      Y5, 32(R9)
-	VMOVUPS      Y6, 64(R9)
-	VMOVUPS      Y7, 96(R9)
+	VMOVUPS      Y0, (R10)
+	VMOVUPS      Y1, 32(R10)
+	VMOVUPS      Y2, 64(R10)
+	VMOVUPS      Y3, 96(R10)
+	VMOVUPS      Y4, (R11)
+	VMOVUPS      Y5, 32(R11)
+	VMOVUPS      Y6, 64(R11)
+	VMOVUPS      Y7, 96(R11)
+	MOVQ         cols+64(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, BX
+	ADDQ         $+8, R8
+	ADDQ         $+8, R9
+	ADDQ         $+128, R10
+	ADDQ         $+128, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradWF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
-// Requires: AVX
-TEXT ·normGradWF32AVX2(SB), NOSPLIT, $0-56
+// func normGradWF32AVX2(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·normGradWF32AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMULPS       (R8)(AX*4), Y0, Y0
-	VBROADCASTSS a+48(FP), Y1
+	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS (R10), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+52(FP), Y2
+	VBROADCASTSS (R12), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VMULPS       32(R8)(AX*4), Y0, Y0
-	VBROADCASTSS a+48(FP), Y1
+	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS (R10), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+52(FP), Y2
+	VBROADCASTSS (R12), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+72(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	ADDQ         $+4, R11
+	ADDQ         $+4, R12
+	MOVQ         cols+72(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+64(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradWPastF32AVX2(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
-// Requires: AVX
-TEXT ·normGradWPastF32AVX2(SB), NOSPLIT, $0-56
+// func normGradWPastF32AVX2(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·normGradWPastF32AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
 	VMULPS       (R8)(AX*4), Y0, Y0
-	VBROADCASTSS a+48(FP), Y1
+	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS (R10), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+52(FP), Y2
+	VBROADCASTSS (R12), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
 	VMULPS       32(R8)(AX*4), Y0, Y0
-	VBROADCASTSS a+48(FP), Y1
+	VBROADCASTSS (R11), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
-	VBROADCASTSS m+40(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+44(FP), Y2
+	VBROADCASTSS (R10), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+52(FP), Y2
+	VBROADCASTSS (R12), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+44(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+72(FP), DX
+	SHLQ         $0x02, DX
+	SUBQ         DX, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	ADDQ         $+4, R11
+	ADDQ         $+4, R12
+	MOVQ         cols+72(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+64(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
-// Requires: AVX
-TEXT ·normGradWF64AVX2(SB), NOSPLIT, $0-72
+// func normGradWF64AVX2(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·normGradWF64AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VMULPD       (R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VMULPD       32(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VMULPD       64(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VMULPD       96(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+72(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	ADDQ         $+8, R11
+	ADDQ         $+8, R12
+	MOVQ         cols+72(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+64(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradWPastF64AVX2(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
-// Requires: AVX
-TEXT ·normGradWPastF64AVX2(SB), NOSPLIT, $0-72
+// func normGradWPastF64AVX2(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·normGradWPastF64AVX2(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
 	VMULPD       (R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
 	VMULPD       32(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
 	VMULPD       64(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
 	VMULPD       96(R8)(AX*8), Y0, Y0
-	VBROADCASTSD a+56(FP), Y1
+	VBROADCASTSD (R11), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
-	VBROADCASTSD m+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+48(FP), Y2
+	VBROADCASTSD (R10), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+64(FP), Y2
+	VBROADCASTSD (R12), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	MOVQ         cols+72(FP), DX
+	SHLQ         $0x03, DX
+	SUBQ         DX, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	ADDQ         $+8, R11
+	ADDQ         $+8, R12
+	MOVQ         cols+72(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+64(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normSumsF32AVX2(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
+// func normSumsF32AVX2(grad *float32, x *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normSumsF32AVX2(SB), NOSPLIT, $0-48
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    su+24(FP), BX
-	MOVQ    suh+32(FP), R8
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (BX), Y0
-	VMOVUPS 32(BX), Y1
-	VMOVUPS 64(BX), Y2
-	VMOVUPS 96(BX), Y3
-	VMOVUPS (R8), Y4
-	VMOVUPS 32(R8), Y5
-	VMOVUPS 64(R8), Y6
-	VMOVUPS 96(R8), Y7
+TEXT ·normSumsF32AVX2(SB), NOSPLIT, $0-72
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ su+32(FP), R9
+	MOVQ suh+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ rows+64(FP), R13
+
+row:
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	VMOVUPS 64(R9), Y2
+	VMOVUPS 96(R9), Y3
+	VMOVUPS (R10), Y4
+	VMOVUPS 32(R10), Y5
+	VMOVUPS 64(R10), Y6
+	VMOVUPS 96(R10), Y7
 
 loop:
 	VMOVUPS      (DI)(AX*4), Y8
 	VMOVUPS      (SI)(AX*4), Y9
-	VBROADCASTSS m+40(FP), Y10
+	VBROADCASTSS (BX), Y10
 	VSUBPS       Y10, Y9, Y9
-	VBROADCASTSS s+44(FP), Y10
+	VBROADCASTSS (R8), Y10
 	VMULPS       Y10, Y9, Y9
 	VCVTPS2PD    X8, Y10
 	VEXTRACTF128 $0x01, Y8, X8
@@ -11195,9 +12251,9 @@ loop:
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      32(DI)(AX*4), Y8
 	VMOVUPS      32(SI)(AX*4), Y9
-	VBROADCASTSS m+40(FP), Y10
+	VBROADCASTSS (BX), Y10
 	VSUBPS       Y10, Y9, Y9
-	VBROADCASTSS s+44(FP), Y10
+	VBROADCASTSS (R8), Y10
 	VMULPS       Y10, Y9, Y9
 	VCVTPS2PD    X8, Y10
 	VEXTRACTF128 $0x01, Y8, X8
@@ -11214,68 +12270,84 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (BX)
-	VMOVUPS      Y1, 32(BX)
-	VMOVUPS      Y2, 64(BX)
-	VMOVUPS      Y3, 96(BX)
-	VMOVUPS      Y4, (R8)
-	VMOVUPS      Y5, 32(R8)
-	VMOVUPS      Y6, 64(R8)
-	VMOVUPS      Y7, 96(R8)
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	VMOVUPS      Y2, 64(R9)
+	VMOVUPS      Y3, 96(R9)
+	VMOVUPS      Y4, (R10)
+	VMOVUPS      Y5, 32(R10)
+	VMOVUPS      Y6, 64(R10)
+	VMOVUPS      Y7, 96(R10)
+	ADDQ         $+4, BX
+	ADDQ         $+4, R8
+	ADDQ         $+128, R9
+	ADDQ         $+128, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normSumsF64AVX2(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
+// func normSumsF64AVX2(grad *float64, x *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX
-TEXT ·normSumsF64AVX2(SB), NOSPLIT, $0-56
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    su+24(FP), BX
-	MOVQ    suh+32(FP), R8
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (BX), Y0
-	VMOVUPS 32(BX), Y1
-	VMOVUPS 64(BX), Y2
-	VMOVUPS 96(BX), Y3
-	VMOVUPS (R8), Y4
-	VMOVUPS 32(R8), Y5
-	VMOVUPS 64(R8), Y6
-	VMOVUPS 96(R8), Y7
+TEXT ·normSumsF64AVX2(SB), NOSPLIT, $0-72
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ su+32(FP), R9
+	MOVQ suh+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ rows+64(FP), R13
+
+row:
+	VMOVUPS (R9), Y0
+	VMOVUPS 32(R9), Y1
+	VMOVUPS 64(R9), Y2
+	VMOVUPS 96(R9), Y3
+	VMOVUPS (R10), Y4
+	VMOVUPS 32(R10), Y5
+	VMOVUPS 64(R10), Y6
+	VMOVUPS 96(R10), Y7
 
 loop:
 	VMOVUPS      (DI)(AX*8), Y8
 	VMOVUPS      (SI)(AX*8), Y9
-	VBROADCASTSD m+40(FP), Y10
+	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y0, Y0
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y4, Y4
 	VMOVUPS      32(DI)(AX*8), Y8
 	VMOVUPS      32(SI)(AX*8), Y9
-	VBROADCASTSD m+40(FP), Y10
+	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y1, Y1
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y5, Y5
 	VMOVUPS      64(DI)(AX*8), Y8
 	VMOVUPS      64(SI)(AX*8), Y9
-	VBROADCASTSD m+40(FP), Y10
+	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y2, Y2
 	VMULPD       Y9, Y8, Y8
 	VADDPD       Y8, Y6, Y6
 	VMOVUPS      96(DI)(AX*8), Y8
 	VMOVUPS      96(SI)(AX*8), Y9
-	VBROADCASTSD m+40(FP), Y10
+	VBROADCASTSD (BX), Y10
 	VSUBPD       Y10, Y9, Y9
-	VBROADCASTSD s+48(FP), Y10
+	VBROADCASTSD (R8), Y10
 	VMULPD       Y10, Y9, Y9
 	VADDPD       Y8, Y3, Y3
 	VMULPD       Y9, Y8, Y8
@@ -11283,522 +12355,1065 @@ loop:
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
-	VMOVUPS      Y0, (BX)
-	VMOVUPS      Y1, 32(BX)
-	VMOVUPS      Y2, 64(BX)
-	VMOVUPS      Y3, 96(BX)
-	VMOVUPS      Y4, (R8)
-	VMOVUPS      Y5, 32(R8)
-	VMOVUPS      Y6, 64(R8)
-	VMOVUPS      Y7, 96(R8)
+	VMOVUPS      Y0, (R9)
+	VMOVUPS      Y1, 32(R9)
+	VMOVUPS      Y2, 64(R9)
+	VMOVUPS      Y3, 96(R9)
+	VMOVUPS      Y4, (R10)
+	VMOVUPS      Y5, 32(R10)
+	VMOVUPS      Y6, 64(R10)
+	VMOVUPS      Y7, 96(R10)
+	ADDQ         $+8, BX
+	ADDQ         $+8, R8
+	ADDQ         $+128, R9
+	ADDQ         $+128, R10
+	MOVQ         cols+56(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+48(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradF32AVX2(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
-// Requires: AVX
-TEXT ·normGradF32AVX2(SB), NOSPLIT, $0-48
+// func normGradF32AVX2(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·normGradF32AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS a+40(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+44(FP), Y2
+	VBROADCASTSS (R11), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS a+40(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+44(FP), Y2
+	VBROADCASTSS (R11), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+4, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	ADDQ         $+4, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradPastF32AVX2(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
-// Requires: AVX
-TEXT ·normGradPastF32AVX2(SB), NOSPLIT, $0-48
+// func normGradPastF32AVX2(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·normGradPastF32AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
 	VMOVUPS      (SI)(AX*4), Y0
-	VBROADCASTSS a+40(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+44(FP), Y2
+	VBROADCASTSS (R11), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*4)
+	PREFETCHT0   8224(SI)(AX*4)
+	PREFETCHT0   8224(BX)(AX*4)
 	VMOVUPS      32(SI)(AX*4), Y0
-	VBROADCASTSS a+40(FP), Y1
+	VBROADCASTSS (R10), Y1
 	VSUBPS       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*4), Y1
-	VBROADCASTSS m+32(FP), Y2
+	VBROADCASTSS (R8), Y2
 	VSUBPS       Y2, Y1, Y1
-	VBROADCASTSS s+36(FP), Y2
+	VBROADCASTSS (R9), Y2
 	VMULPS       Y2, Y1, Y1
-	VBROADCASTSS b+44(FP), Y2
+	VBROADCASTSS (R11), Y2
 	VMULPS       Y2, Y1, Y1
 	VSUBPS       Y1, Y0, Y0
-	VBROADCASTSS s+36(FP), Y1
+	VBROADCASTSS (R9), Y1
 	VMULPS       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*4)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+4, R8
+	ADDQ         $+4, R9
+	ADDQ         $+4, R10
+	ADDQ         $+4, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
-// Requires: AVX
-TEXT ·normGradF64AVX2(SB), NOSPLIT, $0-64
+// func normGradF64AVX2(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·normGradF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVUPS      Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	ADDQ         $+8, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func normGradPastF64AVX2(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
-// Requires: AVX
-TEXT ·normGradPastF64AVX2(SB), NOSPLIT, $0-64
+// func normGradPastF64AVX2(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
+// Requires: AVX, MMX+
+TEXT ·normGradPastF64AVX2(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
+	PREFETCHT0   8192(SI)(AX*8)
+	PREFETCHT0   8192(BX)(AX*8)
 	VMOVUPS      (SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      (BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, (DI)(AX*8)
+	PREFETCHT0   8224(SI)(AX*8)
+	PREFETCHT0   8224(BX)(AX*8)
 	VMOVUPS      32(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      32(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 32(DI)(AX*8)
+	PREFETCHT0   8256(SI)(AX*8)
+	PREFETCHT0   8256(BX)(AX*8)
 	VMOVUPS      64(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      64(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 64(DI)(AX*8)
+	PREFETCHT0   8288(SI)(AX*8)
+	PREFETCHT0   8288(BX)(AX*8)
 	VMOVUPS      96(SI)(AX*8), Y0
-	VBROADCASTSD a+48(FP), Y1
+	VBROADCASTSD (R10), Y1
 	VSUBPD       Y1, Y0, Y0
 	VMOVUPS      96(BX)(AX*8), Y1
-	VBROADCASTSD m+32(FP), Y2
+	VBROADCASTSD (R8), Y2
 	VSUBPD       Y2, Y1, Y1
-	VBROADCASTSD s+40(FP), Y2
+	VBROADCASTSD (R9), Y2
 	VMULPD       Y2, Y1, Y1
-	VBROADCASTSD b+56(FP), Y2
+	VBROADCASTSD (R11), Y2
 	VMULPD       Y2, Y1, Y1
 	VSUBPD       Y1, Y0, Y0
-	VBROADCASTSD s+40(FP), Y1
+	VBROADCASTSD (R9), Y1
 	VMULPD       Y1, Y0, Y0
 	VMOVNTPS     Y0, 96(DI)(AX*8)
 	ADDQ         $0x10, AX
 	CMPQ         AX, CX
 	JLT          loop
+	ADDQ         $+8, R8
+	ADDQ         $+8, R9
+	ADDQ         $+8, R10
+	ADDQ         $+8, R11
+	MOVQ         cols+64(FP), DX
+	ADDQ         DX, CX
+	MOVQ         n+56(FP), DX
+	MOVQ         CX, AX
+	SUBQ         DX, AX
+	DECQ         R13
+	JNZ          row
 	VZEROUPPER
 	RET
 
-// func dropoutAVX2(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
-// Requires: AVX, AVX2
+// func dropoutAVX2(dst *float32, x *float32, n int, keys *[20]uint64, scale float32, limit uint32, block uint64)
+// Requires: AVX, AVX2, MMX+
 TEXT ·dropoutAVX2(SB), NOSPLIT, $0-48
 	MOVQ         dst+0(FP), DI
 	MOVQ         x+8(FP), SI
+	MOVQ         keys+24(FP), BX
 	MOVQ         n+16(FP), CX
 	XORQ         AX, AX
-	VBROADCASTSD key+32(FP), Y0
-	VPSRLQ       $0x20, Y0, Y1
-	VBROADCASTSD block+40(FP), Y2
-	VMOVUPS      blockOrder<>+0(SB), Y3
-	VPADDQ       Y3, Y2, Y2
+	VBROADCASTSD block+40(FP), Y0
+	VMOVUPS      blockOrder<>+0(SB), Y1
+	VPADDQ       Y1, Y0, Y0
+	LEAQ         -64(CX), DX
+	JMP          enough
+
+bundles:
+	VMOVUPS      Y0, Y1
+	VMOVUPS      c64_4<>+0(SB), Y2
+	VPADDQ       Y2, Y0, Y0
+	VMOVUPS      Y0, Y2
+	VMOVUPS      c64_4<>+0(SB), Y3
+	VPADDQ       Y3, Y0, Y0
+	VMOVUPS      Y0, Y3
+	VMOVUPS      c64_4<>+0(SB), Y4
+	VPADDQ       Y4, Y0, Y0
+	VMOVUPS      Y0, Y4
+	VMOVUPS      c64_4<>+0(SB), Y5
+	VPADDQ       Y5, Y0, Y0
+	VMOVUPS      c64_d2511f53<>+0(SB), Y5
+	VMOVUPS      c64_cd9e8d57<>+0(SB), Y6
+	VXORPD       Y1, Y1, Y7
+	VXORPD       Y2, Y2, Y8
+	VXORPD       Y3, Y3, Y9
+	VXORPD       Y4, Y4, Y10
+	VPSRLQ       $0x20, Y1, Y11
+	VPSRLQ       $0x20, Y2, Y12
+	VPSRLQ       $0x20, Y3, Y13
+	VPSRLQ       $0x20, Y4, Y14
+	VPMULUDQ     Y5, Y1, Y1
+	VPMULUDQ     Y5, Y2, Y2
+	VPMULUDQ     Y5, Y3, Y3
+	VPMULUDQ     Y5, Y4, Y4
+	VPMULUDQ     Y6, Y7, Y15
+	VPMULUDQ     Y6, Y8, Y16
+	VPMULUDQ     Y6, Y9, Y17
+	VPMULUDQ     Y6, Y10, Y18
+	VPSHUFD      $0xf5, Y15, Y19
+	VPSHUFD      $0xf5, Y16, Y20
+	VPSHUFD      $0xf5, Y17, Y21
+	VPSHUFD      $0xf5, Y18, Y22
+	VXORPD       Y11, Y19, Y11
+	VXORPD       Y12, Y20, Y12
+	VXORPD       Y13, Y21, Y13
+	VXORPD       Y14, Y22, Y14
+	VBROADCASTSD (BX), Y19
+	VXORPD       Y19, Y11, Y11
+	VXORPD       Y19, Y12, Y12
+	VXORPD       Y19, Y13, Y13
+	VXORPD       Y19, Y14, Y14
+	VPSHUFD      $0xf5, Y1, Y19
+	VPSHUFD      $0xf5, Y2, Y20
+	VPSHUFD      $0xf5, Y3, Y21
+	VPSHUFD      $0xf5, Y4, Y22
+	VXORPD       Y7, Y19, Y7
+	VXORPD       Y8, Y20, Y8
+	VXORPD       Y9, Y21, Y9
+	VXORPD       Y10, Y22, Y10
+	VBROADCASTSD 8(BX), Y19
+	VXORPD       Y19, Y7, Y7
+	VXORPD       Y19, Y8, Y8
+	VXORPD       Y19, Y9, Y9
+	VXORPD       Y19, Y10, Y10
+	VPMULUDQ     Y5, Y11, Y11
+	VPMULUDQ     Y5, Y12, Y12
+	VPMULUDQ     Y5, Y13, Y13
+	VPMULUDQ     Y5, Y14, Y14
+	VPMULUDQ     Y6, Y7, Y7
+	VPMULUDQ     Y6, Y8, Y8
+	VPMULUDQ     Y6, Y9, Y9
+	VPMULUDQ     Y6, Y10, Y10
+	VPSHUFD      $0xf5, Y7, Y19
+	VPSHUFD      $0xf5, Y8, Y20
+	VPSHUFD      $0xf5, Y9, Y21
+	VPSHUFD      $0xf5, Y10, Y22
+	VXORPD       Y15, Y19, Y15
+	VXORPD       Y16, Y20, Y16
+	VXORPD       Y17, Y21, Y17
+	VXORPD       Y18, Y22, Y18
+	VBROADCASTSD 16(BX), Y19
+	VXORPD       Y19, Y15, Y15
+	VXORPD       Y19, Y16, Y16
+	VXORPD       Y19, Y17, Y17
+	VXORPD       Y19, Y18, Y18
+	VPSHUFD      $0xf5, Y11, Y19
+	VPSHUFD      $0xf5, Y12, Y20
+	VPSHUFD      $0xf5, Y13, Y21
+	VPSHUFD      $0xf5, Y14, Y22
+	VXORPD       Y1, Y19, Y1
+	VXORPD       Y2, Y20, Y2
+	VXORPD       Y3, Y21, Y3
+	VXORPD       Y4, Y22, Y4
+	VBROADCASTSD 24(BX), Y19
+	VXORPD       Y19, Y1, Y1
+	VXORPD       Y19, Y2, Y2
+	VXORPD       Y19, Y3, Y3
+	VXORPD       Y19, Y4, Y4
+	VPMULUDQ     Y5, Y15, Y15
+	VPMULUDQ     Y5, Y16, Y16
+	VPMULUDQ     Y5, Y17, Y17
+	VPMULUDQ     Y5, Y18, Y18
+	VPMULUDQ     Y6, Y1, Y1
+	VPMULUDQ     Y6, Y2, Y2
+	VPMULUDQ     Y6, Y3, Y3
+	VPMULUDQ     Y6, Y4, Y4
+	VPSHUFD      $0xf5, Y1, Y19
+	VPSHUFD      $0xf5, Y2, Y20
+	VPSHUFD      $0xf5, Y3, Y21
+	VPSHUFD      $0xf5, Y4, Y22
+	VXORPD       Y7, Y19, Y7
+	VXORPD       Y8, Y20, Y8
+	VXORPD       Y9, Y21, Y9
+	VXORPD       Y10, Y22, Y10
+	VBROADCASTSD 32(BX), Y19
+	VXORPD       Y19, Y7, Y7
+	VXORPD       Y19, Y8, Y8
+	VXORPD       Y19, Y9, Y9
+	VXORPD       Y19, Y10, Y10
+	VPSHUFD      $0xf5, Y15, Y19
+	VPSHUFD      $0xf5, Y16, Y20
+	VPSHUFD      $0xf5, Y17, Y21
+	VPSHUFD      $0xf5, Y18, Y22
+	VXORPD       Y11, Y19, Y11
+	VXORPD       Y12, Y20, Y12
+	VXORPD       Y13, Y21, Y13
+	VXORPD       Y14, Y22, Y14
+	VBROADCASTSD 40(BX), Y19
+	VXORPD       Y19, Y11, Y11
+	VXORPD       Y19, Y12, Y12
+	VXORPD       Y19, Y13, Y13
+	VXORPD       Y19, Y14, Y14
+	VPMULUDQ     Y5, Y7, Y7
+	VPMULUDQ     Y5, Y8, Y8
+	VPMULUDQ     Y5, Y9, Y9
+	VPMULUDQ     Y5, Y10, Y10
+	VPMULUDQ     Y6, Y11, Y11
+	VPMULUDQ     Y6, Y12, Y12
+	VPMULUDQ     Y6, Y13, Y13
+	VPMULUDQ     Y6, Y14, Y14
+	VPSHUFD      $0xf5, Y11, Y19
+	VPSHUFD      $0xf5, Y12, Y20
+	VPSHUFD      $0xf5, Y13, Y21
+	VPSHUFD      $0xf5, Y14, Y22
+	VXORPD       Y1, Y19, Y1
+	VXORPD       Y2, Y20, Y2
+	VXORPD       Y3, Y21, Y3
+	VXORPD       Y4, Y22, Y4
+	VBROADCASTSD 48(BX), Y19
+	VXORPD       Y19, Y1, Y1
+	VXORPD       Y19, Y2, Y2
+	VXORPD       Y19, Y3, Y3
+	VXORPD       Y19, Y4, Y4
+	VPSHUFD      $0xf5, Y7, Y19
+	VPSHUFD      $0xf5, Y8, Y20
+	VPSHUFD      $0xf5, Y9, Y21
+	VPSHUFD      $0xf5, Y10, Y22
+	VXORPD       Y15, Y19, Y15
+	VXORPD       Y16, Y20, Y16
+	VXORPD       Y17, Y21, Y17
+	VXORPD       Y18, Y22, Y18
+	VBROADCASTSD 56(BX), Y19
+	VXORPD       Y19, Y15, Y15
+	VXORPD       Y19, Y16, Y16
+	VXORPD       Y19, Y17, Y17
+	VXORPD       Y19, Y18, Y18
+	VPMULUDQ     Y5, Y1, Y1
+	VPMULUDQ     Y5, Y2, Y2
+	VPMULUDQ     Y5, Y3, Y3
+	VPMULUDQ     Y5, Y4, Y4
+	VPMULUDQ     Y6, Y15, Y15
+	VPMULUDQ     Y6, Y16, Y16
+	VPMULUDQ     Y6, Y17, Y17
+	VPMULUDQ     Y6, Y18, Y18
+	VPSHUFD      $0xf5, Y15, Y19
+	VPSHUFD      $0xf5, Y16, Y20
+	VPSHUFD      $0xf5, Y17, Y21
+	VPSHUFD      $0xf5, Y18, Y22
+	VXORPD       Y11, Y19, Y11
+	VXORPD       Y12, Y20, Y12
+	VXORPD       Y13, Y21, Y13
+	VXORPD       Y14, Y22, Y14
+	VBROADCASTSD 64(BX), Y19
+	VXORPD       Y19, Y11, Y11
+	VXORPD       Y19, Y12, Y12
+	VXORPD       Y19, Y13, Y13
+	VXORPD       Y19, Y14, Y14
+	VPSHUFD      $0xf5, Y1, Y19
+	VPSHUFD      $0xf5, Y2, Y20
+	VPSHUFD      $0xf5, Y3, Y21
+	VPSHUFD      $0xf5, Y4, Y22
+	VXORPD       Y7, Y19, Y7
+	VXORPD       Y8, Y20, Y8
+	VXORPD       Y9, Y21, Y9
+	VXORPD       Y10, Y22, Y10
+	VBROADCASTSD 72(BX), Y19
+	VXORPD       Y19, Y7, Y7
+	VXORPD       Y19, Y8, Y8
+	VXORPD       Y19, Y9, Y9
+	VXORPD       Y19, Y10, Y10
+	VPMULUDQ     Y5, Y11, Y11
+	VPMULUDQ     Y5, Y12, Y12
+	VPMULUDQ     Y5, Y13, Y13
+	VPMULUDQ     Y5, Y14, Y14
+	VPMULUDQ     Y6, Y7, Y7
+	VPMULUDQ     Y6, Y8, Y8
+	VPMULUDQ     Y6, Y9, Y9
+	VPMULUDQ     Y6, Y10, Y10
+	VPSHUFD      $0xf5, Y7, Y19
+	VPSHUFD      $0xf5, Y8, Y20
+	VPSHUFD      $0xf5, Y9, Y21
+	VPSHUFD      $0xf5, Y10, Y22
+	VXORPD       Y15, Y19, Y15
+	VXORPD       Y16, Y20, Y16
+	VXORPD       Y17, Y21, Y17
+	VXORPD       Y18, Y22, Y18
+	VBROADCASTSD 80(BX), Y19
+	VXORPD       Y19, Y15, Y15
+	VXORPD       Y19, Y16, Y16
+	VXORPD       Y19, Y17, Y17
+	VXORPD       Y19, Y18, Y18
+	VPSHUFD      $0xf5, Y11, Y19
+	VPSHUFD      $0xf5, Y12, Y20
+	VPSHUFD      $0xf5, Y13, Y21
+	VPSHUFD      $0xf5, Y14, Y22
+	VXORPD       Y1, Y19, Y1
+	VXORPD       Y2, Y20, Y2
+	VXORPD       Y3, Y21, Y3
+	VXORPD       Y4, Y22, Y4
+	VBROADCASTSD 88(BX), Y19
+	VXORPD       Y19, Y1, Y1
+	VXORPD       Y19, Y2, Y2
+	VXORPD       Y19, Y3, Y3
+	VXORPD       Y19, Y4, Y4
+	VPMULUDQ     Y5, Y15, Y15
+	VPMULUDQ     Y5, Y16, Y16
+	VPMULUDQ     Y5, Y17, Y17
+	VPMULUDQ     Y5, Y18, Y18
+	VPMULUDQ     Y6, Y1, Y1
+	VPMULUDQ     Y6, Y2, Y2
+	VPMULUDQ     Y6, Y3, Y3
+	VPMULUDQ     Y6, Y4, Y4
+	VPSHUFD      $0xf5, Y1, Y19
+	VPSHUFD      $0xf5, Y2, Y20
+	VPSHUFD      $0xf5, Y3, Y21
+	VPSHUFD      $0xf5, Y4, Y22
+	VXORPD       Y7, Y19, Y7
+	VXORPD       Y8, Y20, Y8
+	VXORPD       Y9, Y21, Y9
+	VXORPD       Y10, Y22, Y10
+	VBROADCASTSD 96(BX), Y19
+	VXORPD       Y19, Y7, Y7
+	VXORPD       Y19, Y8, Y8
+	VXORPD       Y19, Y9, Y9
+	VXORPD       Y19, Y10, Y10
+	VPSHUFD      $0xf5, Y15, Y19
+	VPSHUFD      $0xf5, Y16, Y20
+	VPSHUFD      $0xf5, Y17, Y21
+	VPSHUFD      $0xf5, Y18, Y22
+	VXORPD       Y11, Y19, Y11
+	VXORPD       Y12, Y20, Y12
+	VXORPD       Y13, Y21, Y13
+	VXORPD       Y14, Y22, Y14
+	VBROADCASTSD 104(BX), Y19
+	VXORPD       Y19, Y11, Y11
+	VXORPD       Y19, Y12, Y12
+	VXORPD       Y19, Y13, Y13
+	VXORPD       Y19, Y14, Y14
+	VPMULUDQ     Y5, Y7, Y7
+	VPMULUDQ     Y5, Y8, Y8
+	VPMULUDQ     Y5, Y9, Y9
+	VPMULUDQ     Y5, Y10, Y10
+	VPMULUDQ     Y6, Y11, Y11
+	VPMULUDQ     Y6, Y12, Y12
+	VPMULUDQ     Y6, Y13, Y13
+	VPMULUDQ     Y6, Y14, Y14
+	VPSHUFD      $0xf5, Y11, Y19
+	VPSHUFD      $0xf5, Y12, Y20
+	VPSHUFD      $0xf5, Y13, Y21
+	VPSHUFD      $0xf5, Y14, Y22
+	VXORPD       Y1, Y19, Y1
+	VXORPD       Y2, Y20, Y2
+	VXORPD       Y3, Y21, Y3
+	VXORPD       Y4, Y22, Y4
+	VBROADCASTSD 112(BX), Y19
+	VXORPD       Y19, Y1, Y1
+	VXORPD       Y19, Y2, Y2
+	VXORPD       Y19, Y3, Y3
+	VXORPD       Y19, Y4, Y4
+	VPSHUFD      $0xf5, Y7, Y19
+	VPSHUFD      $0xf5, Y8, Y20
+	VPSHUFD      $0xf5, Y9, Y21
+	VPSHUFD      $0xf5, Y10, Y22
+	VXORPD       Y15, Y19, Y15
+	VXORPD       Y16, Y20, Y16
+	VXORPD       Y17, Y21, Y17
+	VXORPD       Y18, Y22, Y18
+	VBROADCASTSD 120(BX), Y19
+	VXORPD       Y19, Y15, Y15
+	VXORPD       Y19, Y16, Y16
+	VXORPD       Y19, Y17, Y17
+	VXORPD       Y19, Y18, Y18
+	VPMULUDQ     Y5, Y1, Y1
+	VPMULUDQ     Y5, Y2, Y2
+	VPMULUDQ     Y5, Y3, Y3
+	VPMULUDQ     Y5, Y4, Y4
+	VPMULUDQ     Y6, Y15, Y15
+	VPMULUDQ     Y6, Y16, Y16
+	VPMULUDQ     Y6, Y17, Y17
+	VPMULUDQ     Y6, Y18, Y18
+	VPSHUFD      $0xf5, Y15, Y19
+	VPSHUFD      $0xf5, Y16, Y20
+	VPSHUFD      $0xf5, Y17, Y21
+	VPSHUFD      $0xf5, Y18, Y22
+	VXORPD       Y11, Y19, Y11
+	VXORPD       Y12, Y20, Y12
+	VXORPD       Y13, Y21, Y13
+	VXORPD       Y14, Y22, Y14
+	VBROADCASTSD 128(BX), Y19
+	VXORPD       Y19, Y11, Y11
+	VXORPD       Y19, Y12, Y12
+	VXORPD       Y19, Y13, Y13
+	VXORPD       Y19, Y14, Y14
+	VPSHUFD      $0xf5, Y1, Y19
+	VPSHUFD      $0xf5, Y2, Y20
+	VPSHUFD      $0xf5, Y3, Y21
+	VPSHUFD      $0xf5, Y4, Y22
+	VXORPD       Y7, Y19, Y7
+	VXORPD       Y8, Y20, Y8
+	VXORPD       Y9, Y21, Y9
+	VXORPD       Y10, Y22, Y10
+	VBROADCASTSD 136(BX), Y19
+	VXORPD       Y19, Y7, Y7
+	VXORPD       Y19, Y8, Y8
+	VXORPD       Y19, Y9, Y9
+	VXORPD       Y19, Y10, Y10
+	VPMULUDQ     Y5, Y11, Y11
+	VPMULUDQ     Y5, Y12, Y12
+	VPMULUDQ     Y5, Y13, Y13
+	VPMULUDQ     Y5, Y14, Y5
+	VPMULUDQ     Y6, Y7, Y7
+	VPMULUDQ     Y6, Y8, Y8
+	VPMULUDQ     Y6, Y9, Y9
+	VPMULUDQ     Y6, Y10, Y6
+	VPSHUFD      $0xf5, Y7, Y10
+	VPSHUFD      $0xf5, Y8, Y14
+	VPSHUFD      $0xf5, Y9, Y19
+	VPSHUFD      $0xf5, Y6, Y20
+	VXORPD       Y15, Y10, Y10
+	VXORPD       Y16, Y14, Y14
+	VXORPD       Y17, Y19, Y15
+	VXORPD       Y18, Y20, Y16
+	VBROADCASTSD 144(BX), Y17
+	VXORPD       Y17, Y10, Y10
+	VXORPD       Y17, Y14, Y14
+	VXORPD       Y17, Y15, Y15
+	VXORPD       Y17, Y16, Y16
+	VPSHUFD      $0xf5, Y11, Y17
+	VPSHUFD      $0xf5, Y12, Y18
+	VPSHUFD      $0xf5, Y13, Y19
+	VPSHUFD      $0xf5, Y5, Y20
+	VXORPD       Y1, Y17, Y1
+	VXORPD       Y2, Y18, Y2
+	VXORPD       Y3, Y19, Y3
+	VXORPD       Y4, Y20, Y4
+	VBROADCASTSD 152(BX), Y17
+	VXORPD       Y17, Y1, Y1
+	VXORPD       Y17, Y2, Y2
+	VXORPD       Y17, Y3, Y3
+	VXORPD       Y17, Y4, Y4
+	VPSLLQ       $0x20, Y7, Y7
+	VPSLLQ       $0x20, Y8, Y8
+	VPSLLQ       $0x20, Y9, Y9
+	VPSLLQ       $0x20, Y6, Y6
+	VANDPD       c64_ffffffff<>+0(SB), Y10, Y10
+	VANDPD       c64_ffffffff<>+0(SB), Y14, Y14
+	VANDPD       c64_ffffffff<>+0(SB), Y15, Y15
+	VANDPD       c64_ffffffff<>+0(SB), Y16, Y16
+	VORPD        Y7, Y10, Y7
+	VORPD        Y8, Y14, Y8
+	VORPD        Y9, Y15, Y9
+	VORPD        Y6, Y16, Y6
+	VPSLLQ       $0x20, Y11, Y10
+	VPSLLQ       $0x20, Y12, Y11
+	VPSLLQ       $0x20, Y13, Y12
+	VPSLLQ       $0x20, Y5, Y5
+	VANDPD       c64_ffffffff<>+0(SB), Y1, Y1
+	VANDPD       c64_ffffffff<>+0(SB), Y2, Y2
+	VANDPD       c64_ffffffff<>+0(SB), Y3, Y3
+	VANDPD       c64_ffffffff<>+0(SB), Y4, Y4
+	VORPD        Y10, Y1, Y1
+	VORPD        Y11, Y2, Y2
+	VORPD        Y12, Y3, Y3
+	VORPD        Y5, Y4, Y4
+	VPUNPCKLQDQ  Y1, Y7, Y5
+	VPUNPCKLQDQ  Y2, Y8, Y10
+	VPUNPCKLQDQ  Y3, Y9, Y11
+	VPUNPCKLQDQ  Y4, Y6, Y12
+	VPUNPCKHQDQ  Y1, Y7, Y1
+	VPUNPCKHQDQ  Y2, Y8, Y2
+	VPUNPCKHQDQ  Y3, Y9, Y3
+	VPUNPCKHQDQ  Y4, Y6, Y4
+	VBROADCASTSS limit+36(FP), Y6
+	VBROADCASTSS scale+32(FP), Y7
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VPMAXUD      Y6, Y5, Y8
+	VPCMPEQD     Y8, Y5, Y5
+	VMOVUPS      (SI)(AX*4), Y8
+	VMULPS       Y7, Y8, Y8
+	VANDPS       Y8, Y5, Y5
+	VMOVUPS      Y5, (DI)(AX*4)
+	VPMAXUD      Y6, Y1, Y5
+	VPCMPEQD     Y5, Y1, Y1
+	VMOVUPS      32(SI)(AX*4), Y5
+	VMULPS       Y7, Y5, Y5
+	VANDPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	VPMAXUD      Y6, Y10, Y1
+	VPCMPEQD     Y1, Y10, Y1
+	VMOVUPS      64(SI)(AX*4), Y5
+	VMULPS       Y7, Y5, Y5
+	VANDPS       Y5, Y1, Y1
+	VMOVUPS      Y1, 64(DI)(AX*4)
+	VPMAXUD      Y6, Y2, Y1
+	VPCMPEQD     Y1, Y2, Y1
+	VMOVUPS      96(SI)(AX*4), Y2
+	VMULPS       Y7, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 96(DI)(AX*4)
+	VPMAXUD      Y6, Y11, Y1
+	VPCMPEQD     Y1, Y11, Y1
+	VMOVUPS      128(SI)(AX*4), Y2
+	VMULPS       Y7, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 128(DI)(AX*4)
+	VPMAXUD      Y6, Y3, Y1
+	VPCMPEQD     Y1, Y3, Y1
+	VMOVUPS      160(SI)(AX*4), Y2
+	VMULPS       Y7, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 160(DI)(AX*4)
+	VPMAXUD      Y6, Y12, Y1
+	VPCMPEQD     Y1, Y12, Y1
+	VMOVUPS      192(SI)(AX*4), Y2
+	VMULPS       Y7, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 192(DI)(AX*4)
+	VPMAXUD      Y6, Y4, Y1
+	VPCMPEQD     Y1, Y4, Y1
+	VMOVUPS      224(SI)(AX*4), Y2
+	VMULPS       Y7, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 224(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
+	VMOVUPS      Y0, Y1
+	VMOVUPS      c64_4<>+0(SB), Y2
+	VPADDQ       Y2, Y0, Y0
+	VMOVUPS      Y0, Y2
+	VMOVUPS      c64_4<>+0(SB), Y3
+	VPADDQ       Y3, Y0, Y0
 	VMOVUPS      c64_d2511f53<>+0(SB), Y3
 	VMOVUPS      c64_cd9e8d57<>+0(SB), Y4
-	VXORPD       Y2, Y2, Y5
-	VPSRLQ       $0x20, Y2, Y6
-	VPMULUDQ     Y3, Y2, Y7
-	VPMULUDQ     Y4, Y5, Y8
-	VPSRLQ       $0x20, Y8, Y9
-	VXORPD       Y6, Y9, Y6
-	VXORPD       Y0, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y9
-	VXORPD       Y5, Y9, Y5
-	VXORPD       Y1, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y0, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y1, Y10
-	VPMULUDQ     Y3, Y6, Y6
-	VPMULUDQ     Y4, Y5, Y5
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y9, Y8, Y8
-	VPSRLQ       $0x20, Y6, Y11
+	VXORPD       Y1, Y1, Y5
+	VXORPD       Y2, Y2, Y6
+	VPSRLQ       $0x20, Y1, Y7
+	VPSRLQ       $0x20, Y2, Y8
+	VPMULUDQ     Y3, Y1, Y1
+	VPMULUDQ     Y3, Y2, Y2
+	VPMULUDQ     Y4, Y5, Y9
+	VPMULUDQ     Y4, Y6, Y10
+	VPSHUFD      $0xf5, Y9, Y11
+	VPSHUFD      $0xf5, Y10, Y12
 	VXORPD       Y7, Y11, Y7
-	VXORPD       Y10, Y7, Y7
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y8, Y8
-	VPMULUDQ     Y4, Y7, Y7
-	VPSRLQ       $0x20, Y7, Y11
+	VXORPD       Y8, Y12, Y8
+	VBROADCASTSD (BX), Y11
+	VXORPD       Y11, Y7, Y7
+	VXORPD       Y11, Y8, Y8
+	VPSHUFD      $0xf5, Y1, Y11
+	VPSHUFD      $0xf5, Y2, Y12
 	VXORPD       Y5, Y11, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y10, Y6, Y6
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y5, Y5
-	VPMULUDQ     Y4, Y6, Y6
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y9, Y7, Y7
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y10, Y8, Y8
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
+	VXORPD       Y6, Y12, Y6
+	VBROADCASTSD 8(BX), Y11
+	VXORPD       Y11, Y5, Y5
+	VXORPD       Y11, Y6, Y6
 	VPMULUDQ     Y3, Y7, Y7
-	VPMULUDQ     Y4, Y8, Y8
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y9, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y10, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y6, Y6
-	VPMULUDQ     Y4, Y5, Y5
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y9, Y8, Y8
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y10, Y7, Y7
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
 	VPMULUDQ     Y3, Y8, Y8
-	VPMULUDQ     Y4, Y7, Y7
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y10, Y6, Y6
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y5, Y5
+	VPMULUDQ     Y4, Y5, Y5
 	VPMULUDQ     Y4, Y6, Y6
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y9, Y7, Y7
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y10, Y8, Y8
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y7, Y7
-	VPMULUDQ     Y4, Y8, Y8
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y9, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y11
+	VPSHUFD      $0xf5, Y5, Y11
+	VPSHUFD      $0xf5, Y6, Y12
+	VXORPD       Y9, Y11, Y9
+	VXORPD       Y10, Y12, Y10
+	VBROADCASTSD 16(BX), Y11
+	VXORPD       Y11, Y9, Y9
+	VXORPD       Y11, Y10, Y10
+	VPSHUFD      $0xf5, Y7, Y11
+	VPSHUFD      $0xf5, Y8, Y12
+	VXORPD       Y1, Y11, Y1
+	VXORPD       Y2, Y12, Y2
+	VBROADCASTSD 24(BX), Y11
+	VXORPD       Y11, Y1, Y1
+	VXORPD       Y11, Y2, Y2
+	VPMULUDQ     Y3, Y9, Y9
+	VPMULUDQ     Y3, Y10, Y10
+	VPMULUDQ     Y4, Y1, Y1
+	VPMULUDQ     Y4, Y2, Y2
+	VPSHUFD      $0xf5, Y1, Y11
+	VPSHUFD      $0xf5, Y2, Y12
 	VXORPD       Y5, Y11, Y5
-	VXORPD       Y10, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y6, Y3
-	VPMULUDQ     Y4, Y5, Y4
-	VPSRLQ       $0x20, Y4, Y5
-	VXORPD       Y8, Y5, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y3, Y6
-	VXORPD       Y7, Y6, Y6
-	VXORPD       Y10, Y6, Y6
-	VANDPD       c64_ffffffff<>+0(SB), Y5, Y5
+	VXORPD       Y6, Y12, Y6
+	VBROADCASTSD 32(BX), Y11
+	VXORPD       Y11, Y5, Y5
+	VXORPD       Y11, Y6, Y6
+	VPSHUFD      $0xf5, Y9, Y11
+	VPSHUFD      $0xf5, Y10, Y12
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y8, Y12, Y8
+	VBROADCASTSD 40(BX), Y11
+	VXORPD       Y11, Y7, Y7
+	VXORPD       Y11, Y8, Y8
+	VPMULUDQ     Y3, Y5, Y5
+	VPMULUDQ     Y3, Y6, Y6
+	VPMULUDQ     Y4, Y7, Y7
+	VPMULUDQ     Y4, Y8, Y8
+	VPSHUFD      $0xf5, Y7, Y11
+	VPSHUFD      $0xf5, Y8, Y12
+	VXORPD       Y1, Y11, Y1
+	VXORPD       Y2, Y12, Y2
+	VBROADCASTSD 48(BX), Y11
+	VXORPD       Y11, Y1, Y1
+	VXORPD       Y11, Y2, Y2
+	VPSHUFD      $0xf5, Y5, Y11
+	VPSHUFD      $0xf5, Y6, Y12
+	VXORPD       Y9, Y11, Y9
+	VXORPD       Y10, Y12, Y10
+	VBROADCASTSD 56(BX), Y11
+	VXORPD       Y11, Y9, Y9
+	VXORPD       Y11, Y10, Y10
+	VPMULUDQ     Y3, Y1, Y1
+	VPMULUDQ     Y3, Y2, Y2
+	VPMULUDQ     Y4, Y9, Y9
+	VPMULUDQ     Y4, Y10, Y10
+	VPSHUFD      $0xf5, Y9, Y11
+	VPSHUFD      $0xf5, Y10, Y12
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y8, Y12, Y8
+	VBROADCASTSD 64(BX), Y11
+	VXORPD       Y11, Y7, Y7
+	VXORPD       Y11, Y8, Y8
+	VPSHUFD      $0xf5, Y1, Y11
+	VPSHUFD      $0xf5, Y2, Y12
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y6, Y12, Y6
+	VBROADCASTSD 72(BX), Y11
+	VXORPD       Y11, Y5, Y5
+	VXORPD       Y11, Y6, Y6
+	VPMULUDQ     Y3, Y7, Y7
+	VPMULUDQ     Y3, Y8, Y8
+	VPMULUDQ     Y4, Y5, Y5
+	VPMULUDQ     Y4, Y6, Y6
+	VPSHUFD      $0xf5, Y5, Y11
+	VPSHUFD      $0xf5, Y6, Y12
+	VXORPD       Y9, Y11, Y9
+	VXORPD       Y10, Y12, Y10
+	VBROADCASTSD 80(BX), Y11
+	VXORPD       Y11, Y9, Y9
+	VXORPD       Y11, Y10, Y10
+	VPSHUFD      $0xf5, Y7, Y11
+	VPSHUFD      $0xf5, Y8, Y12
+	VXORPD       Y1, Y11, Y1
+	VXORPD       Y2, Y12, Y2
+	VBROADCASTSD 88(BX), Y11
+	VXORPD       Y11, Y1, Y1
+	VXORPD       Y11, Y2, Y2
+	VPMULUDQ     Y3, Y9, Y9
+	VPMULUDQ     Y3, Y10, Y10
+	VPMULUDQ     Y4, Y1, Y1
+	VPMULUDQ     Y4, Y2, Y2
+	VPSHUFD      $0xf5, Y1, Y11
+	VPSHUFD      $0xf5, Y2, Y12
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y6, Y12, Y6
+	VBROADCASTSD 96(BX), Y11
+	VXORPD       Y11, Y5, Y5
+	VXORPD       Y11, Y6, Y6
+	VPSHUFD      $0xf5, Y9, Y11
+	VPSHUFD      $0xf5, Y10, Y12
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y8, Y12, Y8
+	VBROADCASTSD 104(BX), Y11
+	VXORPD       Y11, Y7, Y7
+	VXORPD       Y11, Y8, Y8
+	VPMULUDQ     Y3, Y5, Y5
+	VPMULUDQ     Y3, Y6, Y6
+	VPMULUDQ     Y4, Y7, Y7
+	VPMULUDQ     Y4, Y8, Y8
+	VPSHUFD      $0xf5, Y7, Y11
+	VPSHUFD      $0xf5, Y8, Y12
+	VXORPD       Y1, Y11, Y1
+	VXORPD       Y2, Y12, Y2
+	VBROADCASTSD 112(BX), Y11
+	VXORPD       Y11, Y1, Y1
+	VXORPD       Y11, Y2, Y2
+	VPSHUFD      $0xf5, Y5, Y11
+	VPSHUFD      $0xf5, Y6, Y12
+	VXORPD       Y9, Y11, Y9
+	VXORPD       Y10, Y12, Y10
+	VBROADCASTSD 120(BX), Y11
+	VXORPD       Y11, Y9, Y9
+	VXORPD       Y11, Y10, Y10
+	VPMULUDQ     Y3, Y1, Y1
+	VPMULUDQ     Y3, Y2, Y2
+	VPMULUDQ     Y4, Y9, Y9
+	VPMULUDQ     Y4, Y10, Y10
+	VPSHUFD      $0xf5, Y9, Y11
+	VPSHUFD      $0xf5, Y10, Y12
+	VXORPD       Y7, Y11, Y7
+	VXORPD       Y8, Y12, Y8
+	VBROADCASTSD 128(BX), Y11
+	VXORPD       Y11, Y7, Y7
+	VXORPD       Y11, Y8, Y8
+	VPSHUFD      $0xf5, Y1, Y11
+	VPSHUFD      $0xf5, Y2, Y12
+	VXORPD       Y5, Y11, Y5
+	VXORPD       Y6, Y12, Y6
+	VBROADCASTSD 136(BX), Y11
+	VXORPD       Y11, Y5, Y5
+	VXORPD       Y11, Y6, Y6
+	VPMULUDQ     Y3, Y7, Y7
+	VPMULUDQ     Y3, Y8, Y3
+	VPMULUDQ     Y4, Y5, Y5
+	VPMULUDQ     Y4, Y6, Y4
+	VPSHUFD      $0xf5, Y5, Y6
+	VPSHUFD      $0xf5, Y4, Y8
+	VXORPD       Y9, Y6, Y6
+	VXORPD       Y10, Y8, Y8
+	VBROADCASTSD 144(BX), Y9
+	VXORPD       Y9, Y6, Y6
+	VXORPD       Y9, Y8, Y8
+	VPSHUFD      $0xf5, Y7, Y9
+	VPSHUFD      $0xf5, Y3, Y10
+	VXORPD       Y1, Y9, Y1
+	VXORPD       Y2, Y10, Y2
+	VBROADCASTSD 152(BX), Y9
+	VXORPD       Y9, Y1, Y1
+	VXORPD       Y9, Y2, Y2
+	VPSLLQ       $0x20, Y5, Y5
 	VPSLLQ       $0x20, Y4, Y4
-	VORPD        Y4, Y5, Y4
-	VANDPD       c64_ffffffff<>+0(SB), Y6, Y5
+	VANDPD       c64_ffffffff<>+0(SB), Y6, Y6
+	VANDPD       c64_ffffffff<>+0(SB), Y8, Y8
+	VORPD        Y5, Y6, Y5
+	VORPD        Y4, Y8, Y4
+	VPSLLQ       $0x20, Y7, Y6
 	VPSLLQ       $0x20, Y3, Y3
-	VORPD        Y3, Y5, Y3
-	VPUNPCKLQDQ  Y3, Y4, Y5
-	VPUNPCKHQDQ  Y3, Y4, Y3
-	VBROADCASTSS limit+28(FP), Y4
-	VPMAXUD      Y4, Y5, Y4
-	VPCMPEQD     Y4, Y5, Y4
-	VMOVUPS      (SI)(AX*4), Y5
-	VBROADCASTSS scale+24(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VANDPS       Y5, Y4, Y4
-	VMOVUPS      Y4, (DI)(AX*4)
-	VBROADCASTSS limit+28(FP), Y4
-	VPMAXUD      Y4, Y3, Y4
-	VPCMPEQD     Y4, Y3, Y3
-	VMOVUPS      32(SI)(AX*4), Y4
-	VBROADCASTSS scale+24(FP), Y5
-	VMULPS       Y5, Y4, Y4
-	VANDPS       Y4, Y3, Y3
-	VMOVUPS      Y3, 32(DI)(AX*4)
-	VMOVUPS      c64_4<>+0(SB), Y3
-	VPADDQ       Y3, Y2, Y2
-	VMOVUPS      c64_d2511f53<>+0(SB), Y3
-	VMOVUPS      c64_cd9e8d57<>+0(SB), Y4
-	VXORPD       Y2, Y2, Y5
-	VPSRLQ       $0x20, Y2, Y6
-	VPMULUDQ     Y3, Y2, Y7
-	VPMULUDQ     Y4, Y5, Y8
-	VPSRLQ       $0x20, Y8, Y9
-	VXORPD       Y6, Y9, Y6
-	VXORPD       Y0, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y9
-	VXORPD       Y5, Y9, Y5
-	VXORPD       Y1, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y0, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y1, Y10
-	VPMULUDQ     Y3, Y6, Y6
-	VPMULUDQ     Y4, Y5, Y5
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y9, Y8, Y8
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y10, Y7, Y7
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y8, Y8
-	VPMULUDQ     Y4, Y7, Y7
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y10, Y6, Y6
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y5, Y5
-	VPMULUDQ     Y4, Y6, Y6
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y9, Y7, Y7
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y10, Y8, Y8
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y7, Y7
-	VPMULUDQ     Y4, Y8, Y8
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y9, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y10, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y6, Y6
-	VPMULUDQ     Y4, Y5, Y5
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y9, Y8, Y8
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y10, Y7, Y7
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y8, Y8
-	VPMULUDQ     Y4, Y7, Y7
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y10, Y6, Y6
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y5, Y5
-	VPMULUDQ     Y4, Y6, Y6
-	VPSRLQ       $0x20, Y6, Y11
-	VXORPD       Y7, Y11, Y7
-	VXORPD       Y9, Y7, Y7
-	VPSRLQ       $0x20, Y5, Y11
-	VXORPD       Y8, Y11, Y8
-	VXORPD       Y10, Y8, Y8
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y7, Y7
-	VPMULUDQ     Y4, Y8, Y8
-	VPSRLQ       $0x20, Y8, Y11
-	VXORPD       Y6, Y11, Y6
-	VXORPD       Y9, Y6, Y6
-	VPSRLQ       $0x20, Y7, Y11
-	VXORPD       Y5, Y11, Y5
-	VXORPD       Y10, Y5, Y5
-	VPADDD       c32_9e3779b9<>+0(SB), Y9, Y9
-	VPADDD       c32_bb67ae85<>+0(SB), Y10, Y10
-	VPMULUDQ     Y3, Y6, Y3
-	VPMULUDQ     Y4, Y5, Y4
-	VPSRLQ       $0x20, Y4, Y5
-	VXORPD       Y8, Y5, Y5
-	VXORPD       Y9, Y5, Y5
-	VPSRLQ       $0x20, Y3, Y6
-	VXORPD       Y7, Y6, Y6
-	VXORPD       Y10, Y6, Y6
-	VANDPD       c64_ffffffff<>+0(SB), Y5, Y5
-	VPSLLQ       $0x20, Y4, Y4
-	VORPD        Y4, Y5, Y4
-	VANDPD       c64_ffffffff<>+0(SB), Y6, Y5
-	VPSLLQ       $0x20, Y3, Y3
-	VORPD        Y3, Y5, Y3
-	VPUNPCKLQDQ  Y3, Y4, Y5
-	VPUNPCKHQDQ  Y3, Y4, Y3
-	VBROADCASTSS limit+28(FP), Y4
-	VPMAXUD      Y4, Y5, Y4
-	VPCMPEQD     Y4, Y5, Y4
-	VMOVUPS      64(SI)(AX*4), Y5
-	VBROADCASTSS scale+24(FP), Y6
-	VMULPS       Y6, Y5, Y5
-	VANDPS       Y5, Y4, Y4
-	VMOVUPS      Y4, 64(DI)(AX*4)
-	VBROADCASTSS limit+28(FP), Y4
-	VPMAXUD      Y4, Y3, Y4
-	VPCMPEQD     Y4, Y3, Y3
-	VMOVUPS      96(SI)(AX*4), Y4
-	VBROADCASTSS scale+24(FP), Y5
-	VMULPS       Y5, Y4, Y4
-	VANDPS       Y4, Y3, Y3
-	VMOVUPS      Y3, 96(DI)(AX*4)
-	VMOVUPS      c64_4<>+0(SB), Y3
-	VPADDQ       Y3, Y2, Y2
-	ADDQ         $0x20, AX
+	VANDPD       c64_ffffffff<>+0(SB), Y1, Y1
+	VANDPD       c64_ffffffff<>+0(SB), Y2, Y2
+	VORPD        Y6, Y1, Y1
+	VORPD        Y3, Y2, Y2
+	VPUNPCKLQDQ  Y1, Y5, Y3
+	VPUNPCKLQDQ  Y2, Y4, Y6
+	VPUNPCKHQDQ  Y1, Y5, Y1
+	VPUNPCKHQDQ  Y2, Y4, Y2
+	VBROADCASTSS limit+36(FP), Y4
+	VBROADCASTSS scale+32(FP), Y5
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	VPMAXUD      Y4, Y3, Y7
+	VPCMPEQD     Y7, Y3, Y3
+	VMOVUPS      (SI)(AX*4), Y7
+	VMULPS       Y5, Y7, Y7
+	VANDPS       Y7, Y3, Y3
+	VMOVUPS      Y3, (DI)(AX*4)
+	VPMAXUD      Y4, Y1, Y3
+	VPCMPEQD     Y3, Y1, Y1
+	VMOVUPS      32(SI)(AX*4), Y3
+	VMULPS       Y5, Y3, Y3
+	VANDPS       Y3, Y1, Y1
+	VMOVUPS      Y1, 32(DI)(AX*4)
+	VPMAXUD      Y4, Y6, Y1
+	VPCMPEQD     Y1, Y6, Y1
+	VMOVUPS      64(SI)(AX*4), Y3
+	VMULPS       Y5, Y3, Y3
+	VANDPS       Y3, Y1, Y1
+	VMOVUPS      Y1, 64(DI)(AX*4)
+	VPMAXUD      Y4, Y2, Y1
+	VPCMPEQD     Y1, Y2, Y1
+	VMOVUPS      96(SI)(AX*4), Y2
+	VMULPS       Y5, Y2, Y2
+	VANDPS       Y2, Y1, Y1
+	VMOVUPS      Y1, 96(DI)(AX*4)
+	ADDQ         $+32, AX
 	CMPQ         AX, CX
 	JLT          loop
+
+done:
 	VZEROUPPER
 	RET
 
@@ -11807,6 +13422,12 @@ DATA blockOrder<>+8(SB)/8, $0x0000000000000002
 DATA blockOrder<>+16(SB)/8, $0x0000000000000001
 DATA blockOrder<>+24(SB)/8, $0x0000000000000003
 GLOBL blockOrder<>(SB), RODATA|NOPTR, $32
+
+DATA c64_4<>+0(SB)/8, $0x0000000000000004
+DATA c64_4<>+8(SB)/8, $0x0000000000000004
+DATA c64_4<>+16(SB)/8, $0x0000000000000004
+DATA c64_4<>+24(SB)/8, $0x0000000000000004
+GLOBL c64_4<>(SB), RODATA|NOPTR, $32
 
 DATA c64_d2511f53<>+0(SB)/8, $0x00000000d2511f53
 DATA c64_d2511f53<>+8(SB)/8, $0x00000000d2511f53
@@ -11820,51 +13441,27 @@ DATA c64_cd9e8d57<>+16(SB)/8, $0x00000000cd9e8d57
 DATA c64_cd9e8d57<>+24(SB)/8, $0x00000000cd9e8d57
 GLOBL c64_cd9e8d57<>(SB), RODATA|NOPTR, $32
 
-DATA c32_9e3779b9<>+0(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+4(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+8(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+12(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+16(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+20(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+24(SB)/4, $0x9e3779b9
-DATA c32_9e3779b9<>+28(SB)/4, $0x9e3779b9
-GLOBL c32_9e3779b9<>(SB), RODATA|NOPTR, $32
-
-DATA c32_bb67ae85<>+0(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+4(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+8(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+12(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+16(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+20(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+24(SB)/4, $0xbb67ae85
-DATA c32_bb67ae85<>+28(SB)/4, $0xbb67ae85
-GLOBL c32_bb67ae85<>(SB), RODATA|NOPTR, $32
-
 DATA c64_ffffffff<>+0(SB)/8, $0x00000000ffffffff
 DATA c64_ffffffff<>+8(SB)/8, $0x00000000ffffffff
 DATA c64_ffffffff<>+16(SB)/8, $0x00000000ffffffff
 DATA c64_ffffffff<>+24(SB)/8, $0x00000000ffffffff
 GLOBL c64_ffffffff<>(SB), RODATA|NOPTR, $32
 
-DATA c64_4<>+0(SB)/8, $0x0000000000000004
-DATA c64_4<>+8(SB)/8, $0x0000000000000004
-DATA c64_4<>+16(SB)/8, $0x0000000000000004
-DATA c64_4<>+24(SB)/8, $0x0000000000000004
-GLOBL c64_4<>(SB), RODATA|NOPTR, $32
-
 // func probeReadAVX2(x *float32, n int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·probeReadAVX2(SB), NOSPLIT, $0-16
 	MOVQ x+0(FP), DI
 	MOVQ n+8(FP), CX
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (DI)(AX*4), Y0
-	VMOVUPS 32(DI)(AX*4), Y0
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Y0
+	PREFETCHT0 8224(DI)(AX*4)
+	VMOVUPS    32(DI)(AX*4), Y0
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET
 
@@ -11906,7 +13503,7 @@ loop:
 	RET
 
 // func probeCopyNTAVX2(dst *float32, x *float32, n int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·probeCopyNTAVX2(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -11914,13 +13511,15 @@ TEXT ·probeCopyNTAVX2(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS  (SI)(AX*4), Y0
-	VMOVNTPS Y0, (DI)(AX*4)
-	VMOVUPS  32(SI)(AX*4), Y0
-	VMOVNTPS Y0, 32(DI)(AX*4)
-	ADDQ     $0x10, AX
-	CMPQ     AX, CX
-	JLT      loop
+	PREFETCHT0 8192(SI)(AX*4)
+	VMOVUPS    (SI)(AX*4), Y0
+	VMOVNTPS   Y0, (DI)(AX*4)
+	PREFETCHT0 8224(SI)(AX*4)
+	VMOVUPS    32(SI)(AX*4), Y0
+	VMOVNTPS   Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET
 
@@ -11969,19 +13568,121 @@ loop:
 	RET
 
 // func probeUpdateAVX2(x *float32, n int)
-// Requires: AVX
+// Requires: AVX, MMX+
 TEXT ·probeUpdateAVX2(SB), NOSPLIT, $0-16
 	MOVQ x+0(FP), DI
 	MOVQ n+8(FP), CX
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (DI)(AX*4), Y0
-	VMOVUPS Y0, (DI)(AX*4)
-	VMOVUPS 32(DI)(AX*4), Y0
-	VMOVUPS Y0, 32(DI)(AX*4)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Y0
+	VADDPS     (DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*4)
+	PREFETCHT0 8224(DI)(AX*4)
+	PREFETCHT0 8224(DI)(AX*4)
+	VMOVUPS    32(DI)(AX*4), Y0
+	VADDPS     32(DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSumAVX2(y *float32, x *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·probeSumAVX2(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	VMOVUPS    (SI)(AX*4), Y0
+	VADDPS     (DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*4)
+	PREFETCHT0 8224(DI)(AX*4)
+	PREFETCHT0 8224(SI)(AX*4)
+	VMOVUPS    32(SI)(AX*4), Y0
+	VADDPS     32(DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSum2AVX2(z *float32, y *float32, x *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·probeSum2AVX2(SB), NOSPLIT, $0-32
+	MOVQ z+0(FP), DI
+	MOVQ y+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	PREFETCHT0 8192(BX)(AX*4)
+	VMOVUPS    (BX)(AX*4), Y0
+	VADDPS     (SI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (SI)(AX*4)
+	VADDPS     (DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*4)
+	PREFETCHT0 8224(DI)(AX*4)
+	PREFETCHT0 8224(SI)(AX*4)
+	PREFETCHT0 8224(BX)(AX*4)
+	VMOVUPS    32(BX)(AX*4), Y0
+	VADDPS     32(SI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(SI)(AX*4)
+	VADDPS     32(DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSum3AVX2(w *float32, z *float32, y *float32, x *float32, n int)
+// Requires: AVX, MMX+
+TEXT ·probeSum3AVX2(SB), NOSPLIT, $0-40
+	MOVQ w+0(FP), DI
+	MOVQ z+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ x+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	PREFETCHT0 8192(BX)(AX*4)
+	PREFETCHT0 8192(R8)(AX*4)
+	VMOVUPS    (R8)(AX*4), Y0
+	VADDPS     (BX)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (BX)(AX*4)
+	VADDPS     (SI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (SI)(AX*4)
+	VADDPS     (DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, (DI)(AX*4)
+	PREFETCHT0 8224(DI)(AX*4)
+	PREFETCHT0 8224(SI)(AX*4)
+	PREFETCHT0 8224(BX)(AX*4)
+	PREFETCHT0 8224(R8)(AX*4)
+	VMOVUPS    32(R8)(AX*4), Y0
+	VADDPS     32(BX)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(BX)(AX*4)
+	VADDPS     32(SI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(SI)(AX*4)
+	VADDPS     32(DI)(AX*4), Y0, Y0
+	VMOVUPS    Y0, 32(DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET

@@ -13942,8 +13942,8 @@ TEXT ·transposeF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ   ds+8(FP), DX
 	MOVQ   src+16(FP), SI
 	MOVQ   ss+24(FP), R8
-	MOVQ   w+32(FP), R9
 	MOVQ   blocks+40(FP), CX
+	MOVQ   w+32(FP), R9
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -14138,6 +14138,169 @@ loaded:
 	VMOVUPS    Z14, (DI)
 	ADDQ       DX, DI
 	VMOVUPS    Z15, (DI)
+	ADDQ       DX, DI
+	ADDQ       $0x40, SI
+	DECQ       CX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
+// func transposePastF32AVX512(dst *float32, ds int, src *float32, ss int, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·transposePastF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ ds+8(FP), DX
+	MOVQ src+16(FP), SI
+	MOVQ ss+24(FP), R8
+	MOVQ blocks+32(FP), CX
+	MOVQ R8, R9
+	SHLQ $0x04, R9
+
+loop:
+	MOVQ       SI, R10
+	VMOVUPS    (R10), Z0
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z1
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z2
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z3
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z4
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z5
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z6
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z7
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z8
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z9
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z10
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z11
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z12
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z13
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z14
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPS    (R10), Z15
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VUNPCKLPS  Z1, Z0, Z16
+	VUNPCKHPS  Z1, Z0, Z17
+	VUNPCKLPS  Z3, Z2, Z18
+	VUNPCKHPS  Z3, Z2, Z19
+	VUNPCKLPS  Z5, Z4, Z20
+	VUNPCKHPS  Z5, Z4, Z21
+	VUNPCKLPS  Z7, Z6, Z22
+	VUNPCKHPS  Z7, Z6, Z23
+	VUNPCKLPS  Z9, Z8, Z24
+	VUNPCKHPS  Z9, Z8, Z25
+	VUNPCKLPS  Z11, Z10, Z26
+	VUNPCKHPS  Z11, Z10, Z27
+	VUNPCKLPS  Z13, Z12, Z28
+	VUNPCKHPS  Z13, Z12, Z29
+	VUNPCKLPS  Z15, Z14, Z30
+	VUNPCKHPS  Z15, Z14, Z31
+	VUNPCKLPD  Z18, Z16, Z0
+	VUNPCKHPD  Z18, Z16, Z1
+	VUNPCKLPD  Z19, Z17, Z2
+	VUNPCKHPD  Z19, Z17, Z3
+	VUNPCKLPD  Z22, Z20, Z4
+	VUNPCKHPD  Z22, Z20, Z5
+	VUNPCKLPD  Z23, Z21, Z6
+	VUNPCKHPD  Z23, Z21, Z7
+	VUNPCKLPD  Z26, Z24, Z8
+	VUNPCKHPD  Z26, Z24, Z9
+	VUNPCKLPD  Z27, Z25, Z10
+	VUNPCKHPD  Z27, Z25, Z11
+	VUNPCKLPD  Z30, Z28, Z12
+	VUNPCKHPD  Z30, Z28, Z13
+	VUNPCKLPD  Z31, Z29, Z14
+	VUNPCKHPD  Z31, Z29, Z15
+	VSHUFF32X4 $0x88, Z4, Z0, Z16
+	VSHUFF32X4 $0xdd, Z4, Z0, Z24
+	VSHUFF32X4 $0x88, Z12, Z8, Z20
+	VSHUFF32X4 $0xdd, Z12, Z8, Z28
+	VSHUFF32X4 $0x88, Z5, Z1, Z17
+	VSHUFF32X4 $0xdd, Z5, Z1, Z25
+	VSHUFF32X4 $0x88, Z13, Z9, Z21
+	VSHUFF32X4 $0xdd, Z13, Z9, Z29
+	VSHUFF32X4 $0x88, Z6, Z2, Z18
+	VSHUFF32X4 $0xdd, Z6, Z2, Z26
+	VSHUFF32X4 $0x88, Z14, Z10, Z22
+	VSHUFF32X4 $0xdd, Z14, Z10, Z30
+	VSHUFF32X4 $0x88, Z7, Z3, Z19
+	VSHUFF32X4 $0xdd, Z7, Z3, Z27
+	VSHUFF32X4 $0x88, Z15, Z11, Z23
+	VSHUFF32X4 $0xdd, Z15, Z11, Z31
+	VSHUFF32X4 $0x88, Z20, Z16, Z0
+	VSHUFF32X4 $0xdd, Z20, Z16, Z8
+	VSHUFF32X4 $0x88, Z28, Z24, Z4
+	VSHUFF32X4 $0xdd, Z28, Z24, Z12
+	VSHUFF32X4 $0x88, Z21, Z17, Z1
+	VSHUFF32X4 $0xdd, Z21, Z17, Z9
+	VSHUFF32X4 $0x88, Z29, Z25, Z5
+	VSHUFF32X4 $0xdd, Z29, Z25, Z13
+	VSHUFF32X4 $0x88, Z22, Z18, Z2
+	VSHUFF32X4 $0xdd, Z22, Z18, Z10
+	VSHUFF32X4 $0x88, Z30, Z26, Z6
+	VSHUFF32X4 $0xdd, Z30, Z26, Z14
+	VSHUFF32X4 $0x88, Z23, Z19, Z3
+	VSHUFF32X4 $0xdd, Z23, Z19, Z11
+	VSHUFF32X4 $0x88, Z31, Z27, Z7
+	VSHUFF32X4 $0xdd, Z31, Z27, Z15
+	VMOVNTPS   Z0, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z1, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z2, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z3, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z4, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z5, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z6, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z7, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z8, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z9, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z10, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z11, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z12, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z13, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z14, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z15, (DI)
 	ADDQ       DX, DI
 	ADDQ       $0x40, SI
 	DECQ       CX
@@ -28120,8 +28283,8 @@ TEXT ·transposeF64AVX512(SB), NOSPLIT, $0-48
 	MOVQ   ds+8(FP), DX
 	MOVQ   src+16(FP), SI
 	MOVQ   ss+24(FP), R8
-	MOVQ   w+32(FP), R9
 	MOVQ   blocks+40(FP), CX
+	MOVQ   w+32(FP), R9
 	VPXORD Z0, Z0, Z0
 	VPXORD Z1, Z1, Z1
 	VPXORD Z2, Z2, Z2
@@ -28219,6 +28382,89 @@ loaded:
 	VZEROUPPER
 	RET
 
+// func transposePastF64AVX512(dst *float64, ds int, src *float64, ss int, blocks int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·transposePastF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ dst+0(FP), DI
+	MOVQ ds+8(FP), DX
+	MOVQ src+16(FP), SI
+	MOVQ ss+24(FP), R8
+	MOVQ blocks+32(FP), CX
+	MOVQ R8, R9
+	SHLQ $0x03, R9
+
+loop:
+	MOVQ       SI, R10
+	VMOVUPD    (R10), Z0
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Z1
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Z2
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Z3
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Z4
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Z5
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Z6
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VMOVUPD    (R10), Z7
+	PREFETCHT0 (R10)(R9*1)
+	ADDQ       R8, R10
+	VUNPCKLPD  Z1, Z0, Z8
+	VUNPCKHPD  Z1, Z0, Z9
+	VUNPCKLPD  Z3, Z2, Z10
+	VUNPCKHPD  Z3, Z2, Z11
+	VUNPCKLPD  Z5, Z4, Z12
+	VUNPCKHPD  Z5, Z4, Z13
+	VUNPCKLPD  Z7, Z6, Z14
+	VUNPCKHPD  Z7, Z6, Z15
+	VSHUFF32X4 $0x88, Z10, Z8, Z0
+	VSHUFF32X4 $0xdd, Z10, Z8, Z4
+	VSHUFF32X4 $0x88, Z14, Z12, Z2
+	VSHUFF32X4 $0xdd, Z14, Z12, Z6
+	VSHUFF32X4 $0x88, Z11, Z9, Z1
+	VSHUFF32X4 $0xdd, Z11, Z9, Z5
+	VSHUFF32X4 $0x88, Z15, Z13, Z3
+	VSHUFF32X4 $0xdd, Z15, Z13, Z7
+	VSHUFF32X4 $0x88, Z2, Z0, Z8
+	VSHUFF32X4 $0xdd, Z2, Z0, Z12
+	VSHUFF32X4 $0x88, Z6, Z4, Z10
+	VSHUFF32X4 $0xdd, Z6, Z4, Z14
+	VSHUFF32X4 $0x88, Z3, Z1, Z9
+	VSHUFF32X4 $0xdd, Z3, Z1, Z13
+	VSHUFF32X4 $0x88, Z7, Z5, Z11
+	VSHUFF32X4 $0xdd, Z7, Z5, Z15
+	VMOVNTPS   Z8, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z9, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z10, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z11, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z12, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z13, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z14, (DI)
+	ADDQ       DX, DI
+	VMOVNTPS   Z15, (DI)
+	ADDQ       DX, DI
+	ADDQ       $0x40, SI
+	DECQ       CX
+	JNZ        loop
+	VZEROUPPER
+	RET
+
 // func peakF64AVX512(n int)
 // Requires: AVX, AVX512F
 TEXT ·peakF64AVX512(SB), NOSPLIT, $0-8
@@ -28253,6 +28499,48 @@ loop:
 	VFMADD231PD Z0, Z1, Z13
 	DECQ        CX
 	JNZ         loop
+	VZEROUPPER
+	RET
+
+// func foldCRC(dst *byte, p *byte, n int, crc uint32, factors *uint64)
+// Requires: AVX, AVX512F
+TEXT ·foldCRC(SB), NOSPLIT, $0-40
+	MOVQ            dst+0(FP), DI
+	MOVQ            p+8(FP), SI
+	MOVQ            n+16(FP), CX
+	MOVQ            factors+32(FP), BX
+	VBROADCASTI32X4 (BX), Z8
+	MOVL            crc+24(FP), AX
+	VMOVD           AX, X9
+	VMOVDQU64       (SI), Z0
+	VMOVDQU64       64(SI), Z1
+	VMOVDQU64       128(SI), Z2
+	VMOVDQU64       192(SI), Z3
+	VPXORQ          Z9, Z0, Z0
+	JMP             next
+
+loop:
+	VPCLMULQDQ $0x00, Z8, Z0, Z4
+	VPCLMULQDQ $0x11, Z8, Z0, Z0
+	VPTERNLOGD $0x96, (SI), Z4, Z0
+	VPCLMULQDQ $0x00, Z8, Z1, Z5
+	VPCLMULQDQ $0x11, Z8, Z1, Z1
+	VPTERNLOGD $0x96, 64(SI), Z5, Z1
+	VPCLMULQDQ $0x00, Z8, Z2, Z6
+	VPCLMULQDQ $0x11, Z8, Z2, Z2
+	VPTERNLOGD $0x96, 128(SI), Z6, Z2
+	VPCLMULQDQ $0x00, Z8, Z3, Z7
+	VPCLMULQDQ $0x11, Z8, Z3, Z3
+	VPTERNLOGD $0x96, 192(SI), Z7, Z3
+
+next:
+	ADDQ      $0x00000100, SI
+	SUBQ      $0x00000100, CX
+	JNE       loop
+	VMOVDQU64 Z0, (DI)
+	VMOVDQU64 Z1, 64(DI)
+	VMOVDQU64 Z2, 128(DI)
+	VMOVDQU64 Z3, 192(DI)
 	VZEROUPPER
 	RET
 
@@ -29332,15 +29620,38 @@ loop:
 	VZEROUPPER
 	RET
 
-// func axpyF32AVX512(dst *float32, x *float32, n int, a float32)
+// func addTwiceF32AVX512(dst *float32, too *float32, a *float32, b *float32, n int)
 // Requires: AVX, AVX512F
-TEXT ·axpyF32AVX512(SB), NOSPLIT, $0-28
+TEXT ·addTwiceF32AVX512(SB), NOSPLIT, $0-40
 	MOVQ dst+0(FP), DI
+	MOVQ too+8(FP), SI
+	MOVQ a+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	VMOVUPS (BX)(AX*4), Z0
+	VADDPS  (R8)(AX*4), Z0, Z0
+	VMOVUPS Z0, (SI)(AX*4)
+	VMOVUPS Z0, (DI)(AX*4)
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+	VZEROUPPER
+	RET
+
+// func axpyF32AVX512(y *float32, x *float32, n int, a float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·axpyF32AVX512(SB), NOSPLIT, $0-28
+	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VMULPS.BCST a+24(FP), Z0, Z0
 	VADDPS      (DI)(AX*4), Z0, Z0
@@ -29351,19 +29662,23 @@ loop:
 	VZEROUPPER
 	RET
 
-// func axpyF64AVX512(dst *float64, x *float64, n int, a float64)
-// Requires: AVX, AVX512F
+// func axpyF64AVX512(y *float64, x *float64, n int, a float64)
+// Requires: AVX, AVX512F, MMX+
 TEXT ·axpyF64AVX512(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
+	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VMULPD.BCST a+24(FP), Z0, Z0
 	VADDPD      (DI)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMULPD.BCST a+24(FP), Z0, Z0
 	VADDPD      64(DI)(AX*8), Z0, Z0
@@ -29374,378 +29689,693 @@ loop:
 	VZEROUPPER
 	RET
 
-// func centerF32AVX512(dst *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
-TEXT ·centerF32AVX512(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
+// func addRowF32AVX512(y *float32, x *float32, nextY *float32, nextX *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·addRowF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+24(FP), Z0, Z0
-	VMULPS.BCST s+28(FP), Z0, Z0
-	VMOVUPS     Z0, (DI)(AX*4)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
-	VZEROUPPER
-	RET
-
-// func centerPastF32AVX512(dst *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
-TEXT ·centerPastF32AVX512(SB), NOSPLIT, $0-32
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+24(FP), Z0, Z0
-	VMULPS.BCST s+28(FP), Z0, Z0
-	VMOVNTPS    Z0, (DI)(AX*4)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
-	VZEROUPPER
-	RET
-
-// func centerF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
-TEXT ·centerF64AVX512(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+24(FP), Z0, Z0
-	VMULPD.BCST s+32(FP), Z0, Z0
-	VMOVUPS     Z0, (DI)(AX*8)
-	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+24(FP), Z0, Z0
-	VMULPD.BCST s+32(FP), Z0, Z0
-	VMOVUPS     Z0, 64(DI)(AX*8)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
-	VZEROUPPER
-	RET
-
-// func centerPastF64AVX512(dst *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
-TEXT ·centerPastF64AVX512(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+24(FP), Z0, Z0
-	VMULPD.BCST s+32(FP), Z0, Z0
-	VMOVNTPS    Z0, (DI)(AX*8)
-	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+24(FP), Z0, Z0
-	VMULPD.BCST s+32(FP), Z0, Z0
-	VMOVNTPS    Z0, 64(DI)(AX*8)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
-	VZEROUPPER
-	RET
-
-// func centerWF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
-TEXT ·centerWF32AVX512(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+32(FP), Z0, Z0
-	VMULPS.BCST s+36(FP), Z0, Z0
-	VMULPS      (BX)(AX*4), Z0, Z0
-	VMOVUPS     Z0, (DI)(AX*4)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
-	VZEROUPPER
-	RET
-
-// func centerWPastF32AVX512(dst *float32, x *float32, w *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
-TEXT ·centerWPastF32AVX512(SB), NOSPLIT, $0-40
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+32(FP), Z0, Z0
-	VMULPS.BCST s+36(FP), Z0, Z0
-	VMULPS      (BX)(AX*4), Z0, Z0
-	VMOVNTPS    Z0, (DI)(AX*4)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
-	VZEROUPPER
-	RET
-
-// func centerWF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
-TEXT ·centerWF64AVX512(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+32(FP), Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
-	VMULPD      (BX)(AX*8), Z0, Z0
-	VMOVUPS     Z0, (DI)(AX*8)
-	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+32(FP), Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
-	VMULPD      64(BX)(AX*8), Z0, Z0
-	VMOVUPS     Z0, 64(DI)(AX*8)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
-	VZEROUPPER
-	RET
-
-// func centerWPastF64AVX512(dst *float64, x *float64, w *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
-TEXT ·centerWPastF64AVX512(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ w+16(FP), BX
-	MOVQ n+24(FP), CX
-	XORQ AX, AX
-
-loop:
-	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+32(FP), Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
-	VMULPD      (BX)(AX*8), Z0, Z0
-	VMOVNTPS    Z0, (DI)(AX*8)
-	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+32(FP), Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
-	VMULPD      64(BX)(AX*8), Z0, Z0
-	VMOVNTPS    Z0, 64(DI)(AX*8)
-	ADDQ        $0x10, AX
-	CMPQ        AX, CX
-	JLT         loop
-	VZEROUPPER
-	RET
-
-// func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
-TEXT ·centerWBF32AVX512(SB), NOSPLIT, $0-48
-	MOVQ dst+0(FP), DI
-	MOVQ x+8(FP), SI
-	MOVQ w+16(FP), BX
-	MOVQ b+24(FP), R8
+	MOVQ nextY+16(FP), BX
+	MOVQ nextX+24(FP), R8
 	MOVQ n+32(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0 (BX)(AX*4)
+	PREFETCHT0 (R8)(AX*4)
+	VMOVUPS    (SI)(AX*4), Z0
+	VADDPS     (DI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func addRowF64AVX512(y *float64, x *float64, nextY *float64, nextX *float64, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·addRowF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ nextY+16(FP), BX
+	MOVQ nextX+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 (BX)(AX*8)
+	PREFETCHT0 (R8)(AX*8)
+	PREFETCHT0 64(BX)(AX*8)
+	PREFETCHT0 64(R8)(AX*8)
+	VMOVUPS    (SI)(AX*8), Z0
+	VADDPD     (DI)(AX*8), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*8)
+	VMOVUPS    64(SI)(AX*8), Z0
+	VADDPD     64(DI)(AX*8), Z0, Z0
+	VMOVUPS    Z0, 64(DI)(AX*8)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func centerF32AVX512(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerF32AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+40(FP), Z0, Z0
-	VMULPS.BCST s+44(FP), Z0, Z0
+	VSUBPS.BCST (BX), Z0, Z0
+	VMULPS.BCST (R8), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	ADDQ        $+4, BX
+	ADDQ        $+4, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func centerPastF32AVX512(dst *float32, x *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerPastF32AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST (BX), Z0, Z0
+	VMULPS.BCST (R8), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	ADDQ        $+4, BX
+	ADDQ        $+4, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func centerF64AVX512(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerF64AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMULPD.BCST (R8), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMULPD.BCST (R8), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	ADDQ        $+8, BX
+	ADDQ        $+8, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func centerPastF64AVX512(dst *float64, x *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerPastF64AVX512(SB), NOSPLIT, $0-56
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMULPD.BCST (R8), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMULPD.BCST (R8), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	ADDQ        $+8, BX
+	ADDQ        $+8, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func centerWF32AVX512(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerWF32AVX512(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+	MOVQ rows+56(FP), R13
+
+row:
+loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST (R8), Z0, Z0
+	VMULPS.BCST (R9), Z0, Z0
+	VMULPS      (BX)(AX*4), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	MOVQ        cols+48(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, BX
+	ADDQ        $+4, R8
+	ADDQ        $+4, R9
+	MOVQ        cols+48(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+40(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func centerWPastF32AVX512(dst *float32, x *float32, w *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerWPastF32AVX512(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+	MOVQ rows+56(FP), R13
+
+row:
+loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST (R8), Z0, Z0
+	VMULPS.BCST (R9), Z0, Z0
+	VMULPS      (BX)(AX*4), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	MOVQ        cols+48(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, BX
+	ADDQ        $+4, R8
+	ADDQ        $+4, R9
+	MOVQ        cols+48(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+40(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func centerWF64AVX512(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerWF64AVX512(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+	MOVQ rows+56(FP), R13
+
+row:
+loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST (R8), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
+	VMULPD      (BX)(AX*8), Z0, Z0
+	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST (R8), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
+	VMULPD      64(BX)(AX*8), Z0, Z0
+	VMOVUPS     Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	MOVQ        cols+48(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, BX
+	ADDQ        $+8, R8
+	ADDQ        $+8, R9
+	MOVQ        cols+48(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+40(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func centerWPastF64AVX512(dst *float64, x *float64, w *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerWPastF64AVX512(SB), NOSPLIT, $0-64
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+	MOVQ rows+56(FP), R13
+
+row:
+loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST (R8), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
+	VMULPD      (BX)(AX*8), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST (R8), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
+	VMULPD      64(BX)(AX*8), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	MOVQ        cols+48(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, BX
+	ADDQ        $+8, R8
+	ADDQ        $+8, R9
+	MOVQ        cols+48(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+40(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func centerWBF32AVX512(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerWBF32AVX512(SB), NOSPLIT, $0-72
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ b+24(FP), R8
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ rows+64(FP), R13
+
+row:
+loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	VMOVUPS     (SI)(AX*4), Z0
+	VSUBPS.BCST (R9), Z0, Z0
+	VMULPS.BCST (R10), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VADDPS      (R8)(AX*4), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, BX
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	MOVQ        cols+56(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+48(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerWBPastF32AVX512(dst *float32, x *float32, w *float32, b *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
-TEXT ·centerWBPastF32AVX512(SB), NOSPLIT, $0-48
+// func centerWBPastF32AVX512(dst *float32, x *float32, w *float32, b *float32, m *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerWBPastF32AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST m+40(FP), Z0, Z0
-	VMULPS.BCST s+44(FP), Z0, Z0
+	VSUBPS.BCST (R9), Z0, Z0
+	VMULPS.BCST (R10), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VADDPS      (R8)(AX*4), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, BX
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	MOVQ        cols+56(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+48(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerWBF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
-TEXT ·centerWBF64AVX512(SB), NOSPLIT, $0-56
+// func centerWBF64AVX512(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerWBF64AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+40(FP), Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VSUBPD.BCST (R9), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VADDPD      (R8)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+40(FP), Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VSUBPD.BCST (R9), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
 	VADDPD      64(R8)(AX*8), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, BX
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	MOVQ        cols+56(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+48(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func centerWBPastF64AVX512(dst *float64, x *float64, w *float64, b *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
-TEXT ·centerWBPastF64AVX512(SB), NOSPLIT, $0-56
+// func centerWBPastF64AVX512(dst *float64, x *float64, w *float64, b *float64, m *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·centerWBPastF64AVX512(SB), NOSPLIT, $0-72
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ w+16(FP), BX
 	MOVQ b+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
+	MOVQ rows+64(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST m+40(FP), Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VSUBPD.BCST (R9), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VADDPD      (R8)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST m+40(FP), Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VSUBPD.BCST (R9), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
 	VADDPD      64(R8)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, BX
+	MOVQ        cols+56(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	MOVQ        cols+56(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+48(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func softmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
-// Requires: AVX, AVX512F
-TEXT ·softmaxGradF32AVX512(SB), NOSPLIT, $0-36
+// func softmaxGradF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·softmaxGradF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST s+32(FP), Z0, Z0
+	VSUBPS.BCST (R8), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+4, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func softmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
-// Requires: AVX, AVX512F
-TEXT ·softmaxGradPastF32AVX512(SB), NOSPLIT, $0-36
+// func softmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·softmaxGradPastF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST s+32(FP), Z0, Z0
+	VSUBPS.BCST (R8), Z0, Z0
 	VMULPS      (BX)(AX*4), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+4, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func softmaxGradF64AVX512(dst *float64, grad *float64, y *float64, n int, s float64)
-// Requires: AVX, AVX512F
-TEXT ·softmaxGradF64AVX512(SB), NOSPLIT, $0-40
+// func softmaxGradF64AVX512(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·softmaxGradF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func softmaxGradPastF64AVX512(dst *float64, grad *float64, y *float64, n int, s float64)
-// Requires: AVX, AVX512F
-TEXT ·softmaxGradPastF64AVX512(SB), NOSPLIT, $0-40
+// func softmaxGradPastF64AVX512(dst *float64, grad *float64, y *float64, s *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·softmaxGradPastF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      (BX)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST s+32(FP), Z0, Z0
+	VSUBPD.BCST (R8), Z0, Z0
 	VMULPD      64(BX)(AX*8), Z0, Z0
 	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, R8
+	MOVQ        cols+40(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+32(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
 // func sgdF32AVX512(p *float32, grad *float32, n int, lr float32, wd float32, scale float32, tiny float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·sgdF32AVX512(SB), NOSPLIT, $0-40
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -29753,6 +30383,8 @@ TEXT ·sgdF32AVX512(SB), NOSPLIT, $0-40
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (DI)(AX*4), Z0
 	VMOVUPS     (SI)(AX*4), Z1
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z1, Z2
@@ -29775,7 +30407,7 @@ DATA c32_7fffffff<>+0(SB)/4, $0x7fffffff
 GLOBL c32_7fffffff<>(SB), RODATA|NOPTR, $4
 
 // func sgdF64AVX512(p *float64, grad *float64, n int, lr float64, wd float64, scale float64, tiny float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·sgdF64AVX512(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -29783,6 +30415,8 @@ TEXT ·sgdF64AVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (DI)(AX*8), Z0
 	VMOVUPS     (SI)(AX*8), Z1
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
@@ -29795,6 +30429,8 @@ loop:
 	VMULPD.BCST lr+24(FP), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(DI)(AX*8), Z0
 	VMOVUPS     64(SI)(AX*8), Z1
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z1, Z2
@@ -29817,7 +30453,7 @@ DATA c64_7fffffffffffffff<>+0(SB)/8, $0x7fffffffffffffff
 GLOBL c64_7fffffffffffffff<>(SB), RODATA|NOPTR, $8
 
 // func momentumF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -29826,6 +30462,9 @@ TEXT ·momentumF32AVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
@@ -29856,7 +30495,7 @@ loop:
 	RET
 
 // func momentumF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -29865,6 +30504,9 @@ TEXT ·momentumF64AVX512(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -29888,6 +30530,9 @@ loop:
 	VMULPD.BCST lr+32(FP), Z0, Z0
 	VSUBPD      Z0, Z1, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -29918,7 +30563,7 @@ loop:
 	RET
 
 // func momentumNesterovF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumNesterovF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -29927,6 +30572,9 @@ TEXT ·momentumNesterovF32AVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
@@ -29959,7 +30607,7 @@ loop:
 	RET
 
 // func momentumNesterovF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumNesterovF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -29968,6 +30616,9 @@ TEXT ·momentumNesterovF64AVX512(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -29993,6 +30644,9 @@ loop:
 	VMULPD.BCST lr+32(FP), Z0, Z0
 	VSUBPD      Z0, Z1, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30025,7 +30679,7 @@ loop:
 	RET
 
 // func momentumFirstF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumFirstF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30034,6 +30688,9 @@ TEXT ·momentumFirstF32AVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
@@ -30057,7 +30714,7 @@ loop:
 	RET
 
 // func momentumFirstF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumFirstF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30066,6 +30723,9 @@ TEXT ·momentumFirstF64AVX512(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30082,6 +30742,9 @@ loop:
 	VMULPD.BCST lr+32(FP), Z0, Z0
 	VSUBPD      Z0, Z1, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30105,7 +30768,7 @@ loop:
 	RET
 
 // func momentumFirstNesterovF32AVX512(p *float32, grad *float32, mom *float32, n int, lr float32, wd float32, scale float32, tiny float32, mu float32, in float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumFirstNesterovF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30114,6 +30777,9 @@ TEXT ·momentumFirstNesterovF32AVX512(SB), NOSPLIT, $0-56
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+44(FP), Z1, K1
@@ -30139,7 +30805,7 @@ loop:
 	RET
 
 // func momentumFirstNesterovF64AVX512(p *float64, grad *float64, mom *float64, n int, lr float64, wd float64, scale float64, tiny float64, mu float64, in float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·momentumFirstNesterovF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30148,6 +30814,9 @@ TEXT ·momentumFirstNesterovF64AVX512(SB), NOSPLIT, $0-80
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30166,6 +30835,9 @@ loop:
 	VMULPD.BCST lr+32(FP), Z0, Z0
 	VSUBPD      Z0, Z1, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+56(FP), Z1, K1
@@ -30191,7 +30863,7 @@ loop:
 	RET
 
 // func adamF32AVX512(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·adamF32AVX512(SB), NOSPLIT, $0-88
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30201,6 +30873,10 @@ TEXT ·adamF32AVX512(SB), NOSPLIT, $0-88
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
+	PREFETCHT0  8192(R8)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+68(FP), Z1, K1
@@ -30251,7 +30927,7 @@ loop:
 	RET
 
 // func adamF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·adamF64AVX512(SB), NOSPLIT, $0-136
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30261,6 +30937,10 @@ TEXT ·adamF64AVX512(SB), NOSPLIT, $0-136
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
+	PREFETCHT0  8192(R8)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
@@ -30304,6 +30984,10 @@ loop:
 	VDIVPD      Z0, Z1, Z0
 	VADDPD      Z0, Z2, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
+	PREFETCHT0  8256(R8)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
@@ -30354,7 +31038,7 @@ loop:
 	RET
 
 // func adamHighF32AVX512(p *float32, grad *float32, m *float32, v *float32, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·adamHighF32AVX512(SB), NOSPLIT, $0-88
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30364,6 +31048,10 @@ TEXT ·adamHighF32AVX512(SB), NOSPLIT, $0-88
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(DI)(AX*4)
+	PREFETCHT0  8192(R8)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z1
 	VCMPPS.BCST $0x15, tiny+68(FP), Z1, K1
@@ -30414,7 +31102,7 @@ loop:
 	RET
 
 // func adamHighF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·adamHighF64AVX512(SB), NOSPLIT, $0-136
 	MOVQ p+0(FP), DI
 	MOVQ grad+8(FP), SI
@@ -30424,6 +31112,10 @@ TEXT ·adamHighF64AVX512(SB), NOSPLIT, $0-136
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
+	PREFETCHT0  8192(DI)(AX*8)
+	PREFETCHT0  8192(R8)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
@@ -30467,6 +31159,10 @@ loop:
 	VDIVPD      Z0, Z1, Z0
 	VADDPD      Z0, Z2, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
+	PREFETCHT0  8256(DI)(AX*8)
+	PREFETCHT0  8256(R8)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VPANDQ.BCST c64_7fffffffffffffff<>+0(SB), Z0, Z1
 	VCMPPD.BCST $0x15, tiny+96(FP), Z1, K1
@@ -30688,54 +31384,158 @@ loop:
 	RET
 
 // func expF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·expF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS c32_42b20000<>+0(SB), Z4
+	VMINPS       Z0, Z4, Z0
+	VMINPS       Z1, Z4, Z1
+	VMINPS       Z2, Z4, Z2
+	VMINPS       Z3, Z4, Z3
+	VBROADCASTSS c32_c2d00000<>+0(SB), Z4
+	VMAXPS       Z0, Z4, Z0
+	VMAXPS       Z1, Z4, Z1
+	VMAXPS       Z2, Z4, Z2
+	VMAXPS       Z3, Z4, Z3
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z4
+	VMULPS       Z4, Z0, Z5
+	VMULPS       Z4, Z1, Z6
+	VMULPS       Z4, Z2, Z7
+	VMULPS       Z4, Z3, Z4
+	VRNDSCALEPS  $0x00, Z5, Z5
+	VRNDSCALEPS  $0x00, Z6, Z6
+	VRNDSCALEPS  $0x00, Z7, Z7
+	VRNDSCALEPS  $0x00, Z4, Z4
+	VMOVAPS      Z0, Z0
+	VMOVAPS      Z1, Z1
+	VMOVAPS      Z2, Z2
+	VMOVAPS      Z3, Z3
+	VBROADCASTSS c32_3f317200<>+0(SB), Z8
+	VFNMADD231PS Z8, Z5, Z0
+	VFNMADD231PS Z8, Z6, Z1
+	VFNMADD231PS Z8, Z7, Z2
+	VFNMADD231PS Z8, Z4, Z3
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z8
+	VFNMADD231PS Z8, Z5, Z0
+	VFNMADD231PS Z8, Z6, Z1
+	VFNMADD231PS Z8, Z7, Z2
+	VFNMADD231PS Z8, Z4, Z3
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z8
+	VMULPS       Z8, Z0, Z9
+	VMULPS       Z8, Z1, Z10
+	VMULPS       Z8, Z2, Z11
+	VMULPS       Z8, Z3, Z8
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	VADDPS       Z12, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+	VMULPS       Z1, Z10, Z10
+	VMULPS       Z2, Z11, Z11
+	VMULPS       Z3, Z8, Z8
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	VADDPS       Z12, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+	VMULPS       Z1, Z10, Z10
+	VMULPS       Z2, Z11, Z11
+	VMULPS       Z3, Z8, Z8
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	VADDPS       Z12, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+	VMULPS       Z1, Z10, Z10
+	VMULPS       Z2, Z11, Z11
+	VMULPS       Z3, Z8, Z8
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	VADDPS       Z12, Z8, Z8
+	VMULPS       Z0, Z0, Z12
+	VMULPS       Z1, Z1, Z13
+	VMULPS       Z2, Z2, Z14
+	VMULPS       Z3, Z3, Z15
+	VMULPS       Z9, Z12, Z9
+	VMULPS       Z10, Z13, Z10
+	VMULPS       Z11, Z14, Z11
+	VMULPS       Z8, Z15, Z8
+	VADDPS       Z0, Z9, Z0
+	VADDPS       Z1, Z10, Z1
+	VADDPS       Z2, Z11, Z2
+	VADDPS       Z3, Z8, Z3
+	VBROADCASTSS c32_3f800000<>+0(SB), Z8
+	VADDPS       Z8, Z0, Z0
+	VADDPS       Z8, Z1, Z1
+	VADDPS       Z8, Z2, Z2
+	VADDPS       Z8, Z3, Z3
+	VSCALEFPS    Z5, Z0, Z0
+	VSCALEFPS    Z6, Z1, Z1
+	VSCALEFPS    Z7, Z2, Z2
+	VSCALEFPS    Z4, Z3, Z3
+	VMOVUPS      Z0, (DI)(AX*4)
+	VMOVUPS      Z1, 64(DI)(AX*4)
+	VMOVUPS      Z2, 128(DI)(AX*4)
+	VMOVUPS      Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VBROADCASTSS c32_42b20000<>+0(SB), Z1
-	VMINPS       Z0, Z1, Z0
-	VBROADCASTSS c32_c2d00000<>+0(SB), Z1
-	VMAXPS       Z0, Z1, Z0
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z0, Z1
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z1, Z1
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z1, Z2
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z2, Z3
-	VSUBPS       Z3, Z0, Z0
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z2, Z2
-	VSUBPS       Z2, Z0, Z0
-	VMULPS.BCST  c32_39506967<>+0(SB), Z0, Z2
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z2, Z2
-	VMULPS       Z0, Z2, Z2
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z2, Z2
-	VMULPS       Z0, Z2, Z2
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z2, Z2
-	VMULPS       Z0, Z2, Z2
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z2, Z2
-	VMULPS       Z0, Z2, Z2
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z2, Z2
-	VMULPS       Z0, Z0, Z3
-	VMULPS       Z2, Z3, Z2
-	VADDPS       Z0, Z2, Z0
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z1, Z2
-	VMULPS.BCST  c32_3f000000<>+0(SB), Z2, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z0, Z0
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z3
-	VPSLLD       $0x17, Z3, Z3
-	VMULPS       Z3, Z0, Z0
-	VPSUBD       Z2, Z1, Z1
-	VPADDD.BCST  c32_7f<>+0(SB), Z1, Z1
-	VPSLLD       $0x17, Z1, Z1
-	VMULPS       Z1, Z0, Z0
-	VMOVUPS      Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VBROADCASTSS      c32_42b20000<>+0(SB), Z1
+	VMINPS            Z0, Z1, Z0
+	VBROADCASTSS      c32_c2d00000<>+0(SB), Z1
+	VMAXPS            Z0, Z1, Z0
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z0, Z1
+	VRNDSCALEPS       $0x00, Z1, Z1
+	VMOVAPS           Z0, Z0
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z1, Z0
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z1, Z0
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z0, Z2
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z2, Z2
+	VMULPS            Z0, Z2, Z2
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z2, Z2
+	VMULPS            Z0, Z2, Z2
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z2, Z2
+	VMULPS            Z0, Z2, Z2
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z2, Z2
+	VMULPS            Z0, Z0, Z3
+	VMULPS            Z2, Z3, Z2
+	VADDPS            Z0, Z2, Z0
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z0, Z0
+	VSCALEFPS         Z1, Z0, Z0
+	VMOVUPS           Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	VZEROUPPER
 	RET
 
@@ -30748,38 +31548,29 @@ GLOBL c32_42b20000<>(SB), RODATA|NOPTR, $4
 DATA c32_3fb8aa3b<>+0(SB)/4, $0x3fb8aa3b
 GLOBL c32_3fb8aa3b<>(SB), RODATA|NOPTR, $4
 
-DATA c32_4b400000<>+0(SB)/4, $0x4b400000
-GLOBL c32_4b400000<>(SB), RODATA|NOPTR, $4
+DATA c32_3f317200<>+0(SB)/4, $0x3f317200
+GLOBL c32_3f317200<>(SB), RODATA|NOPTR, $4
 
-DATA c32_3f318000<>+0(SB)/4, $0x3f318000
-GLOBL c32_3f318000<>(SB), RODATA|NOPTR, $4
+DATA c32_35bfbf00<>+0(SB)/4, $0x35bfbf00
+GLOBL c32_35bfbf00<>(SB), RODATA|NOPTR, $4
 
-DATA c32_b95e8083<>+0(SB)/4, $0xb95e8083
-GLOBL c32_b95e8083<>(SB), RODATA|NOPTR, $4
+DATA c32_3ab520aa<>+0(SB)/4, $0x3ab520aa
+GLOBL c32_3ab520aa<>(SB), RODATA|NOPTR, $4
 
-DATA c32_39506967<>+0(SB)/4, $0x39506967
-GLOBL c32_39506967<>(SB), RODATA|NOPTR, $4
+DATA c32_3c091ce3<>+0(SB)/4, $0x3c091ce3
+GLOBL c32_3c091ce3<>(SB), RODATA|NOPTR, $4
 
-DATA c32_3ab743ce<>+0(SB)/4, $0x3ab743ce
-GLOBL c32_3ab743ce<>(SB), RODATA|NOPTR, $4
+DATA c32_3d2aac5e<>+0(SB)/4, $0x3d2aac5e
+GLOBL c32_3d2aac5e<>(SB), RODATA|NOPTR, $4
 
-DATA c32_3c088908<>+0(SB)/4, $0x3c088908
-GLOBL c32_3c088908<>(SB), RODATA|NOPTR, $4
+DATA c32_3e2aaa49<>+0(SB)/4, $0x3e2aaa49
+GLOBL c32_3e2aaa49<>(SB), RODATA|NOPTR, $4
 
-DATA c32_3d2aa9c1<>+0(SB)/4, $0x3d2aa9c1
-GLOBL c32_3d2aa9c1<>(SB), RODATA|NOPTR, $4
-
-DATA c32_3e2aaaaa<>+0(SB)/4, $0x3e2aaaaa
-GLOBL c32_3e2aaaaa<>(SB), RODATA|NOPTR, $4
-
-DATA c32_3f000000<>+0(SB)/4, $0x3f000000
-GLOBL c32_3f000000<>(SB), RODATA|NOPTR, $4
+DATA c32_3efffffe<>+0(SB)/4, $0x3efffffe
+GLOBL c32_3efffffe<>(SB), RODATA|NOPTR, $4
 
 DATA c32_3f800000<>+0(SB)/4, $0x3f800000
 GLOBL c32_3f800000<>(SB), RODATA|NOPTR, $4
-
-DATA c32_7f<>+0(SB)/4, $0x0000007f
-GLOBL c32_7f<>(SB), RODATA|NOPTR, $4
 
 // func expPastF32AVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, MMX+
@@ -30788,113 +31579,347 @@ TEXT ·expPastF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS c32_42b20000<>+0(SB), Z4
+	VMINPS       Z0, Z4, Z0
+	VMINPS       Z1, Z4, Z1
+	VMINPS       Z2, Z4, Z2
+	VMINPS       Z3, Z4, Z3
+	VBROADCASTSS c32_c2d00000<>+0(SB), Z4
+	VMAXPS       Z0, Z4, Z0
+	VMAXPS       Z1, Z4, Z1
+	VMAXPS       Z2, Z4, Z2
+	VMAXPS       Z3, Z4, Z3
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z4
+	VMULPS       Z4, Z0, Z5
+	VMULPS       Z4, Z1, Z6
+	VMULPS       Z4, Z2, Z7
+	VMULPS       Z4, Z3, Z4
+	VRNDSCALEPS  $0x00, Z5, Z5
+	VRNDSCALEPS  $0x00, Z6, Z6
+	VRNDSCALEPS  $0x00, Z7, Z7
+	VRNDSCALEPS  $0x00, Z4, Z4
+	VMOVAPS      Z0, Z0
+	VMOVAPS      Z1, Z1
+	VMOVAPS      Z2, Z2
+	VMOVAPS      Z3, Z3
+	VBROADCASTSS c32_3f317200<>+0(SB), Z8
+	VFNMADD231PS Z8, Z5, Z0
+	VFNMADD231PS Z8, Z6, Z1
+	VFNMADD231PS Z8, Z7, Z2
+	VFNMADD231PS Z8, Z4, Z3
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z8
+	VFNMADD231PS Z8, Z5, Z0
+	VFNMADD231PS Z8, Z6, Z1
+	VFNMADD231PS Z8, Z7, Z2
+	VFNMADD231PS Z8, Z4, Z3
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z8
+	VMULPS       Z8, Z0, Z9
+	VMULPS       Z8, Z1, Z10
+	VMULPS       Z8, Z2, Z11
+	VMULPS       Z8, Z3, Z8
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	VADDPS       Z12, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+	VMULPS       Z1, Z10, Z10
+	VMULPS       Z2, Z11, Z11
+	VMULPS       Z3, Z8, Z8
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	VADDPS       Z12, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+	VMULPS       Z1, Z10, Z10
+	VMULPS       Z2, Z11, Z11
+	VMULPS       Z3, Z8, Z8
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	VADDPS       Z12, Z8, Z8
+	VMULPS       Z0, Z9, Z9
+	VMULPS       Z1, Z10, Z10
+	VMULPS       Z2, Z11, Z11
+	VMULPS       Z3, Z8, Z8
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	VADDPS       Z12, Z8, Z8
+	VMULPS       Z0, Z0, Z12
+	VMULPS       Z1, Z1, Z13
+	VMULPS       Z2, Z2, Z14
+	VMULPS       Z3, Z3, Z15
+	VMULPS       Z9, Z12, Z9
+	VMULPS       Z10, Z13, Z10
+	VMULPS       Z11, Z14, Z11
+	VMULPS       Z8, Z15, Z8
+	VADDPS       Z0, Z9, Z0
+	VADDPS       Z1, Z10, Z1
+	VADDPS       Z2, Z11, Z2
+	VADDPS       Z3, Z8, Z3
+	VBROADCASTSS c32_3f800000<>+0(SB), Z8
+	VADDPS       Z8, Z0, Z0
+	VADDPS       Z8, Z1, Z1
+	VADDPS       Z8, Z2, Z2
+	VADDPS       Z8, Z3, Z3
+	VSCALEFPS    Z5, Z0, Z0
+	VSCALEFPS    Z6, Z1, Z1
+	VSCALEFPS    Z7, Z2, Z2
+	VSCALEFPS    Z4, Z3, Z3
+	VMOVNTPS     Z0, (DI)(AX*4)
+	VMOVNTPS     Z1, 64(DI)(AX*4)
+	VMOVNTPS     Z2, 128(DI)(AX*4)
+	VMOVNTPS     Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VBROADCASTSS c32_42b20000<>+0(SB), Z1
-	VMINPS       Z0, Z1, Z0
-	VBROADCASTSS c32_c2d00000<>+0(SB), Z1
-	VMAXPS       Z0, Z1, Z0
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z0, Z1
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z1, Z1
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z1, Z2
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z2, Z3
-	VSUBPS       Z3, Z0, Z0
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z2, Z2
-	VSUBPS       Z2, Z0, Z0
-	VMULPS.BCST  c32_39506967<>+0(SB), Z0, Z2
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z2, Z2
-	VMULPS       Z0, Z2, Z2
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z2, Z2
-	VMULPS       Z0, Z2, Z2
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z2, Z2
-	VMULPS       Z0, Z2, Z2
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z2, Z2
-	VMULPS       Z0, Z2, Z2
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z2, Z2
-	VMULPS       Z0, Z0, Z3
-	VMULPS       Z2, Z3, Z2
-	VADDPS       Z0, Z2, Z0
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z1, Z2
-	VMULPS.BCST  c32_3f000000<>+0(SB), Z2, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z0, Z0
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z3
-	VPSLLD       $0x17, Z3, Z3
-	VMULPS       Z3, Z0, Z0
-	VPSUBD       Z2, Z1, Z1
-	VPADDD.BCST  c32_7f<>+0(SB), Z1, Z1
-	VPSLLD       $0x17, Z1, Z1
-	VMULPS       Z1, Z0, Z0
-	VMOVNTPS     Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VBROADCASTSS      c32_42b20000<>+0(SB), Z1
+	VMINPS            Z0, Z1, Z0
+	VBROADCASTSS      c32_c2d00000<>+0(SB), Z1
+	VMAXPS            Z0, Z1, Z0
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z0, Z1
+	VRNDSCALEPS       $0x00, Z1, Z1
+	VMOVAPS           Z0, Z0
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z1, Z0
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z1, Z0
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z0, Z2
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z2, Z2
+	VMULPS            Z0, Z2, Z2
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z2, Z2
+	VMULPS            Z0, Z2, Z2
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z2, Z2
+	VMULPS            Z0, Z2, Z2
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z2, Z2
+	VMULPS            Z0, Z0, Z3
+	VMULPS            Z2, Z3, Z2
+	VADDPS            Z0, Z2, Z0
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z0, Z0
+	VSCALEFPS         Z1, Z0, Z0
+	VMOVNTPS          Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func sigmoidF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·sigmoidF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS c32_80000000<>+0(SB), Z4
+	VPXORD       Z4, Z0, Z0
+	VPXORD       Z4, Z1, Z1
+	VPXORD       Z4, Z2, Z2
+	VPXORD       Z4, Z3, Z3
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z4
+	VCMPPS       $0x15, Z4, Z0, K1
+	VCMPPS       $0x15, Z4, Z1, K2
+	VCMPPS       $0x15, Z4, Z2, K3
+	VCMPPS       $0x15, Z4, Z3, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z4
+	VMULPS       Z4, Z0, Z10
+	VMULPS       Z4, Z1, Z11
+	VMULPS       Z4, Z2, Z12
+	VMULPS       Z4, Z3, Z4
+	VRNDSCALEPS  $0x00, Z10, Z10
+	VRNDSCALEPS  $0x00, Z11, Z11
+	VRNDSCALEPS  $0x00, Z12, Z12
+	VRNDSCALEPS  $0x00, Z4, Z4
+	VMOVAPS      Z0, Z13
+	VMOVAPS      Z1, Z14
+	VMOVAPS      Z2, Z15
+	VMOVAPS      Z3, Z16
+	VBROADCASTSS c32_3f317200<>+0(SB), Z17
+	VFNMADD231PS Z17, Z10, Z13
+	VFNMADD231PS Z17, Z11, Z14
+	VFNMADD231PS Z17, Z12, Z15
+	VFNMADD231PS Z17, Z4, Z16
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z17
+	VFNMADD231PS Z17, Z10, Z13
+	VFNMADD231PS Z17, Z11, Z14
+	VFNMADD231PS Z17, Z12, Z15
+	VFNMADD231PS Z17, Z4, Z16
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z17
+	VMULPS       Z17, Z13, Z18
+	VMULPS       Z17, Z14, Z19
+	VMULPS       Z17, Z15, Z20
+	VMULPS       Z17, Z16, Z17
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z13, Z21
+	VMULPS       Z14, Z14, Z22
+	VMULPS       Z15, Z15, Z23
+	VMULPS       Z16, Z16, Z24
+	VMULPS       Z18, Z21, Z18
+	VMULPS       Z19, Z22, Z19
+	VMULPS       Z20, Z23, Z20
+	VMULPS       Z17, Z24, Z17
+	VADDPS       Z13, Z18, Z13
+	VADDPS       Z14, Z19, Z14
+	VADDPS       Z15, Z20, Z15
+	VADDPS       Z16, Z17, Z16
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z13, Z13
+	VADDPS       Z17, Z14, Z14
+	VADDPS       Z17, Z15, Z15
+	VADDPS       Z17, Z16, Z16
+	VSCALEFPS.Z  Z10, Z13, K1, Z10
+	VSCALEFPS.Z  Z11, Z14, K2, Z11
+	VSCALEFPS.Z  Z12, Z15, K3, Z12
+	VSCALEFPS.Z  Z4, Z16, K4, Z4
+	VBROADCASTSS c32_42b00000<>+0(SB), Z13
+	VCMPPS       $0x1e, Z13, Z0, K1
+	VCMPPS       $0x1e, Z13, Z1, K2
+	VCMPPS       $0x1e, Z13, Z2, K3
+	VCMPPS       $0x1e, Z13, Z3, K4
+	VBROADCASTSS c32_7f800000<>+0(SB), Z0
+	VBLENDMPS    Z0, Z10, K1, Z5
+	VBLENDMPS    Z0, Z11, K2, Z6
+	VBLENDMPS    Z0, Z12, K3, Z7
+	VBLENDMPS    Z0, Z4, K4, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z0
+	VADDPS       Z0, Z5, Z1
+	VADDPS       Z0, Z6, Z2
+	VADDPS       Z0, Z7, Z3
+	VADDPS       Z0, Z8, Z0
+	VBROADCASTSS c32_3f800000<>+0(SB), Z4
+	VDIVPS       Z1, Z4, Z1
+	VDIVPS       Z2, Z4, Z2
+	VDIVPS       Z3, Z4, Z3
+	VDIVPS       Z0, Z4, Z0
+	VMOVUPS      Z1, (DI)(AX*4)
+	VMOVUPS      Z2, 64(DI)(AX*4)
+	VMOVUPS      Z3, 128(DI)(AX*4)
+	VMOVUPS      Z0, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VPXORD.BCST  c32_80000000<>+0(SB), Z0, Z0
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z0, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z3
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z3, Z4
-	VSUBPS       Z4, Z0, Z4
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z3, Z3
-	VSUBPS       Z3, Z4, Z3
-	VMULPS.BCST  c32_39506967<>+0(SB), Z3, Z4
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z3, Z5
-	VMULPS       Z4, Z5, Z4
-	VADDPS       Z3, Z4, Z3
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z3, Z3
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
-	VPSLLD       $0x17, Z2, Z2
-	VMULPS       Z2, Z3, Z2
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z0, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z3
-	VBLENDMPS    Z3, Z2, K1, Z1
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z0, K1
-	VMOVAPS.Z    Z1, K1, Z0
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z0, Z0
-	VBROADCASTSS c32_3f800000<>+0(SB), Z2
-	VDIVPS       Z0, Z2, Z0
-	VMOVUPS      Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VPXORD.BCST       c32_80000000<>+0(SB), Z0, Z0
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z0, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z0, Z1
+	VRNDSCALEPS       $0x00, Z1, Z1
+	VMOVAPS           Z0, Z2
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z1, Z2
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z1, Z2
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z2, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z2, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z2, Z3, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VSCALEFPS.Z       Z1, Z2, K1, Z1
+	VCMPPS.BCST       $0x1e, c32_42b00000<>+0(SB), Z0, K1
+	VBROADCASTSS      c32_7f800000<>+0(SB), Z0
+	VBLENDMPS         Z0, Z1, K1, Z9
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z9, Z0
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z1
+	VDIVPS            Z0, Z1, Z0
+	VMOVUPS           Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	VZEROUPPER
 	RET
 
 DATA c32_80000000<>+0(SB)/4, $0x80000000
 GLOBL c32_80000000<>(SB), RODATA|NOPTR, $4
 
+DATA c32_c2ae0000<>+0(SB)/4, $0xc2ae0000
+GLOBL c32_c2ae0000<>(SB), RODATA|NOPTR, $4
+
 DATA c32_42b00000<>+0(SB)/4, $0x42b00000
 GLOBL c32_42b00000<>(SB), RODATA|NOPTR, $4
 
 DATA c32_7f800000<>+0(SB)/4, $0x7f800000
 GLOBL c32_7f800000<>(SB), RODATA|NOPTR, $4
-
-DATA c32_c2ae0000<>+0(SB)/4, $0xc2ae0000
-GLOBL c32_c2ae0000<>(SB), RODATA|NOPTR, $4
 
 // func sigmoidPastF32AVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, MMX+
@@ -30903,102 +31928,393 @@ TEXT ·sigmoidPastF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS c32_80000000<>+0(SB), Z4
+	VPXORD       Z4, Z0, Z0
+	VPXORD       Z4, Z1, Z1
+	VPXORD       Z4, Z2, Z2
+	VPXORD       Z4, Z3, Z3
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z4
+	VCMPPS       $0x15, Z4, Z0, K1
+	VCMPPS       $0x15, Z4, Z1, K2
+	VCMPPS       $0x15, Z4, Z2, K3
+	VCMPPS       $0x15, Z4, Z3, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z4
+	VMULPS       Z4, Z0, Z10
+	VMULPS       Z4, Z1, Z11
+	VMULPS       Z4, Z2, Z12
+	VMULPS       Z4, Z3, Z4
+	VRNDSCALEPS  $0x00, Z10, Z10
+	VRNDSCALEPS  $0x00, Z11, Z11
+	VRNDSCALEPS  $0x00, Z12, Z12
+	VRNDSCALEPS  $0x00, Z4, Z4
+	VMOVAPS      Z0, Z13
+	VMOVAPS      Z1, Z14
+	VMOVAPS      Z2, Z15
+	VMOVAPS      Z3, Z16
+	VBROADCASTSS c32_3f317200<>+0(SB), Z17
+	VFNMADD231PS Z17, Z10, Z13
+	VFNMADD231PS Z17, Z11, Z14
+	VFNMADD231PS Z17, Z12, Z15
+	VFNMADD231PS Z17, Z4, Z16
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z17
+	VFNMADD231PS Z17, Z10, Z13
+	VFNMADD231PS Z17, Z11, Z14
+	VFNMADD231PS Z17, Z12, Z15
+	VFNMADD231PS Z17, Z4, Z16
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z17
+	VMULPS       Z17, Z13, Z18
+	VMULPS       Z17, Z14, Z19
+	VMULPS       Z17, Z15, Z20
+	VMULPS       Z17, Z16, Z17
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z13, Z21
+	VMULPS       Z14, Z14, Z22
+	VMULPS       Z15, Z15, Z23
+	VMULPS       Z16, Z16, Z24
+	VMULPS       Z18, Z21, Z18
+	VMULPS       Z19, Z22, Z19
+	VMULPS       Z20, Z23, Z20
+	VMULPS       Z17, Z24, Z17
+	VADDPS       Z13, Z18, Z13
+	VADDPS       Z14, Z19, Z14
+	VADDPS       Z15, Z20, Z15
+	VADDPS       Z16, Z17, Z16
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z13, Z13
+	VADDPS       Z17, Z14, Z14
+	VADDPS       Z17, Z15, Z15
+	VADDPS       Z17, Z16, Z16
+	VSCALEFPS.Z  Z10, Z13, K1, Z10
+	VSCALEFPS.Z  Z11, Z14, K2, Z11
+	VSCALEFPS.Z  Z12, Z15, K3, Z12
+	VSCALEFPS.Z  Z4, Z16, K4, Z4
+	VBROADCASTSS c32_42b00000<>+0(SB), Z13
+	VCMPPS       $0x1e, Z13, Z0, K1
+	VCMPPS       $0x1e, Z13, Z1, K2
+	VCMPPS       $0x1e, Z13, Z2, K3
+	VCMPPS       $0x1e, Z13, Z3, K4
+	VBROADCASTSS c32_7f800000<>+0(SB), Z0
+	VBLENDMPS    Z0, Z10, K1, Z5
+	VBLENDMPS    Z0, Z11, K2, Z6
+	VBLENDMPS    Z0, Z12, K3, Z7
+	VBLENDMPS    Z0, Z4, K4, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z0
+	VADDPS       Z0, Z5, Z1
+	VADDPS       Z0, Z6, Z2
+	VADDPS       Z0, Z7, Z3
+	VADDPS       Z0, Z8, Z0
+	VBROADCASTSS c32_3f800000<>+0(SB), Z4
+	VDIVPS       Z1, Z4, Z1
+	VDIVPS       Z2, Z4, Z2
+	VDIVPS       Z3, Z4, Z3
+	VDIVPS       Z0, Z4, Z0
+	VMOVNTPS     Z1, (DI)(AX*4)
+	VMOVNTPS     Z2, 64(DI)(AX*4)
+	VMOVNTPS     Z3, 128(DI)(AX*4)
+	VMOVNTPS     Z0, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VPXORD.BCST  c32_80000000<>+0(SB), Z0, Z0
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z0, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z3
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z3, Z4
-	VSUBPS       Z4, Z0, Z4
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z3, Z3
-	VSUBPS       Z3, Z4, Z3
-	VMULPS.BCST  c32_39506967<>+0(SB), Z3, Z4
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z3, Z5
-	VMULPS       Z4, Z5, Z4
-	VADDPS       Z3, Z4, Z3
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z3, Z3
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
-	VPSLLD       $0x17, Z2, Z2
-	VMULPS       Z2, Z3, Z2
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z0, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z3
-	VBLENDMPS    Z3, Z2, K1, Z1
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z0, K1
-	VMOVAPS.Z    Z1, K1, Z0
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z0, Z0
-	VBROADCASTSS c32_3f800000<>+0(SB), Z2
-	VDIVPS       Z0, Z2, Z0
-	VMOVNTPS     Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VPXORD.BCST       c32_80000000<>+0(SB), Z0, Z0
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z0, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z0, Z1
+	VRNDSCALEPS       $0x00, Z1, Z1
+	VMOVAPS           Z0, Z2
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z1, Z2
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z1, Z2
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z2, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z2, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z2, Z3, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VSCALEFPS.Z       Z1, Z2, K1, Z1
+	VCMPPS.BCST       $0x1e, c32_42b00000<>+0(SB), Z0, K1
+	VBROADCASTSS      c32_7f800000<>+0(SB), Z0
+	VBLENDMPS         Z0, Z1, K1, Z9
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z9, Z0
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z1
+	VDIVPS            Z0, Z1, Z0
+	VMOVNTPS          Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func tanhF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·tanhF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z5
+	VPANDD       Z4, Z1, Z6
+	VPANDD       Z4, Z2, Z7
+	VPANDD       Z4, Z3, Z4
+	VBROADCASTSS c32_41200000<>+0(SB), Z8
+	VMINPS       Z5, Z8, Z5
+	VMINPS       Z6, Z8, Z6
+	VMINPS       Z7, Z8, Z7
+	VMINPS       Z4, Z8, Z4
+	VADDPS       Z5, Z5, Z5
+	VADDPS       Z6, Z6, Z6
+	VADDPS       Z7, Z7, Z7
+	VADDPS       Z4, Z4, Z4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z5, Z9
+	VMULPS       Z8, Z6, Z10
+	VMULPS       Z8, Z7, Z11
+	VMULPS       Z8, Z4, Z8
+	VBROADCASTSS c32_4b400000<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	VADDPS       Z12, Z8, Z8
+	VBROADCASTSS c32_4b400000<>+0(SB), Z12
+	VSUBPS       Z12, Z9, Z13
+	VSUBPS       Z12, Z10, Z14
+	VSUBPS       Z12, Z11, Z15
+	VSUBPS       Z12, Z8, Z12
+	VMOVAPS      Z5, Z5
+	VMOVAPS      Z6, Z6
+	VMOVAPS      Z7, Z7
+	VMOVAPS      Z4, Z4
+	VBROADCASTSS c32_3f317200<>+0(SB), Z16
+	VFNMADD231PS Z16, Z13, Z5
+	VFNMADD231PS Z16, Z14, Z6
+	VFNMADD231PS Z16, Z15, Z7
+	VFNMADD231PS Z16, Z12, Z4
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z16
+	VFNMADD231PS Z16, Z13, Z5
+	VFNMADD231PS Z16, Z14, Z6
+	VFNMADD231PS Z16, Z15, Z7
+	VFNMADD231PS Z16, Z12, Z4
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z12
+	VMULPS       Z12, Z5, Z13
+	VMULPS       Z12, Z6, Z14
+	VMULPS       Z12, Z7, Z15
+	VMULPS       Z12, Z4, Z12
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z5, Z16
+	VMULPS       Z6, Z6, Z17
+	VMULPS       Z7, Z7, Z18
+	VMULPS       Z4, Z4, Z19
+	VMULPS       Z13, Z16, Z13
+	VMULPS       Z14, Z17, Z14
+	VMULPS       Z15, Z18, Z15
+	VMULPS       Z12, Z19, Z12
+	VADDPS       Z5, Z13, Z5
+	VADDPS       Z6, Z14, Z6
+	VADDPS       Z7, Z15, Z7
+	VADDPS       Z4, Z12, Z4
+	VBROADCASTSS c32_7f<>+0(SB), Z12
+	VPADDD       Z12, Z9, Z9
+	VPADDD       Z12, Z10, Z10
+	VPADDD       Z12, Z11, Z11
+	VPADDD       Z12, Z8, Z8
+	VPSLLD       $0x17, Z9, Z9
+	VPSLLD       $0x17, Z10, Z10
+	VPSLLD       $0x17, Z11, Z11
+	VPSLLD       $0x17, Z8, Z8
+	VMULPS       Z5, Z9, Z5
+	VMULPS       Z6, Z10, Z6
+	VMULPS       Z7, Z11, Z7
+	VMULPS       Z4, Z8, Z4
+	VBROADCASTSS c32_3f800000<>+0(SB), Z12
+	VSUBPS       Z12, Z9, Z9
+	VSUBPS       Z12, Z10, Z10
+	VSUBPS       Z12, Z11, Z11
+	VSUBPS       Z12, Z8, Z8
+	VADDPS       Z9, Z5, Z5
+	VADDPS       Z10, Z6, Z6
+	VADDPS       Z11, Z7, Z7
+	VADDPS       Z8, Z4, Z4
+	VBROADCASTSS c32_40000000<>+0(SB), Z8
+	VADDPS       Z8, Z5, Z9
+	VADDPS       Z8, Z6, Z10
+	VADDPS       Z8, Z7, Z11
+	VADDPS       Z8, Z4, Z8
+	VDIVPS       Z9, Z5, Z5
+	VDIVPS       Z10, Z6, Z6
+	VDIVPS       Z11, Z7, Z7
+	VDIVPS       Z8, Z4, Z4
+	VBROADCASTSS c32_80000000<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z0
+	VPANDD       Z8, Z1, Z1
+	VPANDD       Z8, Z2, Z2
+	VPANDD       Z8, Z3, Z3
+	VPORD        Z0, Z5, Z0
+	VPORD        Z1, Z6, Z1
+	VPORD        Z2, Z7, Z2
+	VPORD        Z3, Z4, Z3
+	VMOVUPS      Z0, (DI)(AX*4)
+	VMOVUPS      Z1, 64(DI)(AX*4)
+	VMOVUPS      Z2, 128(DI)(AX*4)
+	VMOVUPS      Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z1
-	VBROADCASTSS c32_41200000<>+0(SB), Z2
-	VMINPS       Z1, Z2, Z1
-	VADDPS       Z1, Z1, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z3
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z3, Z4
-	VSUBPS       Z4, Z1, Z1
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z3, Z3
-	VSUBPS       Z3, Z1, Z1
-	VMULPS.BCST  c32_39506967<>+0(SB), Z1, Z3
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z3, Z3
-	VMULPS       Z1, Z1, Z4
-	VMULPS       Z3, Z4, Z3
-	VADDPS       Z1, Z3, Z1
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
-	VPSLLD       $0x17, Z2, Z2
-	VMULPS       Z1, Z2, Z1
-	VSUBPS.BCST  c32_3f800000<>+0(SB), Z2, Z2
-	VADDPS       Z2, Z1, Z1
-	VADDPS.BCST  c32_40000000<>+0(SB), Z1, Z2
-	VDIVPS       Z2, Z1, Z1
-	VPANDD.BCST  c32_80000000<>+0(SB), Z0, Z0
-	VPORD        Z0, Z1, Z0
-	VMOVUPS      Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VPANDD.BCST       c32_7fffffff<>+0(SB), Z0, Z1
+	VBROADCASTSS      c32_41200000<>+0(SB), Z2
+	VMINPS            Z1, Z2, Z1
+	VADDPS            Z1, Z1, Z1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VADDPS.BCST       c32_4b400000<>+0(SB), Z2, Z2
+	VSUBPS.BCST       c32_4b400000<>+0(SB), Z2, Z3
+	VMOVAPS           Z1, Z1
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z3, Z1
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z3, Z1
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z1, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z1, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z1, Z3, Z1
+	VPADDD.BCST       c32_7f<>+0(SB), Z2, Z2
+	VPSLLD            $0x17, Z2, Z2
+	VMULPS            Z1, Z2, Z1
+	VSUBPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VADDPS            Z2, Z1, Z1
+	VADDPS.BCST       c32_40000000<>+0(SB), Z1, Z2
+	VDIVPS            Z2, Z1, Z1
+	VPANDD.BCST       c32_80000000<>+0(SB), Z0, Z0
+	VPORD             Z0, Z1, Z0
+	VMOVUPS           Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	VZEROUPPER
 	RET
 
 DATA c32_41200000<>+0(SB)/4, $0x41200000
 GLOBL c32_41200000<>(SB), RODATA|NOPTR, $4
+
+DATA c32_4b400000<>+0(SB)/4, $0x4b400000
+GLOBL c32_4b400000<>(SB), RODATA|NOPTR, $4
+
+DATA c32_7f<>+0(SB)/4, $0x0000007f
+GLOBL c32_7f<>(SB), RODATA|NOPTR, $4
 
 DATA c32_40000000<>+0(SB)/4, $0x40000000
 GLOBL c32_40000000<>(SB), RODATA|NOPTR, $4
@@ -31010,96 +32326,380 @@ TEXT ·tanhPastF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z4
+	VPANDD       Z4, Z0, Z5
+	VPANDD       Z4, Z1, Z6
+	VPANDD       Z4, Z2, Z7
+	VPANDD       Z4, Z3, Z4
+	VBROADCASTSS c32_41200000<>+0(SB), Z8
+	VMINPS       Z5, Z8, Z5
+	VMINPS       Z6, Z8, Z6
+	VMINPS       Z7, Z8, Z7
+	VMINPS       Z4, Z8, Z4
+	VADDPS       Z5, Z5, Z5
+	VADDPS       Z6, Z6, Z6
+	VADDPS       Z7, Z7, Z7
+	VADDPS       Z4, Z4, Z4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z5, Z9
+	VMULPS       Z8, Z6, Z10
+	VMULPS       Z8, Z7, Z11
+	VMULPS       Z8, Z4, Z8
+	VBROADCASTSS c32_4b400000<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z9
+	VADDPS       Z12, Z10, Z10
+	VADDPS       Z12, Z11, Z11
+	VADDPS       Z12, Z8, Z8
+	VBROADCASTSS c32_4b400000<>+0(SB), Z12
+	VSUBPS       Z12, Z9, Z13
+	VSUBPS       Z12, Z10, Z14
+	VSUBPS       Z12, Z11, Z15
+	VSUBPS       Z12, Z8, Z12
+	VMOVAPS      Z5, Z5
+	VMOVAPS      Z6, Z6
+	VMOVAPS      Z7, Z7
+	VMOVAPS      Z4, Z4
+	VBROADCASTSS c32_3f317200<>+0(SB), Z16
+	VFNMADD231PS Z16, Z13, Z5
+	VFNMADD231PS Z16, Z14, Z6
+	VFNMADD231PS Z16, Z15, Z7
+	VFNMADD231PS Z16, Z12, Z4
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z16
+	VFNMADD231PS Z16, Z13, Z5
+	VFNMADD231PS Z16, Z14, Z6
+	VFNMADD231PS Z16, Z15, Z7
+	VFNMADD231PS Z16, Z12, Z4
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z12
+	VMULPS       Z12, Z5, Z13
+	VMULPS       Z12, Z6, Z14
+	VMULPS       Z12, Z7, Z15
+	VMULPS       Z12, Z4, Z12
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z5, Z16
+	VMULPS       Z6, Z6, Z17
+	VMULPS       Z7, Z7, Z18
+	VMULPS       Z4, Z4, Z19
+	VMULPS       Z13, Z16, Z13
+	VMULPS       Z14, Z17, Z14
+	VMULPS       Z15, Z18, Z15
+	VMULPS       Z12, Z19, Z12
+	VADDPS       Z5, Z13, Z5
+	VADDPS       Z6, Z14, Z6
+	VADDPS       Z7, Z15, Z7
+	VADDPS       Z4, Z12, Z4
+	VBROADCASTSS c32_7f<>+0(SB), Z12
+	VPADDD       Z12, Z9, Z9
+	VPADDD       Z12, Z10, Z10
+	VPADDD       Z12, Z11, Z11
+	VPADDD       Z12, Z8, Z8
+	VPSLLD       $0x17, Z9, Z9
+	VPSLLD       $0x17, Z10, Z10
+	VPSLLD       $0x17, Z11, Z11
+	VPSLLD       $0x17, Z8, Z8
+	VMULPS       Z5, Z9, Z5
+	VMULPS       Z6, Z10, Z6
+	VMULPS       Z7, Z11, Z7
+	VMULPS       Z4, Z8, Z4
+	VBROADCASTSS c32_3f800000<>+0(SB), Z12
+	VSUBPS       Z12, Z9, Z9
+	VSUBPS       Z12, Z10, Z10
+	VSUBPS       Z12, Z11, Z11
+	VSUBPS       Z12, Z8, Z8
+	VADDPS       Z9, Z5, Z5
+	VADDPS       Z10, Z6, Z6
+	VADDPS       Z11, Z7, Z7
+	VADDPS       Z8, Z4, Z4
+	VBROADCASTSS c32_40000000<>+0(SB), Z8
+	VADDPS       Z8, Z5, Z9
+	VADDPS       Z8, Z6, Z10
+	VADDPS       Z8, Z7, Z11
+	VADDPS       Z8, Z4, Z8
+	VDIVPS       Z9, Z5, Z5
+	VDIVPS       Z10, Z6, Z6
+	VDIVPS       Z11, Z7, Z7
+	VDIVPS       Z8, Z4, Z4
+	VBROADCASTSS c32_80000000<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z0
+	VPANDD       Z8, Z1, Z1
+	VPANDD       Z8, Z2, Z2
+	VPANDD       Z8, Z3, Z3
+	VPORD        Z0, Z5, Z0
+	VPORD        Z1, Z6, Z1
+	VPORD        Z2, Z7, Z2
+	VPORD        Z3, Z4, Z3
+	VMOVNTPS     Z0, (DI)(AX*4)
+	VMOVNTPS     Z1, 64(DI)(AX*4)
+	VMOVNTPS     Z2, 128(DI)(AX*4)
+	VMOVNTPS     Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z1
-	VBROADCASTSS c32_41200000<>+0(SB), Z2
-	VMINPS       Z1, Z2, Z1
-	VADDPS       Z1, Z1, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z3
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z3, Z4
-	VSUBPS       Z4, Z1, Z1
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z3, Z3
-	VSUBPS       Z3, Z1, Z1
-	VMULPS.BCST  c32_39506967<>+0(SB), Z1, Z3
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z3, Z3
-	VMULPS       Z1, Z3, Z3
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z3, Z3
-	VMULPS       Z1, Z1, Z4
-	VMULPS       Z3, Z4, Z3
-	VADDPS       Z1, Z3, Z1
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
-	VPSLLD       $0x17, Z2, Z2
-	VMULPS       Z1, Z2, Z1
-	VSUBPS.BCST  c32_3f800000<>+0(SB), Z2, Z2
-	VADDPS       Z2, Z1, Z1
-	VADDPS.BCST  c32_40000000<>+0(SB), Z1, Z2
-	VDIVPS       Z2, Z1, Z1
-	VPANDD.BCST  c32_80000000<>+0(SB), Z0, Z0
-	VPORD        Z0, Z1, Z0
-	VMOVNTPS     Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VPANDD.BCST       c32_7fffffff<>+0(SB), Z0, Z1
+	VBROADCASTSS      c32_41200000<>+0(SB), Z2
+	VMINPS            Z1, Z2, Z1
+	VADDPS            Z1, Z1, Z1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VADDPS.BCST       c32_4b400000<>+0(SB), Z2, Z2
+	VSUBPS.BCST       c32_4b400000<>+0(SB), Z2, Z3
+	VMOVAPS           Z1, Z1
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z3, Z1
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z3, Z1
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z1, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z1, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z1, Z3, Z1
+	VPADDD.BCST       c32_7f<>+0(SB), Z2, Z2
+	VPSLLD            $0x17, Z2, Z2
+	VMULPS            Z1, Z2, Z1
+	VSUBPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VADDPS            Z2, Z1, Z1
+	VADDPS.BCST       c32_40000000<>+0(SB), Z1, Z2
+	VDIVPS            Z2, Z1, Z1
+	VPANDD.BCST       c32_80000000<>+0(SB), Z0, Z0
+	VPORD             Z0, Z1, Z0
+	VMOVNTPS          Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func siluF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·siluF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS c32_80000000<>+0(SB), Z4
+	VPXORD       Z4, Z0, Z5
+	VPXORD       Z4, Z1, Z6
+	VPXORD       Z4, Z2, Z7
+	VPXORD       Z4, Z3, Z4
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z13
+	VCMPPS       $0x15, Z13, Z5, K1
+	VCMPPS       $0x15, Z13, Z6, K2
+	VCMPPS       $0x15, Z13, Z7, K3
+	VCMPPS       $0x15, Z13, Z4, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z13
+	VMULPS       Z13, Z5, Z14
+	VMULPS       Z13, Z6, Z15
+	VMULPS       Z13, Z7, Z16
+	VMULPS       Z13, Z4, Z13
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VRNDSCALEPS  $0x00, Z13, Z13
+	VMOVAPS      Z5, Z17
+	VMOVAPS      Z6, Z18
+	VMOVAPS      Z7, Z19
+	VMOVAPS      Z4, Z20
+	VBROADCASTSS c32_3f317200<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z13, Z20
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z13, Z20
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z21
+	VMULPS       Z21, Z17, Z22
+	VMULPS       Z21, Z18, Z23
+	VMULPS       Z21, Z19, Z24
+	VMULPS       Z21, Z20, Z21
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z17, Z25
+	VMULPS       Z18, Z18, Z26
+	VMULPS       Z19, Z19, Z27
+	VMULPS       Z20, Z20, Z28
+	VMULPS       Z22, Z25, Z22
+	VMULPS       Z23, Z26, Z23
+	VMULPS       Z24, Z27, Z24
+	VMULPS       Z21, Z28, Z21
+	VADDPS       Z17, Z22, Z17
+	VADDPS       Z18, Z23, Z18
+	VADDPS       Z19, Z24, Z19
+	VADDPS       Z20, Z21, Z20
+	VBROADCASTSS c32_3f800000<>+0(SB), Z21
+	VADDPS       Z21, Z17, Z17
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VSCALEFPS.Z  Z14, Z17, K1, Z14
+	VSCALEFPS.Z  Z15, Z18, K2, Z15
+	VSCALEFPS.Z  Z16, Z19, K3, Z16
+	VSCALEFPS.Z  Z13, Z20, K4, Z13
+	VBROADCASTSS c32_42b00000<>+0(SB), Z17
+	VCMPPS       $0x1e, Z17, Z5, K1
+	VCMPPS       $0x1e, Z17, Z6, K2
+	VCMPPS       $0x1e, Z17, Z7, K3
+	VCMPPS       $0x1e, Z17, Z4, K4
+	VBROADCASTSS c32_7f800000<>+0(SB), Z4
+	VBLENDMPS    Z4, Z14, K1, Z8
+	VBLENDMPS    Z4, Z15, K2, Z9
+	VBLENDMPS    Z4, Z16, K3, Z10
+	VBLENDMPS    Z4, Z13, K4, Z11
+	VBROADCASTSS c32_3f800000<>+0(SB), Z4
+	VADDPS       Z4, Z8, Z5
+	VADDPS       Z4, Z9, Z6
+	VADDPS       Z4, Z10, Z7
+	VADDPS       Z4, Z11, Z4
+	VDIVPS       Z5, Z0, Z0
+	VDIVPS       Z6, Z1, Z1
+	VDIVPS       Z7, Z2, Z2
+	VDIVPS       Z4, Z3, Z3
+	VMOVUPS      Z0, (DI)(AX*4)
+	VMOVUPS      Z1, 64(DI)(AX*4)
+	VMOVUPS      Z2, 128(DI)(AX*4)
+	VMOVUPS      Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VPXORD.BCST  c32_80000000<>+0(SB), Z0, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z4
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z4, Z5
-	VSUBPS       Z5, Z1, Z5
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z4, Z4
-	VSUBPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_39506967<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z4, Z6
-	VMULPS       Z5, Z6, Z5
-	VADDPS       Z4, Z5, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
-	VPSLLD       $0x17, Z2, Z2
-	VMULPS       Z2, Z4, Z2
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z4
-	VBLENDMPS    Z4, Z2, K1, Z3
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z3, K1, Z1
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z1, Z1
-	VDIVPS       Z1, Z0, Z0
-	VMOVUPS      Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VPXORD.BCST       c32_80000000<>+0(SB), Z0, Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z3
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z3
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z3
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z3, Z4
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z3, Z5
+	VMULPS            Z4, Z5, Z4
+	VADDPS            Z3, Z4, Z3
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z3, Z3
+	VSCALEFPS.Z       Z2, Z3, K1, Z2
+	VCMPPS.BCST       $0x1e, c32_42b00000<>+0(SB), Z1, K1
+	VBROADCASTSS      c32_7f800000<>+0(SB), Z1
+	VBLENDMPS         Z1, Z2, K1, Z12
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z12, Z1
+	VDIVPS            Z1, Z0, Z0
+	VMOVUPS           Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	VZEROUPPER
 	RET
 
@@ -31110,125 +32710,498 @@ TEXT ·siluPastF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS c32_80000000<>+0(SB), Z4
+	VPXORD       Z4, Z0, Z5
+	VPXORD       Z4, Z1, Z6
+	VPXORD       Z4, Z2, Z7
+	VPXORD       Z4, Z3, Z4
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z13
+	VCMPPS       $0x15, Z13, Z5, K1
+	VCMPPS       $0x15, Z13, Z6, K2
+	VCMPPS       $0x15, Z13, Z7, K3
+	VCMPPS       $0x15, Z13, Z4, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z13
+	VMULPS       Z13, Z5, Z14
+	VMULPS       Z13, Z6, Z15
+	VMULPS       Z13, Z7, Z16
+	VMULPS       Z13, Z4, Z13
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VRNDSCALEPS  $0x00, Z13, Z13
+	VMOVAPS      Z5, Z17
+	VMOVAPS      Z6, Z18
+	VMOVAPS      Z7, Z19
+	VMOVAPS      Z4, Z20
+	VBROADCASTSS c32_3f317200<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z13, Z20
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z13, Z20
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z21
+	VMULPS       Z21, Z17, Z22
+	VMULPS       Z21, Z18, Z23
+	VMULPS       Z21, Z19, Z24
+	VMULPS       Z21, Z20, Z21
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z17, Z25
+	VMULPS       Z18, Z18, Z26
+	VMULPS       Z19, Z19, Z27
+	VMULPS       Z20, Z20, Z28
+	VMULPS       Z22, Z25, Z22
+	VMULPS       Z23, Z26, Z23
+	VMULPS       Z24, Z27, Z24
+	VMULPS       Z21, Z28, Z21
+	VADDPS       Z17, Z22, Z17
+	VADDPS       Z18, Z23, Z18
+	VADDPS       Z19, Z24, Z19
+	VADDPS       Z20, Z21, Z20
+	VBROADCASTSS c32_3f800000<>+0(SB), Z21
+	VADDPS       Z21, Z17, Z17
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VSCALEFPS.Z  Z14, Z17, K1, Z14
+	VSCALEFPS.Z  Z15, Z18, K2, Z15
+	VSCALEFPS.Z  Z16, Z19, K3, Z16
+	VSCALEFPS.Z  Z13, Z20, K4, Z13
+	VBROADCASTSS c32_42b00000<>+0(SB), Z17
+	VCMPPS       $0x1e, Z17, Z5, K1
+	VCMPPS       $0x1e, Z17, Z6, K2
+	VCMPPS       $0x1e, Z17, Z7, K3
+	VCMPPS       $0x1e, Z17, Z4, K4
+	VBROADCASTSS c32_7f800000<>+0(SB), Z4
+	VBLENDMPS    Z4, Z14, K1, Z8
+	VBLENDMPS    Z4, Z15, K2, Z9
+	VBLENDMPS    Z4, Z16, K3, Z10
+	VBLENDMPS    Z4, Z13, K4, Z11
+	VBROADCASTSS c32_3f800000<>+0(SB), Z4
+	VADDPS       Z4, Z8, Z5
+	VADDPS       Z4, Z9, Z6
+	VADDPS       Z4, Z10, Z7
+	VADDPS       Z4, Z11, Z4
+	VDIVPS       Z5, Z0, Z0
+	VDIVPS       Z6, Z1, Z1
+	VDIVPS       Z7, Z2, Z2
+	VDIVPS       Z4, Z3, Z3
+	VMOVNTPS     Z0, (DI)(AX*4)
+	VMOVNTPS     Z1, 64(DI)(AX*4)
+	VMOVNTPS     Z2, 128(DI)(AX*4)
+	VMOVNTPS     Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VPXORD.BCST  c32_80000000<>+0(SB), Z0, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z4
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z4, Z5
-	VSUBPS       Z5, Z1, Z5
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z4, Z4
-	VSUBPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_39506967<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z4, Z6
-	VMULPS       Z5, Z6, Z5
-	VADDPS       Z4, Z5, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
-	VPSLLD       $0x17, Z2, Z2
-	VMULPS       Z2, Z4, Z2
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z4
-	VBLENDMPS    Z4, Z2, K1, Z3
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z3, K1, Z1
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z1, Z1
-	VDIVPS       Z1, Z0, Z0
-	VMOVNTPS     Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VPXORD.BCST       c32_80000000<>+0(SB), Z0, Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z3
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z3
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z3
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z3, Z4
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z3, Z5
+	VMULPS            Z4, Z5, Z4
+	VADDPS            Z3, Z4, Z3
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z3, Z3
+	VSCALEFPS.Z       Z2, Z3, K1, Z2
+	VCMPPS.BCST       $0x1e, c32_42b00000<>+0(SB), Z1, K1
+	VBROADCASTSS      c32_7f800000<>+0(SB), Z1
+	VBLENDMPS         Z1, Z2, K1, Z12
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z12, Z1
+	VDIVPS            Z1, Z0, Z0
+	VMOVNTPS          Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·geluF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VMULPS       Z0, Z0, Z4
+	VMULPS       Z1, Z1, Z5
+	VMULPS       Z2, Z2, Z6
+	VMULPS       Z3, Z3, Z7
+	VBROADCASTSS c32_bf000000<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z8
+	VCMPPS       $0x15, Z8, Z4, K1
+	VCMPPS       $0x15, Z8, Z5, K2
+	VCMPPS       $0x15, Z8, Z6, K3
+	VCMPPS       $0x15, Z8, Z7, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z14
+	VMULPS       Z8, Z5, Z15
+	VMULPS       Z8, Z6, Z16
+	VMULPS       Z8, Z7, Z8
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VRNDSCALEPS  $0x00, Z8, Z8
+	VMOVAPS      Z4, Z4
+	VMOVAPS      Z5, Z5
+	VMOVAPS      Z6, Z6
+	VMOVAPS      Z7, Z7
+	VBROADCASTSS c32_3f317200<>+0(SB), Z17
+	VFNMADD231PS Z17, Z14, Z4
+	VFNMADD231PS Z17, Z15, Z5
+	VFNMADD231PS Z17, Z16, Z6
+	VFNMADD231PS Z17, Z8, Z7
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z17
+	VFNMADD231PS Z17, Z14, Z4
+	VFNMADD231PS Z17, Z15, Z5
+	VFNMADD231PS Z17, Z16, Z6
+	VFNMADD231PS Z17, Z8, Z7
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z17
+	VMULPS       Z17, Z4, Z18
+	VMULPS       Z17, Z5, Z19
+	VMULPS       Z17, Z6, Z20
+	VMULPS       Z17, Z7, Z17
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z4, Z21
+	VMULPS       Z5, Z5, Z22
+	VMULPS       Z6, Z6, Z23
+	VMULPS       Z7, Z7, Z24
+	VMULPS       Z18, Z21, Z18
+	VMULPS       Z19, Z22, Z19
+	VMULPS       Z20, Z23, Z20
+	VMULPS       Z17, Z24, Z17
+	VADDPS       Z4, Z18, Z4
+	VADDPS       Z5, Z19, Z5
+	VADDPS       Z6, Z20, Z6
+	VADDPS       Z7, Z17, Z7
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z4, Z4
+	VADDPS       Z17, Z5, Z5
+	VADDPS       Z17, Z6, Z6
+	VADDPS       Z17, Z7, Z7
+	VSCALEFPS.Z  Z14, Z4, K1, Z4
+	VSCALEFPS.Z  Z15, Z5, K2, Z5
+	VSCALEFPS.Z  Z16, Z6, K3, Z6
+	VSCALEFPS.Z  Z8, Z7, K4, Z7
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z14
+	VPANDD       Z8, Z1, Z15
+	VPANDD       Z8, Z2, Z16
+	VPANDD       Z8, Z3, Z8
+	VBROADCASTSS c32_3ea2eadb<>+0(SB), Z17
+	VMULPS       Z17, Z14, Z14
+	VMULPS       Z17, Z15, Z15
+	VMULPS       Z17, Z16, Z16
+	VMULPS       Z17, Z8, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z14, Z14
+	VADDPS       Z17, Z15, Z15
+	VADDPS       Z17, Z16, Z16
+	VADDPS       Z17, Z8, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VDIVPS       Z14, Z17, Z14
+	VDIVPS       Z15, Z17, Z15
+	VDIVPS       Z16, Z17, Z16
+	VDIVPS       Z8, Z17, Z8
+	VBROADCASTSS c32_bd062a88<>+0(SB), Z17
+	VMULPS       Z17, Z14, Z18
+	VMULPS       Z17, Z15, Z19
+	VMULPS       Z17, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e14095f<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_be474234<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3bac664d<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3db2e669<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3d82cfb3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e46254b<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e660731<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e82318e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e81facf<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z14, Z18, Z14
+	VMULPS       Z15, Z19, Z15
+	VMULPS       Z16, Z20, Z16
+	VMULPS       Z8, Z17, Z8
+	VMULPS       Z14, Z4, Z4
+	VMULPS       Z15, Z5, Z5
+	VMULPS       Z16, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VBROADCASTSS c32_3f000000<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VBROADCASTSS c32_0<>+0(SB), Z8
+	VCMPPS       $0x1e, Z8, Z0, K1
+	VCMPPS       $0x1e, Z8, Z1, K2
+	VCMPPS       $0x1e, Z8, Z2, K3
+	VCMPPS       $0x1e, Z8, Z3, K4
+	VBROADCASTSS c32_3f800000<>+0(SB), Z8
+	VSUBPS       Z4, Z8, Z14
+	VSUBPS       Z5, Z8, Z15
+	VSUBPS       Z6, Z8, Z16
+	VSUBPS       Z7, Z8, Z8
+	VBLENDMPS    Z14, Z4, K1, Z9
+	VBLENDMPS    Z15, Z5, K2, Z10
+	VBLENDMPS    Z16, Z6, K3, Z11
+	VBLENDMPS    Z8, Z7, K4, Z12
+	VMULPS       Z9, Z0, Z0
+	VMULPS       Z10, Z1, Z1
+	VMULPS       Z11, Z2, Z2
+	VMULPS       Z12, Z3, Z3
+	VMOVUPS      Z0, (DI)(AX*4)
+	VMOVUPS      Z1, 64(DI)(AX*4)
+	VMOVUPS      Z2, 128(DI)(AX*4)
+	VMOVUPS      Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VMULPS       Z0, Z0, Z1
-	VMULPS.BCST  c32_bf000000<>+0(SB), Z1, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z4
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z4, Z4
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z4, Z5
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z5, Z6
-	VSUBPS       Z6, Z1, Z6
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z5, Z5
-	VSUBPS       Z5, Z6, Z5
-	VMULPS.BCST  c32_39506967<>+0(SB), Z5, Z6
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z5, Z7
-	VMULPS       Z6, Z7, Z6
-	VADDPS       Z5, Z6, Z5
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z5, Z5
-	VPADDD.BCST  c32_7f<>+0(SB), Z4, Z4
-	VPSLLD       $0x17, Z4, Z4
-	VMULPS       Z4, Z5, Z4
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z5
-	VBLENDMPS    Z5, Z4, K1, Z2
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z2, K1, Z1
-	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z4
-	VMULPS.BCST  c32_3ea2eadb<>+0(SB), Z4, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VBROADCASTSS c32_3f800000<>+0(SB), Z5
-	VDIVPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_bd062a88<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3e14095f<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_be474234<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3bac664d<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3db2e669<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3d82cfb3<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e46254b<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e660731<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e82318e<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e81facf<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z4
-	VMULPS       Z4, Z1, Z1
-	VMULPS.BCST  c32_3f000000<>+0(SB), Z1, Z1
-	VCMPPS.BCST  $0x1e, c32_0<>+0(SB), Z0, K1
-	VBROADCASTSS c32_3f800000<>+0(SB), Z4
-	VSUBPS       Z1, Z4, Z4
-	VBLENDMPS    Z4, Z1, K1, Z3
-	VMULPS       Z3, Z0, Z0
-	VMOVUPS      Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VMULPS            Z0, Z0, Z1
+	VMULPS.BCST       c32_bf000000<>+0(SB), Z1, Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z1
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z1
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z1
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z1, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z1, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z1, Z3, Z1
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z1, Z1
+	VSCALEFPS.Z       Z2, Z1, K1, Z1
+	VPANDD.BCST       c32_7fffffff<>+0(SB), Z0, Z2
+	VMULPS.BCST       c32_3ea2eadb<>+0(SB), Z2, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z3
+	VDIVPS            Z2, Z3, Z2
+	VMULPS.BCST       c32_bd062a88<>+0(SB), Z2, Z3
+	VADDPS.BCST       c32_3e14095f<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_be474234<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3bac664d<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3db2e669<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3d82cfb3<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e46254b<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e660731<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e82318e<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e81facf<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z2
+	VMULPS            Z2, Z1, Z1
+	VMULPS.BCST       c32_3f000000<>+0(SB), Z1, Z1
+	VCMPPS.BCST       $0x1e, c32_0<>+0(SB), Z0, K1
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z2
+	VSUBPS            Z1, Z2, Z2
+	VBLENDMPS         Z2, Z1, K1, Z13
+	VMULPS            Z13, Z0, Z0
+	VMOVUPS           Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	VZEROUPPER
 	RET
 
@@ -31268,6 +33241,9 @@ GLOBL c32_3e82318e<>(SB), RODATA|NOPTR, $4
 DATA c32_3e81facf<>+0(SB)/4, $0x3e81facf
 GLOBL c32_3e81facf<>(SB), RODATA|NOPTR, $4
 
+DATA c32_3f000000<>+0(SB)/4, $0x3f000000
+GLOBL c32_3f000000<>(SB), RODATA|NOPTR, $4
+
 // func geluPastF32AVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·geluPastF32AVX512(SB), NOSPLIT, $0-24
@@ -31275,128 +33251,514 @@ TEXT ·geluPastF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VMULPS       Z0, Z0, Z4
+	VMULPS       Z1, Z1, Z5
+	VMULPS       Z2, Z2, Z6
+	VMULPS       Z3, Z3, Z7
+	VBROADCASTSS c32_bf000000<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z8
+	VCMPPS       $0x15, Z8, Z4, K1
+	VCMPPS       $0x15, Z8, Z5, K2
+	VCMPPS       $0x15, Z8, Z6, K3
+	VCMPPS       $0x15, Z8, Z7, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z14
+	VMULPS       Z8, Z5, Z15
+	VMULPS       Z8, Z6, Z16
+	VMULPS       Z8, Z7, Z8
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VRNDSCALEPS  $0x00, Z8, Z8
+	VMOVAPS      Z4, Z4
+	VMOVAPS      Z5, Z5
+	VMOVAPS      Z6, Z6
+	VMOVAPS      Z7, Z7
+	VBROADCASTSS c32_3f317200<>+0(SB), Z17
+	VFNMADD231PS Z17, Z14, Z4
+	VFNMADD231PS Z17, Z15, Z5
+	VFNMADD231PS Z17, Z16, Z6
+	VFNMADD231PS Z17, Z8, Z7
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z17
+	VFNMADD231PS Z17, Z14, Z4
+	VFNMADD231PS Z17, Z15, Z5
+	VFNMADD231PS Z17, Z16, Z6
+	VFNMADD231PS Z17, Z8, Z7
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z17
+	VMULPS       Z17, Z4, Z18
+	VMULPS       Z17, Z5, Z19
+	VMULPS       Z17, Z6, Z20
+	VMULPS       Z17, Z7, Z17
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z4, Z21
+	VMULPS       Z5, Z5, Z22
+	VMULPS       Z6, Z6, Z23
+	VMULPS       Z7, Z7, Z24
+	VMULPS       Z18, Z21, Z18
+	VMULPS       Z19, Z22, Z19
+	VMULPS       Z20, Z23, Z20
+	VMULPS       Z17, Z24, Z17
+	VADDPS       Z4, Z18, Z4
+	VADDPS       Z5, Z19, Z5
+	VADDPS       Z6, Z20, Z6
+	VADDPS       Z7, Z17, Z7
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z4, Z4
+	VADDPS       Z17, Z5, Z5
+	VADDPS       Z17, Z6, Z6
+	VADDPS       Z17, Z7, Z7
+	VSCALEFPS.Z  Z14, Z4, K1, Z4
+	VSCALEFPS.Z  Z15, Z5, K2, Z5
+	VSCALEFPS.Z  Z16, Z6, K3, Z6
+	VSCALEFPS.Z  Z8, Z7, K4, Z7
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z14
+	VPANDD       Z8, Z1, Z15
+	VPANDD       Z8, Z2, Z16
+	VPANDD       Z8, Z3, Z8
+	VBROADCASTSS c32_3ea2eadb<>+0(SB), Z17
+	VMULPS       Z17, Z14, Z14
+	VMULPS       Z17, Z15, Z15
+	VMULPS       Z17, Z16, Z16
+	VMULPS       Z17, Z8, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z14, Z14
+	VADDPS       Z17, Z15, Z15
+	VADDPS       Z17, Z16, Z16
+	VADDPS       Z17, Z8, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VDIVPS       Z14, Z17, Z14
+	VDIVPS       Z15, Z17, Z15
+	VDIVPS       Z16, Z17, Z16
+	VDIVPS       Z8, Z17, Z8
+	VBROADCASTSS c32_bd062a88<>+0(SB), Z17
+	VMULPS       Z17, Z14, Z18
+	VMULPS       Z17, Z15, Z19
+	VMULPS       Z17, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e14095f<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_be474234<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3bac664d<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3db2e669<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3d82cfb3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e46254b<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e660731<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e82318e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e81facf<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z14, Z18, Z14
+	VMULPS       Z15, Z19, Z15
+	VMULPS       Z16, Z20, Z16
+	VMULPS       Z8, Z17, Z8
+	VMULPS       Z14, Z4, Z4
+	VMULPS       Z15, Z5, Z5
+	VMULPS       Z16, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VBROADCASTSS c32_3f000000<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VBROADCASTSS c32_0<>+0(SB), Z8
+	VCMPPS       $0x1e, Z8, Z0, K1
+	VCMPPS       $0x1e, Z8, Z1, K2
+	VCMPPS       $0x1e, Z8, Z2, K3
+	VCMPPS       $0x1e, Z8, Z3, K4
+	VBROADCASTSS c32_3f800000<>+0(SB), Z8
+	VSUBPS       Z4, Z8, Z14
+	VSUBPS       Z5, Z8, Z15
+	VSUBPS       Z6, Z8, Z16
+	VSUBPS       Z7, Z8, Z8
+	VBLENDMPS    Z14, Z4, K1, Z9
+	VBLENDMPS    Z15, Z5, K2, Z10
+	VBLENDMPS    Z16, Z6, K3, Z11
+	VBLENDMPS    Z8, Z7, K4, Z12
+	VMULPS       Z9, Z0, Z0
+	VMULPS       Z10, Z1, Z1
+	VMULPS       Z11, Z2, Z2
+	VMULPS       Z12, Z3, Z3
+	VMOVNTPS     Z0, (DI)(AX*4)
+	VMOVNTPS     Z1, 64(DI)(AX*4)
+	VMOVNTPS     Z2, 128(DI)(AX*4)
+	VMOVNTPS     Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VMULPS       Z0, Z0, Z1
-	VMULPS.BCST  c32_bf000000<>+0(SB), Z1, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z4
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z4, Z4
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z4, Z5
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z5, Z6
-	VSUBPS       Z6, Z1, Z6
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z5, Z5
-	VSUBPS       Z5, Z6, Z5
-	VMULPS.BCST  c32_39506967<>+0(SB), Z5, Z6
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z5, Z7
-	VMULPS       Z6, Z7, Z6
-	VADDPS       Z5, Z6, Z5
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z5, Z5
-	VPADDD.BCST  c32_7f<>+0(SB), Z4, Z4
-	VPSLLD       $0x17, Z4, Z4
-	VMULPS       Z4, Z5, Z4
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z5
-	VBLENDMPS    Z5, Z4, K1, Z2
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z2, K1, Z1
-	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z4
-	VMULPS.BCST  c32_3ea2eadb<>+0(SB), Z4, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VBROADCASTSS c32_3f800000<>+0(SB), Z5
-	VDIVPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_bd062a88<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3e14095f<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_be474234<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3bac664d<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3db2e669<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3d82cfb3<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e46254b<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e660731<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e82318e<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e81facf<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z4
-	VMULPS       Z4, Z1, Z1
-	VMULPS.BCST  c32_3f000000<>+0(SB), Z1, Z1
-	VCMPPS.BCST  $0x1e, c32_0<>+0(SB), Z0, K1
-	VBROADCASTSS c32_3f800000<>+0(SB), Z4
-	VSUBPS       Z1, Z4, Z4
-	VBLENDMPS    Z4, Z1, K1, Z3
-	VMULPS       Z3, Z0, Z0
-	VMOVNTPS     Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VMULPS            Z0, Z0, Z1
+	VMULPS.BCST       c32_bf000000<>+0(SB), Z1, Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z1
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z1
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z1
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z1, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z1, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z1, Z3, Z1
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z1, Z1
+	VSCALEFPS.Z       Z2, Z1, K1, Z1
+	VPANDD.BCST       c32_7fffffff<>+0(SB), Z0, Z2
+	VMULPS.BCST       c32_3ea2eadb<>+0(SB), Z2, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z3
+	VDIVPS            Z2, Z3, Z2
+	VMULPS.BCST       c32_bd062a88<>+0(SB), Z2, Z3
+	VADDPS.BCST       c32_3e14095f<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_be474234<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3bac664d<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3db2e669<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3d82cfb3<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e46254b<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e660731<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e82318e<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e81facf<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z2
+	VMULPS            Z2, Z1, Z1
+	VMULPS.BCST       c32_3f000000<>+0(SB), Z1, Z1
+	VCMPPS.BCST       $0x1e, c32_0<>+0(SB), Z0, K1
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z2
+	VSUBPS            Z1, Z2, Z2
+	VBLENDMPS         Z2, Z1, K1, Z13
+	VMULPS            Z13, Z0, Z0
+	VMOVNTPS          Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluTanhF32AVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·geluTanhF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VMULPS       Z0, Z0, Z4
+	VMULPS       Z1, Z1, Z5
+	VMULPS       Z2, Z2, Z6
+	VMULPS       Z3, Z3, Z7
+	VBROADCASTSS c32_bd922279<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VBROADCASTSS c32_3fcc422a<>+0(SB), Z8
+	VSUBPS       Z8, Z4, Z4
+	VSUBPS       Z8, Z5, Z5
+	VSUBPS       Z8, Z6, Z6
+	VSUBPS       Z8, Z7, Z7
+	VMULPS       Z4, Z0, Z4
+	VMULPS       Z5, Z1, Z5
+	VMULPS       Z6, Z2, Z6
+	VMULPS       Z7, Z3, Z7
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z8
+	VCMPPS       $0x15, Z8, Z4, K1
+	VCMPPS       $0x15, Z8, Z5, K2
+	VCMPPS       $0x15, Z8, Z6, K3
+	VCMPPS       $0x15, Z8, Z7, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z14
+	VMULPS       Z8, Z5, Z15
+	VMULPS       Z8, Z6, Z16
+	VMULPS       Z8, Z7, Z8
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VRNDSCALEPS  $0x00, Z8, Z8
+	VMOVAPS      Z4, Z17
+	VMOVAPS      Z5, Z18
+	VMOVAPS      Z6, Z19
+	VMOVAPS      Z7, Z20
+	VBROADCASTSS c32_3f317200<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z8, Z20
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z8, Z20
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z21
+	VMULPS       Z21, Z17, Z22
+	VMULPS       Z21, Z18, Z23
+	VMULPS       Z21, Z19, Z24
+	VMULPS       Z21, Z20, Z21
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z17, Z25
+	VMULPS       Z18, Z18, Z26
+	VMULPS       Z19, Z19, Z27
+	VMULPS       Z20, Z20, Z28
+	VMULPS       Z22, Z25, Z22
+	VMULPS       Z23, Z26, Z23
+	VMULPS       Z24, Z27, Z24
+	VMULPS       Z21, Z28, Z21
+	VADDPS       Z17, Z22, Z17
+	VADDPS       Z18, Z23, Z18
+	VADDPS       Z19, Z24, Z19
+	VADDPS       Z20, Z21, Z20
+	VBROADCASTSS c32_3f800000<>+0(SB), Z21
+	VADDPS       Z21, Z17, Z17
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VSCALEFPS.Z  Z14, Z17, K1, Z14
+	VSCALEFPS.Z  Z15, Z18, K2, Z15
+	VSCALEFPS.Z  Z16, Z19, K3, Z16
+	VSCALEFPS.Z  Z8, Z20, K4, Z8
+	VBROADCASTSS c32_42b00000<>+0(SB), Z17
+	VCMPPS       $0x1e, Z17, Z4, K1
+	VCMPPS       $0x1e, Z17, Z5, K2
+	VCMPPS       $0x1e, Z17, Z6, K3
+	VCMPPS       $0x1e, Z17, Z7, K4
+	VBROADCASTSS c32_7f800000<>+0(SB), Z4
+	VBLENDMPS    Z4, Z14, K1, Z9
+	VBLENDMPS    Z4, Z15, K2, Z10
+	VBLENDMPS    Z4, Z16, K3, Z11
+	VBLENDMPS    Z4, Z8, K4, Z12
+	VBROADCASTSS c32_3f800000<>+0(SB), Z4
+	VADDPS       Z4, Z9, Z5
+	VADDPS       Z4, Z10, Z6
+	VADDPS       Z4, Z11, Z7
+	VADDPS       Z4, Z12, Z4
+	VDIVPS       Z5, Z0, Z0
+	VDIVPS       Z6, Z1, Z1
+	VDIVPS       Z7, Z2, Z2
+	VDIVPS       Z4, Z3, Z3
+	VMOVUPS      Z0, (DI)(AX*4)
+	VMOVUPS      Z1, 64(DI)(AX*4)
+	VMOVUPS      Z2, 128(DI)(AX*4)
+	VMOVUPS      Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VMULPS       Z0, Z0, Z1
-	VMULPS.BCST  c32_bd922279<>+0(SB), Z1, Z1
-	VSUBPS.BCST  c32_3fcc422a<>+0(SB), Z1, Z1
-	VMULPS       Z1, Z0, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z3
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z3, Z3
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z3, Z4
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z4, Z5
-	VSUBPS       Z5, Z1, Z5
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z4, Z4
-	VSUBPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_39506967<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z4, Z6
-	VMULPS       Z5, Z6, Z5
-	VADDPS       Z4, Z5, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VPADDD.BCST  c32_7f<>+0(SB), Z3, Z3
-	VPSLLD       $0x17, Z3, Z3
-	VMULPS       Z3, Z4, Z3
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z4
-	VBLENDMPS    Z4, Z3, K1, Z2
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z2, K1, Z1
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z1, Z1
-	VDIVPS       Z1, Z0, Z0
-	VMOVUPS      Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VMULPS            Z0, Z0, Z1
+	VMULPS.BCST       c32_bd922279<>+0(SB), Z1, Z1
+	VSUBPS.BCST       c32_3fcc422a<>+0(SB), Z1, Z1
+	VMULPS            Z1, Z0, Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z3
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z3
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z3
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z3, Z4
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z3, Z5
+	VMULPS            Z4, Z5, Z4
+	VADDPS            Z3, Z4, Z3
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z3, Z3
+	VSCALEFPS.Z       Z2, Z3, K1, Z2
+	VCMPPS.BCST       $0x1e, c32_42b00000<>+0(SB), Z1, K1
+	VBROADCASTSS      c32_7f800000<>+0(SB), Z1
+	VBLENDMPS         Z1, Z2, K1, Z13
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z13, Z1
+	VDIVPS            Z1, Z0, Z0
+	VMOVUPS           Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	VZEROUPPER
 	RET
 
@@ -31413,109 +33775,403 @@ TEXT ·geluTanhPastF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ x+8(FP), SI
 	MOVQ n+16(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VMULPS       Z0, Z0, Z4
+	VMULPS       Z1, Z1, Z5
+	VMULPS       Z2, Z2, Z6
+	VMULPS       Z3, Z3, Z7
+	VBROADCASTSS c32_bd922279<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VBROADCASTSS c32_3fcc422a<>+0(SB), Z8
+	VSUBPS       Z8, Z4, Z4
+	VSUBPS       Z8, Z5, Z5
+	VSUBPS       Z8, Z6, Z6
+	VSUBPS       Z8, Z7, Z7
+	VMULPS       Z4, Z0, Z4
+	VMULPS       Z5, Z1, Z5
+	VMULPS       Z6, Z2, Z6
+	VMULPS       Z7, Z3, Z7
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z8
+	VCMPPS       $0x15, Z8, Z4, K1
+	VCMPPS       $0x15, Z8, Z5, K2
+	VCMPPS       $0x15, Z8, Z6, K3
+	VCMPPS       $0x15, Z8, Z7, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z14
+	VMULPS       Z8, Z5, Z15
+	VMULPS       Z8, Z6, Z16
+	VMULPS       Z8, Z7, Z8
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VRNDSCALEPS  $0x00, Z8, Z8
+	VMOVAPS      Z4, Z17
+	VMOVAPS      Z5, Z18
+	VMOVAPS      Z6, Z19
+	VMOVAPS      Z7, Z20
+	VBROADCASTSS c32_3f317200<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z8, Z20
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z8, Z20
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z21
+	VMULPS       Z21, Z17, Z22
+	VMULPS       Z21, Z18, Z23
+	VMULPS       Z21, Z19, Z24
+	VMULPS       Z21, Z20, Z21
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z17, Z25
+	VMULPS       Z18, Z18, Z26
+	VMULPS       Z19, Z19, Z27
+	VMULPS       Z20, Z20, Z28
+	VMULPS       Z22, Z25, Z22
+	VMULPS       Z23, Z26, Z23
+	VMULPS       Z24, Z27, Z24
+	VMULPS       Z21, Z28, Z21
+	VADDPS       Z17, Z22, Z17
+	VADDPS       Z18, Z23, Z18
+	VADDPS       Z19, Z24, Z19
+	VADDPS       Z20, Z21, Z20
+	VBROADCASTSS c32_3f800000<>+0(SB), Z21
+	VADDPS       Z21, Z17, Z17
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VSCALEFPS.Z  Z14, Z17, K1, Z14
+	VSCALEFPS.Z  Z15, Z18, K2, Z15
+	VSCALEFPS.Z  Z16, Z19, K3, Z16
+	VSCALEFPS.Z  Z8, Z20, K4, Z8
+	VBROADCASTSS c32_42b00000<>+0(SB), Z17
+	VCMPPS       $0x1e, Z17, Z4, K1
+	VCMPPS       $0x1e, Z17, Z5, K2
+	VCMPPS       $0x1e, Z17, Z6, K3
+	VCMPPS       $0x1e, Z17, Z7, K4
+	VBROADCASTSS c32_7f800000<>+0(SB), Z4
+	VBLENDMPS    Z4, Z14, K1, Z9
+	VBLENDMPS    Z4, Z15, K2, Z10
+	VBLENDMPS    Z4, Z16, K3, Z11
+	VBLENDMPS    Z4, Z8, K4, Z12
+	VBROADCASTSS c32_3f800000<>+0(SB), Z4
+	VADDPS       Z4, Z9, Z5
+	VADDPS       Z4, Z10, Z6
+	VADDPS       Z4, Z11, Z7
+	VADDPS       Z4, Z12, Z4
+	VDIVPS       Z5, Z0, Z0
+	VDIVPS       Z6, Z1, Z1
+	VDIVPS       Z7, Z2, Z2
+	VDIVPS       Z4, Z3, Z3
+	VMOVNTPS     Z0, (DI)(AX*4)
+	VMOVNTPS     Z1, 64(DI)(AX*4)
+	VMOVNTPS     Z2, 128(DI)(AX*4)
+	VMOVNTPS     Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VMULPS       Z0, Z0, Z1
-	VMULPS.BCST  c32_bd922279<>+0(SB), Z1, Z1
-	VSUBPS.BCST  c32_3fcc422a<>+0(SB), Z1, Z1
-	VMULPS       Z1, Z0, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z3
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z3, Z3
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z3, Z4
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z4, Z5
-	VSUBPS       Z5, Z1, Z5
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z4, Z4
-	VSUBPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_39506967<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z4, Z6
-	VMULPS       Z5, Z6, Z5
-	VADDPS       Z4, Z5, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VPADDD.BCST  c32_7f<>+0(SB), Z3, Z3
-	VPSLLD       $0x17, Z3, Z3
-	VMULPS       Z3, Z4, Z3
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z4
-	VBLENDMPS    Z4, Z3, K1, Z2
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z2, K1, Z1
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z1, Z1
-	VDIVPS       Z1, Z0, Z0
-	VMOVNTPS     Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VMULPS            Z0, Z0, Z1
+	VMULPS.BCST       c32_bd922279<>+0(SB), Z1, Z1
+	VSUBPS.BCST       c32_3fcc422a<>+0(SB), Z1, Z1
+	VMULPS            Z1, Z0, Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z3
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z3
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z3
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z3, Z4
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z3, Z5
+	VMULPS            Z4, Z5, Z4
+	VADDPS            Z3, Z4, Z3
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z3, Z3
+	VSCALEFPS.Z       Z2, Z3, K1, Z2
+	VCMPPS.BCST       $0x1e, c32_42b00000<>+0(SB), Z1, K1
+	VBROADCASTSS      c32_7f800000<>+0(SB), Z1
+	VBLENDMPS         Z1, Z2, K1, Z13
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z13, Z1
+	VDIVPS            Z1, Z0, Z0
+	VMOVNTPS          Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func siluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·siluGradF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Z0
+	VMOVUPS      64(BX)(AX*4), Z1
+	VMOVUPS      128(BX)(AX*4), Z2
+	VMOVUPS      192(BX)(AX*4), Z3
+	VBROADCASTSS c32_42a00000<>+0(SB), Z4
+	VMINPS       Z0, Z4, Z0
+	VMINPS       Z1, Z4, Z1
+	VMINPS       Z2, Z4, Z2
+	VMINPS       Z3, Z4, Z3
+	VBROADCASTSS c32_c2a00000<>+0(SB), Z4
+	VMAXPS       Z0, Z4, Z0
+	VMAXPS       Z1, Z4, Z1
+	VMAXPS       Z2, Z4, Z2
+	VMAXPS       Z3, Z4, Z3
+	VBROADCASTSS c32_80000000<>+0(SB), Z4
+	VPXORD       Z4, Z0, Z5
+	VPXORD       Z4, Z1, Z6
+	VPXORD       Z4, Z2, Z7
+	VPXORD       Z4, Z3, Z4
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z8
+	VCMPPS       $0x15, Z8, Z5, K1
+	VCMPPS       $0x15, Z8, Z6, K2
+	VCMPPS       $0x15, Z8, Z7, K3
+	VCMPPS       $0x15, Z8, Z4, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z5, Z9
+	VMULPS       Z8, Z6, Z10
+	VMULPS       Z8, Z7, Z11
+	VMULPS       Z8, Z4, Z8
+	VRNDSCALEPS  $0x00, Z9, Z9
+	VRNDSCALEPS  $0x00, Z10, Z10
+	VRNDSCALEPS  $0x00, Z11, Z11
+	VRNDSCALEPS  $0x00, Z8, Z8
+	VMOVAPS      Z5, Z5
+	VMOVAPS      Z6, Z6
+	VMOVAPS      Z7, Z7
+	VMOVAPS      Z4, Z4
+	VBROADCASTSS c32_3f317200<>+0(SB), Z12
+	VFNMADD231PS Z12, Z9, Z5
+	VFNMADD231PS Z12, Z10, Z6
+	VFNMADD231PS Z12, Z11, Z7
+	VFNMADD231PS Z12, Z8, Z4
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z12
+	VFNMADD231PS Z12, Z9, Z5
+	VFNMADD231PS Z12, Z10, Z6
+	VFNMADD231PS Z12, Z11, Z7
+	VFNMADD231PS Z12, Z8, Z4
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z12
+	VMULPS       Z12, Z5, Z13
+	VMULPS       Z12, Z6, Z14
+	VMULPS       Z12, Z7, Z15
+	VMULPS       Z12, Z4, Z12
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z5, Z16
+	VMULPS       Z6, Z6, Z17
+	VMULPS       Z7, Z7, Z18
+	VMULPS       Z4, Z4, Z19
+	VMULPS       Z13, Z16, Z13
+	VMULPS       Z14, Z17, Z14
+	VMULPS       Z15, Z18, Z15
+	VMULPS       Z12, Z19, Z12
+	VADDPS       Z5, Z13, Z5
+	VADDPS       Z6, Z14, Z6
+	VADDPS       Z7, Z15, Z7
+	VADDPS       Z4, Z12, Z4
+	VBROADCASTSS c32_3f800000<>+0(SB), Z12
+	VADDPS       Z12, Z5, Z5
+	VADDPS       Z12, Z6, Z6
+	VADDPS       Z12, Z7, Z7
+	VADDPS       Z12, Z4, Z4
+	VSCALEFPS.Z  Z9, Z5, K1, Z5
+	VSCALEFPS.Z  Z10, Z6, K2, Z6
+	VSCALEFPS.Z  Z11, Z7, K3, Z7
+	VSCALEFPS.Z  Z8, Z4, K4, Z4
+	VBROADCASTSS c32_3f800000<>+0(SB), Z8
+	VADDPS       Z8, Z5, Z9
+	VADDPS       Z8, Z6, Z10
+	VADDPS       Z8, Z7, Z11
+	VADDPS       Z8, Z4, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z12
+	VDIVPS       Z9, Z12, Z9
+	VDIVPS       Z10, Z12, Z10
+	VDIVPS       Z11, Z12, Z11
+	VDIVPS       Z8, Z12, Z8
+	VMULPS       Z9, Z0, Z0
+	VMULPS       Z10, Z1, Z1
+	VMULPS       Z11, Z2, Z2
+	VMULPS       Z8, Z3, Z3
+	VMULPS       Z9, Z5, Z5
+	VMULPS       Z10, Z6, Z6
+	VMULPS       Z11, Z7, Z7
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z5, Z0, Z0
+	VMULPS       Z6, Z1, Z1
+	VMULPS       Z7, Z2, Z2
+	VMULPS       Z4, Z3, Z3
+	VADDPS       Z0, Z9, Z0
+	VADDPS       Z1, Z10, Z1
+	VADDPS       Z2, Z11, Z2
+	VADDPS       Z3, Z8, Z3
+	VMULPS       (SI)(AX*4), Z0, Z0
+	VMULPS       64(SI)(AX*4), Z1, Z1
+	VMULPS       128(SI)(AX*4), Z2, Z2
+	VMULPS       192(SI)(AX*4), Z3, Z3
+	VMOVUPS      Z0, (DI)(AX*4)
+	VMOVUPS      Z1, 64(DI)(AX*4)
+	VMOVUPS      Z2, 128(DI)(AX*4)
+	VMOVUPS      Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (BX)(AX*4), Z0
-	VBROADCASTSS c32_42a00000<>+0(SB), Z1
-	VMINPS       Z0, Z1, Z0
-	VBROADCASTSS c32_c2a00000<>+0(SB), Z1
-	VMAXPS       Z0, Z1, Z0
-	VPXORD.BCST  c32_80000000<>+0(SB), Z0, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z3
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z3, Z3
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z3, Z4
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z4, Z5
-	VSUBPS       Z5, Z1, Z5
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z4, Z4
-	VSUBPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_39506967<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z4, Z6
-	VMULPS       Z5, Z6, Z5
-	VADDPS       Z4, Z5, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VPADDD.BCST  c32_7f<>+0(SB), Z3, Z3
-	VPSLLD       $0x17, Z3, Z3
-	VMULPS       Z3, Z4, Z3
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z4
-	VBLENDMPS    Z4, Z3, K1, Z2
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z2, K1, Z1
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z1, Z3
-	VBROADCASTSS c32_3f800000<>+0(SB), Z4
-	VDIVPS       Z3, Z4, Z3
-	VMULPS       Z3, Z0, Z0
-	VMULPS       Z3, Z1, Z1
-	VMULPS       Z1, Z0, Z0
-	VADDPS       Z0, Z3, Z0
-	VMULPS       (SI)(AX*4), Z0, Z0
-	VMOVUPS      Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
+	VMOVUPS           (BX)(AX*4), Z0
+	VBROADCASTSS      c32_42a00000<>+0(SB), Z1
+	VMINPS            Z0, Z1, Z0
+	VBROADCASTSS      c32_c2a00000<>+0(SB), Z1
+	VMAXPS            Z0, Z1, Z0
+	VPXORD.BCST       c32_80000000<>+0(SB), Z0, Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z1
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z1
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z1
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z1, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z1, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z1, Z3, Z1
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z1, Z1
+	VSCALEFPS.Z       Z2, Z1, K1, Z1
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z1, Z2
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z3
+	VDIVPS            Z2, Z3, Z2
+	VMULPS            Z2, Z0, Z0
+	VMULPS            Z2, Z1, Z1
+	VMULPS            Z1, Z0, Z0
+	VADDPS            Z0, Z2, Z0
+	VMULPS            (SI)(AX*4), Z0, Z0
+	VMOVUPS           Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	VZEROUPPER
 	RET
 
@@ -31533,139 +34189,553 @@ TEXT ·siluGradPastF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ x+16(FP), BX
 	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Z0
+	VMOVUPS      64(BX)(AX*4), Z1
+	VMOVUPS      128(BX)(AX*4), Z2
+	VMOVUPS      192(BX)(AX*4), Z3
+	VBROADCASTSS c32_42a00000<>+0(SB), Z4
+	VMINPS       Z0, Z4, Z0
+	VMINPS       Z1, Z4, Z1
+	VMINPS       Z2, Z4, Z2
+	VMINPS       Z3, Z4, Z3
+	VBROADCASTSS c32_c2a00000<>+0(SB), Z4
+	VMAXPS       Z0, Z4, Z0
+	VMAXPS       Z1, Z4, Z1
+	VMAXPS       Z2, Z4, Z2
+	VMAXPS       Z3, Z4, Z3
+	VBROADCASTSS c32_80000000<>+0(SB), Z4
+	VPXORD       Z4, Z0, Z5
+	VPXORD       Z4, Z1, Z6
+	VPXORD       Z4, Z2, Z7
+	VPXORD       Z4, Z3, Z4
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z8
+	VCMPPS       $0x15, Z8, Z5, K1
+	VCMPPS       $0x15, Z8, Z6, K2
+	VCMPPS       $0x15, Z8, Z7, K3
+	VCMPPS       $0x15, Z8, Z4, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z5, Z9
+	VMULPS       Z8, Z6, Z10
+	VMULPS       Z8, Z7, Z11
+	VMULPS       Z8, Z4, Z8
+	VRNDSCALEPS  $0x00, Z9, Z9
+	VRNDSCALEPS  $0x00, Z10, Z10
+	VRNDSCALEPS  $0x00, Z11, Z11
+	VRNDSCALEPS  $0x00, Z8, Z8
+	VMOVAPS      Z5, Z5
+	VMOVAPS      Z6, Z6
+	VMOVAPS      Z7, Z7
+	VMOVAPS      Z4, Z4
+	VBROADCASTSS c32_3f317200<>+0(SB), Z12
+	VFNMADD231PS Z12, Z9, Z5
+	VFNMADD231PS Z12, Z10, Z6
+	VFNMADD231PS Z12, Z11, Z7
+	VFNMADD231PS Z12, Z8, Z4
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z12
+	VFNMADD231PS Z12, Z9, Z5
+	VFNMADD231PS Z12, Z10, Z6
+	VFNMADD231PS Z12, Z11, Z7
+	VFNMADD231PS Z12, Z8, Z4
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z12
+	VMULPS       Z12, Z5, Z13
+	VMULPS       Z12, Z6, Z14
+	VMULPS       Z12, Z7, Z15
+	VMULPS       Z12, Z4, Z12
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z13, Z13
+	VMULPS       Z6, Z14, Z14
+	VMULPS       Z7, Z15, Z15
+	VMULPS       Z4, Z12, Z12
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z16
+	VADDPS       Z16, Z13, Z13
+	VADDPS       Z16, Z14, Z14
+	VADDPS       Z16, Z15, Z15
+	VADDPS       Z16, Z12, Z12
+	VMULPS       Z5, Z5, Z16
+	VMULPS       Z6, Z6, Z17
+	VMULPS       Z7, Z7, Z18
+	VMULPS       Z4, Z4, Z19
+	VMULPS       Z13, Z16, Z13
+	VMULPS       Z14, Z17, Z14
+	VMULPS       Z15, Z18, Z15
+	VMULPS       Z12, Z19, Z12
+	VADDPS       Z5, Z13, Z5
+	VADDPS       Z6, Z14, Z6
+	VADDPS       Z7, Z15, Z7
+	VADDPS       Z4, Z12, Z4
+	VBROADCASTSS c32_3f800000<>+0(SB), Z12
+	VADDPS       Z12, Z5, Z5
+	VADDPS       Z12, Z6, Z6
+	VADDPS       Z12, Z7, Z7
+	VADDPS       Z12, Z4, Z4
+	VSCALEFPS.Z  Z9, Z5, K1, Z5
+	VSCALEFPS.Z  Z10, Z6, K2, Z6
+	VSCALEFPS.Z  Z11, Z7, K3, Z7
+	VSCALEFPS.Z  Z8, Z4, K4, Z4
+	VBROADCASTSS c32_3f800000<>+0(SB), Z8
+	VADDPS       Z8, Z5, Z9
+	VADDPS       Z8, Z6, Z10
+	VADDPS       Z8, Z7, Z11
+	VADDPS       Z8, Z4, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z12
+	VDIVPS       Z9, Z12, Z9
+	VDIVPS       Z10, Z12, Z10
+	VDIVPS       Z11, Z12, Z11
+	VDIVPS       Z8, Z12, Z8
+	VMULPS       Z9, Z0, Z0
+	VMULPS       Z10, Z1, Z1
+	VMULPS       Z11, Z2, Z2
+	VMULPS       Z8, Z3, Z3
+	VMULPS       Z9, Z5, Z5
+	VMULPS       Z10, Z6, Z6
+	VMULPS       Z11, Z7, Z7
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z5, Z0, Z0
+	VMULPS       Z6, Z1, Z1
+	VMULPS       Z7, Z2, Z2
+	VMULPS       Z4, Z3, Z3
+	VADDPS       Z0, Z9, Z0
+	VADDPS       Z1, Z10, Z1
+	VADDPS       Z2, Z11, Z2
+	VADDPS       Z3, Z8, Z3
+	VMULPS       (SI)(AX*4), Z0, Z0
+	VMULPS       64(SI)(AX*4), Z1, Z1
+	VMULPS       128(SI)(AX*4), Z2, Z2
+	VMULPS       192(SI)(AX*4), Z3, Z3
+	VMOVNTPS     Z0, (DI)(AX*4)
+	VMOVNTPS     Z1, 64(DI)(AX*4)
+	VMOVNTPS     Z2, 128(DI)(AX*4)
+	VMOVNTPS     Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (BX)(AX*4), Z0
-	VBROADCASTSS c32_42a00000<>+0(SB), Z1
-	VMINPS       Z0, Z1, Z0
-	VBROADCASTSS c32_c2a00000<>+0(SB), Z1
-	VMAXPS       Z0, Z1, Z0
-	VPXORD.BCST  c32_80000000<>+0(SB), Z0, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z3
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z3, Z3
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z3, Z4
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z4, Z5
-	VSUBPS       Z5, Z1, Z5
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z4, Z4
-	VSUBPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_39506967<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z4, Z6
-	VMULPS       Z5, Z6, Z5
-	VADDPS       Z4, Z5, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VPADDD.BCST  c32_7f<>+0(SB), Z3, Z3
-	VPSLLD       $0x17, Z3, Z3
-	VMULPS       Z3, Z4, Z3
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z4
-	VBLENDMPS    Z4, Z3, K1, Z2
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z2, K1, Z1
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z1, Z3
-	VBROADCASTSS c32_3f800000<>+0(SB), Z4
-	VDIVPS       Z3, Z4, Z3
-	VMULPS       Z3, Z0, Z0
-	VMULPS       Z3, Z1, Z1
-	VMULPS       Z1, Z0, Z0
-	VADDPS       Z0, Z3, Z0
-	VMULPS       (SI)(AX*4), Z0, Z0
-	VMOVNTPS     Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
+	VMOVUPS           (BX)(AX*4), Z0
+	VBROADCASTSS      c32_42a00000<>+0(SB), Z1
+	VMINPS            Z0, Z1, Z0
+	VBROADCASTSS      c32_c2a00000<>+0(SB), Z1
+	VMAXPS            Z0, Z1, Z0
+	VPXORD.BCST       c32_80000000<>+0(SB), Z0, Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z1
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z1
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z1
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z1, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z1, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z1, Z3, Z1
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z1, Z1
+	VSCALEFPS.Z       Z2, Z1, K1, Z1
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z1, Z2
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z3
+	VDIVPS            Z2, Z3, Z2
+	VMULPS            Z2, Z0, Z0
+	VMULPS            Z2, Z1, Z1
+	VMULPS            Z1, Z0, Z0
+	VADDPS            Z0, Z2, Z0
+	VMULPS            (SI)(AX*4), Z0, Z0
+	VMOVNTPS          Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·geluGradF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Z0
+	VMOVUPS      64(BX)(AX*4), Z1
+	VMOVUPS      128(BX)(AX*4), Z2
+	VMOVUPS      192(BX)(AX*4), Z3
+	VMULPS       Z0, Z0, Z4
+	VMULPS       Z1, Z1, Z5
+	VMULPS       Z2, Z2, Z6
+	VMULPS       Z3, Z3, Z7
+	VBROADCASTSS c32_bf000000<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z8
+	VCMPPS       $0x15, Z8, Z4, K1
+	VCMPPS       $0x15, Z8, Z5, K2
+	VCMPPS       $0x15, Z8, Z6, K3
+	VCMPPS       $0x15, Z8, Z7, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z14
+	VMULPS       Z8, Z5, Z15
+	VMULPS       Z8, Z6, Z16
+	VMULPS       Z8, Z7, Z8
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VRNDSCALEPS  $0x00, Z8, Z8
+	VMOVAPS      Z4, Z4
+	VMOVAPS      Z5, Z5
+	VMOVAPS      Z6, Z6
+	VMOVAPS      Z7, Z7
+	VBROADCASTSS c32_3f317200<>+0(SB), Z17
+	VFNMADD231PS Z17, Z14, Z4
+	VFNMADD231PS Z17, Z15, Z5
+	VFNMADD231PS Z17, Z16, Z6
+	VFNMADD231PS Z17, Z8, Z7
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z17
+	VFNMADD231PS Z17, Z14, Z4
+	VFNMADD231PS Z17, Z15, Z5
+	VFNMADD231PS Z17, Z16, Z6
+	VFNMADD231PS Z17, Z8, Z7
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z17
+	VMULPS       Z17, Z4, Z18
+	VMULPS       Z17, Z5, Z19
+	VMULPS       Z17, Z6, Z20
+	VMULPS       Z17, Z7, Z17
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z4, Z21
+	VMULPS       Z5, Z5, Z22
+	VMULPS       Z6, Z6, Z23
+	VMULPS       Z7, Z7, Z24
+	VMULPS       Z18, Z21, Z18
+	VMULPS       Z19, Z22, Z19
+	VMULPS       Z20, Z23, Z20
+	VMULPS       Z17, Z24, Z17
+	VADDPS       Z4, Z18, Z4
+	VADDPS       Z5, Z19, Z5
+	VADDPS       Z6, Z20, Z6
+	VADDPS       Z7, Z17, Z7
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z4, Z4
+	VADDPS       Z17, Z5, Z5
+	VADDPS       Z17, Z6, Z6
+	VADDPS       Z17, Z7, Z7
+	VSCALEFPS.Z  Z14, Z4, K1, Z4
+	VSCALEFPS.Z  Z15, Z5, K2, Z5
+	VSCALEFPS.Z  Z16, Z6, K3, Z6
+	VSCALEFPS.Z  Z8, Z7, K4, Z7
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z14
+	VPANDD       Z8, Z1, Z15
+	VPANDD       Z8, Z2, Z16
+	VPANDD       Z8, Z3, Z8
+	VBROADCASTSS c32_3ea2eadb<>+0(SB), Z17
+	VMULPS       Z17, Z14, Z14
+	VMULPS       Z17, Z15, Z15
+	VMULPS       Z17, Z16, Z16
+	VMULPS       Z17, Z8, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z14, Z14
+	VADDPS       Z17, Z15, Z15
+	VADDPS       Z17, Z16, Z16
+	VADDPS       Z17, Z8, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VDIVPS       Z14, Z17, Z14
+	VDIVPS       Z15, Z17, Z15
+	VDIVPS       Z16, Z17, Z16
+	VDIVPS       Z8, Z17, Z8
+	VBROADCASTSS c32_bd062a88<>+0(SB), Z17
+	VMULPS       Z17, Z14, Z18
+	VMULPS       Z17, Z15, Z19
+	VMULPS       Z17, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e14095f<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_be474234<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3bac664d<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3db2e669<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3d82cfb3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e46254b<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e660731<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e82318e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e81facf<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z14, Z18, Z14
+	VMULPS       Z15, Z19, Z15
+	VMULPS       Z16, Z20, Z16
+	VMULPS       Z8, Z17, Z8
+	VMULPS       Z14, Z4, Z14
+	VMULPS       Z15, Z5, Z15
+	VMULPS       Z16, Z6, Z16
+	VMULPS       Z8, Z7, Z8
+	VBROADCASTSS c32_3f000000<>+0(SB), Z17
+	VMULPS       Z17, Z14, Z14
+	VMULPS       Z17, Z15, Z15
+	VMULPS       Z17, Z16, Z16
+	VMULPS       Z17, Z8, Z8
+	VBROADCASTSS c32_0<>+0(SB), Z17
+	VCMPPS       $0x1e, Z17, Z0, K1
+	VCMPPS       $0x1e, Z17, Z1, K2
+	VCMPPS       $0x1e, Z17, Z2, K3
+	VCMPPS       $0x1e, Z17, Z3, K4
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VSUBPS       Z14, Z17, Z18
+	VSUBPS       Z15, Z17, Z19
+	VSUBPS       Z16, Z17, Z20
+	VSUBPS       Z8, Z17, Z17
+	VBLENDMPS    Z18, Z14, K1, Z9
+	VBLENDMPS    Z19, Z15, K2, Z10
+	VBLENDMPS    Z20, Z16, K3, Z11
+	VBLENDMPS    Z17, Z8, K4, Z12
+	VBROADCASTSS c32_3ecc422a<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VMULPS       Z4, Z0, Z0
+	VMULPS       Z5, Z1, Z1
+	VMULPS       Z6, Z2, Z2
+	VMULPS       Z7, Z3, Z3
+	VADDPS       Z0, Z9, Z0
+	VADDPS       Z1, Z10, Z1
+	VADDPS       Z2, Z11, Z2
+	VADDPS       Z3, Z12, Z3
+	VMULPS       (SI)(AX*4), Z0, Z0
+	VMULPS       64(SI)(AX*4), Z1, Z1
+	VMULPS       128(SI)(AX*4), Z2, Z2
+	VMULPS       192(SI)(AX*4), Z3, Z3
+	VMOVUPS      Z0, (DI)(AX*4)
+	VMOVUPS      Z1, 64(DI)(AX*4)
+	VMOVUPS      Z2, 128(DI)(AX*4)
+	VMOVUPS      Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (BX)(AX*4), Z0
-	VMULPS       Z0, Z0, Z1
-	VMULPS.BCST  c32_bf000000<>+0(SB), Z1, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z4
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z4, Z4
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z4, Z5
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z5, Z6
-	VSUBPS       Z6, Z1, Z6
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z5, Z5
-	VSUBPS       Z5, Z6, Z5
-	VMULPS.BCST  c32_39506967<>+0(SB), Z5, Z6
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z5, Z7
-	VMULPS       Z6, Z7, Z6
-	VADDPS       Z5, Z6, Z5
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z5, Z5
-	VPADDD.BCST  c32_7f<>+0(SB), Z4, Z4
-	VPSLLD       $0x17, Z4, Z4
-	VMULPS       Z4, Z5, Z4
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z5
-	VBLENDMPS    Z5, Z4, K1, Z2
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z2, K1, Z1
-	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z4
-	VMULPS.BCST  c32_3ea2eadb<>+0(SB), Z4, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VBROADCASTSS c32_3f800000<>+0(SB), Z5
-	VDIVPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_bd062a88<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3e14095f<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_be474234<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3bac664d<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3db2e669<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3d82cfb3<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e46254b<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e660731<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e82318e<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e81facf<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z4
-	VMULPS       Z4, Z1, Z4
-	VMULPS.BCST  c32_3f000000<>+0(SB), Z4, Z4
-	VCMPPS.BCST  $0x1e, c32_0<>+0(SB), Z0, K1
-	VBROADCASTSS c32_3f800000<>+0(SB), Z5
-	VSUBPS       Z4, Z5, Z5
-	VBLENDMPS    Z5, Z4, K1, Z3
-	VMULPS.BCST  c32_3ecc422a<>+0(SB), Z1, Z1
-	VMULPS       Z1, Z0, Z0
-	VADDPS       Z0, Z3, Z0
-	VMULPS       (SI)(AX*4), Z0, Z0
-	VMOVUPS      Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
+	VMOVUPS           (BX)(AX*4), Z0
+	VMULPS            Z0, Z0, Z1
+	VMULPS.BCST       c32_bf000000<>+0(SB), Z1, Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z1
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z1
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z1
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z1, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z1, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z1, Z3, Z1
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z1, Z1
+	VSCALEFPS.Z       Z2, Z1, K1, Z1
+	VPANDD.BCST       c32_7fffffff<>+0(SB), Z0, Z2
+	VMULPS.BCST       c32_3ea2eadb<>+0(SB), Z2, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z3
+	VDIVPS            Z2, Z3, Z2
+	VMULPS.BCST       c32_bd062a88<>+0(SB), Z2, Z3
+	VADDPS.BCST       c32_3e14095f<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_be474234<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3bac664d<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3db2e669<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3d82cfb3<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e46254b<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e660731<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e82318e<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e81facf<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z2
+	VMULPS            Z2, Z1, Z2
+	VMULPS.BCST       c32_3f000000<>+0(SB), Z2, Z2
+	VCMPPS.BCST       $0x1e, c32_0<>+0(SB), Z0, K1
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z3
+	VSUBPS            Z2, Z3, Z3
+	VBLENDMPS         Z3, Z2, K1, Z13
+	VMULPS.BCST       c32_3ecc422a<>+0(SB), Z1, Z1
+	VMULPS            Z1, Z0, Z0
+	VADDPS            Z0, Z13, Z0
+	VMULPS            (SI)(AX*4), Z0, Z0
+	VMOVUPS           Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	VZEROUPPER
 	RET
 
@@ -31680,145 +34750,586 @@ TEXT ·geluGradPastF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ x+16(FP), BX
 	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Z0
+	VMOVUPS      64(BX)(AX*4), Z1
+	VMOVUPS      128(BX)(AX*4), Z2
+	VMOVUPS      192(BX)(AX*4), Z3
+	VMULPS       Z0, Z0, Z4
+	VMULPS       Z1, Z1, Z5
+	VMULPS       Z2, Z2, Z6
+	VMULPS       Z3, Z3, Z7
+	VBROADCASTSS c32_bf000000<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z8
+	VCMPPS       $0x15, Z8, Z4, K1
+	VCMPPS       $0x15, Z8, Z5, K2
+	VCMPPS       $0x15, Z8, Z6, K3
+	VCMPPS       $0x15, Z8, Z7, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z14
+	VMULPS       Z8, Z5, Z15
+	VMULPS       Z8, Z6, Z16
+	VMULPS       Z8, Z7, Z8
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VRNDSCALEPS  $0x00, Z8, Z8
+	VMOVAPS      Z4, Z4
+	VMOVAPS      Z5, Z5
+	VMOVAPS      Z6, Z6
+	VMOVAPS      Z7, Z7
+	VBROADCASTSS c32_3f317200<>+0(SB), Z17
+	VFNMADD231PS Z17, Z14, Z4
+	VFNMADD231PS Z17, Z15, Z5
+	VFNMADD231PS Z17, Z16, Z6
+	VFNMADD231PS Z17, Z8, Z7
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z17
+	VFNMADD231PS Z17, Z14, Z4
+	VFNMADD231PS Z17, Z15, Z5
+	VFNMADD231PS Z17, Z16, Z6
+	VFNMADD231PS Z17, Z8, Z7
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z17
+	VMULPS       Z17, Z4, Z18
+	VMULPS       Z17, Z5, Z19
+	VMULPS       Z17, Z6, Z20
+	VMULPS       Z17, Z7, Z17
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z18, Z18
+	VMULPS       Z5, Z19, Z19
+	VMULPS       Z6, Z20, Z20
+	VMULPS       Z7, Z17, Z17
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z4, Z4, Z21
+	VMULPS       Z5, Z5, Z22
+	VMULPS       Z6, Z6, Z23
+	VMULPS       Z7, Z7, Z24
+	VMULPS       Z18, Z21, Z18
+	VMULPS       Z19, Z22, Z19
+	VMULPS       Z20, Z23, Z20
+	VMULPS       Z17, Z24, Z17
+	VADDPS       Z4, Z18, Z4
+	VADDPS       Z5, Z19, Z5
+	VADDPS       Z6, Z20, Z6
+	VADDPS       Z7, Z17, Z7
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z4, Z4
+	VADDPS       Z17, Z5, Z5
+	VADDPS       Z17, Z6, Z6
+	VADDPS       Z17, Z7, Z7
+	VSCALEFPS.Z  Z14, Z4, K1, Z4
+	VSCALEFPS.Z  Z15, Z5, K2, Z5
+	VSCALEFPS.Z  Z16, Z6, K3, Z6
+	VSCALEFPS.Z  Z8, Z7, K4, Z7
+	VBROADCASTSS c32_7fffffff<>+0(SB), Z8
+	VPANDD       Z8, Z0, Z14
+	VPANDD       Z8, Z1, Z15
+	VPANDD       Z8, Z2, Z16
+	VPANDD       Z8, Z3, Z8
+	VBROADCASTSS c32_3ea2eadb<>+0(SB), Z17
+	VMULPS       Z17, Z14, Z14
+	VMULPS       Z17, Z15, Z15
+	VMULPS       Z17, Z16, Z16
+	VMULPS       Z17, Z8, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z14, Z14
+	VADDPS       Z17, Z15, Z15
+	VADDPS       Z17, Z16, Z16
+	VADDPS       Z17, Z8, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VDIVPS       Z14, Z17, Z14
+	VDIVPS       Z15, Z17, Z15
+	VDIVPS       Z16, Z17, Z16
+	VDIVPS       Z8, Z17, Z8
+	VBROADCASTSS c32_bd062a88<>+0(SB), Z17
+	VMULPS       Z17, Z14, Z18
+	VMULPS       Z17, Z15, Z19
+	VMULPS       Z17, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e14095f<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_be474234<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3bac664d<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3db2e669<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3d82cfb3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e46254b<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e660731<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e82318e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z18, Z14, Z18
+	VMULPS       Z19, Z15, Z19
+	VMULPS       Z20, Z16, Z20
+	VMULPS       Z17, Z8, Z17
+	VBROADCASTSS c32_3e81facf<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z14, Z18, Z14
+	VMULPS       Z15, Z19, Z15
+	VMULPS       Z16, Z20, Z16
+	VMULPS       Z8, Z17, Z8
+	VMULPS       Z14, Z4, Z14
+	VMULPS       Z15, Z5, Z15
+	VMULPS       Z16, Z6, Z16
+	VMULPS       Z8, Z7, Z8
+	VBROADCASTSS c32_3f000000<>+0(SB), Z17
+	VMULPS       Z17, Z14, Z14
+	VMULPS       Z17, Z15, Z15
+	VMULPS       Z17, Z16, Z16
+	VMULPS       Z17, Z8, Z8
+	VBROADCASTSS c32_0<>+0(SB), Z17
+	VCMPPS       $0x1e, Z17, Z0, K1
+	VCMPPS       $0x1e, Z17, Z1, K2
+	VCMPPS       $0x1e, Z17, Z2, K3
+	VCMPPS       $0x1e, Z17, Z3, K4
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VSUBPS       Z14, Z17, Z18
+	VSUBPS       Z15, Z17, Z19
+	VSUBPS       Z16, Z17, Z20
+	VSUBPS       Z8, Z17, Z17
+	VBLENDMPS    Z18, Z14, K1, Z9
+	VBLENDMPS    Z19, Z15, K2, Z10
+	VBLENDMPS    Z20, Z16, K3, Z11
+	VBLENDMPS    Z17, Z8, K4, Z12
+	VBROADCASTSS c32_3ecc422a<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z4
+	VMULPS       Z8, Z5, Z5
+	VMULPS       Z8, Z6, Z6
+	VMULPS       Z8, Z7, Z7
+	VMULPS       Z4, Z0, Z0
+	VMULPS       Z5, Z1, Z1
+	VMULPS       Z6, Z2, Z2
+	VMULPS       Z7, Z3, Z3
+	VADDPS       Z0, Z9, Z0
+	VADDPS       Z1, Z10, Z1
+	VADDPS       Z2, Z11, Z2
+	VADDPS       Z3, Z12, Z3
+	VMULPS       (SI)(AX*4), Z0, Z0
+	VMULPS       64(SI)(AX*4), Z1, Z1
+	VMULPS       128(SI)(AX*4), Z2, Z2
+	VMULPS       192(SI)(AX*4), Z3, Z3
+	VMOVNTPS     Z0, (DI)(AX*4)
+	VMOVNTPS     Z1, 64(DI)(AX*4)
+	VMOVNTPS     Z2, 128(DI)(AX*4)
+	VMOVNTPS     Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (BX)(AX*4), Z0
-	VMULPS       Z0, Z0, Z1
-	VMULPS.BCST  c32_bf000000<>+0(SB), Z1, Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z4
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z4, Z4
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z4, Z5
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z5, Z6
-	VSUBPS       Z6, Z1, Z6
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z5, Z5
-	VSUBPS       Z5, Z6, Z5
-	VMULPS.BCST  c32_39506967<>+0(SB), Z5, Z6
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z5, Z7
-	VMULPS       Z6, Z7, Z6
-	VADDPS       Z5, Z6, Z5
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z5, Z5
-	VPADDD.BCST  c32_7f<>+0(SB), Z4, Z4
-	VPSLLD       $0x17, Z4, Z4
-	VMULPS       Z4, Z5, Z4
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z5
-	VBLENDMPS    Z5, Z4, K1, Z2
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z2, K1, Z1
-	VPANDD.BCST  c32_7fffffff<>+0(SB), Z0, Z4
-	VMULPS.BCST  c32_3ea2eadb<>+0(SB), Z4, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VBROADCASTSS c32_3f800000<>+0(SB), Z5
-	VDIVPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_bd062a88<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3e14095f<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_be474234<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3bac664d<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3db2e669<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3d82cfb3<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e46254b<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e660731<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e82318e<>+0(SB), Z5, Z5
-	VMULPS       Z5, Z4, Z5
-	VADDPS.BCST  c32_3e81facf<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z4
-	VMULPS       Z4, Z1, Z4
-	VMULPS.BCST  c32_3f000000<>+0(SB), Z4, Z4
-	VCMPPS.BCST  $0x1e, c32_0<>+0(SB), Z0, K1
-	VBROADCASTSS c32_3f800000<>+0(SB), Z5
-	VSUBPS       Z4, Z5, Z5
-	VBLENDMPS    Z5, Z4, K1, Z3
-	VMULPS.BCST  c32_3ecc422a<>+0(SB), Z1, Z1
-	VMULPS       Z1, Z0, Z0
-	VADDPS       Z0, Z3, Z0
-	VMULPS       (SI)(AX*4), Z0, Z0
-	VMOVNTPS     Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
+	VMOVUPS           (BX)(AX*4), Z0
+	VMULPS            Z0, Z0, Z1
+	VMULPS.BCST       c32_bf000000<>+0(SB), Z1, Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z1
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z1
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z1
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z1, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z1, Z1, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z1, Z3, Z1
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z1, Z1
+	VSCALEFPS.Z       Z2, Z1, K1, Z1
+	VPANDD.BCST       c32_7fffffff<>+0(SB), Z0, Z2
+	VMULPS.BCST       c32_3ea2eadb<>+0(SB), Z2, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z3
+	VDIVPS            Z2, Z3, Z2
+	VMULPS.BCST       c32_bd062a88<>+0(SB), Z2, Z3
+	VADDPS.BCST       c32_3e14095f<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_be474234<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3bac664d<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3db2e669<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3d82cfb3<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e46254b<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e660731<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e82318e<>+0(SB), Z3, Z3
+	VMULPS            Z3, Z2, Z3
+	VADDPS.BCST       c32_3e81facf<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z2
+	VMULPS            Z2, Z1, Z2
+	VMULPS.BCST       c32_3f000000<>+0(SB), Z2, Z2
+	VCMPPS.BCST       $0x1e, c32_0<>+0(SB), Z0, K1
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z3
+	VSUBPS            Z2, Z3, Z3
+	VBLENDMPS         Z3, Z2, K1, Z13
+	VMULPS.BCST       c32_3ecc422a<>+0(SB), Z1, Z1
+	VMULPS            Z1, Z0, Z0
+	VADDPS            Z0, Z13, Z0
+	VMULPS            (SI)(AX*4), Z0, Z0
+	VMOVNTPS          Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	SFENCE
 	VZEROUPPER
 	RET
 
 // func geluTanhGradF32AVX512(dst *float32, grad *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·geluTanhGradF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Z0
+	VMOVUPS      64(BX)(AX*4), Z1
+	VMOVUPS      128(BX)(AX*4), Z2
+	VMOVUPS      192(BX)(AX*4), Z3
+	VBROADCASTSS c32_41200000<>+0(SB), Z4
+	VMINPS       Z0, Z4, Z0
+	VMINPS       Z1, Z4, Z1
+	VMINPS       Z2, Z4, Z2
+	VMINPS       Z3, Z4, Z3
+	VBROADCASTSS c32_c1200000<>+0(SB), Z4
+	VMAXPS       Z0, Z4, Z0
+	VMAXPS       Z1, Z4, Z1
+	VMAXPS       Z2, Z4, Z2
+	VMAXPS       Z3, Z4, Z3
+	VMULPS       Z0, Z0, Z4
+	VMULPS       Z1, Z1, Z5
+	VMULPS       Z2, Z2, Z6
+	VMULPS       Z3, Z3, Z7
+	VBROADCASTSS c32_bd922279<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z9
+	VMULPS       Z8, Z5, Z10
+	VMULPS       Z8, Z6, Z11
+	VMULPS       Z8, Z7, Z8
+	VBROADCASTSS c32_3fcc422a<>+0(SB), Z12
+	VSUBPS       Z12, Z9, Z9
+	VSUBPS       Z12, Z10, Z10
+	VSUBPS       Z12, Z11, Z11
+	VSUBPS       Z12, Z8, Z8
+	VMULPS       Z9, Z0, Z9
+	VMULPS       Z10, Z1, Z10
+	VMULPS       Z11, Z2, Z11
+	VMULPS       Z8, Z3, Z8
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z12
+	VCMPPS       $0x15, Z12, Z9, K1
+	VCMPPS       $0x15, Z12, Z10, K2
+	VCMPPS       $0x15, Z12, Z11, K3
+	VCMPPS       $0x15, Z12, Z8, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z12
+	VMULPS       Z12, Z9, Z13
+	VMULPS       Z12, Z10, Z14
+	VMULPS       Z12, Z11, Z15
+	VMULPS       Z12, Z8, Z12
+	VRNDSCALEPS  $0x00, Z13, Z13
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z12, Z12
+	VMOVAPS      Z9, Z9
+	VMOVAPS      Z10, Z10
+	VMOVAPS      Z11, Z11
+	VMOVAPS      Z8, Z8
+	VBROADCASTSS c32_3f317200<>+0(SB), Z16
+	VFNMADD231PS Z16, Z13, Z9
+	VFNMADD231PS Z16, Z14, Z10
+	VFNMADD231PS Z16, Z15, Z11
+	VFNMADD231PS Z16, Z12, Z8
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z16
+	VFNMADD231PS Z16, Z13, Z9
+	VFNMADD231PS Z16, Z14, Z10
+	VFNMADD231PS Z16, Z15, Z11
+	VFNMADD231PS Z16, Z12, Z8
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z16
+	VMULPS       Z16, Z9, Z17
+	VMULPS       Z16, Z10, Z18
+	VMULPS       Z16, Z11, Z19
+	VMULPS       Z16, Z8, Z16
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z20
+	VADDPS       Z20, Z17, Z17
+	VADDPS       Z20, Z18, Z18
+	VADDPS       Z20, Z19, Z19
+	VADDPS       Z20, Z16, Z16
+	VMULPS       Z9, Z17, Z17
+	VMULPS       Z10, Z18, Z18
+	VMULPS       Z11, Z19, Z19
+	VMULPS       Z8, Z16, Z16
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z20
+	VADDPS       Z20, Z17, Z17
+	VADDPS       Z20, Z18, Z18
+	VADDPS       Z20, Z19, Z19
+	VADDPS       Z20, Z16, Z16
+	VMULPS       Z9, Z17, Z17
+	VMULPS       Z10, Z18, Z18
+	VMULPS       Z11, Z19, Z19
+	VMULPS       Z8, Z16, Z16
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z20
+	VADDPS       Z20, Z17, Z17
+	VADDPS       Z20, Z18, Z18
+	VADDPS       Z20, Z19, Z19
+	VADDPS       Z20, Z16, Z16
+	VMULPS       Z9, Z17, Z17
+	VMULPS       Z10, Z18, Z18
+	VMULPS       Z11, Z19, Z19
+	VMULPS       Z8, Z16, Z16
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z20
+	VADDPS       Z20, Z17, Z17
+	VADDPS       Z20, Z18, Z18
+	VADDPS       Z20, Z19, Z19
+	VADDPS       Z20, Z16, Z16
+	VMULPS       Z9, Z9, Z20
+	VMULPS       Z10, Z10, Z21
+	VMULPS       Z11, Z11, Z22
+	VMULPS       Z8, Z8, Z23
+	VMULPS       Z17, Z20, Z17
+	VMULPS       Z18, Z21, Z18
+	VMULPS       Z19, Z22, Z19
+	VMULPS       Z16, Z23, Z16
+	VADDPS       Z9, Z17, Z9
+	VADDPS       Z10, Z18, Z10
+	VADDPS       Z11, Z19, Z11
+	VADDPS       Z8, Z16, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z16
+	VADDPS       Z16, Z9, Z9
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VADDPS       Z16, Z8, Z8
+	VSCALEFPS.Z  Z13, Z9, K1, Z9
+	VSCALEFPS.Z  Z14, Z10, K2, Z10
+	VSCALEFPS.Z  Z15, Z11, K3, Z11
+	VSCALEFPS.Z  Z12, Z8, K4, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z13
+	VADDPS       Z12, Z10, Z14
+	VADDPS       Z12, Z11, Z15
+	VADDPS       Z12, Z8, Z12
+	VBROADCASTSS c32_3f800000<>+0(SB), Z16
+	VDIVPS       Z13, Z16, Z13
+	VDIVPS       Z14, Z16, Z14
+	VDIVPS       Z15, Z16, Z15
+	VDIVPS       Z12, Z16, Z12
+	VBROADCASTSS c32_3e5b33b6<>+0(SB), Z16
+	VMULPS       Z16, Z4, Z4
+	VMULPS       Z16, Z5, Z5
+	VMULPS       Z16, Z6, Z6
+	VMULPS       Z16, Z7, Z7
+	VBROADCASTSS c32_3fcc422a<>+0(SB), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VMULPS       Z13, Z0, Z0
+	VMULPS       Z14, Z1, Z1
+	VMULPS       Z15, Z2, Z2
+	VMULPS       Z12, Z3, Z3
+	VMULPS       Z13, Z9, Z9
+	VMULPS       Z14, Z10, Z10
+	VMULPS       Z15, Z11, Z11
+	VMULPS       Z12, Z8, Z8
+	VMULPS       Z9, Z0, Z0
+	VMULPS       Z10, Z1, Z1
+	VMULPS       Z11, Z2, Z2
+	VMULPS       Z8, Z3, Z3
+	VMULPS       Z4, Z0, Z0
+	VMULPS       Z5, Z1, Z1
+	VMULPS       Z6, Z2, Z2
+	VMULPS       Z7, Z3, Z3
+	VADDPS       Z0, Z13, Z0
+	VADDPS       Z1, Z14, Z1
+	VADDPS       Z2, Z15, Z2
+	VADDPS       Z3, Z12, Z3
+	VMULPS       (SI)(AX*4), Z0, Z0
+	VMULPS       64(SI)(AX*4), Z1, Z1
+	VMULPS       128(SI)(AX*4), Z2, Z2
+	VMULPS       192(SI)(AX*4), Z3, Z3
+	VMOVUPS      Z0, (DI)(AX*4)
+	VMOVUPS      Z1, 64(DI)(AX*4)
+	VMOVUPS      Z2, 128(DI)(AX*4)
+	VMOVUPS      Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (BX)(AX*4), Z0
-	VBROADCASTSS c32_41200000<>+0(SB), Z1
-	VMINPS       Z0, Z1, Z0
-	VBROADCASTSS c32_c1200000<>+0(SB), Z1
-	VMAXPS       Z0, Z1, Z0
-	VMULPS       Z0, Z0, Z1
-	VMULPS.BCST  c32_bd922279<>+0(SB), Z1, Z3
-	VSUBPS.BCST  c32_3fcc422a<>+0(SB), Z3, Z3
-	VMULPS       Z3, Z0, Z3
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z3, Z4
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z4, Z4
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z4, Z5
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z5, Z6
-	VSUBPS       Z6, Z3, Z6
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z5, Z5
-	VSUBPS       Z5, Z6, Z5
-	VMULPS.BCST  c32_39506967<>+0(SB), Z5, Z6
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z5, Z7
-	VMULPS       Z6, Z7, Z6
-	VADDPS       Z5, Z6, Z5
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z5, Z5
-	VPADDD.BCST  c32_7f<>+0(SB), Z4, Z4
-	VPSLLD       $0x17, Z4, Z4
-	VMULPS       Z4, Z5, Z4
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z3, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z5
-	VBLENDMPS    Z5, Z4, K1, Z2
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z3, K1
-	VMOVAPS.Z    Z2, K1, Z3
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z3, Z4
-	VBROADCASTSS c32_3f800000<>+0(SB), Z5
-	VDIVPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_3e5b33b6<>+0(SB), Z1, Z1
-	VADDPS.BCST  c32_3fcc422a<>+0(SB), Z1, Z1
-	VMULPS       Z4, Z0, Z0
-	VMULPS       Z4, Z3, Z3
-	VMULPS       Z3, Z0, Z0
-	VMULPS       Z1, Z0, Z0
-	VADDPS       Z0, Z4, Z0
-	VMULPS       (SI)(AX*4), Z0, Z0
-	VMOVUPS      Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
+	VMOVUPS           (BX)(AX*4), Z0
+	VBROADCASTSS      c32_41200000<>+0(SB), Z1
+	VMINPS            Z0, Z1, Z0
+	VBROADCASTSS      c32_c1200000<>+0(SB), Z1
+	VMAXPS            Z0, Z1, Z0
+	VMULPS            Z0, Z0, Z1
+	VMULPS.BCST       c32_bd922279<>+0(SB), Z1, Z2
+	VSUBPS.BCST       c32_3fcc422a<>+0(SB), Z2, Z2
+	VMULPS            Z2, Z0, Z2
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z2, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z2, Z3
+	VRNDSCALEPS       $0x00, Z3, Z3
+	VMOVAPS           Z2, Z2
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z3, Z2
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z3, Z2
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z2, Z4
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z2, Z5
+	VMULPS            Z4, Z5, Z4
+	VADDPS            Z2, Z4, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VSCALEFPS.Z       Z3, Z2, K1, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z3
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z4
+	VDIVPS            Z3, Z4, Z3
+	VMULPS.BCST       c32_3e5b33b6<>+0(SB), Z1, Z1
+	VADDPS.BCST       c32_3fcc422a<>+0(SB), Z1, Z1
+	VMULPS            Z3, Z0, Z0
+	VMULPS            Z3, Z2, Z2
+	VMULPS            Z2, Z0, Z0
+	VMULPS            Z1, Z0, Z0
+	VADDPS            Z0, Z3, Z0
+	VMULPS            (SI)(AX*4), Z0, Z0
+	VMOVUPS           Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	VZEROUPPER
 	RET
 
@@ -31836,510 +35347,1747 @@ TEXT ·geluTanhGradPastF32AVX512(SB), NOSPLIT, $0-32
 	MOVQ x+16(FP), BX
 	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	VMOVUPS      (BX)(AX*4), Z0
+	VMOVUPS      64(BX)(AX*4), Z1
+	VMOVUPS      128(BX)(AX*4), Z2
+	VMOVUPS      192(BX)(AX*4), Z3
+	VBROADCASTSS c32_41200000<>+0(SB), Z4
+	VMINPS       Z0, Z4, Z0
+	VMINPS       Z1, Z4, Z1
+	VMINPS       Z2, Z4, Z2
+	VMINPS       Z3, Z4, Z3
+	VBROADCASTSS c32_c1200000<>+0(SB), Z4
+	VMAXPS       Z0, Z4, Z0
+	VMAXPS       Z1, Z4, Z1
+	VMAXPS       Z2, Z4, Z2
+	VMAXPS       Z3, Z4, Z3
+	VMULPS       Z0, Z0, Z4
+	VMULPS       Z1, Z1, Z5
+	VMULPS       Z2, Z2, Z6
+	VMULPS       Z3, Z3, Z7
+	VBROADCASTSS c32_bd922279<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z9
+	VMULPS       Z8, Z5, Z10
+	VMULPS       Z8, Z6, Z11
+	VMULPS       Z8, Z7, Z8
+	VBROADCASTSS c32_3fcc422a<>+0(SB), Z12
+	VSUBPS       Z12, Z9, Z9
+	VSUBPS       Z12, Z10, Z10
+	VSUBPS       Z12, Z11, Z11
+	VSUBPS       Z12, Z8, Z8
+	VMULPS       Z9, Z0, Z9
+	VMULPS       Z10, Z1, Z10
+	VMULPS       Z11, Z2, Z11
+	VMULPS       Z8, Z3, Z8
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z12
+	VCMPPS       $0x15, Z12, Z9, K1
+	VCMPPS       $0x15, Z12, Z10, K2
+	VCMPPS       $0x15, Z12, Z11, K3
+	VCMPPS       $0x15, Z12, Z8, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z12
+	VMULPS       Z12, Z9, Z13
+	VMULPS       Z12, Z10, Z14
+	VMULPS       Z12, Z11, Z15
+	VMULPS       Z12, Z8, Z12
+	VRNDSCALEPS  $0x00, Z13, Z13
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z12, Z12
+	VMOVAPS      Z9, Z9
+	VMOVAPS      Z10, Z10
+	VMOVAPS      Z11, Z11
+	VMOVAPS      Z8, Z8
+	VBROADCASTSS c32_3f317200<>+0(SB), Z16
+	VFNMADD231PS Z16, Z13, Z9
+	VFNMADD231PS Z16, Z14, Z10
+	VFNMADD231PS Z16, Z15, Z11
+	VFNMADD231PS Z16, Z12, Z8
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z16
+	VFNMADD231PS Z16, Z13, Z9
+	VFNMADD231PS Z16, Z14, Z10
+	VFNMADD231PS Z16, Z15, Z11
+	VFNMADD231PS Z16, Z12, Z8
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z16
+	VMULPS       Z16, Z9, Z17
+	VMULPS       Z16, Z10, Z18
+	VMULPS       Z16, Z11, Z19
+	VMULPS       Z16, Z8, Z16
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z20
+	VADDPS       Z20, Z17, Z17
+	VADDPS       Z20, Z18, Z18
+	VADDPS       Z20, Z19, Z19
+	VADDPS       Z20, Z16, Z16
+	VMULPS       Z9, Z17, Z17
+	VMULPS       Z10, Z18, Z18
+	VMULPS       Z11, Z19, Z19
+	VMULPS       Z8, Z16, Z16
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z20
+	VADDPS       Z20, Z17, Z17
+	VADDPS       Z20, Z18, Z18
+	VADDPS       Z20, Z19, Z19
+	VADDPS       Z20, Z16, Z16
+	VMULPS       Z9, Z17, Z17
+	VMULPS       Z10, Z18, Z18
+	VMULPS       Z11, Z19, Z19
+	VMULPS       Z8, Z16, Z16
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z20
+	VADDPS       Z20, Z17, Z17
+	VADDPS       Z20, Z18, Z18
+	VADDPS       Z20, Z19, Z19
+	VADDPS       Z20, Z16, Z16
+	VMULPS       Z9, Z17, Z17
+	VMULPS       Z10, Z18, Z18
+	VMULPS       Z11, Z19, Z19
+	VMULPS       Z8, Z16, Z16
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z20
+	VADDPS       Z20, Z17, Z17
+	VADDPS       Z20, Z18, Z18
+	VADDPS       Z20, Z19, Z19
+	VADDPS       Z20, Z16, Z16
+	VMULPS       Z9, Z9, Z20
+	VMULPS       Z10, Z10, Z21
+	VMULPS       Z11, Z11, Z22
+	VMULPS       Z8, Z8, Z23
+	VMULPS       Z17, Z20, Z17
+	VMULPS       Z18, Z21, Z18
+	VMULPS       Z19, Z22, Z19
+	VMULPS       Z16, Z23, Z16
+	VADDPS       Z9, Z17, Z9
+	VADDPS       Z10, Z18, Z10
+	VADDPS       Z11, Z19, Z11
+	VADDPS       Z8, Z16, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z16
+	VADDPS       Z16, Z9, Z9
+	VADDPS       Z16, Z10, Z10
+	VADDPS       Z16, Z11, Z11
+	VADDPS       Z16, Z8, Z8
+	VSCALEFPS.Z  Z13, Z9, K1, Z9
+	VSCALEFPS.Z  Z14, Z10, K2, Z10
+	VSCALEFPS.Z  Z15, Z11, K3, Z11
+	VSCALEFPS.Z  Z12, Z8, K4, Z8
+	VBROADCASTSS c32_3f800000<>+0(SB), Z12
+	VADDPS       Z12, Z9, Z13
+	VADDPS       Z12, Z10, Z14
+	VADDPS       Z12, Z11, Z15
+	VADDPS       Z12, Z8, Z12
+	VBROADCASTSS c32_3f800000<>+0(SB), Z16
+	VDIVPS       Z13, Z16, Z13
+	VDIVPS       Z14, Z16, Z14
+	VDIVPS       Z15, Z16, Z15
+	VDIVPS       Z12, Z16, Z12
+	VBROADCASTSS c32_3e5b33b6<>+0(SB), Z16
+	VMULPS       Z16, Z4, Z4
+	VMULPS       Z16, Z5, Z5
+	VMULPS       Z16, Z6, Z6
+	VMULPS       Z16, Z7, Z7
+	VBROADCASTSS c32_3fcc422a<>+0(SB), Z16
+	VADDPS       Z16, Z4, Z4
+	VADDPS       Z16, Z5, Z5
+	VADDPS       Z16, Z6, Z6
+	VADDPS       Z16, Z7, Z7
+	VMULPS       Z13, Z0, Z0
+	VMULPS       Z14, Z1, Z1
+	VMULPS       Z15, Z2, Z2
+	VMULPS       Z12, Z3, Z3
+	VMULPS       Z13, Z9, Z9
+	VMULPS       Z14, Z10, Z10
+	VMULPS       Z15, Z11, Z11
+	VMULPS       Z12, Z8, Z8
+	VMULPS       Z9, Z0, Z0
+	VMULPS       Z10, Z1, Z1
+	VMULPS       Z11, Z2, Z2
+	VMULPS       Z8, Z3, Z3
+	VMULPS       Z4, Z0, Z0
+	VMULPS       Z5, Z1, Z1
+	VMULPS       Z6, Z2, Z2
+	VMULPS       Z7, Z3, Z3
+	VADDPS       Z0, Z13, Z0
+	VADDPS       Z1, Z14, Z1
+	VADDPS       Z2, Z15, Z2
+	VADDPS       Z3, Z12, Z3
+	VMULPS       (SI)(AX*4), Z0, Z0
+	VMULPS       64(SI)(AX*4), Z1, Z1
+	VMULPS       128(SI)(AX*4), Z2, Z2
+	VMULPS       192(SI)(AX*4), Z3, Z3
+	VMOVNTPS     Z0, (DI)(AX*4)
+	VMOVNTPS     Z1, 64(DI)(AX*4)
+	VMOVNTPS     Z2, 128(DI)(AX*4)
+	VMOVNTPS     Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (BX)(AX*4), Z0
-	VBROADCASTSS c32_41200000<>+0(SB), Z1
-	VMINPS       Z0, Z1, Z0
-	VBROADCASTSS c32_c1200000<>+0(SB), Z1
-	VMAXPS       Z0, Z1, Z0
-	VMULPS       Z0, Z0, Z1
-	VMULPS.BCST  c32_bd922279<>+0(SB), Z1, Z3
-	VSUBPS.BCST  c32_3fcc422a<>+0(SB), Z3, Z3
-	VMULPS       Z3, Z0, Z3
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z3, Z4
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z4, Z4
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z4, Z5
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z5, Z6
-	VSUBPS       Z6, Z3, Z6
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z5, Z5
-	VSUBPS       Z5, Z6, Z5
-	VMULPS.BCST  c32_39506967<>+0(SB), Z5, Z6
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z6, Z6
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z6, Z6
-	VMULPS       Z5, Z5, Z7
-	VMULPS       Z6, Z7, Z6
-	VADDPS       Z5, Z6, Z5
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z5, Z5
-	VPADDD.BCST  c32_7f<>+0(SB), Z4, Z4
-	VPSLLD       $0x17, Z4, Z4
-	VMULPS       Z4, Z5, Z4
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z3, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z5
-	VBLENDMPS    Z5, Z4, K1, Z2
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z3, K1
-	VMOVAPS.Z    Z2, K1, Z3
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z3, Z4
-	VBROADCASTSS c32_3f800000<>+0(SB), Z5
-	VDIVPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_3e5b33b6<>+0(SB), Z1, Z1
-	VADDPS.BCST  c32_3fcc422a<>+0(SB), Z1, Z1
-	VMULPS       Z4, Z0, Z0
-	VMULPS       Z4, Z3, Z3
-	VMULPS       Z3, Z0, Z0
-	VMULPS       Z1, Z0, Z0
-	VADDPS       Z0, Z4, Z0
-	VMULPS       (SI)(AX*4), Z0, Z0
-	VMOVNTPS     Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
+	VMOVUPS           (BX)(AX*4), Z0
+	VBROADCASTSS      c32_41200000<>+0(SB), Z1
+	VMINPS            Z0, Z1, Z0
+	VBROADCASTSS      c32_c1200000<>+0(SB), Z1
+	VMAXPS            Z0, Z1, Z0
+	VMULPS            Z0, Z0, Z1
+	VMULPS.BCST       c32_bd922279<>+0(SB), Z1, Z2
+	VSUBPS.BCST       c32_3fcc422a<>+0(SB), Z2, Z2
+	VMULPS            Z2, Z0, Z2
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z2, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z2, Z3
+	VRNDSCALEPS       $0x00, Z3, Z3
+	VMOVAPS           Z2, Z2
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z3, Z2
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z3, Z2
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z2, Z4
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z2, Z5
+	VMULPS            Z4, Z5, Z4
+	VADDPS            Z2, Z4, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VSCALEFPS.Z       Z3, Z2, K1, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z3
+	VBROADCASTSS      c32_3f800000<>+0(SB), Z4
+	VDIVPS            Z3, Z4, Z3
+	VMULPS.BCST       c32_3e5b33b6<>+0(SB), Z1, Z1
+	VADDPS.BCST       c32_3fcc422a<>+0(SB), Z1, Z1
+	VMULPS            Z3, Z0, Z0
+	VMULPS            Z3, Z2, Z2
+	VMULPS            Z2, Z0, Z0
+	VMULPS            Z1, Z0, Z0
+	VADDPS            Z0, Z3, Z0
+	VMULPS            (SI)(AX*4), Z0, Z0
+	VMOVNTPS          Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
 	SFENCE
 	VZEROUPPER
 	RET
 
-// func expSumF32AVX512(x *float32, n int, acc *[16]float64, m float32)
-// Requires: AVX, AVX512F
-TEXT ·expSumF32AVX512(SB), NOSPLIT, $0-28
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Z0
-	VMOVUPS 64(SI), Z1
+// func expSumF32AVX512(x *float32, m *float32, acc *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·expSumF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
 
-loop:
-	VMOVUPS       (DI)(AX*4), Z2
-	VSUBPS.BCST   m+24(FP), Z2, Z2
-	VMULPS.BCST   c32_3fb8aa3b<>+0(SB), Z2, Z4
-	VADDPS.BCST   c32_4b400000<>+0(SB), Z4, Z4
-	VSUBPS.BCST   c32_4b400000<>+0(SB), Z4, Z5
-	VMULPS.BCST   c32_3f318000<>+0(SB), Z5, Z6
-	VSUBPS        Z6, Z2, Z6
-	VMULPS.BCST   c32_b95e8083<>+0(SB), Z5, Z5
-	VSUBPS        Z5, Z6, Z5
-	VMULPS.BCST   c32_39506967<>+0(SB), Z5, Z6
-	VADDPS.BCST   c32_3ab743ce<>+0(SB), Z6, Z6
-	VMULPS        Z5, Z6, Z6
-	VADDPS.BCST   c32_3c088908<>+0(SB), Z6, Z6
-	VMULPS        Z5, Z6, Z6
-	VADDPS.BCST   c32_3d2aa9c1<>+0(SB), Z6, Z6
-	VMULPS        Z5, Z6, Z6
-	VADDPS.BCST   c32_3e2aaaaa<>+0(SB), Z6, Z6
-	VMULPS        Z5, Z6, Z6
-	VADDPS.BCST   c32_3f000000<>+0(SB), Z6, Z6
-	VMULPS        Z5, Z5, Z7
-	VMULPS        Z6, Z7, Z6
-	VADDPS        Z5, Z6, Z5
-	VADDPS.BCST   c32_3f800000<>+0(SB), Z5, Z5
-	VPADDD.BCST   c32_7f<>+0(SB), Z4, Z4
-	VPSLLD        $0x17, Z4, Z4
-	VMULPS        Z4, Z5, Z4
-	VCMPPS.BCST   $0x1e, c32_42b00000<>+0(SB), Z2, K1
-	VBROADCASTSS  c32_7f800000<>+0(SB), Z5
-	VBLENDMPS     Z5, Z4, K1, Z3
-	VCMPPS.BCST   $0x15, c32_c2ae0000<>+0(SB), Z2, K1
-	VMOVAPS.Z     Z3, K1, Z2
-	VCVTPS2PD     Y2, Z4
-	VEXTRACTF64X4 $0x01, Z2, Y2
-	VCVTPS2PD     Y2, Z2
-	VADDPD        Z4, Z0, Z0
-	VADDPD        Z2, Z1, Z1
-	ADDQ          $0x10, AX
-	CMPQ          AX, CX
-	JLT           loop
-	VMOVUPS       Z0, (SI)
-	VMOVUPS       Z1, 64(SI)
-	VZEROUPPER
-	RET
-
-// func expSumStoreF32AVX512(dst *float32, x *float32, n int, acc *[16]float64, m float32)
-// Requires: AVX, AVX512F
-TEXT ·expSumStoreF32AVX512(SB), NOSPLIT, $0-36
-	MOVQ    dst+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
+row:
 	VMOVUPS (BX), Z0
 	VMOVUPS 64(BX), Z1
+	LEAQ    -64(CX), DX
+	JMP     enough
 
-loop:
-	VMOVUPS       (SI)(AX*4), Z2
-	VSUBPS.BCST   m+32(FP), Z2, Z2
-	VMULPS.BCST   c32_3fb8aa3b<>+0(SB), Z2, Z4
-	VADDPS.BCST   c32_4b400000<>+0(SB), Z4, Z4
-	VSUBPS.BCST   c32_4b400000<>+0(SB), Z4, Z5
-	VMULPS.BCST   c32_3f318000<>+0(SB), Z5, Z6
-	VSUBPS        Z6, Z2, Z6
-	VMULPS.BCST   c32_b95e8083<>+0(SB), Z5, Z5
-	VSUBPS        Z5, Z6, Z5
-	VMULPS.BCST   c32_39506967<>+0(SB), Z5, Z6
-	VADDPS.BCST   c32_3ab743ce<>+0(SB), Z6, Z6
-	VMULPS        Z5, Z6, Z6
-	VADDPS.BCST   c32_3c088908<>+0(SB), Z6, Z6
-	VMULPS        Z5, Z6, Z6
-	VADDPS.BCST   c32_3d2aa9c1<>+0(SB), Z6, Z6
-	VMULPS        Z5, Z6, Z6
-	VADDPS.BCST   c32_3e2aaaaa<>+0(SB), Z6, Z6
-	VMULPS        Z5, Z6, Z6
-	VADDPS.BCST   c32_3f000000<>+0(SB), Z6, Z6
-	VMULPS        Z5, Z5, Z7
-	VMULPS        Z6, Z7, Z6
-	VADDPS        Z5, Z6, Z5
-	VADDPS.BCST   c32_3f800000<>+0(SB), Z5, Z5
-	VPADDD.BCST   c32_7f<>+0(SB), Z4, Z4
-	VPSLLD        $0x17, Z4, Z4
-	VMULPS        Z4, Z5, Z4
-	VCMPPS.BCST   $0x1e, c32_42b00000<>+0(SB), Z2, K1
-	VBROADCASTSS  c32_7f800000<>+0(SB), Z5
-	VBLENDMPS     Z5, Z4, K1, Z3
-	VCMPPS.BCST   $0x15, c32_c2ae0000<>+0(SB), Z2, K1
-	VMOVAPS.Z     Z3, K1, Z2
-	VMOVUPS       Z2, (DI)(AX*4)
-	VCVTPS2PD     Y2, Z4
+bundles:
+	PREFETCHT0    8192(DI)(AX*4)
+	PREFETCHT0    8256(DI)(AX*4)
+	PREFETCHT0    8320(DI)(AX*4)
+	PREFETCHT0    8384(DI)(AX*4)
+	VMOVUPS       (DI)(AX*4), Z2
+	VMOVUPS       64(DI)(AX*4), Z3
+	VMOVUPS       128(DI)(AX*4), Z4
+	VMOVUPS       192(DI)(AX*4), Z5
+	VBROADCASTSS  (SI), Z6
+	VSUBPS        Z6, Z2, Z2
+	VSUBPS        Z6, Z3, Z3
+	VSUBPS        Z6, Z4, Z4
+	VSUBPS        Z6, Z5, Z5
+	VBROADCASTSS  c32_c2ae0000<>+0(SB), Z6
+	VCMPPS        $0x15, Z6, Z2, K1
+	VCMPPS        $0x15, Z6, Z3, K2
+	VCMPPS        $0x15, Z6, Z4, K3
+	VCMPPS        $0x15, Z6, Z5, K4
+	VBROADCASTSS  c32_3fb8aa3b<>+0(SB), Z6
+	VMULPS        Z6, Z2, Z7
+	VMULPS        Z6, Z3, Z8
+	VMULPS        Z6, Z4, Z9
+	VMULPS        Z6, Z5, Z6
+	VRNDSCALEPS   $0x00, Z7, Z7
+	VRNDSCALEPS   $0x00, Z8, Z8
+	VRNDSCALEPS   $0x00, Z9, Z9
+	VRNDSCALEPS   $0x00, Z6, Z6
+	VMOVAPS       Z2, Z2
+	VMOVAPS       Z3, Z3
+	VMOVAPS       Z4, Z4
+	VMOVAPS       Z5, Z5
+	VBROADCASTSS  c32_3f317200<>+0(SB), Z10
+	VFNMADD231PS  Z10, Z7, Z2
+	VFNMADD231PS  Z10, Z8, Z3
+	VFNMADD231PS  Z10, Z9, Z4
+	VFNMADD231PS  Z10, Z6, Z5
+	VBROADCASTSS  c32_35bfbf00<>+0(SB), Z10
+	VFNMADD231PS  Z10, Z7, Z2
+	VFNMADD231PS  Z10, Z8, Z3
+	VFNMADD231PS  Z10, Z9, Z4
+	VFNMADD231PS  Z10, Z6, Z5
+	VBROADCASTSS  c32_3ab520aa<>+0(SB), Z10
+	VMULPS        Z10, Z2, Z11
+	VMULPS        Z10, Z3, Z12
+	VMULPS        Z10, Z4, Z13
+	VMULPS        Z10, Z5, Z10
+	VBROADCASTSS  c32_3c091ce3<>+0(SB), Z14
+	VADDPS        Z14, Z11, Z11
+	VADDPS        Z14, Z12, Z12
+	VADDPS        Z14, Z13, Z13
+	VADDPS        Z14, Z10, Z10
+	VMULPS        Z2, Z11, Z11
+	VMULPS        Z3, Z12, Z12
+	VMULPS        Z4, Z13, Z13
+	VMULPS        Z5, Z10, Z10
+	VBROADCASTSS  c32_3d2aac5e<>+0(SB), Z14
+	VADDPS        Z14, Z11, Z11
+	VADDPS        Z14, Z12, Z12
+	VADDPS        Z14, Z13, Z13
+	VADDPS        Z14, Z10, Z10
+	VMULPS        Z2, Z11, Z11
+	VMULPS        Z3, Z12, Z12
+	VMULPS        Z4, Z13, Z13
+	VMULPS        Z5, Z10, Z10
+	VBROADCASTSS  c32_3e2aaa49<>+0(SB), Z14
+	VADDPS        Z14, Z11, Z11
+	VADDPS        Z14, Z12, Z12
+	VADDPS        Z14, Z13, Z13
+	VADDPS        Z14, Z10, Z10
+	VMULPS        Z2, Z11, Z11
+	VMULPS        Z3, Z12, Z12
+	VMULPS        Z4, Z13, Z13
+	VMULPS        Z5, Z10, Z10
+	VBROADCASTSS  c32_3efffffe<>+0(SB), Z14
+	VADDPS        Z14, Z11, Z11
+	VADDPS        Z14, Z12, Z12
+	VADDPS        Z14, Z13, Z13
+	VADDPS        Z14, Z10, Z10
+	VMULPS        Z2, Z2, Z14
+	VMULPS        Z3, Z3, Z15
+	VMULPS        Z4, Z4, Z16
+	VMULPS        Z5, Z5, Z17
+	VMULPS        Z11, Z14, Z11
+	VMULPS        Z12, Z15, Z12
+	VMULPS        Z13, Z16, Z13
+	VMULPS        Z10, Z17, Z10
+	VADDPS        Z2, Z11, Z2
+	VADDPS        Z3, Z12, Z3
+	VADDPS        Z4, Z13, Z4
+	VADDPS        Z5, Z10, Z5
+	VBROADCASTSS  c32_3f800000<>+0(SB), Z10
+	VADDPS        Z10, Z2, Z2
+	VADDPS        Z10, Z3, Z3
+	VADDPS        Z10, Z4, Z4
+	VADDPS        Z10, Z5, Z5
+	VSCALEFPS.Z   Z7, Z2, K1, Z2
+	VSCALEFPS.Z   Z8, Z3, K2, Z3
+	VSCALEFPS.Z   Z9, Z4, K3, Z4
+	VSCALEFPS.Z   Z6, Z5, K4, Z5
+	VCVTPS2PD     Y2, Z6
+	VCVTPS2PD     Y3, Z7
+	VCVTPS2PD     Y4, Z8
+	VCVTPS2PD     Y5, Z9
 	VEXTRACTF64X4 $0x01, Z2, Y2
 	VCVTPS2PD     Y2, Z2
-	VADDPD        Z4, Z0, Z0
+	VEXTRACTF64X4 $0x01, Z3, Y3
+	VCVTPS2PD     Y3, Z3
+	VEXTRACTF64X4 $0x01, Z4, Y4
+	VCVTPS2PD     Y4, Z4
+	VEXTRACTF64X4 $0x01, Z5, Y5
+	VCVTPS2PD     Y5, Z5
+	VADDPD        Z6, Z0, Z0
+	VADDPD        Z7, Z0, Z0
+	VADDPD        Z8, Z0, Z0
+	VADDPD        Z9, Z0, Z0
 	VADDPD        Z2, Z1, Z1
-	ADDQ          $0x10, AX
-	CMPQ          AX, CX
-	JLT           loop
-	VMOVUPS       Z0, (BX)
-	VMOVUPS       Z1, 64(BX)
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z4, Z1, Z1
+	VADDPD        Z5, Z1, Z1
+	ADDQ          $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
+
+loop:
+	PREFETCHT0        8192(DI)(AX*4)
+	VMOVUPS           (DI)(AX*4), Z2
+	VSUBPS.BCST       (SI), Z2, Z2
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z2, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z2, Z3
+	VRNDSCALEPS       $0x00, Z3, Z3
+	VMOVAPS           Z2, Z2
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z3, Z2
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z3, Z2
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z2, Z4
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z2, Z5
+	VMULPS            Z4, Z5, Z4
+	VADDPS            Z2, Z4, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VSCALEFPS.Z       Z3, Z2, K1, Z2
+	VCVTPS2PD         Y2, Z3
+	VEXTRACTF64X4     $0x01, Z2, Y2
+	VCVTPS2PD         Y2, Z2
+	VADDPD            Z3, Z0, Z0
+	VADDPD            Z2, Z1, Z1
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
+	VMOVUPS Z0, (BX)
+	VMOVUPS Z1, 64(BX)
+	ADDQ    $+4, SI
+	ADDQ    $+128, BX
+	MOVQ    cols+32(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+24(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxF32AVX512(dst *float32, x *float32, n int, lse float64)
-// Requires: AVX, AVX512F
-TEXT ·logSoftmaxF32AVX512(SB), NOSPLIT, $0-32
+// func expSumStoreF32AVX512(dst *float32, x *float32, m *float32, acc *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·expSumStoreF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ m+16(FP), BX
+	MOVQ acc+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+	VMOVUPS (R8), Z0
+	VMOVUPS 64(R8), Z1
+	LEAQ    -64(CX), DX
+	JMP     enough
+
+bundles:
+	PREFETCHT0    8192(SI)(AX*4)
+	PREFETCHT0    8256(SI)(AX*4)
+	PREFETCHT0    8320(SI)(AX*4)
+	PREFETCHT0    8384(SI)(AX*4)
+	VMOVUPS       (SI)(AX*4), Z2
+	VMOVUPS       64(SI)(AX*4), Z3
+	VMOVUPS       128(SI)(AX*4), Z4
+	VMOVUPS       192(SI)(AX*4), Z5
+	VBROADCASTSS  (BX), Z6
+	VSUBPS        Z6, Z2, Z2
+	VSUBPS        Z6, Z3, Z3
+	VSUBPS        Z6, Z4, Z4
+	VSUBPS        Z6, Z5, Z5
+	VBROADCASTSS  c32_c2ae0000<>+0(SB), Z6
+	VCMPPS        $0x15, Z6, Z2, K1
+	VCMPPS        $0x15, Z6, Z3, K2
+	VCMPPS        $0x15, Z6, Z4, K3
+	VCMPPS        $0x15, Z6, Z5, K4
+	VBROADCASTSS  c32_3fb8aa3b<>+0(SB), Z6
+	VMULPS        Z6, Z2, Z7
+	VMULPS        Z6, Z3, Z8
+	VMULPS        Z6, Z4, Z9
+	VMULPS        Z6, Z5, Z6
+	VRNDSCALEPS   $0x00, Z7, Z7
+	VRNDSCALEPS   $0x00, Z8, Z8
+	VRNDSCALEPS   $0x00, Z9, Z9
+	VRNDSCALEPS   $0x00, Z6, Z6
+	VMOVAPS       Z2, Z2
+	VMOVAPS       Z3, Z3
+	VMOVAPS       Z4, Z4
+	VMOVAPS       Z5, Z5
+	VBROADCASTSS  c32_3f317200<>+0(SB), Z10
+	VFNMADD231PS  Z10, Z7, Z2
+	VFNMADD231PS  Z10, Z8, Z3
+	VFNMADD231PS  Z10, Z9, Z4
+	VFNMADD231PS  Z10, Z6, Z5
+	VBROADCASTSS  c32_35bfbf00<>+0(SB), Z10
+	VFNMADD231PS  Z10, Z7, Z2
+	VFNMADD231PS  Z10, Z8, Z3
+	VFNMADD231PS  Z10, Z9, Z4
+	VFNMADD231PS  Z10, Z6, Z5
+	VBROADCASTSS  c32_3ab520aa<>+0(SB), Z10
+	VMULPS        Z10, Z2, Z11
+	VMULPS        Z10, Z3, Z12
+	VMULPS        Z10, Z4, Z13
+	VMULPS        Z10, Z5, Z10
+	VBROADCASTSS  c32_3c091ce3<>+0(SB), Z14
+	VADDPS        Z14, Z11, Z11
+	VADDPS        Z14, Z12, Z12
+	VADDPS        Z14, Z13, Z13
+	VADDPS        Z14, Z10, Z10
+	VMULPS        Z2, Z11, Z11
+	VMULPS        Z3, Z12, Z12
+	VMULPS        Z4, Z13, Z13
+	VMULPS        Z5, Z10, Z10
+	VBROADCASTSS  c32_3d2aac5e<>+0(SB), Z14
+	VADDPS        Z14, Z11, Z11
+	VADDPS        Z14, Z12, Z12
+	VADDPS        Z14, Z13, Z13
+	VADDPS        Z14, Z10, Z10
+	VMULPS        Z2, Z11, Z11
+	VMULPS        Z3, Z12, Z12
+	VMULPS        Z4, Z13, Z13
+	VMULPS        Z5, Z10, Z10
+	VBROADCASTSS  c32_3e2aaa49<>+0(SB), Z14
+	VADDPS        Z14, Z11, Z11
+	VADDPS        Z14, Z12, Z12
+	VADDPS        Z14, Z13, Z13
+	VADDPS        Z14, Z10, Z10
+	VMULPS        Z2, Z11, Z11
+	VMULPS        Z3, Z12, Z12
+	VMULPS        Z4, Z13, Z13
+	VMULPS        Z5, Z10, Z10
+	VBROADCASTSS  c32_3efffffe<>+0(SB), Z14
+	VADDPS        Z14, Z11, Z11
+	VADDPS        Z14, Z12, Z12
+	VADDPS        Z14, Z13, Z13
+	VADDPS        Z14, Z10, Z10
+	VMULPS        Z2, Z2, Z14
+	VMULPS        Z3, Z3, Z15
+	VMULPS        Z4, Z4, Z16
+	VMULPS        Z5, Z5, Z17
+	VMULPS        Z11, Z14, Z11
+	VMULPS        Z12, Z15, Z12
+	VMULPS        Z13, Z16, Z13
+	VMULPS        Z10, Z17, Z10
+	VADDPS        Z2, Z11, Z2
+	VADDPS        Z3, Z12, Z3
+	VADDPS        Z4, Z13, Z4
+	VADDPS        Z5, Z10, Z5
+	VBROADCASTSS  c32_3f800000<>+0(SB), Z10
+	VADDPS        Z10, Z2, Z2
+	VADDPS        Z10, Z3, Z3
+	VADDPS        Z10, Z4, Z4
+	VADDPS        Z10, Z5, Z5
+	VSCALEFPS.Z   Z7, Z2, K1, Z2
+	VSCALEFPS.Z   Z8, Z3, K2, Z3
+	VSCALEFPS.Z   Z9, Z4, K3, Z4
+	VSCALEFPS.Z   Z6, Z5, K4, Z5
+	VMOVUPS       Z2, (DI)(AX*4)
+	VMOVUPS       Z3, 64(DI)(AX*4)
+	VMOVUPS       Z4, 128(DI)(AX*4)
+	VMOVUPS       Z5, 192(DI)(AX*4)
+	VCVTPS2PD     Y2, Z6
+	VCVTPS2PD     Y3, Z7
+	VCVTPS2PD     Y4, Z8
+	VCVTPS2PD     Y5, Z9
+	VEXTRACTF64X4 $0x01, Z2, Y2
+	VCVTPS2PD     Y2, Z2
+	VEXTRACTF64X4 $0x01, Z3, Y3
+	VCVTPS2PD     Y3, Z3
+	VEXTRACTF64X4 $0x01, Z4, Y4
+	VCVTPS2PD     Y4, Z4
+	VEXTRACTF64X4 $0x01, Z5, Y5
+	VCVTPS2PD     Y5, Z5
+	VADDPD        Z6, Z0, Z0
+	VADDPD        Z7, Z0, Z0
+	VADDPD        Z8, Z0, Z0
+	VADDPD        Z9, Z0, Z0
+	VADDPD        Z2, Z1, Z1
+	VADDPD        Z3, Z1, Z1
+	VADDPD        Z4, Z1, Z1
+	VADDPD        Z5, Z1, Z1
+	ADDQ          $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z2
+	VSUBPS.BCST       (BX), Z2, Z2
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z2, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z2, Z3
+	VRNDSCALEPS       $0x00, Z3, Z3
+	VMOVAPS           Z2, Z2
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z3, Z2
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z3, Z2
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z2, Z4
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z4, Z4
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z4, Z4
+	VMULPS            Z2, Z2, Z5
+	VMULPS            Z4, Z5, Z4
+	VADDPS            Z2, Z4, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VSCALEFPS.Z       Z3, Z2, K1, Z2
+	VMOVUPS           Z2, (DI)(AX*4)
+	VCVTPS2PD         Y2, Z3
+	VEXTRACTF64X4     $0x01, Z2, Y2
+	VCVTPS2PD         Y2, Z2
+	VADDPD            Z3, Z0, Z0
+	VADDPD            Z2, Z1, Z1
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
+	VMOVUPS Z0, (R8)
+	VMOVUPS Z1, 64(R8)
+	ADDQ    $+4, BX
+	ADDQ    $+128, R8
+	MOVQ    cols+40(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+32(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
+	VZEROUPPER
+	RET
+
+// func logSoftmaxF32AVX512(dst *float32, x *float32, lse *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F
+TEXT ·logSoftmaxF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+loop:
 	VCVTPS2PD   (SI)(AX*4), Z0
-	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
 	VCVTPD2PS   Z0, Y0
 	VMOVUPS     Y0, (DI)(AX*4)
 	VCVTPS2PD   32(SI)(AX*4), Z0
-	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
 	VCVTPD2PS   Z0, Y0
 	VMOVUPS     Y0, 32(DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxF64AVX512(dst *float64, x *float64, n int, lse float64)
+// func logSoftmaxPastF32AVX512(dst *float32, x *float32, lse *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·logSoftmaxF64AVX512(SB), NOSPLIT, $0-32
+TEXT ·logSoftmaxPastF32AVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	MOVQ rows+40(FP), R13
 
+row:
+loop:
+	VCVTPS2PD   (SI)(AX*4), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VCVTPD2PS   Z0, Y0
+	VMOVNTPS    Y0, (DI)(AX*4)
+	VCVTPS2PD   32(SI)(AX*4), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VCVTPD2PS   Z0, Y0
+	VMOVNTPS    Y0, 32(DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	ADDQ        $+8, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
+	VZEROUPPER
+	RET
+
+// func logSoftmaxF64AVX512(dst *float64, x *float64, lse *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F
+TEXT ·logSoftmaxF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 loop:
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST lse+24(FP), Z0, Z0
+	VSUBPD.BCST (BX), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func softmaxLossGradF32AVX512(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
+// func logSoftmaxPastF64AVX512(dst *float64, x *float64, lse *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·softmaxLossGradF32AVX512(SB), NOSPLIT, $0-36
+TEXT ·logSoftmaxPastF64AVX512(SB), NOSPLIT, $0-48
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ lse+16(FP), BX
+	MOVQ n+24(FP), CX
 	XORQ AX, AX
+	MOVQ rows+40(FP), R13
 
+row:
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VSUBPS.BCST  lse+24(FP), Z0, Z0
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z0, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z3
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z3, Z4
-	VSUBPS       Z4, Z0, Z4
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z3, Z3
-	VSUBPS       Z3, Z4, Z3
-	VMULPS.BCST  c32_39506967<>+0(SB), Z3, Z4
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z3, Z5
-	VMULPS       Z4, Z5, Z4
-	VADDPS       Z3, Z4, Z3
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z3, Z3
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
-	VPSLLD       $0x17, Z2, Z2
-	VMULPS       Z2, Z3, Z2
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z0, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z3
-	VBLENDMPS    Z3, Z2, K1, Z1
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z0, K1
-	VMOVAPS.Z    Z1, K1, Z0
-	VSUBPS.BCST  off+28(FP), Z0, Z0
-	VMULPS.BCST  scale+32(FP), Z0, Z0
-	VMOVUPS      Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	VMOVUPS     (SI)(AX*8), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMOVNTPS    Z0, (DI)(AX*8)
+	VMOVUPS     64(SI)(AX*8), Z0
+	VSUBPD.BCST (BX), Z0, Z0
+	VMOVNTPS    Z0, 64(DI)(AX*8)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	ADDQ        $+8, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func softmaxLossGradPastF32AVX512(dst *float32, x *float32, n int, lse float32, off float32, scale float32)
-// Requires: AVX, AVX512F
-TEXT ·softmaxLossGradPastF32AVX512(SB), NOSPLIT, $0-36
+// func softmaxLossGradF32AVX512(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·softmaxLossGradF32AVX512(SB), NOSPLIT, $0-60
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
-	MOVQ n+16(FP), CX
+	MOVQ lse+16(FP), BX
+	MOVQ scale+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS (BX), Z4
+	VSUBPS       Z4, Z0, Z0
+	VSUBPS       Z4, Z1, Z1
+	VSUBPS       Z4, Z2, Z2
+	VSUBPS       Z4, Z3, Z3
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z4
+	VCMPPS       $0x15, Z4, Z0, K1
+	VCMPPS       $0x15, Z4, Z1, K2
+	VCMPPS       $0x15, Z4, Z2, K3
+	VCMPPS       $0x15, Z4, Z3, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z4
+	VMULPS       Z4, Z0, Z10
+	VMULPS       Z4, Z1, Z11
+	VMULPS       Z4, Z2, Z12
+	VMULPS       Z4, Z3, Z4
+	VRNDSCALEPS  $0x00, Z10, Z10
+	VRNDSCALEPS  $0x00, Z11, Z11
+	VRNDSCALEPS  $0x00, Z12, Z12
+	VRNDSCALEPS  $0x00, Z4, Z4
+	VMOVAPS      Z0, Z13
+	VMOVAPS      Z1, Z14
+	VMOVAPS      Z2, Z15
+	VMOVAPS      Z3, Z16
+	VBROADCASTSS c32_3f317200<>+0(SB), Z17
+	VFNMADD231PS Z17, Z10, Z13
+	VFNMADD231PS Z17, Z11, Z14
+	VFNMADD231PS Z17, Z12, Z15
+	VFNMADD231PS Z17, Z4, Z16
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z17
+	VFNMADD231PS Z17, Z10, Z13
+	VFNMADD231PS Z17, Z11, Z14
+	VFNMADD231PS Z17, Z12, Z15
+	VFNMADD231PS Z17, Z4, Z16
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z17
+	VMULPS       Z17, Z13, Z18
+	VMULPS       Z17, Z14, Z19
+	VMULPS       Z17, Z15, Z20
+	VMULPS       Z17, Z16, Z17
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z13, Z21
+	VMULPS       Z14, Z14, Z22
+	VMULPS       Z15, Z15, Z23
+	VMULPS       Z16, Z16, Z24
+	VMULPS       Z18, Z21, Z18
+	VMULPS       Z19, Z22, Z19
+	VMULPS       Z20, Z23, Z20
+	VMULPS       Z17, Z24, Z17
+	VADDPS       Z13, Z18, Z13
+	VADDPS       Z14, Z19, Z14
+	VADDPS       Z15, Z20, Z15
+	VADDPS       Z16, Z17, Z16
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z13, Z13
+	VADDPS       Z17, Z14, Z14
+	VADDPS       Z17, Z15, Z15
+	VADDPS       Z17, Z16, Z16
+	VSCALEFPS.Z  Z10, Z13, K1, Z10
+	VSCALEFPS.Z  Z11, Z14, K2, Z11
+	VSCALEFPS.Z  Z12, Z15, K3, Z12
+	VSCALEFPS.Z  Z4, Z16, K4, Z4
+	VBROADCASTSS c32_42b00000<>+0(SB), Z13
+	VCMPPS       $0x1e, Z13, Z0, K1
+	VCMPPS       $0x1e, Z13, Z1, K2
+	VCMPPS       $0x1e, Z13, Z2, K3
+	VCMPPS       $0x1e, Z13, Z3, K4
+	VBROADCASTSS c32_7f800000<>+0(SB), Z0
+	VBLENDMPS    Z0, Z10, K1, Z5
+	VBLENDMPS    Z0, Z11, K2, Z6
+	VBLENDMPS    Z0, Z12, K3, Z7
+	VBLENDMPS    Z0, Z4, K4, Z8
+	VBROADCASTSS off+56(FP), Z0
+	VSUBPS       Z0, Z5, Z1
+	VSUBPS       Z0, Z6, Z2
+	VSUBPS       Z0, Z7, Z3
+	VSUBPS       Z0, Z8, Z0
+	VBROADCASTSS (R8), Z4
+	VMULPS       Z4, Z1, Z1
+	VMULPS       Z4, Z2, Z2
+	VMULPS       Z4, Z3, Z3
+	VMULPS       Z4, Z0, Z0
+	VMOVUPS      Z1, (DI)(AX*4)
+	VMOVUPS      Z2, 64(DI)(AX*4)
+	VMOVUPS      Z3, 128(DI)(AX*4)
+	VMOVUPS      Z0, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VSUBPS.BCST  lse+24(FP), Z0, Z0
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z0, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z3
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z3, Z4
-	VSUBPS       Z4, Z0, Z4
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z3, Z3
-	VSUBPS       Z3, Z4, Z3
-	VMULPS.BCST  c32_39506967<>+0(SB), Z3, Z4
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z4, Z4
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z4, Z4
-	VMULPS       Z3, Z3, Z5
-	VMULPS       Z4, Z5, Z4
-	VADDPS       Z3, Z4, Z3
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z3, Z3
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
-	VPSLLD       $0x17, Z2, Z2
-	VMULPS       Z2, Z3, Z2
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z0, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z3
-	VBLENDMPS    Z3, Z2, K1, Z1
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z0, K1
-	VMOVAPS.Z    Z1, K1, Z0
-	VSUBPS.BCST  off+28(FP), Z0, Z0
-	VMULPS.BCST  scale+32(FP), Z0, Z0
-	VMOVNTPS     Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VSUBPS.BCST       (BX), Z0, Z0
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z0, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z0, Z1
+	VRNDSCALEPS       $0x00, Z1, Z1
+	VMOVAPS           Z0, Z2
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z1, Z2
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z1, Z2
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z2, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z2, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z2, Z3, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VSCALEFPS.Z       Z1, Z2, K1, Z1
+	VCMPPS.BCST       $0x1e, c32_42b00000<>+0(SB), Z0, K1
+	VBROADCASTSS      c32_7f800000<>+0(SB), Z0
+	VBLENDMPS         Z0, Z1, K1, Z9
+	VSUBPS.BCST       off+56(FP), Z9, Z0
+	VMULPS.BCST       (R8), Z0, Z0
+	VMOVUPS           Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
+	ADDQ $+4, BX
+	ADDQ $+4, R8
+	MOVQ cols+40(FP), DX
+	ADDQ DX, CX
+	MOVQ n+32(FP), DX
+	MOVQ CX, AX
+	SUBQ DX, AX
+	DECQ R13
+	JNZ  row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
-// Requires: AVX, AVX512F
-TEXT ·logSoftmaxGradF32AVX512(SB), NOSPLIT, $0-36
+// func softmaxLossGradPastF32AVX512(dst *float32, x *float32, lse *float32, scale *float32, n int, cols int, rows int, off float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·softmaxLossGradPastF32AVX512(SB), NOSPLIT, $0-60
+	MOVQ dst+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ lse+16(FP), BX
+	MOVQ scale+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VBROADCASTSS (BX), Z4
+	VSUBPS       Z4, Z0, Z0
+	VSUBPS       Z4, Z1, Z1
+	VSUBPS       Z4, Z2, Z2
+	VSUBPS       Z4, Z3, Z3
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z4
+	VCMPPS       $0x15, Z4, Z0, K1
+	VCMPPS       $0x15, Z4, Z1, K2
+	VCMPPS       $0x15, Z4, Z2, K3
+	VCMPPS       $0x15, Z4, Z3, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z4
+	VMULPS       Z4, Z0, Z10
+	VMULPS       Z4, Z1, Z11
+	VMULPS       Z4, Z2, Z12
+	VMULPS       Z4, Z3, Z4
+	VRNDSCALEPS  $0x00, Z10, Z10
+	VRNDSCALEPS  $0x00, Z11, Z11
+	VRNDSCALEPS  $0x00, Z12, Z12
+	VRNDSCALEPS  $0x00, Z4, Z4
+	VMOVAPS      Z0, Z13
+	VMOVAPS      Z1, Z14
+	VMOVAPS      Z2, Z15
+	VMOVAPS      Z3, Z16
+	VBROADCASTSS c32_3f317200<>+0(SB), Z17
+	VFNMADD231PS Z17, Z10, Z13
+	VFNMADD231PS Z17, Z11, Z14
+	VFNMADD231PS Z17, Z12, Z15
+	VFNMADD231PS Z17, Z4, Z16
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z17
+	VFNMADD231PS Z17, Z10, Z13
+	VFNMADD231PS Z17, Z11, Z14
+	VFNMADD231PS Z17, Z12, Z15
+	VFNMADD231PS Z17, Z4, Z16
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z17
+	VMULPS       Z17, Z13, Z18
+	VMULPS       Z17, Z14, Z19
+	VMULPS       Z17, Z15, Z20
+	VMULPS       Z17, Z16, Z17
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z18, Z18
+	VMULPS       Z14, Z19, Z19
+	VMULPS       Z15, Z20, Z20
+	VMULPS       Z16, Z17, Z17
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z21
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VADDPS       Z21, Z17, Z17
+	VMULPS       Z13, Z13, Z21
+	VMULPS       Z14, Z14, Z22
+	VMULPS       Z15, Z15, Z23
+	VMULPS       Z16, Z16, Z24
+	VMULPS       Z18, Z21, Z18
+	VMULPS       Z19, Z22, Z19
+	VMULPS       Z20, Z23, Z20
+	VMULPS       Z17, Z24, Z17
+	VADDPS       Z13, Z18, Z13
+	VADDPS       Z14, Z19, Z14
+	VADDPS       Z15, Z20, Z15
+	VADDPS       Z16, Z17, Z16
+	VBROADCASTSS c32_3f800000<>+0(SB), Z17
+	VADDPS       Z17, Z13, Z13
+	VADDPS       Z17, Z14, Z14
+	VADDPS       Z17, Z15, Z15
+	VADDPS       Z17, Z16, Z16
+	VSCALEFPS.Z  Z10, Z13, K1, Z10
+	VSCALEFPS.Z  Z11, Z14, K2, Z11
+	VSCALEFPS.Z  Z12, Z15, K3, Z12
+	VSCALEFPS.Z  Z4, Z16, K4, Z4
+	VBROADCASTSS c32_42b00000<>+0(SB), Z13
+	VCMPPS       $0x1e, Z13, Z0, K1
+	VCMPPS       $0x1e, Z13, Z1, K2
+	VCMPPS       $0x1e, Z13, Z2, K3
+	VCMPPS       $0x1e, Z13, Z3, K4
+	VBROADCASTSS c32_7f800000<>+0(SB), Z0
+	VBLENDMPS    Z0, Z10, K1, Z5
+	VBLENDMPS    Z0, Z11, K2, Z6
+	VBLENDMPS    Z0, Z12, K3, Z7
+	VBLENDMPS    Z0, Z4, K4, Z8
+	VBROADCASTSS off+56(FP), Z0
+	VSUBPS       Z0, Z5, Z1
+	VSUBPS       Z0, Z6, Z2
+	VSUBPS       Z0, Z7, Z3
+	VSUBPS       Z0, Z8, Z0
+	VBROADCASTSS (R8), Z4
+	VMULPS       Z4, Z1, Z1
+	VMULPS       Z4, Z2, Z2
+	VMULPS       Z4, Z3, Z3
+	VMULPS       Z4, Z0, Z0
+	VMOVNTPS     Z1, (DI)(AX*4)
+	VMOVNTPS     Z2, 64(DI)(AX*4)
+	VMOVNTPS     Z3, 128(DI)(AX*4)
+	VMOVNTPS     Z0, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
+
+loop:
+	PREFETCHT0        8192(SI)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VSUBPS.BCST       (BX), Z0, Z0
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z0, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z0, Z1
+	VRNDSCALEPS       $0x00, Z1, Z1
+	VMOVAPS           Z0, Z2
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z1, Z2
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z1, Z2
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z2, Z3
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z3, Z3
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z3, Z3
+	VMULPS            Z2, Z2, Z4
+	VMULPS            Z3, Z4, Z3
+	VADDPS            Z2, Z3, Z2
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z2, Z2
+	VSCALEFPS.Z       Z1, Z2, K1, Z1
+	VCMPPS.BCST       $0x1e, c32_42b00000<>+0(SB), Z0, K1
+	VBROADCASTSS      c32_7f800000<>+0(SB), Z0
+	VBLENDMPS         Z0, Z1, K1, Z9
+	VSUBPS.BCST       off+56(FP), Z9, Z0
+	VMULPS.BCST       (R8), Z0, Z0
+	VMOVNTPS          Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
+	ADDQ $+4, BX
+	ADDQ $+4, R8
+	MOVQ cols+40(FP), DX
+	ADDQ DX, CX
+	MOVQ n+32(FP), DX
+	MOVQ CX, AX
+	SUBQ DX, AX
+	DECQ R13
+	JNZ  row
+	VZEROUPPER
+	RET
+
+// func logSoftmaxGradF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·logSoftmaxGradF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VMOVUPS      (BX)(AX*4), Z4
+	VMOVUPS      64(BX)(AX*4), Z5
+	VMOVUPS      128(BX)(AX*4), Z6
+	VMOVUPS      192(BX)(AX*4), Z7
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z8
+	VCMPPS       $0x15, Z8, Z4, K1
+	VCMPPS       $0x15, Z8, Z5, K2
+	VCMPPS       $0x15, Z8, Z6, K3
+	VCMPPS       $0x15, Z8, Z7, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z14
+	VMULPS       Z8, Z5, Z15
+	VMULPS       Z8, Z6, Z16
+	VMULPS       Z8, Z7, Z8
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VRNDSCALEPS  $0x00, Z8, Z8
+	VMOVAPS      Z4, Z17
+	VMOVAPS      Z5, Z18
+	VMOVAPS      Z6, Z19
+	VMOVAPS      Z7, Z20
+	VBROADCASTSS c32_3f317200<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z8, Z20
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z8, Z20
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z21
+	VMULPS       Z21, Z17, Z22
+	VMULPS       Z21, Z18, Z23
+	VMULPS       Z21, Z19, Z24
+	VMULPS       Z21, Z20, Z21
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z17, Z25
+	VMULPS       Z18, Z18, Z26
+	VMULPS       Z19, Z19, Z27
+	VMULPS       Z20, Z20, Z28
+	VMULPS       Z22, Z25, Z22
+	VMULPS       Z23, Z26, Z23
+	VMULPS       Z24, Z27, Z24
+	VMULPS       Z21, Z28, Z21
+	VADDPS       Z17, Z22, Z17
+	VADDPS       Z18, Z23, Z18
+	VADDPS       Z19, Z24, Z19
+	VADDPS       Z20, Z21, Z20
+	VBROADCASTSS c32_3f800000<>+0(SB), Z21
+	VADDPS       Z21, Z17, Z17
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VSCALEFPS.Z  Z14, Z17, K1, Z14
+	VSCALEFPS.Z  Z15, Z18, K2, Z15
+	VSCALEFPS.Z  Z16, Z19, K3, Z16
+	VSCALEFPS.Z  Z8, Z20, K4, Z8
+	VBROADCASTSS c32_42b00000<>+0(SB), Z17
+	VCMPPS       $0x1e, Z17, Z4, K1
+	VCMPPS       $0x1e, Z17, Z5, K2
+	VCMPPS       $0x1e, Z17, Z6, K3
+	VCMPPS       $0x1e, Z17, Z7, K4
+	VBROADCASTSS c32_7f800000<>+0(SB), Z4
+	VBLENDMPS    Z4, Z14, K1, Z9
+	VBLENDMPS    Z4, Z15, K2, Z10
+	VBLENDMPS    Z4, Z16, K3, Z11
+	VBLENDMPS    Z4, Z8, K4, Z12
+	VBROADCASTSS (R8), Z4
+	VMULPS       Z4, Z9, Z5
+	VMULPS       Z4, Z10, Z6
+	VMULPS       Z4, Z11, Z7
+	VMULPS       Z4, Z12, Z4
+	VSUBPS       Z5, Z0, Z0
+	VSUBPS       Z6, Z1, Z1
+	VSUBPS       Z7, Z2, Z2
+	VSUBPS       Z4, Z3, Z3
+	VMOVUPS      Z0, (DI)(AX*4)
+	VMOVUPS      Z1, 64(DI)(AX*4)
+	VMOVUPS      Z2, 128(DI)(AX*4)
+	VMOVUPS      Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VMOVUPS      (BX)(AX*4), Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z4
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z4, Z5
-	VSUBPS       Z5, Z1, Z5
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z4, Z4
-	VSUBPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_39506967<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z4, Z6
-	VMULPS       Z5, Z6, Z5
-	VADDPS       Z4, Z5, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
-	VPSLLD       $0x17, Z2, Z2
-	VMULPS       Z2, Z4, Z2
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z4
-	VBLENDMPS    Z4, Z2, K1, Z3
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z3, K1, Z1
-	VMULPS.BCST  s+32(FP), Z1, Z1
-	VSUBPS       Z1, Z0, Z0
-	VMOVUPS      Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VMOVUPS           (BX)(AX*4), Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z3
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z3
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z3
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z3, Z4
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z3, Z5
+	VMULPS            Z4, Z5, Z4
+	VADDPS            Z3, Z4, Z3
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z3, Z3
+	VSCALEFPS.Z       Z2, Z3, K1, Z2
+	VCMPPS.BCST       $0x1e, c32_42b00000<>+0(SB), Z1, K1
+	VBROADCASTSS      c32_7f800000<>+0(SB), Z1
+	VBLENDMPS         Z1, Z2, K1, Z13
+	VMULPS.BCST       (R8), Z13, Z1
+	VSUBPS            Z1, Z0, Z0
+	VMOVUPS           Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
+	ADDQ $+4, R8
+	MOVQ cols+40(FP), DX
+	ADDQ DX, CX
+	MOVQ n+32(FP), DX
+	MOVQ CX, AX
+	SUBQ DX, AX
+	DECQ R13
+	JNZ  row
 	VZEROUPPER
 	RET
 
-// func logSoftmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, n int, s float32)
-// Requires: AVX, AVX512F
-TEXT ·logSoftmaxGradPastF32AVX512(SB), NOSPLIT, $0-36
+// func logSoftmaxGradPastF32AVX512(dst *float32, grad *float32, y *float32, s *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·logSoftmaxGradPastF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ y+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ s+24(FP), R8
+	MOVQ n+32(FP), CX
 	XORQ AX, AX
+	MOVQ rows+48(FP), R13
+
+row:
+	LEAQ -64(CX), DX
+	JMP  enough
+
+bundles:
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8256(BX)(AX*4)
+	PREFETCHT0   8320(BX)(AX*4)
+	PREFETCHT0   8384(BX)(AX*4)
+	VMOVUPS      (SI)(AX*4), Z0
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMOVUPS      128(SI)(AX*4), Z2
+	VMOVUPS      192(SI)(AX*4), Z3
+	VMOVUPS      (BX)(AX*4), Z4
+	VMOVUPS      64(BX)(AX*4), Z5
+	VMOVUPS      128(BX)(AX*4), Z6
+	VMOVUPS      192(BX)(AX*4), Z7
+	VBROADCASTSS c32_c2ae0000<>+0(SB), Z8
+	VCMPPS       $0x15, Z8, Z4, K1
+	VCMPPS       $0x15, Z8, Z5, K2
+	VCMPPS       $0x15, Z8, Z6, K3
+	VCMPPS       $0x15, Z8, Z7, K4
+	VBROADCASTSS c32_3fb8aa3b<>+0(SB), Z8
+	VMULPS       Z8, Z4, Z14
+	VMULPS       Z8, Z5, Z15
+	VMULPS       Z8, Z6, Z16
+	VMULPS       Z8, Z7, Z8
+	VRNDSCALEPS  $0x00, Z14, Z14
+	VRNDSCALEPS  $0x00, Z15, Z15
+	VRNDSCALEPS  $0x00, Z16, Z16
+	VRNDSCALEPS  $0x00, Z8, Z8
+	VMOVAPS      Z4, Z17
+	VMOVAPS      Z5, Z18
+	VMOVAPS      Z6, Z19
+	VMOVAPS      Z7, Z20
+	VBROADCASTSS c32_3f317200<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z8, Z20
+	VBROADCASTSS c32_35bfbf00<>+0(SB), Z21
+	VFNMADD231PS Z21, Z14, Z17
+	VFNMADD231PS Z21, Z15, Z18
+	VFNMADD231PS Z21, Z16, Z19
+	VFNMADD231PS Z21, Z8, Z20
+	VBROADCASTSS c32_3ab520aa<>+0(SB), Z21
+	VMULPS       Z21, Z17, Z22
+	VMULPS       Z21, Z18, Z23
+	VMULPS       Z21, Z19, Z24
+	VMULPS       Z21, Z20, Z21
+	VBROADCASTSS c32_3c091ce3<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3d2aac5e<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3e2aaa49<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z22, Z22
+	VMULPS       Z18, Z23, Z23
+	VMULPS       Z19, Z24, Z24
+	VMULPS       Z20, Z21, Z21
+	VBROADCASTSS c32_3efffffe<>+0(SB), Z25
+	VADDPS       Z25, Z22, Z22
+	VADDPS       Z25, Z23, Z23
+	VADDPS       Z25, Z24, Z24
+	VADDPS       Z25, Z21, Z21
+	VMULPS       Z17, Z17, Z25
+	VMULPS       Z18, Z18, Z26
+	VMULPS       Z19, Z19, Z27
+	VMULPS       Z20, Z20, Z28
+	VMULPS       Z22, Z25, Z22
+	VMULPS       Z23, Z26, Z23
+	VMULPS       Z24, Z27, Z24
+	VMULPS       Z21, Z28, Z21
+	VADDPS       Z17, Z22, Z17
+	VADDPS       Z18, Z23, Z18
+	VADDPS       Z19, Z24, Z19
+	VADDPS       Z20, Z21, Z20
+	VBROADCASTSS c32_3f800000<>+0(SB), Z21
+	VADDPS       Z21, Z17, Z17
+	VADDPS       Z21, Z18, Z18
+	VADDPS       Z21, Z19, Z19
+	VADDPS       Z21, Z20, Z20
+	VSCALEFPS.Z  Z14, Z17, K1, Z14
+	VSCALEFPS.Z  Z15, Z18, K2, Z15
+	VSCALEFPS.Z  Z16, Z19, K3, Z16
+	VSCALEFPS.Z  Z8, Z20, K4, Z8
+	VBROADCASTSS c32_42b00000<>+0(SB), Z17
+	VCMPPS       $0x1e, Z17, Z4, K1
+	VCMPPS       $0x1e, Z17, Z5, K2
+	VCMPPS       $0x1e, Z17, Z6, K3
+	VCMPPS       $0x1e, Z17, Z7, K4
+	VBROADCASTSS c32_7f800000<>+0(SB), Z4
+	VBLENDMPS    Z4, Z14, K1, Z9
+	VBLENDMPS    Z4, Z15, K2, Z10
+	VBLENDMPS    Z4, Z16, K3, Z11
+	VBLENDMPS    Z4, Z8, K4, Z12
+	VBROADCASTSS (R8), Z4
+	VMULPS       Z4, Z9, Z5
+	VMULPS       Z4, Z10, Z6
+	VMULPS       Z4, Z11, Z7
+	VMULPS       Z4, Z12, Z4
+	VSUBPS       Z5, Z0, Z0
+	VSUBPS       Z6, Z1, Z1
+	VSUBPS       Z7, Z2, Z2
+	VSUBPS       Z4, Z3, Z3
+	VMOVNTPS     Z0, (DI)(AX*4)
+	VMOVNTPS     Z1, 64(DI)(AX*4)
+	VMOVNTPS     Z2, 128(DI)(AX*4)
+	VMOVNTPS     Z3, 192(DI)(AX*4)
+	ADDQ         $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS      (SI)(AX*4), Z0
-	VMOVUPS      (BX)(AX*4), Z1
-	VMULPS.BCST  c32_3fb8aa3b<>+0(SB), Z1, Z2
-	VADDPS.BCST  c32_4b400000<>+0(SB), Z2, Z2
-	VSUBPS.BCST  c32_4b400000<>+0(SB), Z2, Z4
-	VMULPS.BCST  c32_3f318000<>+0(SB), Z4, Z5
-	VSUBPS       Z5, Z1, Z5
-	VMULPS.BCST  c32_b95e8083<>+0(SB), Z4, Z4
-	VSUBPS       Z4, Z5, Z4
-	VMULPS.BCST  c32_39506967<>+0(SB), Z4, Z5
-	VADDPS.BCST  c32_3ab743ce<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3c088908<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3d2aa9c1<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3e2aaaaa<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z5, Z5
-	VADDPS.BCST  c32_3f000000<>+0(SB), Z5, Z5
-	VMULPS       Z4, Z4, Z6
-	VMULPS       Z5, Z6, Z5
-	VADDPS       Z4, Z5, Z4
-	VADDPS.BCST  c32_3f800000<>+0(SB), Z4, Z4
-	VPADDD.BCST  c32_7f<>+0(SB), Z2, Z2
-	VPSLLD       $0x17, Z2, Z2
-	VMULPS       Z2, Z4, Z2
-	VCMPPS.BCST  $0x1e, c32_42b00000<>+0(SB), Z1, K1
-	VBROADCASTSS c32_7f800000<>+0(SB), Z4
-	VBLENDMPS    Z4, Z2, K1, Z3
-	VCMPPS.BCST  $0x15, c32_c2ae0000<>+0(SB), Z1, K1
-	VMOVAPS.Z    Z3, K1, Z1
-	VMULPS.BCST  s+32(FP), Z1, Z1
-	VSUBPS       Z1, Z0, Z0
-	VMOVNTPS     Z0, (DI)(AX*4)
-	ADDQ         $0x10, AX
-	CMPQ         AX, CX
-	JLT          loop
+	PREFETCHT0        8192(SI)(AX*4)
+	PREFETCHT0        8192(BX)(AX*4)
+	VMOVUPS           (SI)(AX*4), Z0
+	VMOVUPS           (BX)(AX*4), Z1
+	VCMPPS.BCST       $0x15, c32_c2ae0000<>+0(SB), Z1, K1
+	VMULPS.BCST       c32_3fb8aa3b<>+0(SB), Z1, Z2
+	VRNDSCALEPS       $0x00, Z2, Z2
+	VMOVAPS           Z1, Z3
+	VFNMADD231PS.BCST c32_3f317200<>+0(SB), Z2, Z3
+	VFNMADD231PS.BCST c32_35bfbf00<>+0(SB), Z2, Z3
+	VMULPS.BCST       c32_3ab520aa<>+0(SB), Z3, Z4
+	VADDPS.BCST       c32_3c091ce3<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3d2aac5e<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3e2aaa49<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z4, Z4
+	VADDPS.BCST       c32_3efffffe<>+0(SB), Z4, Z4
+	VMULPS            Z3, Z3, Z5
+	VMULPS            Z4, Z5, Z4
+	VADDPS            Z3, Z4, Z3
+	VADDPS.BCST       c32_3f800000<>+0(SB), Z3, Z3
+	VSCALEFPS.Z       Z2, Z3, K1, Z2
+	VCMPPS.BCST       $0x1e, c32_42b00000<>+0(SB), Z1, K1
+	VBROADCASTSS      c32_7f800000<>+0(SB), Z1
+	VBLENDMPS         Z1, Z2, K1, Z13
+	VMULPS.BCST       (R8), Z13, Z1
+	VSUBPS            Z1, Z0, Z0
+	VMOVNTPS          Z0, (DI)(AX*4)
+	ADDQ              $0x10, AX
+	CMPQ              AX, CX
+	JLT               loop
+
+done:
+	ADDQ $+4, R8
+	MOVQ cols+40(FP), DX
+	ADDQ DX, CX
+	MOVQ n+32(FP), DX
+	MOVQ CX, AX
+	SUBQ DX, AX
+	DECQ R13
+	JNZ  row
 	VZEROUPPER
 	RET
 
-// func maximumF32AVX512(x *float32, n int, acc *[16]float32)
+// func maximumF32AVX512(x *float32, top *float32, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·maximumF32AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Z0
+TEXT ·maximumF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ top+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
+	VBROADCASTSS (SI), Z0
+	VMOVAPS      Z0, Z1
+	VMOVAPS      Z0, Z2
+	VMOVAPS      Z0, Z3
+	LEAQ         -64(CX), DX
+	JMP          enough
+
+bundles:
+	VMOVUPS (DI)(AX*4), Z4
+	VMOVUPS 64(DI)(AX*4), Z5
+	VMOVUPS 128(DI)(AX*4), Z6
+	VMOVUPS 192(DI)(AX*4), Z7
+	VMAXPS  Z0, Z4, Z0
+	VMAXPS  Z1, Z5, Z1
+	VMAXPS  Z2, Z6, Z2
+	VMAXPS  Z3, Z7, Z3
+	ADDQ    $+64, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VMOVUPS (DI)(AX*4), Z1
-	VMAXPS  Z0, Z1, Z0
+	VMOVUPS (DI)(AX*4), Z4
+	VMAXPS  Z0, Z4, Z0
 	ADDQ    $0x10, AX
 	CMPQ    AX, CX
 	JLT     loop
-	VMOVUPS Z0, (SI)
+
+done:
+	VMAXPS        Z0, Z3, Z0
+	VMAXPS        Z0, Z2, Z0
+	VMAXPS        Z0, Z1, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VMAXPS        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VMAXPS        X1, X0, X0
+	VPSRLDQ       $0x08, X0, X1
+	VMAXPS        X1, X0, X0
+	VPSRLDQ       $0x04, X0, X1
+	VMAXPS        X1, X0, X0
+	VMOVSS        X0, (SI)
+	ADDQ          $+4, SI
+	MOVQ          cols+24(FP), DX
+	ADDQ          DX, CX
+	MOVQ          n+16(FP), DX
+	MOVQ          CX, AX
+	SUBQ          DX, AX
+	DECQ          R13
+	JNZ           row
 	VZEROUPPER
 	RET
 
-// func maximumF64AVX512(x *float64, n int, acc *[16]float64)
+// func maximumF64AVX512(x *float64, top *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·maximumF64AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·maximumF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ top+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
+	VBROADCASTSD (SI), Z0
+	VMOVAPS      Z0, Z1
+	VMOVAPS      Z0, Z2
+	VMOVAPS      Z0, Z3
+	LEAQ         -32(CX), DX
+	JMP          enough
+
+bundles:
+	VMOVUPS (DI)(AX*8), Z4
+	VMOVUPS 64(DI)(AX*8), Z5
+	VMOVUPS 128(DI)(AX*8), Z6
+	VMOVUPS 192(DI)(AX*8), Z7
+	VMAXPD  Z0, Z4, Z0
+	VMAXPD  Z1, Z5, Z1
+	VMAXPD  Z2, Z6, Z2
+	VMAXPD  Z3, Z7, Z3
+	ADDQ    $+32, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
+
+loop:
+	VMOVUPS (DI)(AX*8), Z4
+	VMOVUPS 64(DI)(AX*8), Z5
+	VMAXPD  Z0, Z4, Z0
+	VMAXPD  Z1, Z5, Z1
+	ADDQ    $0x10, AX
+	CMPQ    AX, CX
+	JLT     loop
+
+done:
+	VMAXPD        Z0, Z3, Z0
+	VMAXPD        Z0, Z2, Z0
+	VMAXPD        Z0, Z1, Z0
+	VEXTRACTF64X4 $0x01, Z0, Y1
+	VMAXPD        Y1, Y0, Y0
+	VEXTRACTF128  $0x01, Y0, X1
+	VMAXPD        X1, X0, X0
+	VPSRLDQ       $0x08, X0, X1
+	VMAXPD        X1, X0, X0
+	VMOVSD        X0, (SI)
+	ADDQ          $+8, SI
+	MOVQ          cols+24(FP), DX
+	ADDQ          DX, CX
+	MOVQ          n+16(FP), DX
+	MOVQ          CX, AX
+	SUBQ          DX, AX
+	DECQ          R13
+	JNZ           row
+	VZEROUPPER
+	RET
+
+// func sumF32AVX512(x *float32, acc *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·sumF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
+	VMOVUPS (SI), Z0
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Z1
+	VADDPS     Z1, Z0, Z0
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Z0, (SI)
+	ADDQ       $+64, SI
+	MOVQ       cols+24(FP), DX
+	ADDQ       DX, CX
+	MOVQ       n+16(FP), DX
+	MOVQ       CX, AX
+	SUBQ       DX, AX
+	DECQ       R13
+	JNZ        row
+	VZEROUPPER
+	RET
+
+// func sumF64AVX512(x *float64, acc *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·sumF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 
 loop:
-	VMOVUPS (DI)(AX*8), Z2
-	VMAXPD  Z0, Z2, Z0
-	VMOVUPS 64(DI)(AX*8), Z2
-	VMAXPD  Z1, Z2, Z1
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
+	PREFETCHT0 8192(DI)(AX*8)
+	VMOVUPS    (DI)(AX*8), Z2
+	VADDPD     Z2, Z0, Z0
+	PREFETCHT0 8256(DI)(AX*8)
+	VMOVUPS    64(DI)(AX*8), Z2
+	VADDPD     Z2, Z1, Z1
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Z0, (SI)
+	VMOVUPS    Z1, 64(SI)
+	ADDQ       $+128, SI
+	MOVQ       cols+24(FP), DX
+	ADDQ       DX, CX
+	MOVQ       n+16(FP), DX
+	MOVQ       CX, AX
+	SUBQ       DX, AX
+	DECQ       R13
+	JNZ        row
 	VZEROUPPER
 	RET
 
-// func sumF32AVX512(x *float32, n int, acc *[16]float32)
+// func sumWideF32AVX512(x *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·sumF32AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Z0
+TEXT ·sumWideF32AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
 
-loop:
-	VMOVUPS (DI)(AX*4), Z1
-	VADDPS  Z1, Z0, Z0
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Z0, (SI)
-	VZEROUPPER
-	RET
-
-// func sumF64AVX512(x *float64, n int, acc *[16]float64)
-// Requires: AVX, AVX512F
-TEXT ·sumF64AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Z0
-	VMOVUPS 64(SI), Z1
-
-loop:
-	VMOVUPS (DI)(AX*8), Z2
-	VADDPD  Z2, Z0, Z0
-	VMOVUPS 64(DI)(AX*8), Z2
-	VADDPD  Z2, Z1, Z1
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
-	VMOVUPS Z0, (SI)
-	VMOVUPS Z1, 64(SI)
-	VZEROUPPER
-	RET
-
-// func sumWideF32AVX512(x *float32, n int, acc *[16]float64)
-// Requires: AVX, AVX512F
-TEXT ·sumWideF32AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+row:
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 
@@ -32353,16 +37101,27 @@ loop:
 	JLT       loop
 	VMOVUPS   Z0, (SI)
 	VMOVUPS   Z1, 64(SI)
+	ADDQ      $+128, SI
+	MOVQ      cols+24(FP), DX
+	ADDQ      DX, CX
+	MOVQ      n+16(FP), DX
+	MOVQ      CX, AX
+	SUBQ      DX, AX
+	DECQ      R13
+	JNZ       row
 	VZEROUPPER
 	RET
 
-// func sumWideF64AVX512(x *float64, n int, acc *[16]float64)
+// func sumWideF64AVX512(x *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·sumWideF64AVX512(SB), NOSPLIT, $0-24
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
+TEXT ·sumWideF64AVX512(SB), NOSPLIT, $0-40
+	MOVQ x+0(FP), DI
+	MOVQ acc+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+	MOVQ rows+32(FP), R13
+
+row:
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
 
@@ -32376,71 +37135,205 @@ loop:
 	JLT     loop
 	VMOVUPS Z0, (SI)
 	VMOVUPS Z1, 64(SI)
+	ADDQ    $+128, SI
+	MOVQ    cols+24(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+16(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func squaresF32AVX512(x *float32, n int, acc *[16]float64, m float64)
-// Requires: AVX, AVX512F
-TEXT ·squaresF32AVX512(SB), NOSPLIT, $0-32
+// func squaresF32AVX512(x *float32, n int, acc *[16]float64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·squaresF32AVX512(SB), NOSPLIT, $0-24
 	MOVQ    x+0(FP), DI
 	MOVQ    acc+16(FP), SI
 	MOVQ    n+8(FP), CX
 	XORQ    AX, AX
 	VMOVUPS (SI), Z0
 	VMOVUPS 64(SI), Z1
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	VCVTPS2PD  (DI)(AX*4), Z2
+	VMULPD     Z2, Z2, Z2
+	VADDPD     Z2, Z0, Z0
+	VCVTPS2PD  32(DI)(AX*4), Z2
+	VMULPD     Z2, Z2, Z2
+	VADDPD     Z2, Z1, Z1
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Z0, (SI)
+	VMOVUPS    Z1, 64(SI)
+	VZEROUPPER
+	RET
+
+// func squaresF64AVX512(x *float64, n int, acc *[16]float64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·squaresF64AVX512(SB), NOSPLIT, $0-24
+	MOVQ    x+0(FP), DI
+	MOVQ    acc+16(FP), SI
+	MOVQ    n+8(FP), CX
+	XORQ    AX, AX
+	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
+
+loop:
+	PREFETCHT0 8192(DI)(AX*8)
+	VMOVUPS    (DI)(AX*8), Z2
+	VMULPD     Z2, Z2, Z2
+	VADDPD     Z2, Z0, Z0
+	PREFETCHT0 8256(DI)(AX*8)
+	VMOVUPS    64(DI)(AX*8), Z2
+	VMULPD     Z2, Z2, Z2
+	VADDPD     Z2, Z1, Z1
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VMOVUPS    Z0, (SI)
+	VMOVUPS    Z1, 64(SI)
+	VZEROUPPER
+	RET
+
+// func momentsF32AVX512(x *float32, sum *float64, sq *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F
+TEXT ·momentsF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ sum+8(FP), SI
+	MOVQ sq+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (SI), Z0
+	VMOVUPS 64(SI), Z1
+	VMOVUPS (BX), Z2
+	VMOVUPS 64(BX), Z3
+
+loop:
+	VCVTPS2PD (DI)(AX*4), Z4
+	VADDPD    Z4, Z0, Z0
+	VMULPD    Z4, Z4, Z4
+	VADDPD    Z4, Z2, Z2
+	VCVTPS2PD 32(DI)(AX*4), Z4
+	VADDPD    Z4, Z1, Z1
+	VMULPD    Z4, Z4, Z4
+	VADDPD    Z4, Z3, Z3
+	ADDQ      $0x10, AX
+	CMPQ      AX, CX
+	JLT       loop
+	VMOVUPS   Z0, (SI)
+	VMOVUPS   Z1, 64(SI)
+	VMOVUPS   Z2, (BX)
+	VMOVUPS   Z3, 64(BX)
+	ADDQ      $+128, SI
+	ADDQ      $+128, BX
+	MOVQ      cols+32(FP), DX
+	ADDQ      DX, CX
+	MOVQ      n+24(FP), DX
+	MOVQ      CX, AX
+	SUBQ      DX, AX
+	DECQ      R13
+	JNZ       row
+	VZEROUPPER
+	RET
+
+// func squaresAroundF32AVX512(x *float32, m *float64, acc *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F
+TEXT ·squaresAroundF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
 
 loop:
 	VCVTPS2PD   (DI)(AX*4), Z2
-	VSUBPD.BCST m+24(FP), Z2, Z2
+	VSUBPD.BCST (SI), Z2, Z2
 	VMULPD      Z2, Z2, Z2
 	VADDPD      Z2, Z0, Z0
 	VCVTPS2PD   32(DI)(AX*4), Z2
-	VSUBPD.BCST m+24(FP), Z2, Z2
+	VSUBPD.BCST (SI), Z2, Z2
 	VMULPD      Z2, Z2, Z2
 	VADDPD      Z2, Z1, Z1
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
-	VMOVUPS     Z0, (SI)
-	VMOVUPS     Z1, 64(SI)
+	VMOVUPS     Z0, (BX)
+	VMOVUPS     Z1, 64(BX)
+	ADDQ        $+8, SI
+	ADDQ        $+128, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func squaresF64AVX512(x *float64, n int, acc *[16]float64, m float64)
+// func squaresAroundF64AVX512(x *float64, m *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·squaresF64AVX512(SB), NOSPLIT, $0-32
-	MOVQ    x+0(FP), DI
-	MOVQ    acc+16(FP), SI
-	MOVQ    n+8(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (SI), Z0
-	VMOVUPS 64(SI), Z1
+TEXT ·squaresAroundF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ x+0(FP), DI
+	MOVQ m+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
+	VMOVUPS (BX), Z0
+	VMOVUPS 64(BX), Z1
 
 loop:
 	VMOVUPS     (DI)(AX*8), Z2
-	VSUBPD.BCST m+24(FP), Z2, Z2
+	VSUBPD.BCST (SI), Z2, Z2
 	VMULPD      Z2, Z2, Z2
 	VADDPD      Z2, Z0, Z0
 	VMOVUPS     64(DI)(AX*8), Z2
-	VSUBPD.BCST m+24(FP), Z2, Z2
+	VSUBPD.BCST (SI), Z2, Z2
 	VMULPD      Z2, Z2, Z2
 	VADDPD      Z2, Z1, Z1
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
-	VMOVUPS     Z0, (SI)
-	VMOVUPS     Z1, 64(SI)
+	VMOVUPS     Z0, (BX)
+	VMOVUPS     Z1, 64(BX)
+	ADDQ        $+8, SI
+	ADDQ        $+128, BX
+	MOVQ        cols+32(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+24(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func dotF32AVX512(a *float32, b *float32, n int, acc *[16]float64)
+// func dotF32AVX512(a *float32, b *float32, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·dotF32AVX512(SB), NOSPLIT, $0-32
-	MOVQ    a+0(FP), DI
-	MOVQ    b+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
+TEXT ·dotF32AVX512(SB), NOSPLIT, $0-48
+	MOVQ a+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 	VMOVUPS (BX), Z0
 	VMOVUPS 64(BX), Z1
 
@@ -32458,17 +37351,28 @@ loop:
 	JLT       loop
 	VMOVUPS   Z0, (BX)
 	VMOVUPS   Z1, 64(BX)
+	ADDQ      $+128, BX
+	MOVQ      cols+32(FP), DX
+	ADDQ      DX, CX
+	MOVQ      n+24(FP), DX
+	MOVQ      CX, AX
+	SUBQ      DX, AX
+	DECQ      R13
+	JNZ       row
 	VZEROUPPER
 	RET
 
-// func dotF64AVX512(a *float64, b *float64, n int, acc *[16]float64)
+// func dotF64AVX512(a *float64, b *float64, acc *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·dotF64AVX512(SB), NOSPLIT, $0-32
-	MOVQ    a+0(FP), DI
-	MOVQ    b+8(FP), SI
-	MOVQ    acc+24(FP), BX
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
+TEXT ·dotF64AVX512(SB), NOSPLIT, $0-48
+	MOVQ a+0(FP), DI
+	MOVQ b+8(FP), SI
+	MOVQ acc+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+	MOVQ rows+40(FP), R13
+
+row:
 	VMOVUPS (BX), Z0
 	VMOVUPS 64(BX), Z1
 
@@ -32486,24 +37390,36 @@ loop:
 	JLT     loop
 	VMOVUPS Z0, (BX)
 	VMOVUPS Z1, 64(BX)
+	ADDQ    $+128, BX
+	MOVQ    cols+32(FP), DX
+	ADDQ    DX, CX
+	MOVQ    n+24(FP), DX
+	MOVQ    CX, AX
+	SUBQ    DX, AX
+	DECQ    R13
+	JNZ     row
 	VZEROUPPER
 	RET
 
-// func weightBiasGradF32AVX512(w *float64, b *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
-TEXT ·weightBiasGradF32AVX512(SB), NOSPLIT, $0-48
+// func weightBiasGradF32AVX512(w *float64, b *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·weightBiasGradF32AVX512(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
 	MOVQ grad+16(FP), BX
 	MOVQ x+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ nextGrad+32(FP), R9
+	MOVQ nextX+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0    (R9)(AX*4)
+	PREFETCHT0    (R10)(AX*4)
 	VMOVUPS       (BX)(AX*4), Z0
 	VMOVUPS       (R8)(AX*4), Z1
-	VSUBPS.BCST   m+40(FP), Z1, Z1
-	VMULPS.BCST   s+44(FP), Z1, Z1
+	VSUBPS.BCST   m+56(FP), Z1, Z1
+	VMULPS.BCST   s+60(FP), Z1, Z1
 	VCVTPS2PD     Y0, Z2
 	VEXTRACTF64X4 $0x01, Z0, Y0
 	VCVTPS2PD     Y0, Z0
@@ -32526,21 +37442,27 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightBiasGradF64AVX512(w *float64, b *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
-TEXT ·weightBiasGradF64AVX512(SB), NOSPLIT, $0-56
+// func weightBiasGradF64AVX512(w *float64, b *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·weightBiasGradF64AVX512(SB), NOSPLIT, $0-72
 	MOVQ w+0(FP), DI
 	MOVQ b+8(FP), SI
 	MOVQ grad+16(FP), BX
 	MOVQ x+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ nextGrad+32(FP), R9
+	MOVQ nextX+40(FP), R10
+	MOVQ n+48(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  (R9)(AX*8)
+	PREFETCHT0  (R10)(AX*8)
+	PREFETCHT0  64(R9)(AX*8)
+	PREFETCHT0  64(R10)(AX*8)
 	VMOVUPS     (BX)(AX*8), Z0
 	VMOVUPS     (R8)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
+	VSUBPD.BCST m+56(FP), Z1, Z1
+	VMULPD.BCST s+64(FP), Z1, Z1
 	VMULPD      Z1, Z0, Z1
 	VADDPD      (DI)(AX*8), Z1, Z1
 	VMOVUPS     Z1, (DI)(AX*8)
@@ -32548,8 +37470,8 @@ loop:
 	VMOVUPS     Z0, (SI)(AX*8)
 	VMOVUPS     64(BX)(AX*8), Z0
 	VMOVUPS     64(R8)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
+	VSUBPD.BCST m+56(FP), Z1, Z1
+	VMULPD.BCST s+64(FP), Z1, Z1
 	VMULPD      Z1, Z0, Z1
 	VADDPD      64(DI)(AX*8), Z1, Z1
 	VMOVUPS     Z1, 64(DI)(AX*8)
@@ -32561,20 +37483,24 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightGradF32AVX512(w *float64, grad *float32, x *float32, n int, m float32, s float32)
-// Requires: AVX, AVX512F
-TEXT ·weightGradF32AVX512(SB), NOSPLIT, $0-40
+// func weightGradF32AVX512(w *float64, grad *float32, x *float32, nextGrad *float32, nextX *float32, n int, m float32, s float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·weightGradF32AVX512(SB), NOSPLIT, $0-56
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ nextGrad+24(FP), R8
+	MOVQ nextX+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0    (R8)(AX*4)
+	PREFETCHT0    (R9)(AX*4)
 	VMOVUPS       (SI)(AX*4), Z0
 	VMOVUPS       (BX)(AX*4), Z1
-	VSUBPS.BCST   m+32(FP), Z1, Z1
-	VMULPS.BCST   s+36(FP), Z1, Z1
+	VSUBPS.BCST   m+48(FP), Z1, Z1
+	VMULPS.BCST   s+52(FP), Z1, Z1
 	VCVTPS2PD     Y0, Z2
 	VEXTRACTF64X4 $0x01, Z0, Y0
 	VCVTPS2PD     Y0, Z0
@@ -32593,27 +37519,33 @@ loop:
 	VZEROUPPER
 	RET
 
-// func weightGradF64AVX512(w *float64, grad *float64, x *float64, n int, m float64, s float64)
-// Requires: AVX, AVX512F
-TEXT ·weightGradF64AVX512(SB), NOSPLIT, $0-48
+// func weightGradF64AVX512(w *float64, grad *float64, x *float64, nextGrad *float64, nextX *float64, n int, m float64, s float64)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·weightGradF64AVX512(SB), NOSPLIT, $0-64
 	MOVQ w+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ nextGrad+24(FP), R8
+	MOVQ nextX+32(FP), R9
+	MOVQ n+40(FP), CX
 	XORQ AX, AX
 
 loop:
+	PREFETCHT0  (R8)(AX*8)
+	PREFETCHT0  (R9)(AX*8)
+	PREFETCHT0  64(R8)(AX*8)
+	PREFETCHT0  64(R9)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VMOVUPS     (BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
+	VSUBPD.BCST m+48(FP), Z1, Z1
+	VMULPD.BCST s+56(FP), Z1, Z1
 	VMULPD      Z1, Z0, Z0
 	VADDPD      (DI)(AX*8), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMOVUPS     64(BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
+	VSUBPD.BCST m+48(FP), Z1, Z1
+	VMULPD.BCST s+56(FP), Z1, Z1
 	VMULPD      Z1, Z0, Z0
 	VADDPD      64(DI)(AX*8), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
@@ -32623,27 +37555,32 @@ loop:
 	VZEROUPPER
 	RET
 
-// func normSumsWF32AVX512(grad *float32, x *float32, w *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
+// func normSumsWF32AVX512(grad *float32, x *float32, w *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normSumsWF32AVX512(SB), NOSPLIT, $0-56
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    w+16(FP), BX
-	MOVQ    su+32(FP), R8
-	MOVQ    suh+40(FP), R9
-	MOVQ    n+24(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (R8), Z0
-	VMOVUPS 64(R8), Z1
-	VMOVUPS (R9), Z2
-	VMOVUPS 64(R9), Z3
+TEXT ·normSumsWF32AVX512(SB), NOSPLIT, $0-80
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ su+40(FP), R10
+	MOVQ suh+48(FP), R11
+	MOVQ n+56(FP), CX
+	XORQ AX, AX
+	MOVQ rows+72(FP), R13
+
+row:
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	VMOVUPS (R11), Z2
+	VMOVUPS 64(R11), Z3
 
 loop:
 	VMOVUPS       (DI)(AX*4), Z4
 	VMULPS        (BX)(AX*4), Z4, Z4
 	VMOVUPS       (SI)(AX*4), Z5
-	VSUBPS.BCST   m+48(FP), Z5, Z5
-	VMULPS.BCST   s+52(FP), Z5, Z5
+	VSUBPS.BCST   (R8), Z5, Z5
+	VMULPS.BCST   (R9), Z5, Z5
 	VCVTPS2PD     Y4, Z6
 	VEXTRACTF64X4 $0x01, Z4, Y4
 	VCVTPS2PD     Y4, Z4
@@ -32659,202 +37596,332 @@ loop:
 	ADDQ          $0x10, AX
 	CMPQ          AX, CX
 	JLT           loop
-	VMOVUPS       Z0, (R8)
-	VMOVUPS       Z1, 64(R8)
-	VMOVUPS       Z2, (R9)
-	VMOVUPS       Z3, 64(R9)
+	VMOVUPS       Z0, (R10)
+	VMOVUPS       Z1, 64(R10)
+	VMOVUPS       Z2, (R11)
+	VMOVUPS       Z3, 64(R11)
+	MOVQ          cols+64(FP), DX
+	SHLQ          $0x02, DX
+	SUBQ          DX, BX
+	ADDQ          $+4, R8
+	ADDQ          $+4, R9
+	ADDQ          $+128, R10
+	ADDQ          $+128, R11
+	MOVQ          cols+64(FP), DX
+	ADDQ          DX, CX
+	MOVQ          n+56(FP), DX
+	MOVQ          CX, AX
+	SUBQ          DX, AX
+	DECQ          R13
+	JNZ           row
 	VZEROUPPER
 	RET
 
-// func normSumsWF64AVX512(grad *float64, x *float64, w *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
+// func normSumsWF64AVX512(grad *float64, x *float64, w *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normSumsWF64AVX512(SB), NOSPLIT, $0-64
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    w+16(FP), BX
-	MOVQ    su+32(FP), R8
-	MOVQ    suh+40(FP), R9
-	MOVQ    n+24(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (R8), Z0
-	VMOVUPS 64(R8), Z1
-	VMOVUPS (R9), Z2
-	VMOVUPS 64(R9), Z3
+TEXT ·normSumsWF64AVX512(SB), NOSPLIT, $0-80
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ w+16(FP), BX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ su+40(FP), R10
+	MOVQ suh+48(FP), R11
+	MOVQ n+56(FP), CX
+	XORQ AX, AX
+	MOVQ rows+72(FP), R13
+
+row:
+	VMOVUPS (R10), Z0
+	VMOVUPS 64(R10), Z1
+	VMOVUPS (R11), Z2
+	VMOVUPS 64(R11), Z3
 
 loop:
 	VMOVUPS     (DI)(AX*8), Z4
 	VMULPD      (BX)(AX*8), Z4, Z4
 	VMOVUPS     (SI)(AX*8), Z5
-	VSUBPD.BCST m+48(FP), Z5, Z5
-	VMULPD.BCST s+56(FP), Z5, Z5
+	VSUBPD.BCST (R8), Z5, Z5
+	VMULPD.BCST (R9), Z5, Z5
 	VADDPD      Z4, Z0, Z0
 	VMULPD      Z5, Z4, Z4
 	VADDPD      Z4, Z2, Z2
 	VMOVUPS     64(DI)(AX*8), Z4
 	VMULPD      64(BX)(AX*8), Z4, Z4
 	VMOVUPS     64(SI)(AX*8), Z5
-	VSUBPD.BCST m+48(FP), Z5, Z5
-	VMULPD.BCST s+56(FP), Z5, Z5
+	VSUBPD.BCST (R8), Z5, Z5
+	VMULPD.BCST (R9), Z5, Z5
 	VADDPD      Z4, Z1, Z1
 	VMULPD      Z5, Z4, Z4
 	VADDPD      Z4, Z3, Z3
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
-	VMOVUPS     Z0, (R8)
-	VMOVUPS     Z1, 64(R8)
-	VMOVUPS     Z2, (R9)
-	VMOVUPS     Z3, 64(R9)
+	VMOVUPS     Z0, (R10)
+	VMOVUPS     Z1, 64(R10)
+	VMOVUPS     Z2, (R11)
+	VMOVUPS     Z3, 64(R11)
+	MOVQ        cols+64(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, BX
+	ADDQ        $+8, R8
+	ADDQ        $+8, R9
+	ADDQ        $+128, R10
+	ADDQ        $+128, R11
+	MOVQ        cols+64(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+56(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradWF32AVX512(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
-// Requires: AVX, AVX512F
-TEXT ·normGradWF32AVX512(SB), NOSPLIT, $0-56
+// func normGradWF32AVX512(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·normGradWF32AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VMULPS      (R8)(AX*4), Z0, Z0
-	VSUBPS.BCST a+48(FP), Z0, Z0
+	VSUBPS.BCST (R11), Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
-	VSUBPS.BCST m+40(FP), Z1, Z1
-	VMULPS.BCST s+44(FP), Z1, Z1
-	VMULPS.BCST b+52(FP), Z1, Z1
+	VSUBPS.BCST (R9), Z1, Z1
+	VMULPS.BCST (R10), Z1, Z1
+	VMULPS.BCST (R12), Z1, Z1
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST s+44(FP), Z0, Z0
+	VMULPS.BCST (R10), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+72(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	ADDQ        $+4, R11
+	ADDQ        $+4, R12
+	MOVQ        cols+72(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+64(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradWPastF32AVX512(dst *float32, grad *float32, x *float32, w *float32, n int, m float32, s float32, a float32, b float32)
-// Requires: AVX, AVX512F
-TEXT ·normGradWPastF32AVX512(SB), NOSPLIT, $0-56
+// func normGradWPastF32AVX512(dst *float32, grad *float32, x *float32, w *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·normGradWPastF32AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
 	VMULPS      (R8)(AX*4), Z0, Z0
-	VSUBPS.BCST a+48(FP), Z0, Z0
+	VSUBPS.BCST (R11), Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
-	VSUBPS.BCST m+40(FP), Z1, Z1
-	VMULPS.BCST s+44(FP), Z1, Z1
-	VMULPS.BCST b+52(FP), Z1, Z1
+	VSUBPS.BCST (R9), Z1, Z1
+	VMULPS.BCST (R10), Z1, Z1
+	VMULPS.BCST (R12), Z1, Z1
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST s+44(FP), Z0, Z0
+	VMULPS.BCST (R10), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+72(FP), DX
+	SHLQ        $0x02, DX
+	SUBQ        DX, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	ADDQ        $+4, R11
+	ADDQ        $+4, R12
+	MOVQ        cols+72(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+64(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradWF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
-// Requires: AVX, AVX512F
-TEXT ·normGradWF64AVX512(SB), NOSPLIT, $0-72
+// func normGradWF64AVX512(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·normGradWF64AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VMULPD      (R8)(AX*8), Z0, Z0
-	VSUBPD.BCST a+56(FP), Z0, Z0
+	VSUBPD.BCST (R11), Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
-	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R10), Z1, Z1
+	VMULPD.BCST (R12), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMULPD      64(R8)(AX*8), Z0, Z0
-	VSUBPD.BCST a+56(FP), Z0, Z0
+	VSUBPD.BCST (R11), Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
-	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R10), Z1, Z1
+	VMULPD.BCST (R12), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+72(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	ADDQ        $+8, R11
+	ADDQ        $+8, R12
+	MOVQ        cols+72(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+64(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradWPastF64AVX512(dst *float64, grad *float64, x *float64, w *float64, n int, m float64, s float64, a float64, b float64)
-// Requires: AVX, AVX512F
-TEXT ·normGradWPastF64AVX512(SB), NOSPLIT, $0-72
+// func normGradWPastF64AVX512(dst *float64, grad *float64, x *float64, w *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·normGradWPastF64AVX512(SB), NOSPLIT, $0-88
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
 	MOVQ w+24(FP), R8
-	MOVQ n+32(FP), CX
+	MOVQ m+32(FP), R9
+	MOVQ s+40(FP), R10
+	MOVQ a+48(FP), R11
+	MOVQ b+56(FP), R12
+	MOVQ n+64(FP), CX
 	XORQ AX, AX
+	MOVQ rows+80(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
 	VMULPD      (R8)(AX*8), Z0, Z0
-	VSUBPD.BCST a+56(FP), Z0, Z0
+	VSUBPD.BCST (R11), Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
-	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R10), Z1, Z1
+	VMULPD.BCST (R12), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
 	VMULPD      64(R8)(AX*8), Z0, Z0
-	VSUBPD.BCST a+56(FP), Z0, Z0
+	VSUBPD.BCST (R11), Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
-	VSUBPD.BCST m+40(FP), Z1, Z1
-	VMULPD.BCST s+48(FP), Z1, Z1
-	VMULPD.BCST b+64(FP), Z1, Z1
+	VSUBPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R10), Z1, Z1
+	VMULPD.BCST (R12), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+48(FP), Z0, Z0
+	VMULPD.BCST (R10), Z0, Z0
 	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	MOVQ        cols+72(FP), DX
+	SHLQ        $0x03, DX
+	SUBQ        DX, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	ADDQ        $+8, R11
+	ADDQ        $+8, R12
+	MOVQ        cols+72(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+64(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normSumsF32AVX512(grad *float32, x *float32, n int, su *[16]float64, suh *[16]float64, m float32, s float32)
+// func normSumsF32AVX512(grad *float32, x *float32, m *float32, s *float32, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normSumsF32AVX512(SB), NOSPLIT, $0-48
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    su+24(FP), BX
-	MOVQ    suh+32(FP), R8
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (BX), Z0
-	VMOVUPS 64(BX), Z1
-	VMOVUPS (R8), Z2
-	VMOVUPS 64(R8), Z3
+TEXT ·normSumsF32AVX512(SB), NOSPLIT, $0-72
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ su+32(FP), R9
+	MOVQ suh+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ rows+64(FP), R13
+
+row:
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	VMOVUPS (R10), Z2
+	VMOVUPS 64(R10), Z3
 
 loop:
 	VMOVUPS       (DI)(AX*4), Z4
 	VMOVUPS       (SI)(AX*4), Z5
-	VSUBPS.BCST   m+40(FP), Z5, Z5
-	VMULPS.BCST   s+44(FP), Z5, Z5
+	VSUBPS.BCST   (BX), Z5, Z5
+	VMULPS.BCST   (R8), Z5, Z5
 	VCVTPS2PD     Y4, Z6
 	VEXTRACTF64X4 $0x01, Z4, Y4
 	VCVTPS2PD     Y4, Z4
@@ -32870,311 +37937,751 @@ loop:
 	ADDQ          $0x10, AX
 	CMPQ          AX, CX
 	JLT           loop
-	VMOVUPS       Z0, (BX)
-	VMOVUPS       Z1, 64(BX)
-	VMOVUPS       Z2, (R8)
-	VMOVUPS       Z3, 64(R8)
+	VMOVUPS       Z0, (R9)
+	VMOVUPS       Z1, 64(R9)
+	VMOVUPS       Z2, (R10)
+	VMOVUPS       Z3, 64(R10)
+	ADDQ          $+4, BX
+	ADDQ          $+4, R8
+	ADDQ          $+128, R9
+	ADDQ          $+128, R10
+	MOVQ          cols+56(FP), DX
+	ADDQ          DX, CX
+	MOVQ          n+48(FP), DX
+	MOVQ          CX, AX
+	SUBQ          DX, AX
+	DECQ          R13
+	JNZ           row
 	VZEROUPPER
 	RET
 
-// func normSumsF64AVX512(grad *float64, x *float64, n int, su *[16]float64, suh *[16]float64, m float64, s float64)
+// func normSumsF64AVX512(grad *float64, x *float64, m *float64, s *float64, su *float64, suh *float64, n int, cols int, rows int)
 // Requires: AVX, AVX512F
-TEXT ·normSumsF64AVX512(SB), NOSPLIT, $0-56
-	MOVQ    grad+0(FP), DI
-	MOVQ    x+8(FP), SI
-	MOVQ    su+24(FP), BX
-	MOVQ    suh+32(FP), R8
-	MOVQ    n+16(FP), CX
-	XORQ    AX, AX
-	VMOVUPS (BX), Z0
-	VMOVUPS 64(BX), Z1
-	VMOVUPS (R8), Z2
-	VMOVUPS 64(R8), Z3
+TEXT ·normSumsF64AVX512(SB), NOSPLIT, $0-72
+	MOVQ grad+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ s+24(FP), R8
+	MOVQ su+32(FP), R9
+	MOVQ suh+40(FP), R10
+	MOVQ n+48(FP), CX
+	XORQ AX, AX
+	MOVQ rows+64(FP), R13
+
+row:
+	VMOVUPS (R9), Z0
+	VMOVUPS 64(R9), Z1
+	VMOVUPS (R10), Z2
+	VMOVUPS 64(R10), Z3
 
 loop:
 	VMOVUPS     (DI)(AX*8), Z4
 	VMOVUPS     (SI)(AX*8), Z5
-	VSUBPD.BCST m+40(FP), Z5, Z5
-	VMULPD.BCST s+48(FP), Z5, Z5
+	VSUBPD.BCST (BX), Z5, Z5
+	VMULPD.BCST (R8), Z5, Z5
 	VADDPD      Z4, Z0, Z0
 	VMULPD      Z5, Z4, Z4
 	VADDPD      Z4, Z2, Z2
 	VMOVUPS     64(DI)(AX*8), Z4
 	VMOVUPS     64(SI)(AX*8), Z5
-	VSUBPD.BCST m+40(FP), Z5, Z5
-	VMULPD.BCST s+48(FP), Z5, Z5
+	VSUBPD.BCST (BX), Z5, Z5
+	VMULPD.BCST (R8), Z5, Z5
 	VADDPD      Z4, Z1, Z1
 	VMULPD      Z5, Z4, Z4
 	VADDPD      Z4, Z3, Z3
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
-	VMOVUPS     Z0, (BX)
-	VMOVUPS     Z1, 64(BX)
-	VMOVUPS     Z2, (R8)
-	VMOVUPS     Z3, 64(R8)
+	VMOVUPS     Z0, (R9)
+	VMOVUPS     Z1, 64(R9)
+	VMOVUPS     Z2, (R10)
+	VMOVUPS     Z3, 64(R10)
+	ADDQ        $+8, BX
+	ADDQ        $+8, R8
+	ADDQ        $+128, R9
+	ADDQ        $+128, R10
+	MOVQ        cols+56(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+48(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradF32AVX512(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
-// Requires: AVX, AVX512F
-TEXT ·normGradF32AVX512(SB), NOSPLIT, $0-48
+// func normGradF32AVX512(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·normGradF32AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST a+40(FP), Z0, Z0
+	VSUBPS.BCST (R10), Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
-	VSUBPS.BCST m+32(FP), Z1, Z1
-	VMULPS.BCST s+36(FP), Z1, Z1
-	VMULPS.BCST b+44(FP), Z1, Z1
+	VSUBPS.BCST (R8), Z1, Z1
+	VMULPS.BCST (R9), Z1, Z1
+	VMULPS.BCST (R11), Z1, Z1
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST s+36(FP), Z0, Z0
+	VMULPS.BCST (R9), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+4, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	ADDQ        $+4, R11
+	MOVQ        cols+64(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+56(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradPastF32AVX512(dst *float32, grad *float32, x *float32, n int, m float32, s float32, a float32, b float32)
-// Requires: AVX, AVX512F
-TEXT ·normGradPastF32AVX512(SB), NOSPLIT, $0-48
+// func normGradPastF32AVX512(dst *float32, grad *float32, x *float32, m *float32, s *float32, a *float32, b *float32, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·normGradPastF32AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*4)
+	PREFETCHT0  8192(BX)(AX*4)
 	VMOVUPS     (SI)(AX*4), Z0
-	VSUBPS.BCST a+40(FP), Z0, Z0
+	VSUBPS.BCST (R10), Z0, Z0
 	VMOVUPS     (BX)(AX*4), Z1
-	VSUBPS.BCST m+32(FP), Z1, Z1
-	VMULPS.BCST s+36(FP), Z1, Z1
-	VMULPS.BCST b+44(FP), Z1, Z1
+	VSUBPS.BCST (R8), Z1, Z1
+	VMULPS.BCST (R9), Z1, Z1
+	VMULPS.BCST (R11), Z1, Z1
 	VSUBPS      Z1, Z0, Z0
-	VMULPS.BCST s+36(FP), Z0, Z0
+	VMULPS.BCST (R9), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*4)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+4, R8
+	ADDQ        $+4, R9
+	ADDQ        $+4, R10
+	ADDQ        $+4, R11
+	MOVQ        cols+64(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+56(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
-// Requires: AVX, AVX512F
-TEXT ·normGradF64AVX512(SB), NOSPLIT, $0-64
+// func normGradF64AVX512(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·normGradF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST a+48(FP), Z0, Z0
+	VSUBPD.BCST (R10), Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
-	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD.BCST (R8), Z1, Z1
+	VMULPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R11), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMOVUPS     Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST a+48(FP), Z0, Z0
+	VSUBPD.BCST (R10), Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
-	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD.BCST (R8), Z1, Z1
+	VMULPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R11), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMOVUPS     Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	ADDQ        $+8, R11
+	MOVQ        cols+64(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+56(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func normGradPastF64AVX512(dst *float64, grad *float64, x *float64, n int, m float64, s float64, a float64, b float64)
-// Requires: AVX, AVX512F
-TEXT ·normGradPastF64AVX512(SB), NOSPLIT, $0-64
+// func normGradPastF64AVX512(dst *float64, grad *float64, x *float64, m *float64, s *float64, a *float64, b *float64, n int, cols int, rows int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·normGradPastF64AVX512(SB), NOSPLIT, $0-80
 	MOVQ dst+0(FP), DI
 	MOVQ grad+8(FP), SI
 	MOVQ x+16(FP), BX
-	MOVQ n+24(FP), CX
+	MOVQ m+24(FP), R8
+	MOVQ s+32(FP), R9
+	MOVQ a+40(FP), R10
+	MOVQ b+48(FP), R11
+	MOVQ n+56(FP), CX
 	XORQ AX, AX
+	MOVQ rows+72(FP), R13
 
+row:
 loop:
+	PREFETCHT0  8192(SI)(AX*8)
+	PREFETCHT0  8192(BX)(AX*8)
 	VMOVUPS     (SI)(AX*8), Z0
-	VSUBPD.BCST a+48(FP), Z0, Z0
+	VSUBPD.BCST (R10), Z0, Z0
 	VMOVUPS     (BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
-	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD.BCST (R8), Z1, Z1
+	VMULPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R11), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMOVNTPS    Z0, (DI)(AX*8)
+	PREFETCHT0  8256(SI)(AX*8)
+	PREFETCHT0  8256(BX)(AX*8)
 	VMOVUPS     64(SI)(AX*8), Z0
-	VSUBPD.BCST a+48(FP), Z0, Z0
+	VSUBPD.BCST (R10), Z0, Z0
 	VMOVUPS     64(BX)(AX*8), Z1
-	VSUBPD.BCST m+32(FP), Z1, Z1
-	VMULPD.BCST s+40(FP), Z1, Z1
-	VMULPD.BCST b+56(FP), Z1, Z1
+	VSUBPD.BCST (R8), Z1, Z1
+	VMULPD.BCST (R9), Z1, Z1
+	VMULPD.BCST (R11), Z1, Z1
 	VSUBPD      Z1, Z0, Z0
-	VMULPD.BCST s+40(FP), Z0, Z0
+	VMULPD.BCST (R9), Z0, Z0
 	VMOVNTPS    Z0, 64(DI)(AX*8)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX
 	JLT         loop
+	ADDQ        $+8, R8
+	ADDQ        $+8, R9
+	ADDQ        $+8, R10
+	ADDQ        $+8, R11
+	MOVQ        cols+64(FP), DX
+	ADDQ        DX, CX
+	MOVQ        n+56(FP), DX
+	MOVQ        CX, AX
+	SUBQ        DX, AX
+	DECQ        R13
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func dropoutAVX512(dst *float32, x *float32, n int, scale float32, limit uint32, key uint64, block uint64)
-// Requires: AVX, AVX512F
+// func dropoutAVX512(dst *float32, x *float32, n int, keys *[20]uint64, scale float32, limit uint32, block uint64)
+// Requires: AVX, AVX512F, MMX+
 TEXT ·dropoutAVX512(SB), NOSPLIT, $0-48
 	MOVQ         dst+0(FP), DI
 	MOVQ         x+8(FP), SI
+	MOVQ         keys+24(FP), BX
 	MOVQ         n+16(FP), CX
 	XORQ         AX, AX
-	VBROADCASTSD key+32(FP), Z0
-	VPSRLQ       $0x20, Z0, Z1
-	VBROADCASTSD block+40(FP), Z2
-	VMOVUPS      blockOrder<>+0(SB), Z3
-	VPADDQ       Z3, Z2, Z2
+	VBROADCASTSD block+40(FP), Z0
+	VMOVUPS      blockOrder<>+0(SB), Z1
+	VPADDQ       Z1, Z0, Z0
+	LEAQ         -128(CX), DX
+	JMP          enough
+
+bundles:
+	VMOVUPS      Z0, Z1
+	VBROADCASTSD c64_8<>+0(SB), Z2
+	VPADDQ       Z2, Z0, Z0
+	VMOVUPS      Z0, Z2
+	VBROADCASTSD c64_8<>+0(SB), Z3
+	VPADDQ       Z3, Z0, Z0
+	VMOVUPS      Z0, Z3
+	VBROADCASTSD c64_8<>+0(SB), Z4
+	VPADDQ       Z4, Z0, Z0
+	VMOVUPS      Z0, Z4
+	VBROADCASTSD c64_8<>+0(SB), Z5
+	VPADDQ       Z5, Z0, Z0
+	VBROADCASTSD c64_d2511f53<>+0(SB), Z5
+	VBROADCASTSD c64_cd9e8d57<>+0(SB), Z6
+	VPXORQ       Z1, Z1, Z7
+	VPXORQ       Z2, Z2, Z8
+	VPXORQ       Z3, Z3, Z9
+	VPXORQ       Z4, Z4, Z10
+	VPSRLQ       $0x20, Z1, Z11
+	VPSRLQ       $0x20, Z2, Z12
+	VPSRLQ       $0x20, Z3, Z13
+	VPSRLQ       $0x20, Z4, Z14
+	VPMULUDQ     Z5, Z1, Z1
+	VPMULUDQ     Z5, Z2, Z2
+	VPMULUDQ     Z5, Z3, Z3
+	VPMULUDQ     Z5, Z4, Z4
+	VPMULUDQ     Z6, Z7, Z15
+	VPMULUDQ     Z6, Z8, Z16
+	VPMULUDQ     Z6, Z9, Z17
+	VPMULUDQ     Z6, Z10, Z18
+	VPSHUFD      $0xf5, Z15, Z19
+	VPSHUFD      $0xf5, Z16, Z20
+	VPSHUFD      $0xf5, Z17, Z21
+	VPSHUFD      $0xf5, Z18, Z22
+	VBROADCASTSD (BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z11, Z19
+	VPTERNLOGQ   $0x96, Z23, Z12, Z20
+	VPTERNLOGQ   $0x96, Z23, Z13, Z21
+	VPTERNLOGQ   $0x96, Z23, Z14, Z22
+	VPSHUFD      $0xf5, Z1, Z11
+	VPSHUFD      $0xf5, Z2, Z12
+	VPSHUFD      $0xf5, Z3, Z13
+	VPSHUFD      $0xf5, Z4, Z14
+	VBROADCASTSD 8(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z7, Z11
+	VPTERNLOGQ   $0x96, Z23, Z8, Z12
+	VPTERNLOGQ   $0x96, Z23, Z9, Z13
+	VPTERNLOGQ   $0x96, Z23, Z10, Z14
+	VPMULUDQ     Z5, Z19, Z7
+	VPMULUDQ     Z5, Z20, Z8
+	VPMULUDQ     Z5, Z21, Z9
+	VPMULUDQ     Z5, Z22, Z10
+	VPMULUDQ     Z6, Z11, Z11
+	VPMULUDQ     Z6, Z12, Z12
+	VPMULUDQ     Z6, Z13, Z13
+	VPMULUDQ     Z6, Z14, Z14
+	VPSHUFD      $0xf5, Z11, Z19
+	VPSHUFD      $0xf5, Z12, Z20
+	VPSHUFD      $0xf5, Z13, Z21
+	VPSHUFD      $0xf5, Z14, Z22
+	VBROADCASTSD 16(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z15, Z19
+	VPTERNLOGQ   $0x96, Z23, Z16, Z20
+	VPTERNLOGQ   $0x96, Z23, Z17, Z21
+	VPTERNLOGQ   $0x96, Z23, Z18, Z22
+	VPSHUFD      $0xf5, Z7, Z15
+	VPSHUFD      $0xf5, Z8, Z16
+	VPSHUFD      $0xf5, Z9, Z17
+	VPSHUFD      $0xf5, Z10, Z18
+	VBROADCASTSD 24(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z1, Z15
+	VPTERNLOGQ   $0x96, Z23, Z2, Z16
+	VPTERNLOGQ   $0x96, Z23, Z3, Z17
+	VPTERNLOGQ   $0x96, Z23, Z4, Z18
+	VPMULUDQ     Z5, Z19, Z1
+	VPMULUDQ     Z5, Z20, Z2
+	VPMULUDQ     Z5, Z21, Z3
+	VPMULUDQ     Z5, Z22, Z4
+	VPMULUDQ     Z6, Z15, Z15
+	VPMULUDQ     Z6, Z16, Z16
+	VPMULUDQ     Z6, Z17, Z17
+	VPMULUDQ     Z6, Z18, Z18
+	VPSHUFD      $0xf5, Z15, Z19
+	VPSHUFD      $0xf5, Z16, Z20
+	VPSHUFD      $0xf5, Z17, Z21
+	VPSHUFD      $0xf5, Z18, Z22
+	VBROADCASTSD 32(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z11, Z19
+	VPTERNLOGQ   $0x96, Z23, Z12, Z20
+	VPTERNLOGQ   $0x96, Z23, Z13, Z21
+	VPTERNLOGQ   $0x96, Z23, Z14, Z22
+	VPSHUFD      $0xf5, Z1, Z11
+	VPSHUFD      $0xf5, Z2, Z12
+	VPSHUFD      $0xf5, Z3, Z13
+	VPSHUFD      $0xf5, Z4, Z14
+	VBROADCASTSD 40(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z7, Z11
+	VPTERNLOGQ   $0x96, Z23, Z8, Z12
+	VPTERNLOGQ   $0x96, Z23, Z9, Z13
+	VPTERNLOGQ   $0x96, Z23, Z10, Z14
+	VPMULUDQ     Z5, Z19, Z7
+	VPMULUDQ     Z5, Z20, Z8
+	VPMULUDQ     Z5, Z21, Z9
+	VPMULUDQ     Z5, Z22, Z10
+	VPMULUDQ     Z6, Z11, Z11
+	VPMULUDQ     Z6, Z12, Z12
+	VPMULUDQ     Z6, Z13, Z13
+	VPMULUDQ     Z6, Z14, Z14
+	VPSHUFD      $0xf5, Z11, Z19
+	VPSHUFD      $0xf5, Z12, Z20
+	VPSHUFD      $0xf5, Z13, Z21
+	VPSHUFD      $0xf5, Z14, Z22
+	VBROADCASTSD 48(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z15, Z19
+	VPTERNLOGQ   $0x96, Z23, Z16, Z20
+	VPTERNLOGQ   $0x96, Z23, Z17, Z21
+	VPTERNLOGQ   $0x96, Z23, Z18, Z22
+	VPSHUFD      $0xf5, Z7, Z15
+	VPSHUFD      $0xf5, Z8, Z16
+	VPSHUFD      $0xf5, Z9, Z17
+	VPSHUFD      $0xf5, Z10, Z18
+	VBROADCASTSD 56(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z1, Z15
+	VPTERNLOGQ   $0x96, Z23, Z2, Z16
+	VPTERNLOGQ   $0x96, Z23, Z3, Z17
+	VPTERNLOGQ   $0x96, Z23, Z4, Z18
+	VPMULUDQ     Z5, Z19, Z1
+	VPMULUDQ     Z5, Z20, Z2
+	VPMULUDQ     Z5, Z21, Z3
+	VPMULUDQ     Z5, Z22, Z4
+	VPMULUDQ     Z6, Z15, Z15
+	VPMULUDQ     Z6, Z16, Z16
+	VPMULUDQ     Z6, Z17, Z17
+	VPMULUDQ     Z6, Z18, Z18
+	VPSHUFD      $0xf5, Z15, Z19
+	VPSHUFD      $0xf5, Z16, Z20
+	VPSHUFD      $0xf5, Z17, Z21
+	VPSHUFD      $0xf5, Z18, Z22
+	VBROADCASTSD 64(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z11, Z19
+	VPTERNLOGQ   $0x96, Z23, Z12, Z20
+	VPTERNLOGQ   $0x96, Z23, Z13, Z21
+	VPTERNLOGQ   $0x96, Z23, Z14, Z22
+	VPSHUFD      $0xf5, Z1, Z11
+	VPSHUFD      $0xf5, Z2, Z12
+	VPSHUFD      $0xf5, Z3, Z13
+	VPSHUFD      $0xf5, Z4, Z14
+	VBROADCASTSD 72(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z7, Z11
+	VPTERNLOGQ   $0x96, Z23, Z8, Z12
+	VPTERNLOGQ   $0x96, Z23, Z9, Z13
+	VPTERNLOGQ   $0x96, Z23, Z10, Z14
+	VPMULUDQ     Z5, Z19, Z7
+	VPMULUDQ     Z5, Z20, Z8
+	VPMULUDQ     Z5, Z21, Z9
+	VPMULUDQ     Z5, Z22, Z10
+	VPMULUDQ     Z6, Z11, Z11
+	VPMULUDQ     Z6, Z12, Z12
+	VPMULUDQ     Z6, Z13, Z13
+	VPMULUDQ     Z6, Z14, Z14
+	VPSHUFD      $0xf5, Z11, Z19
+	VPSHUFD      $0xf5, Z12, Z20
+	VPSHUFD      $0xf5, Z13, Z21
+	VPSHUFD      $0xf5, Z14, Z22
+	VBROADCASTSD 80(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z15, Z19
+	VPTERNLOGQ   $0x96, Z23, Z16, Z20
+	VPTERNLOGQ   $0x96, Z23, Z17, Z21
+	VPTERNLOGQ   $0x96, Z23, Z18, Z22
+	VPSHUFD      $0xf5, Z7, Z15
+	VPSHUFD      $0xf5, Z8, Z16
+	VPSHUFD      $0xf5, Z9, Z17
+	VPSHUFD      $0xf5, Z10, Z18
+	VBROADCASTSD 88(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z1, Z15
+	VPTERNLOGQ   $0x96, Z23, Z2, Z16
+	VPTERNLOGQ   $0x96, Z23, Z3, Z17
+	VPTERNLOGQ   $0x96, Z23, Z4, Z18
+	VPMULUDQ     Z5, Z19, Z1
+	VPMULUDQ     Z5, Z20, Z2
+	VPMULUDQ     Z5, Z21, Z3
+	VPMULUDQ     Z5, Z22, Z4
+	VPMULUDQ     Z6, Z15, Z15
+	VPMULUDQ     Z6, Z16, Z16
+	VPMULUDQ     Z6, Z17, Z17
+	VPMULUDQ     Z6, Z18, Z18
+	VPSHUFD      $0xf5, Z15, Z19
+	VPSHUFD      $0xf5, Z16, Z20
+	VPSHUFD      $0xf5, Z17, Z21
+	VPSHUFD      $0xf5, Z18, Z22
+	VBROADCASTSD 96(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z11, Z19
+	VPTERNLOGQ   $0x96, Z23, Z12, Z20
+	VPTERNLOGQ   $0x96, Z23, Z13, Z21
+	VPTERNLOGQ   $0x96, Z23, Z14, Z22
+	VPSHUFD      $0xf5, Z1, Z11
+	VPSHUFD      $0xf5, Z2, Z12
+	VPSHUFD      $0xf5, Z3, Z13
+	VPSHUFD      $0xf5, Z4, Z14
+	VBROADCASTSD 104(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z7, Z11
+	VPTERNLOGQ   $0x96, Z23, Z8, Z12
+	VPTERNLOGQ   $0x96, Z23, Z9, Z13
+	VPTERNLOGQ   $0x96, Z23, Z10, Z14
+	VPMULUDQ     Z5, Z19, Z7
+	VPMULUDQ     Z5, Z20, Z8
+	VPMULUDQ     Z5, Z21, Z9
+	VPMULUDQ     Z5, Z22, Z10
+	VPMULUDQ     Z6, Z11, Z11
+	VPMULUDQ     Z6, Z12, Z12
+	VPMULUDQ     Z6, Z13, Z13
+	VPMULUDQ     Z6, Z14, Z14
+	VPSHUFD      $0xf5, Z11, Z19
+	VPSHUFD      $0xf5, Z12, Z20
+	VPSHUFD      $0xf5, Z13, Z21
+	VPSHUFD      $0xf5, Z14, Z22
+	VBROADCASTSD 112(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z15, Z19
+	VPTERNLOGQ   $0x96, Z23, Z16, Z20
+	VPTERNLOGQ   $0x96, Z23, Z17, Z21
+	VPTERNLOGQ   $0x96, Z23, Z18, Z22
+	VPSHUFD      $0xf5, Z7, Z15
+	VPSHUFD      $0xf5, Z8, Z16
+	VPSHUFD      $0xf5, Z9, Z17
+	VPSHUFD      $0xf5, Z10, Z18
+	VBROADCASTSD 120(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z1, Z15
+	VPTERNLOGQ   $0x96, Z23, Z2, Z16
+	VPTERNLOGQ   $0x96, Z23, Z3, Z17
+	VPTERNLOGQ   $0x96, Z23, Z4, Z18
+	VPMULUDQ     Z5, Z19, Z1
+	VPMULUDQ     Z5, Z20, Z2
+	VPMULUDQ     Z5, Z21, Z3
+	VPMULUDQ     Z5, Z22, Z4
+	VPMULUDQ     Z6, Z15, Z15
+	VPMULUDQ     Z6, Z16, Z16
+	VPMULUDQ     Z6, Z17, Z17
+	VPMULUDQ     Z6, Z18, Z18
+	VPSHUFD      $0xf5, Z15, Z19
+	VPSHUFD      $0xf5, Z16, Z20
+	VPSHUFD      $0xf5, Z17, Z21
+	VPSHUFD      $0xf5, Z18, Z22
+	VBROADCASTSD 128(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z11, Z19
+	VPTERNLOGQ   $0x96, Z23, Z12, Z20
+	VPTERNLOGQ   $0x96, Z23, Z13, Z21
+	VPTERNLOGQ   $0x96, Z23, Z14, Z22
+	VPSHUFD      $0xf5, Z1, Z11
+	VPSHUFD      $0xf5, Z2, Z12
+	VPSHUFD      $0xf5, Z3, Z13
+	VPSHUFD      $0xf5, Z4, Z14
+	VBROADCASTSD 136(BX), Z23
+	VPTERNLOGQ   $0x96, Z23, Z7, Z11
+	VPTERNLOGQ   $0x96, Z23, Z8, Z12
+	VPTERNLOGQ   $0x96, Z23, Z9, Z13
+	VPTERNLOGQ   $0x96, Z23, Z10, Z14
+	VPMULUDQ     Z5, Z19, Z7
+	VPMULUDQ     Z5, Z20, Z8
+	VPMULUDQ     Z5, Z21, Z9
+	VPMULUDQ     Z5, Z22, Z5
+	VPMULUDQ     Z6, Z11, Z10
+	VPMULUDQ     Z6, Z12, Z11
+	VPMULUDQ     Z6, Z13, Z12
+	VPMULUDQ     Z6, Z14, Z6
+	VPSHUFD      $0xf5, Z10, Z13
+	VPSHUFD      $0xf5, Z11, Z14
+	VPSHUFD      $0xf5, Z12, Z19
+	VPSHUFD      $0xf5, Z6, Z20
+	VBROADCASTSD 144(BX), Z21
+	VPTERNLOGQ   $0x96, Z21, Z15, Z13
+	VPTERNLOGQ   $0x96, Z21, Z16, Z14
+	VPTERNLOGQ   $0x96, Z21, Z17, Z19
+	VPTERNLOGQ   $0x96, Z21, Z18, Z20
+	VPSHUFD      $0xf5, Z7, Z15
+	VPSHUFD      $0xf5, Z8, Z16
+	VPSHUFD      $0xf5, Z9, Z17
+	VPSHUFD      $0xf5, Z5, Z18
+	VBROADCASTSD 152(BX), Z21
+	VPTERNLOGQ   $0x96, Z21, Z1, Z15
+	VPTERNLOGQ   $0x96, Z21, Z2, Z16
+	VPTERNLOGQ   $0x96, Z21, Z3, Z17
+	VPTERNLOGQ   $0x96, Z21, Z4, Z18
+	VPSLLQ       $0x20, Z10, Z1
+	VPSLLQ       $0x20, Z11, Z2
+	VPSLLQ       $0x20, Z12, Z3
+	VPSLLQ       $0x20, Z6, Z4
+	VBROADCASTSD c64_ffffffff<>+0(SB), Z6
+	VPTERNLOGQ   $0xf8, Z6, Z13, Z1
+	VPTERNLOGQ   $0xf8, Z6, Z14, Z2
+	VPTERNLOGQ   $0xf8, Z6, Z19, Z3
+	VPTERNLOGQ   $0xf8, Z6, Z20, Z4
+	VPSLLQ       $0x20, Z7, Z6
+	VPSLLQ       $0x20, Z8, Z7
+	VPSLLQ       $0x20, Z9, Z8
+	VPSLLQ       $0x20, Z5, Z5
+	VBROADCASTSD c64_ffffffff<>+0(SB), Z9
+	VPTERNLOGQ   $0xf8, Z9, Z15, Z6
+	VPTERNLOGQ   $0xf8, Z9, Z16, Z7
+	VPTERNLOGQ   $0xf8, Z9, Z17, Z8
+	VPTERNLOGQ   $0xf8, Z9, Z18, Z5
+	VPUNPCKLQDQ  Z6, Z1, Z9
+	VPUNPCKLQDQ  Z7, Z2, Z10
+	VPUNPCKLQDQ  Z8, Z3, Z11
+	VPUNPCKLQDQ  Z5, Z4, Z12
+	VPUNPCKHQDQ  Z6, Z1, Z1
+	VPUNPCKHQDQ  Z7, Z2, Z2
+	VPUNPCKHQDQ  Z8, Z3, Z3
+	VPUNPCKHQDQ  Z5, Z4, Z4
+	VBROADCASTSS limit+36(FP), Z5
+	VBROADCASTSS scale+32(FP), Z6
+	PREFETCHT0   8192(SI)(AX*4)
+	PREFETCHT0   8256(SI)(AX*4)
+	PREFETCHT0   8320(SI)(AX*4)
+	PREFETCHT0   8384(SI)(AX*4)
+	PREFETCHT0   8448(SI)(AX*4)
+	PREFETCHT0   8512(SI)(AX*4)
+	PREFETCHT0   8576(SI)(AX*4)
+	PREFETCHT0   8640(SI)(AX*4)
+	VPCMPUD      $0x05, Z5, Z9, K1
+	VMOVUPS      (SI)(AX*4), Z7
+	VMULPS       Z6, Z7, Z7
+	VMOVAPS.Z    Z7, K1, Z7
+	VMOVUPS      Z7, (DI)(AX*4)
+	VPCMPUD      $0x05, Z5, Z1, K1
+	VMOVUPS      64(SI)(AX*4), Z1
+	VMULPS       Z6, Z1, Z1
+	VMOVAPS.Z    Z1, K1, Z1
+	VMOVUPS      Z1, 64(DI)(AX*4)
+	VPCMPUD      $0x05, Z5, Z10, K1
+	VMOVUPS      128(SI)(AX*4), Z1
+	VMULPS       Z6, Z1, Z1
+	VMOVAPS.Z    Z1, K1, Z1
+	VMOVUPS      Z1, 128(DI)(AX*4)
+	VPCMPUD      $0x05, Z5, Z2, K1
+	VMOVUPS      192(SI)(AX*4), Z1
+	VMULPS       Z6, Z1, Z1
+	VMOVAPS.Z    Z1, K1, Z1
+	VMOVUPS      Z1, 192(DI)(AX*4)
+	VPCMPUD      $0x05, Z5, Z11, K1
+	VMOVUPS      256(SI)(AX*4), Z1
+	VMULPS       Z6, Z1, Z1
+	VMOVAPS.Z    Z1, K1, Z1
+	VMOVUPS      Z1, 256(DI)(AX*4)
+	VPCMPUD      $0x05, Z5, Z3, K1
+	VMOVUPS      320(SI)(AX*4), Z1
+	VMULPS       Z6, Z1, Z1
+	VMOVAPS.Z    Z1, K1, Z1
+	VMOVUPS      Z1, 320(DI)(AX*4)
+	VPCMPUD      $0x05, Z5, Z12, K1
+	VMOVUPS      384(SI)(AX*4), Z1
+	VMULPS       Z6, Z1, Z1
+	VMOVAPS.Z    Z1, K1, Z1
+	VMOVUPS      Z1, 384(DI)(AX*4)
+	VPCMPUD      $0x05, Z5, Z4, K1
+	VMOVUPS      448(SI)(AX*4), Z1
+	VMULPS       Z6, Z1, Z1
+	VMOVAPS.Z    Z1, K1, Z1
+	VMOVUPS      Z1, 448(DI)(AX*4)
+	ADDQ         $+128, AX
+
+enough:
+	CMPQ AX, DX
+	JLE  bundles
+	CMPQ AX, CX
+	JGE  done
 
 loop:
-	VBROADCASTSD c64_d2511f53<>+0(SB), Z3
-	VBROADCASTSD c64_cd9e8d57<>+0(SB), Z4
-	VPXORQ       Z2, Z2, Z5
-	VPSRLQ       $0x20, Z2, Z6
-	VPMULUDQ     Z3, Z2, Z7
-	VPMULUDQ     Z4, Z5, Z8
-	VPSRLQ       $0x20, Z8, Z9
-	VPXORQ       Z6, Z9, Z6
-	VPXORQ       Z0, Z6, Z6
-	VPSRLQ       $0x20, Z7, Z9
-	VPXORQ       Z5, Z9, Z5
-	VPXORQ       Z1, Z5, Z5
-	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z0, Z9
-	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z1, Z10
-	VPMULUDQ     Z3, Z6, Z6
-	VPMULUDQ     Z4, Z5, Z5
-	VPSRLQ       $0x20, Z5, Z11
-	VPXORQ       Z8, Z11, Z8
-	VPXORQ       Z9, Z8, Z8
-	VPSRLQ       $0x20, Z6, Z11
-	VPXORQ       Z7, Z11, Z7
-	VPXORQ       Z10, Z7, Z7
-	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
-	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
-	VPMULUDQ     Z3, Z8, Z8
-	VPMULUDQ     Z4, Z7, Z7
-	VPSRLQ       $0x20, Z7, Z11
-	VPXORQ       Z5, Z11, Z5
-	VPXORQ       Z9, Z5, Z5
-	VPSRLQ       $0x20, Z8, Z11
-	VPXORQ       Z6, Z11, Z6
-	VPXORQ       Z10, Z6, Z6
-	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
-	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
-	VPMULUDQ     Z3, Z5, Z5
-	VPMULUDQ     Z4, Z6, Z6
-	VPSRLQ       $0x20, Z6, Z11
-	VPXORQ       Z7, Z11, Z7
-	VPXORQ       Z9, Z7, Z7
-	VPSRLQ       $0x20, Z5, Z11
-	VPXORQ       Z8, Z11, Z8
-	VPXORQ       Z10, Z8, Z8
-	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
-	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
-	VPMULUDQ     Z3, Z7, Z7
-	VPMULUDQ     Z4, Z8, Z8
-	VPSRLQ       $0x20, Z8, Z11
-	VPXORQ       Z6, Z11, Z6
-	VPXORQ       Z9, Z6, Z6
-	VPSRLQ       $0x20, Z7, Z11
-	VPXORQ       Z5, Z11, Z5
-	VPXORQ       Z10, Z5, Z5
-	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
-	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
-	VPMULUDQ     Z3, Z6, Z6
-	VPMULUDQ     Z4, Z5, Z5
-	VPSRLQ       $0x20, Z5, Z11
-	VPXORQ       Z8, Z11, Z8
-	VPXORQ       Z9, Z8, Z8
-	VPSRLQ       $0x20, Z6, Z11
-	VPXORQ       Z7, Z11, Z7
-	VPXORQ       Z10, Z7, Z7
-	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
-	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
-	VPMULUDQ     Z3, Z8, Z8
-	VPMULUDQ     Z4, Z7, Z7
-	VPSRLQ       $0x20, Z7, Z11
-	VPXORQ       Z5, Z11, Z5
-	VPXORQ       Z9, Z5, Z5
-	VPSRLQ       $0x20, Z8, Z11
-	VPXORQ       Z6, Z11, Z6
-	VPXORQ       Z10, Z6, Z6
-	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
-	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
-	VPMULUDQ     Z3, Z5, Z5
-	VPMULUDQ     Z4, Z6, Z6
-	VPSRLQ       $0x20, Z6, Z11
-	VPXORQ       Z7, Z11, Z7
-	VPXORQ       Z9, Z7, Z7
-	VPSRLQ       $0x20, Z5, Z11
-	VPXORQ       Z8, Z11, Z8
-	VPXORQ       Z10, Z8, Z8
-	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
-	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
-	VPMULUDQ     Z3, Z7, Z7
-	VPMULUDQ     Z4, Z8, Z8
-	VPSRLQ       $0x20, Z8, Z11
-	VPXORQ       Z6, Z11, Z6
-	VPXORQ       Z9, Z6, Z6
-	VPSRLQ       $0x20, Z7, Z11
-	VPXORQ       Z5, Z11, Z5
-	VPXORQ       Z10, Z5, Z5
-	VPADDD.BCST  c32_9e3779b9<>+0(SB), Z9, Z9
-	VPADDD.BCST  c32_bb67ae85<>+0(SB), Z10, Z10
-	VPMULUDQ     Z3, Z6, Z3
-	VPMULUDQ     Z4, Z5, Z4
-	VPSRLQ       $0x20, Z4, Z5
-	VPXORQ       Z8, Z5, Z5
-	VPXORQ       Z9, Z5, Z5
-	VPSRLQ       $0x20, Z3, Z6
-	VPXORQ       Z7, Z6, Z6
-	VPXORQ       Z10, Z6, Z6
-	VPANDQ.BCST  c64_ffffffff<>+0(SB), Z5, Z5
-	VPSLLQ       $0x20, Z4, Z4
-	VPORQ        Z4, Z5, Z4
-	VPANDQ.BCST  c64_ffffffff<>+0(SB), Z6, Z5
-	VPSLLQ       $0x20, Z3, Z3
-	VPORQ        Z3, Z5, Z3
-	VPUNPCKLQDQ  Z3, Z4, Z5
-	VPUNPCKHQDQ  Z3, Z4, Z3
-	VBROADCASTSS limit+28(FP), Z4
-	VPCMPUD      $0x05, Z4, Z5, K1
-	VMOVUPS      (SI)(AX*4), Z4
-	VMULPS.BCST  scale+24(FP), Z4, Z4
-	VMOVAPS.Z    Z4, K1, Z4
-	VMOVUPS      Z4, (DI)(AX*4)
-	VBROADCASTSS limit+28(FP), Z4
-	VPCMPUD      $0x05, Z4, Z3, K1
-	VMOVUPS      64(SI)(AX*4), Z3
-	VMULPS.BCST  scale+24(FP), Z3, Z3
-	VMOVAPS.Z    Z3, K1, Z3
-	VMOVUPS      Z3, 64(DI)(AX*4)
-	VBROADCASTSD c64_8<>+0(SB), Z3
-	VPADDQ       Z3, Z2, Z2
-	ADDQ         $0x20, AX
-	CMPQ         AX, CX
-	JLT          loop
+	VMOVUPS         Z0, Z1
+	VBROADCASTSD    c64_8<>+0(SB), Z2
+	VPADDQ          Z2, Z0, Z0
+	VBROADCASTSD    c64_d2511f53<>+0(SB), Z2
+	VBROADCASTSD    c64_cd9e8d57<>+0(SB), Z3
+	VPXORQ          Z1, Z1, Z4
+	VPSRLQ          $0x20, Z1, Z5
+	VPMULUDQ        Z2, Z1, Z1
+	VPMULUDQ        Z3, Z4, Z6
+	VPSHUFD         $0xf5, Z6, Z7
+	VPTERNLOGQ.BCST $0x96, (BX), Z5, Z7
+	VPSHUFD         $0xf5, Z1, Z5
+	VPTERNLOGQ.BCST $0x96, 8(BX), Z4, Z5
+	VPMULUDQ        Z2, Z7, Z4
+	VPMULUDQ        Z3, Z5, Z5
+	VPSHUFD         $0xf5, Z5, Z7
+	VPTERNLOGQ.BCST $0x96, 16(BX), Z6, Z7
+	VPSHUFD         $0xf5, Z4, Z6
+	VPTERNLOGQ.BCST $0x96, 24(BX), Z1, Z6
+	VPMULUDQ        Z2, Z7, Z1
+	VPMULUDQ        Z3, Z6, Z6
+	VPSHUFD         $0xf5, Z6, Z7
+	VPTERNLOGQ.BCST $0x96, 32(BX), Z5, Z7
+	VPSHUFD         $0xf5, Z1, Z5
+	VPTERNLOGQ.BCST $0x96, 40(BX), Z4, Z5
+	VPMULUDQ        Z2, Z7, Z4
+	VPMULUDQ        Z3, Z5, Z5
+	VPSHUFD         $0xf5, Z5, Z7
+	VPTERNLOGQ.BCST $0x96, 48(BX), Z6, Z7
+	VPSHUFD         $0xf5, Z4, Z6
+	VPTERNLOGQ.BCST $0x96, 56(BX), Z1, Z6
+	VPMULUDQ        Z2, Z7, Z1
+	VPMULUDQ        Z3, Z6, Z6
+	VPSHUFD         $0xf5, Z6, Z7
+	VPTERNLOGQ.BCST $0x96, 64(BX), Z5, Z7
+	VPSHUFD         $0xf5, Z1, Z5
+	VPTERNLOGQ.BCST $0x96, 72(BX), Z4, Z5
+	VPMULUDQ        Z2, Z7, Z4
+	VPMULUDQ        Z3, Z5, Z5
+	VPSHUFD         $0xf5, Z5, Z7
+	VPTERNLOGQ.BCST $0x96, 80(BX), Z6, Z7
+	VPSHUFD         $0xf5, Z4, Z6
+	VPTERNLOGQ.BCST $0x96, 88(BX), Z1, Z6
+	VPMULUDQ        Z2, Z7, Z1
+	VPMULUDQ        Z3, Z6, Z6
+	VPSHUFD         $0xf5, Z6, Z7
+	VPTERNLOGQ.BCST $0x96, 96(BX), Z5, Z7
+	VPSHUFD         $0xf5, Z1, Z5
+	VPTERNLOGQ.BCST $0x96, 104(BX), Z4, Z5
+	VPMULUDQ        Z2, Z7, Z4
+	VPMULUDQ        Z3, Z5, Z5
+	VPSHUFD         $0xf5, Z5, Z7
+	VPTERNLOGQ.BCST $0x96, 112(BX), Z6, Z7
+	VPSHUFD         $0xf5, Z4, Z6
+	VPTERNLOGQ.BCST $0x96, 120(BX), Z1, Z6
+	VPMULUDQ        Z2, Z7, Z1
+	VPMULUDQ        Z3, Z6, Z6
+	VPSHUFD         $0xf5, Z6, Z7
+	VPTERNLOGQ.BCST $0x96, 128(BX), Z5, Z7
+	VPSHUFD         $0xf5, Z1, Z5
+	VPTERNLOGQ.BCST $0x96, 136(BX), Z4, Z5
+	VPMULUDQ        Z2, Z7, Z2
+	VPMULUDQ        Z3, Z5, Z3
+	VPSHUFD         $0xf5, Z3, Z4
+	VPTERNLOGQ.BCST $0x96, 144(BX), Z6, Z4
+	VPSHUFD         $0xf5, Z2, Z5
+	VPTERNLOGQ.BCST $0x96, 152(BX), Z1, Z5
+	VPSLLQ          $0x20, Z3, Z1
+	VPTERNLOGQ.BCST $0xf8, c64_ffffffff<>+0(SB), Z4, Z1
+	VPSLLQ          $0x20, Z2, Z2
+	VPTERNLOGQ.BCST $0xf8, c64_ffffffff<>+0(SB), Z5, Z2
+	VPUNPCKLQDQ     Z2, Z1, Z3
+	VPUNPCKHQDQ     Z2, Z1, Z1
+	VBROADCASTSS    limit+36(FP), Z2
+	VBROADCASTSS    scale+32(FP), Z4
+	PREFETCHT0      8192(SI)(AX*4)
+	PREFETCHT0      8256(SI)(AX*4)
+	VPCMPUD         $0x05, Z2, Z3, K1
+	VMOVUPS         (SI)(AX*4), Z3
+	VMULPS          Z4, Z3, Z3
+	VMOVAPS.Z       Z3, K1, Z3
+	VMOVUPS         Z3, (DI)(AX*4)
+	VPCMPUD         $0x05, Z2, Z1, K1
+	VMOVUPS         64(SI)(AX*4), Z1
+	VMULPS          Z4, Z1, Z1
+	VMOVAPS.Z       Z1, K1, Z1
+	VMOVUPS         Z1, 64(DI)(AX*4)
+	ADDQ            $+32, AX
+	CMPQ            AX, CX
+	JLT             loop
+
+done:
 	VZEROUPPER
 	RET
 
@@ -33188,36 +38695,31 @@ DATA blockOrder<>+48(SB)/8, $0x0000000000000003
 DATA blockOrder<>+56(SB)/8, $0x0000000000000007
 GLOBL blockOrder<>(SB), RODATA|NOPTR, $64
 
+DATA c64_8<>+0(SB)/8, $0x0000000000000008
+GLOBL c64_8<>(SB), RODATA|NOPTR, $8
+
 DATA c64_d2511f53<>+0(SB)/8, $0x00000000d2511f53
 GLOBL c64_d2511f53<>(SB), RODATA|NOPTR, $8
 
 DATA c64_cd9e8d57<>+0(SB)/8, $0x00000000cd9e8d57
 GLOBL c64_cd9e8d57<>(SB), RODATA|NOPTR, $8
 
-DATA c32_9e3779b9<>+0(SB)/4, $0x9e3779b9
-GLOBL c32_9e3779b9<>(SB), RODATA|NOPTR, $4
-
-DATA c32_bb67ae85<>+0(SB)/4, $0xbb67ae85
-GLOBL c32_bb67ae85<>(SB), RODATA|NOPTR, $4
-
 DATA c64_ffffffff<>+0(SB)/8, $0x00000000ffffffff
 GLOBL c64_ffffffff<>(SB), RODATA|NOPTR, $8
 
-DATA c64_8<>+0(SB)/8, $0x0000000000000008
-GLOBL c64_8<>(SB), RODATA|NOPTR, $8
-
 // func probeReadAVX512(x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·probeReadAVX512(SB), NOSPLIT, $0-16
 	MOVQ x+0(FP), DI
 	MOVQ n+8(FP), CX
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (DI)(AX*4), Z0
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Z0
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET
 
@@ -33255,7 +38757,7 @@ loop:
 	RET
 
 // func probeCopyNTAVX512(dst *float32, x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·probeCopyNTAVX512(SB), NOSPLIT, $0-24
 	MOVQ dst+0(FP), DI
 	MOVQ x+8(FP), SI
@@ -33263,11 +38765,12 @@ TEXT ·probeCopyNTAVX512(SB), NOSPLIT, $0-24
 	XORQ AX, AX
 
 loop:
-	VMOVUPS  (SI)(AX*4), Z0
-	VMOVNTPS Z0, (DI)(AX*4)
-	ADDQ     $0x10, AX
-	CMPQ     AX, CX
-	JLT      loop
+	PREFETCHT0 8192(SI)(AX*4)
+	VMOVUPS    (SI)(AX*4), Z0
+	VMOVNTPS   Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET
 
@@ -33310,17 +38813,92 @@ loop:
 	RET
 
 // func probeUpdateAVX512(x *float32, n int)
-// Requires: AVX, AVX512F
+// Requires: AVX, AVX512F, MMX+
 TEXT ·probeUpdateAVX512(SB), NOSPLIT, $0-16
 	MOVQ x+0(FP), DI
 	MOVQ n+8(FP), CX
 	XORQ AX, AX
 
 loop:
-	VMOVUPS (DI)(AX*4), Z0
-	VMOVUPS Z0, (DI)(AX*4)
-	ADDQ    $0x10, AX
-	CMPQ    AX, CX
-	JLT     loop
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(DI)(AX*4)
+	VMOVUPS    (DI)(AX*4), Z0
+	VADDPS     (DI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSumAVX512(y *float32, x *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·probeSumAVX512(SB), NOSPLIT, $0-24
+	MOVQ y+0(FP), DI
+	MOVQ x+8(FP), SI
+	MOVQ n+16(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	VMOVUPS    (SI)(AX*4), Z0
+	VADDPS     (DI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSum2AVX512(z *float32, y *float32, x *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·probeSum2AVX512(SB), NOSPLIT, $0-32
+	MOVQ z+0(FP), DI
+	MOVQ y+8(FP), SI
+	MOVQ x+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	PREFETCHT0 8192(BX)(AX*4)
+	VMOVUPS    (BX)(AX*4), Z0
+	VADDPS     (SI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (SI)(AX*4)
+	VADDPS     (DI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
+	VZEROUPPER
+	RET
+
+// func probeSum3AVX512(w *float32, z *float32, y *float32, x *float32, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·probeSum3AVX512(SB), NOSPLIT, $0-40
+	MOVQ w+0(FP), DI
+	MOVQ z+8(FP), SI
+	MOVQ y+16(FP), BX
+	MOVQ x+24(FP), R8
+	MOVQ n+32(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0 8192(DI)(AX*4)
+	PREFETCHT0 8192(SI)(AX*4)
+	PREFETCHT0 8192(BX)(AX*4)
+	PREFETCHT0 8192(R8)(AX*4)
+	VMOVUPS    (R8)(AX*4), Z0
+	VADDPS     (BX)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (BX)(AX*4)
+	VADDPS     (SI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (SI)(AX*4)
+	VADDPS     (DI)(AX*4), Z0, Z0
+	VMOVUPS    Z0, (DI)(AX*4)
+	ADDQ       $0x10, AX
+	CMPQ       AX, CX
+	JLT        loop
 	VZEROUPPER
 	RET

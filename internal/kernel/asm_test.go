@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -61,6 +62,33 @@ func testAddTo[T Float](t *testing.T, s *isa, add func(dst, a, b []T)) {
 		withISA(s, func() { add(b[off:off+n], a[off:off+n], b[off:off+n]) }) // in place
 		requireSameBits(t, want[off:off+n], b[off:off+n], n)
 	}
+}
+
+func TestAddTwice(t *testing.T) {
+	twice := func(dst, a, b []float32) {
+		too := make([]float32, len(dst)+1)
+		AddTwice32(dst, too[:len(dst)], a, b)
+		requireSameBits(t, dst, too[:len(dst)], len(dst))
+		require.Zero(t, too[len(dst)])
+	}
+	for _, s := range isas {
+		t.Run(s.name, func(t *testing.T) { testAddTo(t, s, twice) })
+	}
+	assert.Panics(t, func() { AddTwice32(make([]float32, 2), make([]float32, 1), make([]float32, 2), make([]float32, 2)) })
+}
+
+func TestMove(t *testing.T) {
+	for _, n := range []int{0, 1, 100, moveFrom - 1, moveFrom, moveFrom + 1, 100_003} {
+		src, dst := make([]byte, n+2), make([]byte, n+3)
+		for i := range src {
+			src[i] = byte(i*7 + i>>8)
+		}
+		want := slices.Clone(dst)
+		copy(want[1:n+1], src[2:])
+		Move(dst[1:n+1], src[2:])
+		require.Equal(t, want, dst, n)
+	}
+	assert.Panics(t, func() { Move(make([]byte, 2), make([]byte, 1)) })
 }
 
 func TestAddToSpecial(t *testing.T) {

@@ -165,146 +165,209 @@ func vecAffine[T Number](dst []T, x []T, a T, b T) int {
 	return end
 }
 
-// vecAxpy computes dst += a*x. It returns how many elements it did: the first ones.
-func vecAxpy[T Number](dst []T, x []T, a T) int {
-	end := vectorLenOf[T](len(dst), 8)
+// vecAddTwice computes dst = too = a + b. It returns how many elements it did: the first ones.
+func vecAddTwice[T Number](dst []T, too []T, a []T, b []T) int {
+	end := vectorLenOf[T](len(dst), 4)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			axpyF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(a))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			axpyF64AVX512((*float64)(dstAt), (*float64)(xAt), n, float64(a))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			axpyF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(a))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			axpyF64AVX2((*float64)(dstAt), (*float64)(xAt), n, float64(a))
-		}
-		done += n
-	}
-	return end
-}
-
-// vecCenter computes dst = (x-m) * s. It returns how many elements it did: the first ones.
-func vecCenter[T Number](dst []T, x []T, m T, s T, far bool) int {
-	end := vectorLenOf[T](len(dst), 8)
-	for done := 0; done < end; {
-		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			centerPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(m), float32(s))
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			centerPastF64AVX512((*float64)(dstAt), (*float64)(xAt), n, float64(m), float64(s))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			centerPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(m), float32(s))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			centerPastF64AVX2((*float64)(dstAt), (*float64)(xAt), n, float64(m), float64(s))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			centerF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(m), float32(s))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			centerF64AVX512((*float64)(dstAt), (*float64)(xAt), n, float64(m), float64(s))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			centerF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(m), float32(s))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			centerF64AVX2((*float64)(dstAt), (*float64)(xAt), n, float64(m), float64(s))
-		}
-		done += n
-	}
-	return end
-}
-
-// vecCenterW computes dst = (x-m) * s * w. It returns how many elements it did: the first ones.
-func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T, far bool) int {
-	end := vectorLenOf[T](len(dst), 8)
-	for done := 0; done < end; {
-		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		wAt := unsafe.Pointer(&w[done : done+n][0])
-		switch {
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			centerWPastF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			centerWPastF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			centerWPastF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			centerWPastF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			centerWF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			centerWF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			centerWF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			centerWF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s))
-		}
-		done += n
-	}
-	return end
-}
-
-// vecCenterWB computes dst = (x-m) * s * w + b. It returns how many elements it did: the first ones.
-func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T, far bool) int {
-	end := vectorLenOf[T](len(dst), 8)
-	for done := 0; done < end; {
-		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		wAt := unsafe.Pointer(&w[done : done+n][0])
+		tooAt := unsafe.Pointer(&too[done : done+n][0])
+		aAt := unsafe.Pointer(&a[done : done+n][0])
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		switch {
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			centerWBPastF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			centerWBPastF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			centerWBPastF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			centerWBPastF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			centerWBF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			centerWBF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			centerWBF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), n, float32(m), float32(s))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			centerWBF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), n, float64(m), float64(s))
+		case active.vectors == vecAVX512:
+			addTwiceF32AVX512((*float32)(dstAt), (*float32)(tooAt), (*float32)(aAt), (*float32)(bAt), n)
+		case active.vectors == vecAVX2:
+			addTwiceF32AVX2((*float32)(dstAt), (*float32)(tooAt), (*float32)(aAt), (*float32)(bAt), n)
 		}
 		done += n
 	}
 	return end
 }
 
-// vecSoftmaxGrad computes dst = y * (g-s). It returns how many elements it did: the first ones.
-func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T, far bool) int {
-	end := vectorLenOf[T](len(dst), 8)
+// vecAxpy computes y += a*x. It returns how many elements it did: the first ones.
+func vecAxpy[T Number](y []T, x []T, a T) int {
+	end := vectorLenOf[T](len(y), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		yAt := unsafe.Pointer(&y[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			softmaxGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			softmaxGradPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), n, float64(s))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			softmaxGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			softmaxGradPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), n, float64(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			softmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
+			axpyF32AVX512((*float32)(yAt), (*float32)(xAt), n, float32(a))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			softmaxGradF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), n, float64(s))
+			axpyF64AVX512((*float64)(yAt), (*float64)(xAt), n, float64(a))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			softmaxGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
+			axpyF32AVX2((*float32)(yAt), (*float32)(xAt), n, float32(a))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			softmaxGradF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), n, float64(s))
+			axpyF64AVX2((*float64)(yAt), (*float64)(xAt), n, float64(a))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecAddRow computes y += x and asks for nextY and nextX. It returns how many elements it did: the first ones.
+func vecAddRow[T Number](y []T, x []T, nextY []T, nextX []T) int {
+	end := vectorLenOf[T](len(y), 8)
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		nextYAt := unsafe.Pointer(&nextY[done : done+n][0])
+		nextXAt := unsafe.Pointer(&nextX[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+			addRowF32AVX512((*float32)(yAt), (*float32)(xAt), (*float32)(nextYAt), (*float32)(nextXAt), n)
+		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+			addRowF64AVX512((*float64)(yAt), (*float64)(xAt), (*float64)(nextYAt), (*float64)(nextXAt), n)
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+			addRowF32AVX2((*float32)(yAt), (*float32)(xAt), (*float32)(nextYAt), (*float32)(nextXAt), n)
+		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+			addRowF64AVX2((*float64)(yAt), (*float64)(xAt), (*float64)(nextYAt), (*float64)(nextXAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecCenter computes dst = (x-m) * s. It returns how many columns it did: the first ones.
+func vecCenter[T Number](dst []T, x []T, m []T, s []T, cols int, far bool) int {
+	rows, end := len(m), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
+		n := min(asmChunk, end-done)
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			dstAt := unsafe.Pointer(&dst[r*cols+done : (r+k-1)*cols+done+n][0])
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			mAt := unsafe.Pointer(&m[r : r+k][0])
+			sAt := unsafe.Pointer(&s[r : r+k][0])
+			switch {
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				centerPastF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				centerPastF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				centerPastF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				centerPastF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				centerF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				centerF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				centerF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				centerF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			}
+		}
+		done += n
+	}
+	return end
+}
+
+// vecCenterW computes dst = (x-m) * s * w. It returns how many columns it did: the first ones.
+func vecCenterW[T Number](dst []T, x []T, w []T, m []T, s []T, cols int, far bool) int {
+	rows, end := len(m), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
+		n := min(asmChunk, end-done)
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			dstAt := unsafe.Pointer(&dst[r*cols+done : (r+k-1)*cols+done+n][0])
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			wAt := unsafe.Pointer(&w[done : done+n][0])
+			mAt := unsafe.Pointer(&m[r : r+k][0])
+			sAt := unsafe.Pointer(&s[r : r+k][0])
+			switch {
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				centerWPastF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				centerWPastF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				centerWPastF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				centerWPastF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				centerWF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				centerWF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				centerWF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				centerWF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			}
+		}
+		done += n
+	}
+	return end
+}
+
+// vecCenterWB computes dst = (x-m) * s * w + b. It returns how many columns it did: the first ones.
+func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m []T, s []T, cols int, far bool) int {
+	rows, end := len(m), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
+		n := min(asmChunk, end-done)
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			dstAt := unsafe.Pointer(&dst[r*cols+done : (r+k-1)*cols+done+n][0])
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			wAt := unsafe.Pointer(&w[done : done+n][0])
+			bAt := unsafe.Pointer(&b[done : done+n][0])
+			mAt := unsafe.Pointer(&m[r : r+k][0])
+			sAt := unsafe.Pointer(&s[r : r+k][0])
+			switch {
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				centerWBPastF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				centerWBPastF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				centerWBPastF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				centerWBPastF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				centerWBF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				centerWBF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				centerWBF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(wAt), (*float32)(bAt), (*float32)(mAt), (*float32)(sAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				centerWBF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(wAt), (*float64)(bAt), (*float64)(mAt), (*float64)(sAt), n, cols, k)
+			}
+		}
+		done += n
+	}
+	return end
+}
+
+// vecSoftmaxGrad computes dst = y * (g-s). It returns how many columns it did: the first ones.
+func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s []T, cols int, far bool) int {
+	rows, end := len(s), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
+		n := min(asmChunk, end-done)
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			dstAt := unsafe.Pointer(&dst[r*cols+done : (r+k-1)*cols+done+n][0])
+			gradAt := unsafe.Pointer(&grad[r*cols+done : (r+k-1)*cols+done+n][0])
+			yAt := unsafe.Pointer(&y[r*cols+done : (r+k-1)*cols+done+n][0])
+			sAt := unsafe.Pointer(&s[r : r+k][0])
+			switch {
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				softmaxGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), (*float32)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				softmaxGradPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), (*float64)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				softmaxGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), (*float32)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				softmaxGradPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), (*float64)(sAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				softmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), (*float32)(sAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				softmaxGradF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), (*float64)(sAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				softmaxGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), (*float32)(sAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				softmaxGradF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(yAt), (*float64)(sAt), n, cols, k)
+			}
 		}
 		done += n
 	}
@@ -775,216 +838,311 @@ func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int {
 	return end
 }
 
-// vecExpSum adds exp(x-m) to acc. It returns how many elements it did: the first ones.
-func vecExpSum[T Number](x []T, acc *[16]float64, m T) int {
-	end := vectorLenOf[T](len(x), 4)
-	for done := 0; done < end; {
+// vecExpSum adds exp(x-m), where no x is larger than m, to acc of each row. It returns how many columns it did: the first ones.
+func vecExpSum[T Number](x []T, m []T, acc [][16]float64, cols int) int {
+	rows, end := len(m), vectorLenOf[T](cols, 4)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512:
-			expSumF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
-		case active.vectors == vecAVX2:
-			expSumF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			mAt := unsafe.Pointer(&m[r : r+k][0])
+			accAt := unsafe.Pointer(&acc[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512:
+				expSumF32AVX512((*float32)(xAt), (*float32)(mAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX2:
+				expSumF32AVX2((*float32)(xAt), (*float32)(mAt), (*float64)(accAt), n, cols, k)
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecExpSumStore computes dst = exp(x-m) and adds it to acc. It returns how many elements it did: the first ones.
-func vecExpSumStore[T Number](dst []T, x []T, acc *[16]float64, m T) int {
-	end := vectorLenOf[T](len(dst), 4)
-	for done := 0; done < end; {
+// vecExpSumStore computes dst = exp(x-m), where no x is larger than m, and adds it to acc of each row. It returns how many columns it did: the first ones.
+func vecExpSumStore[T Number](dst []T, x []T, m []T, acc [][16]float64, cols int) int {
+	rows, end := len(m), vectorLenOf[T](cols, 4)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512:
-			expSumStoreF32AVX512((*float32)(dstAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
-		case active.vectors == vecAVX2:
-			expSumStoreF32AVX2((*float32)(dstAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float32(m))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			dstAt := unsafe.Pointer(&dst[r*cols+done : (r+k-1)*cols+done+n][0])
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			mAt := unsafe.Pointer(&m[r : r+k][0])
+			accAt := unsafe.Pointer(&acc[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512:
+				expSumStoreF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(mAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX2:
+				expSumStoreF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(mAt), (*float64)(accAt), n, cols, k)
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecLogSoftmax computes dst = x - lse. It returns how many elements it did: the first ones.
-func vecLogSoftmax[T Number](dst []T, x []T, lse float64) int {
-	end := vectorLenOf[T](len(dst), 8)
-	for done := 0; done < end; {
+// vecLogSoftmax computes dst = x - lse. It returns how many columns it did: the first ones.
+func vecLogSoftmax[T Number](dst []T, x []T, lse []float64, cols int, far bool) int {
+	rows, end := len(lse), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			logSoftmaxF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float64(lse))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			logSoftmaxF64AVX512((*float64)(dstAt), (*float64)(xAt), n, float64(lse))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			logSoftmaxF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float64(lse))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			logSoftmaxF64AVX2((*float64)(dstAt), (*float64)(xAt), n, float64(lse))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			dstAt := unsafe.Pointer(&dst[r*cols+done : (r+k-1)*cols+done+n][0])
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			lseAt := unsafe.Pointer(&lse[r : r+k][0])
+			switch {
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				logSoftmaxPastF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float64)(lseAt), n, cols, k)
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				logSoftmaxPastF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(lseAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				logSoftmaxPastF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float64)(lseAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				logSoftmaxPastF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(lseAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				logSoftmaxF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float64)(lseAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				logSoftmaxF64AVX512((*float64)(dstAt), (*float64)(xAt), (*float64)(lseAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				logSoftmaxF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float64)(lseAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				logSoftmaxF64AVX2((*float64)(dstAt), (*float64)(xAt), (*float64)(lseAt), n, cols, k)
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecSoftmaxLossGrad computes dst = scale * (exp(x-lse) - off). It returns how many elements it did: the first ones.
-func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T, far bool) int {
-	end := vectorLenOf[T](len(dst), 4)
-	for done := 0; done < end; {
+// vecSoftmaxLossGrad computes dst = scale * (exp(x-lse) - off). It returns how many columns it did: the first ones.
+func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse []T, scale []T, off T, cols int, far bool) int {
+	rows, end := len(lse), vectorLenOf[T](cols, 4)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case far && active.vectors == vecAVX512:
-			softmaxLossGradPastF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
-		case far && active.vectors == vecAVX2:
-			softmaxLossGradPastF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
-		case active.vectors == vecAVX512:
-			softmaxLossGradF32AVX512((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
-		case active.vectors == vecAVX2:
-			softmaxLossGradF32AVX2((*float32)(dstAt), (*float32)(xAt), n, float32(lse), float32(off), float32(scale))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			dstAt := unsafe.Pointer(&dst[r*cols+done : (r+k-1)*cols+done+n][0])
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			lseAt := unsafe.Pointer(&lse[r : r+k][0])
+			scaleAt := unsafe.Pointer(&scale[r : r+k][0])
+			switch {
+			case far && active.vectors == vecAVX512:
+				softmaxLossGradPastF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(lseAt), (*float32)(scaleAt), n, cols, k, float32(off))
+			case far && active.vectors == vecAVX2:
+				softmaxLossGradPastF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(lseAt), (*float32)(scaleAt), n, cols, k, float32(off))
+			case active.vectors == vecAVX512:
+				softmaxLossGradF32AVX512((*float32)(dstAt), (*float32)(xAt), (*float32)(lseAt), (*float32)(scaleAt), n, cols, k, float32(off))
+			case active.vectors == vecAVX2:
+				softmaxLossGradF32AVX2((*float32)(dstAt), (*float32)(xAt), (*float32)(lseAt), (*float32)(scaleAt), n, cols, k, float32(off))
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecLogSoftmaxGrad computes dst = g - exp(y)*s. It returns how many elements it did: the first ones.
-func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T, far bool) int {
-	end := vectorLenOf[T](len(dst), 4)
-	for done := 0; done < end; {
+// vecLogSoftmaxGrad computes dst = g - exp(y)*s. It returns how many columns it did: the first ones.
+func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s []T, cols int, far bool) int {
+	rows, end := len(s), vectorLenOf[T](cols, 4)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		gradAt := unsafe.Pointer(&grad[done : done+n][0])
-		yAt := unsafe.Pointer(&y[done : done+n][0])
-		switch {
-		case far && active.vectors == vecAVX512:
-			logSoftmaxGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
-		case far && active.vectors == vecAVX2:
-			logSoftmaxGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
-		case active.vectors == vecAVX512:
-			logSoftmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
-		case active.vectors == vecAVX2:
-			logSoftmaxGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), n, float32(s))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			dstAt := unsafe.Pointer(&dst[r*cols+done : (r+k-1)*cols+done+n][0])
+			gradAt := unsafe.Pointer(&grad[r*cols+done : (r+k-1)*cols+done+n][0])
+			yAt := unsafe.Pointer(&y[r*cols+done : (r+k-1)*cols+done+n][0])
+			sAt := unsafe.Pointer(&s[r : r+k][0])
+			switch {
+			case far && active.vectors == vecAVX512:
+				logSoftmaxGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), (*float32)(sAt), n, cols, k)
+			case far && active.vectors == vecAVX2:
+				logSoftmaxGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), (*float32)(sAt), n, cols, k)
+			case active.vectors == vecAVX512:
+				logSoftmaxGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), (*float32)(sAt), n, cols, k)
+			case active.vectors == vecAVX2:
+				logSoftmaxGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(yAt), (*float32)(sAt), n, cols, k)
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecMaximum raises each of the 16 interleaved maxima acc to x where x is larger. It returns how many elements it did: the first ones.
-func vecMaximum[T Number](x []T, acc *[16]T) int {
+// vecMaximum raises top of each row to the largest x, which is no NaN. It returns how many columns it did: the first ones.
+func vecMaximum[T Number](x []T, top []T, cols int) int {
+	rows, end := len(top), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
+		n := min(asmChunk, end-done)
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			topAt := unsafe.Pointer(&top[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				maximumF32AVX512((*float32)(xAt), (*float32)(topAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				maximumF64AVX512((*float64)(xAt), (*float64)(topAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				maximumF32AVX2((*float32)(xAt), (*float32)(topAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				maximumF64AVX2((*float64)(xAt), (*float64)(topAt), n, cols, k)
+			}
+		}
+		done += n
+	}
+	return end
+}
+
+// vecSum adds x to the 16 interleaved sums acc of each row. It returns how many columns it did: the first ones.
+func vecSum[T Number](x []T, acc [][16]T, cols int) int {
+	rows, end := len(acc), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
+		n := min(asmChunk, end-done)
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			accAt := unsafe.Pointer(&acc[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				sumF32AVX512((*float32)(xAt), (*float32)(accAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				sumF64AVX512((*float64)(xAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				sumF32AVX2((*float32)(xAt), (*float32)(accAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				sumF64AVX2((*float64)(xAt), (*float64)(accAt), n, cols, k)
+			}
+		}
+		done += n
+	}
+	return end
+}
+
+// vecSumWide adds x to the 16 interleaved sums acc of each row. It returns how many columns it did: the first ones.
+func vecSumWide[T Number](x []T, acc [][16]float64, cols int) int {
+	rows, end := len(acc), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
+		n := min(asmChunk, end-done)
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			accAt := unsafe.Pointer(&acc[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				sumWideF32AVX512((*float32)(xAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				sumWideF64AVX512((*float64)(xAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				sumWideF32AVX2((*float32)(xAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				sumWideF64AVX2((*float64)(xAt), (*float64)(accAt), n, cols, k)
+			}
+		}
+		done += n
+	}
+	return end
+}
+
+// vecSquares adds x**2 to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
+func vecSquares[T Number](x []T, acc *[16]float64) int {
 	end := vectorLenOf[T](len(x), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		xAt := unsafe.Pointer(&x[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			maximumF32AVX512((*float32)(xAt), n, (*[16]float32)(unsafe.Pointer(acc)))
+			squaresF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			maximumF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
+			squaresF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			maximumF32AVX2((*float32)(xAt), n, (*[16]float32)(unsafe.Pointer(acc)))
+			squaresF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			maximumF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
+			squaresF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
 		}
 		done += n
 	}
 	return end
 }
 
-// vecSum adds x to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
-func vecSum[T Number](x []T, acc *[16]T) int {
-	end := vectorLenOf[T](len(x), 8)
-	for done := 0; done < end; {
+// vecMoments adds x and x**2 to the 16 interleaved sums sum and sq of each row. It returns how many columns it did: the first ones.
+func vecMoments[T Number](x []T, sum [][16]float64, sq [][16]float64, cols int) int {
+	rows, end := len(sum), vectorLenOf[T](cols, 4)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			sumF32AVX512((*float32)(xAt), n, (*[16]float32)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			sumF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			sumF32AVX2((*float32)(xAt), n, (*[16]float32)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			sumF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			sumAt := unsafe.Pointer(&sum[r : r+k][0])
+			sqAt := unsafe.Pointer(&sq[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512:
+				momentsF32AVX512((*float32)(xAt), (*float64)(sumAt), (*float64)(sqAt), n, cols, k)
+			case active.vectors == vecAVX2:
+				momentsF32AVX2((*float32)(xAt), (*float64)(sumAt), (*float64)(sqAt), n, cols, k)
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecSumWide adds x to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
-func vecSumWide[T Number](x []T, acc *[16]float64) int {
-	end := vectorLenOf[T](len(x), 8)
-	for done := 0; done < end; {
+// vecSquaresAround adds (x-m)**2 to the 16 interleaved sums acc of each row. It returns how many columns it did: the first ones.
+func vecSquaresAround[T Number](x []T, m []float64, acc [][16]float64, cols int) int {
+	rows, end := len(m), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			sumWideF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			sumWideF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			sumWideF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			sumWideF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			mAt := unsafe.Pointer(&m[r : r+k][0])
+			accAt := unsafe.Pointer(&acc[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				squaresAroundF32AVX512((*float32)(xAt), (*float64)(mAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				squaresAroundF64AVX512((*float64)(xAt), (*float64)(mAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				squaresAroundF32AVX2((*float32)(xAt), (*float64)(mAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				squaresAroundF64AVX2((*float64)(xAt), (*float64)(mAt), (*float64)(accAt), n, cols, k)
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecSquares adds (x-m)**2 to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
-func vecSquares[T Number](x []T, acc *[16]float64, m float64) int {
-	end := vectorLenOf[T](len(x), 8)
-	for done := 0; done < end; {
+// vecDot adds a*b to the 16 interleaved sums acc of each row. It returns how many columns it did: the first ones.
+func vecDot[T Number](a []T, b []T, acc [][16]float64, cols int) int {
+	rows, end := len(acc), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			squaresF32AVX512((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			squaresF64AVX512((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			squaresF32AVX2((*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			squaresF64AVX2((*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(acc)), float64(m))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			aAt := unsafe.Pointer(&a[r*cols+done : (r+k-1)*cols+done+n][0])
+			bAt := unsafe.Pointer(&b[r*cols+done : (r+k-1)*cols+done+n][0])
+			accAt := unsafe.Pointer(&acc[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				dotF32AVX512((*float32)(aAt), (*float32)(bAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				dotF64AVX512((*float64)(aAt), (*float64)(bAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				dotF32AVX2((*float32)(aAt), (*float32)(bAt), (*float64)(accAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				dotF64AVX2((*float64)(aAt), (*float64)(bAt), (*float64)(accAt), n, cols, k)
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecDot adds a*b to the 16 interleaved sums acc. It returns how many elements it did: the first ones.
-func vecDot[T Number](a []T, b []T, acc *[16]float64) int {
-	end := vectorLenOf[T](len(a), 8)
-	for done := 0; done < end; {
-		n := min(asmChunk, end-done)
-		aAt := unsafe.Pointer(&a[done : done+n][0])
-		bAt := unsafe.Pointer(&b[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			dotF32AVX512((*float32)(aAt), (*float32)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			dotF64AVX512((*float64)(aAt), (*float64)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			dotF32AVX2((*float32)(aAt), (*float32)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			dotF64AVX2((*float64)(aAt), (*float64)(bAt), n, (*[16]float64)(unsafe.Pointer(acc)))
-		}
-		done += n
-	}
-	return end
-}
-
-// vecWeightBiasGrad adds g*(x-m)*s to w and g to b. It returns how many elements it did: the first ones.
-func vecWeightBiasGrad[T Number](w []float64, b []float64, grad []T, x []T, m T, s T) int {
+// vecWeightBiasGrad adds g*(x-m)*s to w and g to b, and asks for nextGrad and nextX. It returns how many elements it did: the first ones.
+func vecWeightBiasGrad[T Number](w []float64, b []float64, grad []T, x []T, nextGrad []T, nextX []T, m T, s T) int {
 	end := vectorLenOf[T](len(w), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
@@ -992,162 +1150,194 @@ func vecWeightBiasGrad[T Number](w []float64, b []float64, grad []T, x []T, m T,
 		bAt := unsafe.Pointer(&b[done : done+n][0])
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
+		nextGradAt := unsafe.Pointer(&nextGrad[done : done+n][0])
+		nextXAt := unsafe.Pointer(&nextX[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			weightBiasGradF32AVX512((*float64)(wAt), (*float64)(bAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s))
+			weightBiasGradF32AVX512((*float64)(wAt), (*float64)(bAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(nextGradAt), (*float32)(nextXAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			weightBiasGradF64AVX512((*float64)(wAt), (*float64)(bAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s))
+			weightBiasGradF64AVX512((*float64)(wAt), (*float64)(bAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(nextGradAt), (*float64)(nextXAt), n, float64(m), float64(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			weightBiasGradF32AVX2((*float64)(wAt), (*float64)(bAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s))
+			weightBiasGradF32AVX2((*float64)(wAt), (*float64)(bAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(nextGradAt), (*float32)(nextXAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			weightBiasGradF64AVX2((*float64)(wAt), (*float64)(bAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s))
+			weightBiasGradF64AVX2((*float64)(wAt), (*float64)(bAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(nextGradAt), (*float64)(nextXAt), n, float64(m), float64(s))
 		}
 		done += n
 	}
 	return end
 }
 
-// vecWeightGrad adds g*(x-m)*s to w. It returns how many elements it did: the first ones.
-func vecWeightGrad[T Number](w []float64, grad []T, x []T, m T, s T) int {
+// vecWeightGrad adds g*(x-m)*s to w, and asks for nextGrad and nextX. It returns how many elements it did: the first ones.
+func vecWeightGrad[T Number](w []float64, grad []T, x []T, nextGrad []T, nextX []T, m T, s T) int {
 	end := vectorLenOf[T](len(w), 8)
 	for done := 0; done < end; {
 		n := min(asmChunk, end-done)
 		wAt := unsafe.Pointer(&w[done : done+n][0])
 		gradAt := unsafe.Pointer(&grad[done : done+n][0])
 		xAt := unsafe.Pointer(&x[done : done+n][0])
+		nextGradAt := unsafe.Pointer(&nextGrad[done : done+n][0])
+		nextXAt := unsafe.Pointer(&nextX[done : done+n][0])
 		switch {
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			weightGradF32AVX512((*float64)(wAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s))
+			weightGradF32AVX512((*float64)(wAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(nextGradAt), (*float32)(nextXAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			weightGradF64AVX512((*float64)(wAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s))
+			weightGradF64AVX512((*float64)(wAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(nextGradAt), (*float64)(nextXAt), n, float64(m), float64(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			weightGradF32AVX2((*float64)(wAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s))
+			weightGradF32AVX2((*float64)(wAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(nextGradAt), (*float32)(nextXAt), n, float32(m), float32(s))
 		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			weightGradF64AVX2((*float64)(wAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s))
+			weightGradF64AVX2((*float64)(wAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(nextGradAt), (*float64)(nextXAt), n, float64(m), float64(s))
 		}
 		done += n
 	}
 	return end
 }
 
-// vecNormSumsW adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh. It returns how many elements it did: the first ones.
-func vecNormSumsW[T Number](grad []T, x []T, w []T, su *[16]float64, suh *[16]float64, m T, s T) int {
-	end := vectorLenOf[T](len(grad), 8)
-	for done := 0; done < end; {
+// vecNormSumsW adds u = g*w and u*(x-m)*s to the 16 interleaved sums su and suh of each row. It returns how many columns it did: the first ones.
+func vecNormSumsW[T Number](grad []T, x []T, w []T, m []T, s []T, su [][16]float64, suh [][16]float64, cols int) int {
+	rows, end := len(m), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		gradAt := unsafe.Pointer(&grad[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		wAt := unsafe.Pointer(&w[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsWF32AVX512((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsWF64AVX512((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsWF32AVX2((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsWF64AVX2((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			gradAt := unsafe.Pointer(&grad[r*cols+done : (r+k-1)*cols+done+n][0])
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			wAt := unsafe.Pointer(&w[done : done+n][0])
+			mAt := unsafe.Pointer(&m[r : r+k][0])
+			sAt := unsafe.Pointer(&s[r : r+k][0])
+			suAt := unsafe.Pointer(&su[r : r+k][0])
+			suhAt := unsafe.Pointer(&suh[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				normSumsWF32AVX512((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), (*float32)(mAt), (*float32)(sAt), (*float64)(suAt), (*float64)(suhAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				normSumsWF64AVX512((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), (*float64)(mAt), (*float64)(sAt), (*float64)(suAt), (*float64)(suhAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				normSumsWF32AVX2((*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), (*float32)(mAt), (*float32)(sAt), (*float64)(suAt), (*float64)(suhAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				normSumsWF64AVX2((*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), (*float64)(mAt), (*float64)(sAt), (*float64)(suAt), (*float64)(suhAt), n, cols, k)
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecNormGradW computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. It returns how many elements it did: the first ones.
-func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T, far bool) int {
-	end := vectorLenOf[T](len(dst), 8)
-	for done := 0; done < end; {
+// vecNormGradW computes dst = s * (u - a - (x-m)*s*b) with u = g.*w. It returns how many columns it did: the first ones.
+func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m []T, s []T, a []T, b []T, cols int, far bool) int {
+	rows, end := len(m), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		gradAt := unsafe.Pointer(&grad[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		wAt := unsafe.Pointer(&w[done : done+n][0])
-		switch {
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			normGradWPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s), float32(a), float32(b))
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			normGradWPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s), float64(a), float64(b))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			normGradWPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s), float32(a), float32(b))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			normGradWPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s), float64(a), float64(b))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			normGradWF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s), float32(a), float32(b))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			normGradWF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s), float64(a), float64(b))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			normGradWF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), n, float32(m), float32(s), float32(a), float32(b))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			normGradWF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), n, float64(m), float64(s), float64(a), float64(b))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			dstAt := unsafe.Pointer(&dst[r*cols+done : (r+k-1)*cols+done+n][0])
+			gradAt := unsafe.Pointer(&grad[r*cols+done : (r+k-1)*cols+done+n][0])
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			wAt := unsafe.Pointer(&w[done : done+n][0])
+			mAt := unsafe.Pointer(&m[r : r+k][0])
+			sAt := unsafe.Pointer(&s[r : r+k][0])
+			aAt := unsafe.Pointer(&a[r : r+k][0])
+			bAt := unsafe.Pointer(&b[r : r+k][0])
+			switch {
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				normGradWPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), (*float32)(mAt), (*float32)(sAt), (*float32)(aAt), (*float32)(bAt), n, cols, k)
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				normGradWPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), (*float64)(mAt), (*float64)(sAt), (*float64)(aAt), (*float64)(bAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				normGradWPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), (*float32)(mAt), (*float32)(sAt), (*float32)(aAt), (*float32)(bAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				normGradWPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), (*float64)(mAt), (*float64)(sAt), (*float64)(aAt), (*float64)(bAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				normGradWF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), (*float32)(mAt), (*float32)(sAt), (*float32)(aAt), (*float32)(bAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				normGradWF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), (*float64)(mAt), (*float64)(sAt), (*float64)(aAt), (*float64)(bAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				normGradWF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(wAt), (*float32)(mAt), (*float32)(sAt), (*float32)(aAt), (*float32)(bAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				normGradWF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(wAt), (*float64)(mAt), (*float64)(sAt), (*float64)(aAt), (*float64)(bAt), n, cols, k)
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecNormSums adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh. It returns how many elements it did: the first ones.
-func vecNormSums[T Number](grad []T, x []T, su *[16]float64, suh *[16]float64, m T, s T) int {
-	end := vectorLenOf[T](len(grad), 8)
-	for done := 0; done < end; {
+// vecNormSums adds u = g and u*(x-m)*s to the 16 interleaved sums su and suh of each row. It returns how many columns it did: the first ones.
+func vecNormSums[T Number](grad []T, x []T, m []T, s []T, su [][16]float64, suh [][16]float64, cols int) int {
+	rows, end := len(m), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		gradAt := unsafe.Pointer(&grad[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsF32AVX512((*float32)(gradAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsF64AVX512((*float64)(gradAt), (*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			normSumsF32AVX2((*float32)(gradAt), (*float32)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float32(m), float32(s))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			normSumsF64AVX2((*float64)(gradAt), (*float64)(xAt), n, (*[16]float64)(unsafe.Pointer(su)), (*[16]float64)(unsafe.Pointer(suh)), float64(m), float64(s))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			gradAt := unsafe.Pointer(&grad[r*cols+done : (r+k-1)*cols+done+n][0])
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			mAt := unsafe.Pointer(&m[r : r+k][0])
+			sAt := unsafe.Pointer(&s[r : r+k][0])
+			suAt := unsafe.Pointer(&su[r : r+k][0])
+			suhAt := unsafe.Pointer(&suh[r : r+k][0])
+			switch {
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				normSumsF32AVX512((*float32)(gradAt), (*float32)(xAt), (*float32)(mAt), (*float32)(sAt), (*float64)(suAt), (*float64)(suhAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				normSumsF64AVX512((*float64)(gradAt), (*float64)(xAt), (*float64)(mAt), (*float64)(sAt), (*float64)(suAt), (*float64)(suhAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				normSumsF32AVX2((*float32)(gradAt), (*float32)(xAt), (*float32)(mAt), (*float32)(sAt), (*float64)(suAt), (*float64)(suhAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				normSumsF64AVX2((*float64)(gradAt), (*float64)(xAt), (*float64)(mAt), (*float64)(sAt), (*float64)(suAt), (*float64)(suhAt), n, cols, k)
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecNormGrad computes dst = s * (u - a - (x-m)*s*b) with u = g. It returns how many elements it did: the first ones.
-func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T, far bool) int {
-	end := vectorLenOf[T](len(dst), 8)
-	for done := 0; done < end; {
+// vecNormGrad computes dst = s * (u - a - (x-m)*s*b) with u = g. It returns how many columns it did: the first ones.
+func vecNormGrad[T Number](dst []T, grad []T, x []T, m []T, s []T, a []T, b []T, cols int, far bool) int {
+	rows, end := len(m), vectorLenOf[T](cols, 8)
+	for done := 0; done < end && rows > 0; {
 		n := min(asmChunk, end-done)
-		dstAt := unsafe.Pointer(&dst[done : done+n][0])
-		gradAt := unsafe.Pointer(&grad[done : done+n][0])
-		xAt := unsafe.Pointer(&x[done : done+n][0])
-		switch {
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			normGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s), float32(a), float32(b))
-		case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			normGradPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s), float64(a), float64(b))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			normGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s), float32(a), float32(b))
-		case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			normGradPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s), float64(a), float64(b))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
-			normGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s), float32(a), float32(b))
-		case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
-			normGradF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s), float64(a), float64(b))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
-			normGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), n, float32(m), float32(s), float32(a), float32(b))
-		case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
-			normGradF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), n, float64(m), float64(s), float64(a), float64(b))
+		for r, k := 0, 0; r < rows; r += k {
+			k = min(rows-r, asmChunk/n)
+			dstAt := unsafe.Pointer(&dst[r*cols+done : (r+k-1)*cols+done+n][0])
+			gradAt := unsafe.Pointer(&grad[r*cols+done : (r+k-1)*cols+done+n][0])
+			xAt := unsafe.Pointer(&x[r*cols+done : (r+k-1)*cols+done+n][0])
+			mAt := unsafe.Pointer(&m[r : r+k][0])
+			sAt := unsafe.Pointer(&s[r : r+k][0])
+			aAt := unsafe.Pointer(&a[r : r+k][0])
+			bAt := unsafe.Pointer(&b[r : r+k][0])
+			switch {
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				normGradPastF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(mAt), (*float32)(sAt), (*float32)(aAt), (*float32)(bAt), n, cols, k)
+			case far && active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				normGradPastF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(mAt), (*float64)(sAt), (*float64)(aAt), (*float64)(bAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				normGradPastF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(mAt), (*float32)(sAt), (*float32)(aAt), (*float32)(bAt), n, cols, k)
+			case far && active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				normGradPastF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(mAt), (*float64)(sAt), (*float64)(aAt), (*float64)(bAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 4:
+				normGradF32AVX512((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(mAt), (*float32)(sAt), (*float32)(aAt), (*float32)(bAt), n, cols, k)
+			case active.vectors == vecAVX512 && unsafe.Sizeof(*new(T)) == 8:
+				normGradF64AVX512((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(mAt), (*float64)(sAt), (*float64)(aAt), (*float64)(bAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 4:
+				normGradF32AVX2((*float32)(dstAt), (*float32)(gradAt), (*float32)(xAt), (*float32)(mAt), (*float32)(sAt), (*float32)(aAt), (*float32)(bAt), n, cols, k)
+			case active.vectors == vecAVX2 && unsafe.Sizeof(*new(T)) == 8:
+				normGradF64AVX2((*float64)(dstAt), (*float64)(gradAt), (*float64)(xAt), (*float64)(mAt), (*float64)(sAt), (*float64)(aAt), (*float64)(bAt), n, cols, k)
+			}
 		}
 		done += n
 	}
 	return end
 }
 
-// vecDropout computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit.
-func vecDropout(dst []float32, x []float32, scale float32, limit uint32, key uint64, block uint64) {
+// vecDropout computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. keys are the two keys of each round.
+func vecDropout(dst []float32, x []float32, keys *[20]uint64, scale float32, limit uint32, block uint64) {
 	n := len(dst)
 	dstAt := unsafe.Pointer(&dst[:n][0])
 	xAt := unsafe.Pointer(&x[:n][0])
 	switch {
 	case active.vectors == vecAVX512:
-		dropoutAVX512((*float32)(dstAt), (*float32)(xAt), n, float32(scale), uint32(limit), uint64(key), uint64(block))
+		dropoutAVX512((*float32)(dstAt), (*float32)(xAt), n, (*[20]uint64)(unsafe.Pointer(keys)), float32(scale), uint32(limit), uint64(block))
 	case active.vectors == vecAVX2:
-		dropoutAVX2((*float32)(dstAt), (*float32)(xAt), n, float32(scale), uint32(limit), uint64(key), uint64(block))
+		dropoutAVX2((*float32)(dstAt), (*float32)(xAt), n, (*[20]uint64)(unsafe.Pointer(keys)), float32(scale), uint32(limit), uint64(block))
 	}
 }
 
@@ -1259,7 +1449,7 @@ func vecProbeTriadNT(dst []float32, x []float32, y []float32) int {
 	return end
 }
 
-// vecProbeUpdate reads x and writes it back. It returns how many elements it did: the first ones.
+// vecProbeUpdate adds each slice to the one before, from the last one on. It returns how many elements it did: the first ones.
 func vecProbeUpdate(x []float32) int {
 	end := vectorLen(len(x))
 	for done := 0; done < end; {
@@ -1270,6 +1460,63 @@ func vecProbeUpdate(x []float32) int {
 			probeUpdateAVX512((*float32)(xAt), n)
 		case active.vectors == vecAVX2:
 			probeUpdateAVX2((*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeSum adds each slice to the one before, from the last one on. It returns how many elements it did: the first ones.
+func vecProbeSum(y []float32, x []float32) int {
+	end := vectorLen(len(y))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeSumAVX512((*float32)(yAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeSumAVX2((*float32)(yAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeSum2 adds each slice to the one before, from the last one on. It returns how many elements it did: the first ones.
+func vecProbeSum2(z []float32, y []float32, x []float32) int {
+	end := vectorLen(len(z))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		zAt := unsafe.Pointer(&z[done : done+n][0])
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeSum2AVX512((*float32)(zAt), (*float32)(yAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeSum2AVX2((*float32)(zAt), (*float32)(yAt), (*float32)(xAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecProbeSum3 adds each slice to the one before, from the last one on. It returns how many elements it did: the first ones.
+func vecProbeSum3(w []float32, z []float32, y []float32, x []float32) int {
+	end := vectorLen(len(w))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		wAt := unsafe.Pointer(&w[done : done+n][0])
+		zAt := unsafe.Pointer(&z[done : done+n][0])
+		yAt := unsafe.Pointer(&y[done : done+n][0])
+		xAt := unsafe.Pointer(&x[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			probeSum3AVX512((*float32)(wAt), (*float32)(zAt), (*float32)(yAt), (*float32)(xAt), n)
+		case active.vectors == vecAVX2:
+			probeSum3AVX2((*float32)(wAt), (*float32)(zAt), (*float32)(yAt), (*float32)(xAt), n)
 		}
 		done += n
 	}

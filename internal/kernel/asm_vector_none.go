@@ -14,15 +14,21 @@ func vecGate[T Number](dst []T, a []T, b []T) int { return 0 }
 
 func vecAffine[T Number](dst []T, x []T, a T, b T) int { return 0 }
 
-func vecAxpy[T Number](dst []T, x []T, a T) int { return 0 }
+func vecAddTwice[T Number](dst []T, too []T, a []T, b []T) int { return 0 }
 
-func vecCenter[T Number](dst []T, x []T, m T, s T, far bool) int { return 0 }
+func vecAxpy[T Number](y []T, x []T, a T) int { return 0 }
 
-func vecCenterW[T Number](dst []T, x []T, w []T, m T, s T, far bool) int { return 0 }
+func vecAddRow[T Number](y []T, x []T, nextY []T, nextX []T) int { return 0 }
 
-func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m T, s T, far bool) int { return 0 }
+func vecCenter[T Number](dst []T, x []T, m []T, s []T, cols int, far bool) int { return 0 }
 
-func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T, far bool) int { return 0 }
+func vecCenterW[T Number](dst []T, x []T, w []T, m []T, s []T, cols int, far bool) int { return 0 }
+
+func vecCenterWB[T Number](dst []T, x []T, w []T, b []T, m []T, s []T, cols int, far bool) int {
+	return 0
+}
+
+func vecSoftmaxGrad[T Number](dst []T, grad []T, y []T, s []T, cols int, far bool) int { return 0 }
 
 func vecSgd[T Number](p []T, grad []T, lr T, wd T, scale T, tiny T) int { return 0 }
 
@@ -76,45 +82,58 @@ func vecGeluGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
 
 func vecGeluTanhGrad[T Number](dst []T, grad []T, x []T) int { return 0 }
 
-func vecExpSum[T Number](x []T, acc *[16]float64, m T) int { return 0 }
+func vecExpSum[T Number](x []T, m []T, acc [][16]float64, cols int) int { return 0 }
 
-func vecExpSumStore[T Number](dst []T, x []T, acc *[16]float64, m T) int { return 0 }
+func vecExpSumStore[T Number](dst []T, x []T, m []T, acc [][16]float64, cols int) int { return 0 }
 
-func vecLogSoftmax[T Number](dst []T, x []T, lse float64) int { return 0 }
+func vecLogSoftmax[T Number](dst []T, x []T, lse []float64, cols int, far bool) int { return 0 }
 
-func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse T, off T, scale T, far bool) int { return 0 }
-
-func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s T, far bool) int { return 0 }
-
-func vecMaximum[T Number](x []T, acc *[16]T) int { return 0 }
-
-func vecSum[T Number](x []T, acc *[16]T) int { return 0 }
-
-func vecSumWide[T Number](x []T, acc *[16]float64) int { return 0 }
-
-func vecSquares[T Number](x []T, acc *[16]float64, m float64) int { return 0 }
-
-func vecDot[T Number](a []T, b []T, acc *[16]float64) int { return 0 }
-
-func vecWeightBiasGrad[T Number](w []float64, b []float64, grad []T, x []T, m T, s T) int { return 0 }
-
-func vecWeightGrad[T Number](w []float64, grad []T, x []T, m T, s T) int { return 0 }
-
-func vecNormSumsW[T Number](grad []T, x []T, w []T, su *[16]float64, suh *[16]float64, m T, s T) int {
+func vecSoftmaxLossGrad[T Number](dst []T, x []T, lse []T, scale []T, off T, cols int, far bool) int {
 	return 0
 }
 
-func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m T, s T, a T, b T, far bool) int {
+func vecLogSoftmaxGrad[T Number](dst []T, grad []T, y []T, s []T, cols int, far bool) int { return 0 }
+
+func vecMaximum[T Number](x []T, top []T, cols int) int { return 0 }
+
+func vecSum[T Number](x []T, acc [][16]T, cols int) int { return 0 }
+
+func vecSumWide[T Number](x []T, acc [][16]float64, cols int) int { return 0 }
+
+func vecSquares[T Number](x []T, acc *[16]float64) int { return 0 }
+
+func vecMoments[T Number](x []T, sum [][16]float64, sq [][16]float64, cols int) int { return 0 }
+
+func vecSquaresAround[T Number](x []T, m []float64, acc [][16]float64, cols int) int { return 0 }
+
+func vecDot[T Number](a []T, b []T, acc [][16]float64, cols int) int { return 0 }
+
+func vecWeightBiasGrad[T Number](w []float64, b []float64, grad []T, x []T, nextGrad []T, nextX []T, m T, s T) int {
 	return 0
 }
 
-func vecNormSums[T Number](grad []T, x []T, su *[16]float64, suh *[16]float64, m T, s T) int {
+func vecWeightGrad[T Number](w []float64, grad []T, x []T, nextGrad []T, nextX []T, m T, s T) int {
 	return 0
 }
 
-func vecNormGrad[T Number](dst []T, grad []T, x []T, m T, s T, a T, b T, far bool) int { return 0 }
+func vecNormSumsW[T Number](grad []T, x []T, w []T, m []T, s []T, su [][16]float64, suh [][16]float64, cols int) int {
+	return 0
+}
 
-func vecDropout(dst []float32, x []float32, scale float32, limit uint32, key uint64, block uint64) {}
+func vecNormGradW[T Number](dst []T, grad []T, x []T, w []T, m []T, s []T, a []T, b []T, cols int, far bool) int {
+	return 0
+}
+
+func vecNormSums[T Number](grad []T, x []T, m []T, s []T, su [][16]float64, suh [][16]float64, cols int) int {
+	return 0
+}
+
+func vecNormGrad[T Number](dst []T, grad []T, x []T, m []T, s []T, a []T, b []T, cols int, far bool) int {
+	return 0
+}
+
+func vecDropout(dst []float32, x []float32, keys *[20]uint64, scale float32, limit uint32, block uint64) {
+}
 
 func vecProbeRead(x []float32) int { return 0 }
 
@@ -129,3 +148,9 @@ func vecProbeTriad(dst []float32, x []float32, y []float32) int { return 0 }
 func vecProbeTriadNT(dst []float32, x []float32, y []float32) int { return 0 }
 
 func vecProbeUpdate(x []float32) int { return 0 }
+
+func vecProbeSum(y []float32, x []float32) int { return 0 }
+
+func vecProbeSum2(z []float32, y []float32, x []float32) int { return 0 }
+
+func vecProbeSum3(w []float32, z []float32, y []float32, x []float32) int { return 0 }

@@ -144,14 +144,20 @@ func (w *AttentionWork[T]) exponentials(r int, s []T, first bool) float64 {
 	if first {
 		old, sum = math.Inf(-1), 0
 	}
-	top := max(largest(s), old)
+	var t [1]T
+	largest(t[:], s, len(s))
+	top := max(float64(t[0]), old)
 	if math.IsInf(top, -1) { // no key yet that counts
 		w.top[r], w.sum[r] = top, 0
 		clear(s)
 		return 1
 	}
 	factor := exp[T](old - top)
-	w.top[r], w.sum[r] = top, float64(sum*factor)+expSum(s, s, T(top))
+	var e [1]float64
+	var acc [1]lanes
+	t[0] = T(top)
+	expSumsOf(e[:], s, s, t[:], len(s), acc[:])
+	w.top[r], w.sum[r] = top, float64(sum*factor)+e[0]
 	return factor
 }
 
@@ -197,12 +203,14 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 	w.product(Gemm[T]{TransB: true, M: w.n, N: n, K: a.HeadDim, Alpha: 1, A: g, LDA: ld, B: a.matrix(a.QKV, 2, w.head, j), LDB: 3 * ld,
 		C: w.d, LDC: attnCols})
 	lse := a.LSE[w.head*a.Steps+w.i:]
+	one := [1]T{1}
 	for r := range w.n {
 		s, d, seen := row(w.s, r, attnCols), row(w.d, r, attnCols), a.seen(w.i+r, j, n)
 		padded := padUnseen(s, seen)
-		expScaled(s[:padded], s[:padded], lse[r], 0, 1, false)
+		expScaled(s[:padded], s[:padded], lse[r:r+1], one[:], 0, padded, false)
 		w.drop(a, d[:seen], r, j)
-		softmaxGradRow(d[:padded], d[:padded], s[:padded], T(dot(g[r*ld:][:a.HeadDim], out[r*ld:][:a.HeadDim])), false)
+		sum := [1]T{T(dot(g[r*ld:][:a.HeadDim], out[r*ld:][:a.HeadDim]))}
+		softmaxGrad(d[:padded], d[:padded], s[:padded], sum[:], padded, false)
 		w.drop(a, s[:seen], r, j)
 		clear(s[seen:]) // NaN must not reach keys that the query does not see
 		clear(d[seen:])

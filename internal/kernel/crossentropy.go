@@ -17,19 +17,22 @@ func CheckLabels(label []int64, cols int, ignore int64) int {
 // which is PyTorch's cross_entropy with label smoothing and reduction "none". The loss of a row whose label is ignore is 0.
 // Labels must have passed [CheckLabels].
 func CrossEntropy[T Float](loss, lse, x []T, label []int64, cols, lo, hi int, smoothing float64, ignore int64) {
-	for r := lo; r < hi; r++ {
-		x := row(x, r, cols)
-		l := logSumExp(x)
-		lse[r] = T(l)
-		if label[r] == ignore {
-			loss[r] = 0
-			continue
+	var w softWork[T]
+	for step := blockRows[T](cols); lo < hi; lo += step {
+		x := x[lo*cols:]
+		for i, l := range w.logSumExps(x, min(step, hi-lo), cols) {
+			r, x := lo+i, row(x, i, cols)
+			lse[r] = T(l)
+			if label[r] == ignore {
+				loss[r] = 0
+				continue
+			}
+			v := l - float64(x[label[r]])
+			if smoothing != 0 { // else an excluded class (-Inf) would make 0*Inf
+				v = float64((1-smoothing)*v) + float64(smoothing*(l-rowSum(x)/float64(cols)))
+			}
+			loss[r] = T(v)
 		}
-		v := l - float64(x[label[r]])
-		if smoothing != 0 { // else an excluded class (-Inf) would make 0*Inf
-			v = float64((1-smoothing)*v) + float64(smoothing*(l-rowSum(x)/float64(cols)))
-		}
-		loss[r] = T(v)
 	}
 }
 
@@ -42,21 +45,29 @@ func CrossEntropy[T Float](loss, lse, x []T, label []int64, cols, lo, hi int, sm
 func CrossEntropyGrad[T Float](dst, x, lse []T, label []int64, g []T, cols, lo, hi int, smoothing float64, ignore int64) {
 	off := smoothing / float64(cols)
 	far := rowsPastCaches(dst, cols, x)
-	for r := lo; r < hi; r++ {
-		d, x := row(dst, r, cols), row(x, r, cols)
-		y := label[r]
-		if y == ignore {
-			clear(d)
-			continue
+	var at [maxBlockRows]float64
+	var scale [maxBlockRows]T
+	for step := blockRows[T](cols); lo < hi; lo += step {
+		k := min(step, hi-lo)
+		label, lse, d, x := label[lo:lo+k], lse[lo:lo+k], dst[lo*cols:], x[lo*cols:]
+		for r, y := range label { // before d, which may be x
+			if y == ignore {
+				continue
+			}
+			scale[r] = g[0]
+			if len(g) > 1 {
+				scale[r] = g[lo+r]
+			}
+			at[r] = float64(scale[r]) * (exp[T](float64(row(x, r, cols)[y])-float64(lse[r])) - off - (1 - smoothing))
 		}
-		up := float64(g[0])
-		if len(g) > 1 {
-			up = float64(g[r])
+		expScaled(d, x, lse, scale[:k], T(off), cols, far)
+		for r, y := range label {
+			if d := row(d, r, cols); y == ignore {
+				clear(d)
+			} else {
+				d[y] = T(at[r])
+			}
 		}
-		l := float64(lse[r])
-		at := exp[T](float64(x[y])-l) - off - (1 - smoothing) // before d, which may be x
-		expScaled(d, x, lse[r], T(off), T(up), far)
-		d[y] = T(up * at)
 	}
 	rowsDone(far)
 }

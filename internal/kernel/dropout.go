@@ -61,12 +61,13 @@ func dropRun[T Float](dst, x []T, limit uint64, scale T, key, i uint64) {
 		dropSome(dst, x, limit, scale, key, i)
 		return
 	}
+	keys := philoxKeys(key)
 	head := int(-i & 3)
 	dropSome(dst[:head], x[:head], limit, scale, key, i)
 	for dst, x, i = dst[head:], x[head:], i+uint64(head); len(dst) >= dropStep; {
 		n := min(dropChunk, len(dst)&^(dropStep-1))
 		d, y := dst[:n], x[:n]
-		vecDropout(*(*[]float32)(unsafe.Pointer(&d)), *(*[]float32)(unsafe.Pointer(&y)), float32(scale), uint32(limit), key, i>>2)
+		vecDropout(*(*[]float32)(unsafe.Pointer(&d)), *(*[]float32)(unsafe.Pointer(&y)), &keys, float32(scale), uint32(limit), i>>2)
 		dst, x, i = dst[n:], x[n:], i+uint64(n)
 	}
 	dropSome(dst, x, limit, scale, key, i)

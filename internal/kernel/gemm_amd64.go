@@ -109,6 +109,7 @@ func gemmAVX512() (f32 *engine[float32], f64 *engine[float64]) {
 	f32.copyRows[0], f32.copyRows[1] = copyRows1F32AVX512, copyRows2F32AVX512
 	f64.copyRows[0], f64.copyRows[1] = copyRows1F64AVX512, copyRows2F64AVX512
 	f32.transpose, f64.transpose = transposeF32AVX512, transposeF64AVX512
+	f32.transposePast, f64.transposePast = transposePastF32AVX512, transposePastF64AVX512
 	f32.peak, f64.peak = peakF32AVX512, peakF64AVX512
 	return f32, f64
 }
@@ -137,6 +138,7 @@ func gemmAVX2() (f32 *engine[float32], f64 *engine[float64]) {
 	f32.copyRows[0], f32.copyRows[1] = copyRows1F32AVX2, copyRows2F32AVX2
 	f64.copyRows[0], f64.copyRows[1] = copyRows1F64AVX2, copyRows2F64AVX2
 	f32.transpose, f64.transpose = transposeF32AVX2, transposeF64AVX2
+	f32.transposePast, f64.transposePast = transposePastF32AVX2, transposePastF64AVX2
 	f32.peak, f64.peak = peakF32AVX2, peakF64AVX2
 	return f32, f64
 }

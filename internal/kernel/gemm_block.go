@@ -34,7 +34,9 @@ type engine[T Float] struct {
 	// Vector kernels for packing (nil: plain Go), with strides in bytes.
 	copyRows  [2]func(dst *T, ds int, src *T, ss, n int) // of 1 or 2 vectors
 	transpose func(dst *T, ds int, src *T, ss, w, blocks int)
-	peak      func(n int) // turns of peakChains multiply-adds (nil: no assembly)
+	// transposePast is the same for w = lanes rows, past the caches.
+	transposePast func(dst *T, ds int, src *T, ss, blocks int)
+	peak          func(n int) // turns of peakChains multiply-adds (nil: no assembly)
 }
 
 // operand is a matrix as a micro-kernel takes it: by rows that are stride

@@ -21,8 +21,16 @@ func GatherRows[T any](dst, table []T, idx []int64, cols, lo, hi int) {
 // ScatterAddRows adds, for each r in order, columns lo..hi of row r of src to row idx[r] of dst: the gradient of [GatherRows].
 // Work is cut by columns, so that the order of additions never depends on the cut.
 func ScatterAddRows[T Number](dst, src []T, idx []int64, cols, lo, hi int) {
+	const ahead = 2 // rows of dst are anywhere: the processor cannot guess which one follows
 	for r, to := range idx {
-		addTo(row(dst, int(to), cols)[lo:hi], row(src, r, cols)[lo:hi])
+		next := min(r+ahead, len(idx)-1)
+		d, s := row(dst, int(to), cols)[lo:hi], row(src, r, cols)[lo:hi]
+		k := vecAddRow(d, s, row(dst, int(idx[next]), cols)[lo:hi], row(src, next, cols)[lo:hi])
+		d = d[k:]
+		s = s[k:][:len(d)]
+		for i, v := range s {
+			d[i] += v
+		}
 	}
 }
 

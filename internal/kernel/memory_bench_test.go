@@ -16,12 +16,16 @@ type probeBench struct {
 	run   func(o *benchOperands)
 }
 
-// probeBenches write past the caches where they do not read what they write: nothing else reaches the bandwidth.
+// probeBenches write past the caches where they do not read what they write: nothing else reaches the bandwidth. The sums
+// read one stream more than they write.
 func probeBenches() []probeBench {
 	return []probeBench{
 		{"read", 4, func(o *benchOperands) { vecProbeRead(o.x) }},
 		{"write", 4, func(o *benchOperands) { vecProbeWrite(o.dst) }},
 		{"update", 8, func(o *benchOperands) { vecProbeUpdate(o.dst) }},
+		{"sum", 12, func(o *benchOperands) { vecProbeSum(o.dst, o.x) }},
+		{"sum of two", 20, func(o *benchOperands) { vecProbeSum2(o.dst, o.m, o.x) }},
+		{"sum of three", 28, func(o *benchOperands) { vecProbeSum3(o.dst, o.m, o.v, o.x) }},
 		{"copy", 8, func(o *benchOperands) { vecProbeCopyNT(o.dst, o.x) }},
 		{"copy through the caches", 8, func(o *benchOperands) { vecProbeCopy(o.dst, o.x) }},
 		{"triad", 12, func(o *benchOperands) { vecProbeTriadNT(o.dst, o.x, o.y) }},

@@ -17,6 +17,16 @@ func philox(key uint64, c0, c1, c2, c3 uint32) (uint32, uint32, uint32, uint32) 
 	return c0, c1, c2, c3
 }
 
+// philoxKeys returns the two keys of each round.
+func philoxKeys(key uint64) (keys [20]uint64) {
+	k0, k1 := uint32(key), uint32(key>>32)
+	for i := 0; i < len(keys); i += 2 {
+		keys[i], keys[i+1] = uint64(k0), uint64(k1)
+		k0, k1 = k0+0x9E3779B9, k1+0xBB67AE85
+	}
+	return keys
+}
+
 // block returns the two 64-bit halves of Philox block n under key; the counter is (n, 0).
 func block(key, n uint64) (lo, hi uint64) {
 	a, b, c, d := philox(key, uint32(n), uint32(n>>32), 0, 0)

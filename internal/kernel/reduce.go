@@ -8,6 +8,8 @@ const (
 	sumBlock = 256 // elements that are added up before pairwise summation starts
 	rowBlock = 128 // the same for rows
 	sumTile  = 512 // columns that are summed side by side
+
+	rowsAhead = 4 // how many rows early these are asked for: a block of the kernels of rows
 )
 
 // ReduceSum computes dst[j] = sum of the n elements of output j; 0 for n = 0.
@@ -16,14 +18,12 @@ const (
 // error grows with log n. A block has 256 elements, added in 16 interleaved accumulators, if inner is 1, and 128, added row by
 // row, otherwise.
 func ReduceSum[T Number](dst, x []T, n, inner, lo, hi int) {
-	if inner == 1 {
-		for j := lo; j < hi; j++ {
-			dst[j] = sum(x[j*n : (j+1)*n])
-		}
-		return
-	}
 	if n == 0 {
 		clear(dst[lo:hi])
+		return
+	}
+	if inner == 1 {
+		sums(dst[lo:hi], x[lo*n:hi*n], n)
 		return
 	}
 	for lo < hi {
@@ -53,25 +53,67 @@ func ColSum[T Float](dst, x []T, rows, cols, ld int, lo, hi int, acc bool) {
 	}
 }
 
+// manyBlocks is the number of blocks that one call adds up.
+const manyBlocks = 16
+
+// sums adds up each n > 0 elements of x: those of a few blocks together.
+func sums[T Number](dst, x []T, n int) {
+	var blocks [manyBlocks]T
+	if n > manyBlocks*sumBlock || n%sumBlock != 0 {
+		for j := range dst {
+			dst[j] = sum(x[j*n:(j+1)*n], &blocks)
+		}
+		return
+	}
+	each := n / sumBlock
+	for len(dst) > 0 {
+		k := min(len(dst), manyBlocks/each)
+		blockSums(blocks[:k*each], x[:k*n])
+		for j := range dst[:k] {
+			dst[j] = pairwise(blocks[j*each:][:each])
+		}
+		dst, x = dst[k:], x[k*n:]
+	}
+}
+
 // sum adds up x: pairwise over blocks.
-func sum[T Number](x []T) T {
-	if len(x) <= sumBlock {
-		return blockSum(x)
+func sum[T Number](x []T, blocks *[manyBlocks]T) T {
+	if n := (len(x) + sumBlock - 1) / sumBlock; n <= manyBlocks {
+		blockSums(blocks[:n], x)
+		return pairwise(blocks[:n])
 	}
 	h := half(len(x), sumBlock)
-	return sum(x[:h]) + sum(x[h:])
+	return sum(x[:h], blocks) + sum(x[h:], blocks)
 }
 
 // half returns where a sum of n > block elements is cut in two: a multiple of block.
 func half(n, block int) int { return (n + block - 1) / block / 2 * block }
 
-// blockSum adds up x in 16 accumulators.
-func blockSum[T Number](x []T) T {
-	var s [16]T
-	for i, v := range x[vecSum(x, &s):] {
-		s[i&15] += v
+// pairwise adds up sums of blocks as a balanced binary tree.
+func pairwise[T Number](s []T) T {
+	if len(s) == 1 {
+		return s[0]
 	}
-	return total(&s)
+	return pairwise(s[:len(s)/2]) + pairwise(s[len(s)/2:])
+}
+
+// blockSums adds up each block of x, of which the last one may be shorter, in 16 accumulators.
+func blockSums[T Number](dst, x []T) {
+	var acc [manyBlocks][16]T
+	whole := len(x) / sumBlock
+	k := vecSum(x[:whole*sumBlock], acc[:whole], sumBlock)
+	for b := range dst {
+		x, s := x[b*sumBlock:min((b+1)*sumBlock, len(x))], &acc[b]
+		if b < whole {
+			x = x[k:]
+		} else {
+			x = x[vecSum(x, acc[b:b+1], len(x)):]
+		}
+		for i, v := range x {
+			s[i&15] += v
+		}
+		dst[b] = total(s)
+	}
 }
 
 // sumRows computes dst = the sum of n rows of len(dst) <= sumTile columns, ld elements apart: pairwise over blocks of rows.
@@ -86,7 +128,13 @@ func sumRows[T Number](dst, x []T, n, ld int) {
 	}
 	clear(dst)
 	for r := range n {
-		addTo(dst, x[r*ld:])
+		next := x[min(r+rowsAhead, n-1)*ld:]
+		d, x := dst, x[r*ld:]
+		k := vecAddRow(d, x, d, next)
+		d = d[k:]
+		for i, v := range x[k:][:len(d)] {
+			d[i] += v
+		}
 	}
 }
 
@@ -129,36 +177,12 @@ func total[T Number](s *[16]T) T {
 
 // SumSquares returns the sum of x*x in float64 (16 interleaved accumulators). The result depends on where the caller
 // cuts x.
-func SumSquares[T Float](x []T) float64 { return sumSquaresAround(x, 0) }
-
-// sumSquaresAround adds up (x-m)**2 in float64.
-func sumSquaresAround[T Float](x []T, m float64) float64 {
-	var s [16]float64
-	for i, v := range x[vecSquares(x, &s, m):] {
-		s[i&15] += square(float64(v) - m)
+func SumSquares[T Float](x []T) float64 {
+	var s lanes
+	for i, v := range x[vecSquares(x, &s):] {
+		s[i&15] += square(float64(v))
 	}
 	return total(&s)
 }
 
 func square(x float64) float64 { return float64(x * x) }
-
-// rowSum adds up x in float64.
-func rowSum[T Float](x []T) float64 {
-	var s [16]float64
-	for i, v := range x[vecSumWide(x, &s):] {
-		s[i&15] += float64(v)
-	}
-	return total(&s)
-}
-
-// dot returns the inner product of a and b in float64.
-func dot[T Float](a, b []T) float64 {
-	var s [16]float64
-	k := vecDot(a, b, &s)
-	a = a[k:]
-	b = b[k:][:len(a)]
-	for i, v := range a {
-		s[i&15] += float64(float64(v) * float64(b[i]))
-	}
-	return total(&s)
-}

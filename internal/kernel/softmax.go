@@ -5,77 +5,68 @@ import "math"
 // The kernels in this file treat x as rows of cols elements and compute rows lo..hi. Row sums are accumulated in float64,
 // in 16 interleaved accumulators.
 
-// row returns row r of x.
-func row[T any](x []T, r, cols int) []T { return x[r*cols : r*cols+cols : r*cols+cols] }
-
-// largest returns the largest number in x, -Inf if there is none. It ignores NaN: the exponentials turn the row to NaN anyway.
-func largest[T Float](x []T) float64 {
-	m := T(math.Inf(-1))
-	if len(x) >= vectorStep {
-		var lanes [vectorStep]T
-		Fill(lanes[:], m)
-		x = x[vecMaximum(x, &lanes):]
-		for _, v := range lanes {
-			if v > m {
-				m = v
-			}
-		}
-	}
-	for _, v := range x {
-		if v > m {
-			m = v
-		}
-	}
-	return float64(m)
+// softWork is what the passes over a block of rows need.
+type softWork[T Float] struct {
+	tops, scale, zeros [maxBlockRows]T
+	sums               [maxBlockRows]float64
+	acc                [maxBlockRows]lanes
 }
 
-// logSumExp returns ln(sum(exp(x))): -Inf if all elements are -Inf, NaN if one is NaN.
-func logSumExp[T Float](x []T) float64 {
-	m := largest(x)
-	if math.IsInf(m, 0) { // exp(x-m) would be NaN
-		for _, v := range x {
+// logSumExps returns ln(sum(exp(x))) of k rows: -Inf if all elements are -Inf, NaN if one is NaN.
+func (w *softWork[T]) logSumExps(x []T, k, cols int) []float64 {
+	tops, sums := w.tops[:k], w.sums[:k]
+	largest(tops, x, cols)
+	expSums(sums, x, tops, cols, w.acc[:])
+	for r, m := range tops {
+		if !math.IsInf(float64(m), 0) {
+			sums[r] = float64(m) + math.Log(sums[r])
+			continue
+		}
+		sums[r] = float64(m) // exp(x-m) is NaN
+		for _, v := range row(x, r, cols) {
 			if v != v {
-				return math.NaN()
+				sums[r] = math.NaN()
 			}
 		}
-		return m
 	}
-	var s [16]float64
-	for i, v := range x[vecExpSum(x, &s, T(m)):] {
-		s[i&15] += float64(expNear(v - T(m)))
-	}
-	return m + math.Log(total(&s))
+	return sums
 }
+
+// softmaxCols is the longest row of which Softmax keeps the exponentials in the caches when it writes past them.
+const softmaxCols = 8 << 10
 
 // Softmax computes dst = exp(x) / sum(exp(x)) in each row. A row of -Inf gives NaN, as in PyTorch.
 func Softmax[T Float](dst, x []T, cols, lo, hi int) {
-	for r := lo; r < hi; r++ {
-		softmaxRow(row(dst, r, cols), row(x, r, cols))
+	if cols <= softmaxCols && rowsPastCaches(dst, cols, x) {
+		softmaxPast(dst, x, cols, lo, hi)
+		return
 	}
+	softmax(dst, x, nil, cols, lo, hi)
 }
 
-func softmaxRow[T Float](dst, x []T) {
-	scaled(dst, dst, T(1/expSum(dst, x, T(largest(x)))))
+func softmaxPast[T Float](dst, x []T, cols, lo, hi int) {
+	var e [softmaxCols]T
+	softmax(dst, x, e[:], cols, lo, hi)
+	storeFence()
 }
 
-// expSum computes dst = exp(x-m) and returns its sum.
-func expSum[T Float](dst, x []T, m T) float64 {
-	var s [16]float64
-	k := vecExpSumStore(dst, x, &s, m)
-	dst = dst[k:]
-	x = x[k:][:len(dst)]
-	for i := range dst {
-		e := expNear(x[i] - m)
-		dst[i] = e
-		s[i&15] += float64(e)
-	}
-	return total(&s)
-}
-
-// expScaled computes dst = scale*(exp(x-lse) - off).
-func expScaled[T Float](dst, x []T, lse, off, scale T, far bool) {
-	for i := vecSoftmaxLossGrad(dst, x, lse, off, scale, far); i < len(dst); i++ {
-		dst[i] = scale * (expNear(x[i]-lse) - off)
+// softmax is Softmax with the exponentials in e, or in dst if that is nil.
+func softmax[T Float](dst, x, e []T, cols, lo, hi int) {
+	var w softWork[T]
+	step := blockRows[T](cols)
+	for ; lo < hi; lo += step {
+		k := min(step, hi-lo)
+		d, x := dst[lo*cols:(lo+k)*cols], x[lo*cols:(lo+k)*cols]
+		largest(w.tops[:k], x, cols)
+		exps := d
+		if e != nil {
+			exps = e[:k*cols]
+		}
+		expSumsOf(w.sums[:k], exps, x, w.tops[:k], cols, w.acc[:])
+		for r, s := range w.sums[:k] {
+			w.scale[r] = T(1 / s)
+		}
+		normalize(d, exps, nil, nil, w.zeros[:k], w.scale[:k], cols, e != nil)
 	}
 }
 
@@ -85,7 +76,7 @@ func expScaled[T Float](dst, x []T, lse, off, scale T, far bool) {
 func SoftmaxCausal[T Float](dst, x []T, cols, lo, hi, queries int) {
 	for r := lo; r < hi; r++ {
 		d, seen := row(dst, r, cols), max(0, r%queries+cols-queries+1)
-		softmaxRow(d[:seen], row(x, r, cols)[:seen])
+		softmax(d[:seen], row(x, r, cols)[:seen], nil, seen, 0, 1)
 		clear(d[seen:])
 	}
 }
@@ -93,39 +84,55 @@ func SoftmaxCausal[T Float](dst, x []T, cols, lo, hi, queries int) {
 // SoftmaxGrad computes dst = y*(g - sum(g*y)) in each row, where y is the output of [Softmax] or [SoftmaxCausal].
 func SoftmaxGrad[T Float](dst, g, y []T, cols, lo, hi int) {
 	far := rowsPastCaches(dst, cols, g, y)
-	for r := lo; r < hi; r++ {
-		g, y := row(g, r, cols), row(y, r, cols)
-		softmaxGradRow(row(dst, r, cols), g, y, T(dot(g, y)), far)
+	var w softWork[T]
+	for step := blockRows[T](cols); lo < hi; lo += step {
+		k := min(step, hi-lo)
+		d, g, y := dst[lo*cols:], g[lo*cols:], y[lo*cols:]
+		rowDots(w.sums[:k], g, y, cols, w.acc[:])
+		for r, s := range w.sums[:k] {
+			w.scale[r] = T(s)
+		}
+		softmaxGrad(d, g, y, w.scale[:k], cols, far)
 	}
 	rowsDone(far)
 }
 
-// softmaxGradRow computes dst = y*(g-s).
-func softmaxGradRow[T Float](dst, g, y []T, s T, far bool) {
-	for i := vecSoftmaxGrad(dst, g, y, s, far); i < len(dst); i++ {
-		dst[i] = y[i] * (g[i] - s)
-	}
-}
-
 // LogSoftmax computes dst = x - ln(sum(exp(x))) in each row.
 func LogSoftmax[T Float](dst, x []T, cols, lo, hi int) {
-	for r := lo; r < hi; r++ {
-		d, x := row(dst, r, cols), row(x, r, cols)
-		lse := logSumExp(x)
-		for i := vecLogSoftmax(d, x, lse); i < len(d); i++ {
-			d[i] = T(float64(x[i]) - lse)
+	far := rowsPastCaches(dst, cols, x)
+	var w softWork[T]
+	for step := blockRows[T](cols); lo < hi; lo += step {
+		k := min(step, hi-lo)
+		d, x := dst[lo*cols:], x[lo*cols:]
+		lse := w.logSumExps(x, k, cols)
+		done := vecLogSoftmax(d, x, lse, cols, far)
+		for r := range lse {
+			d, x := row(d, r, cols), row(x, r, cols)
+			for i := done; i < cols; i++ {
+				d[i] = T(float64(x[i]) - lse[r])
+			}
 		}
 	}
+	rowsDone(far)
 }
 
 // LogSoftmaxGrad computes dst = g - exp(y)*sum(g) in each row, where y is the output of [LogSoftmax].
 func LogSoftmaxGrad[T Float](dst, g, y []T, cols, lo, hi int) {
 	far := rowsPastCaches(dst, cols, g, y)
-	for r := lo; r < hi; r++ {
-		d, g, y := row(dst, r, cols), row(g, r, cols), row(y, r, cols)
-		s := T(rowSum(g))
-		for i := vecLogSoftmaxGrad(d, g, y, s, far); i < len(d); i++ {
-			d[i] = g[i] - T(expNear(y[i])*s)
+	var w softWork[T]
+	for step := blockRows[T](cols); lo < hi; lo += step {
+		k := min(step, hi-lo)
+		d, g, y := dst[lo*cols:], g[lo*cols:], y[lo*cols:]
+		rowSums(w.sums[:k], g, cols, w.acc[:])
+		for r, s := range w.sums[:k] {
+			w.scale[r] = T(s)
+		}
+		done := vecLogSoftmaxGrad(d, g, y, w.scale[:k], cols, far)
+		for r, s := range w.scale[:k] {
+			d, g, y := row(d, r, cols), row(g, r, cols), row(y, r, cols)
+			for i := done; i < cols; i++ {
+				d[i] = g[i] - T(expNear(y[i])*s)
+			}
 		}
 	}
 	rowsDone(far)
@@ -133,16 +140,17 @@ func LogSoftmaxGrad[T Float](dst, g, y []T, cols, lo, hi int) {
 
 // LogSumExp computes dst[r] = ln(sum(exp(x))) of each row; -Inf for a row of -Inf, +Inf for a row with +Inf.
 func LogSumExp[T Float](dst, x []T, cols, lo, hi int) {
-	for r := lo; r < hi; r++ {
-		dst[r] = T(logSumExp(row(x, r, cols)))
+	var w softWork[T]
+	for step := blockRows[T](cols); lo < hi; lo += step {
+		for r, l := range w.logSumExps(x[lo*cols:], min(step, hi-lo), cols) {
+			dst[lo+r] = T(l)
+		}
 	}
 }
 
 // LogSumExpGrad computes dst = g[r]*exp(x - lse[r]) in each row r, where lse is the output of [LogSumExp].
 func LogSumExpGrad[T Float](dst, g, x, lse []T, cols, lo, hi int) {
 	far := rowsPastCaches(dst, cols, x)
-	for r := lo; r < hi; r++ {
-		expScaled(row(dst, r, cols), row(x, r, cols), lse[r], 0, g[r], far)
-	}
+	expScaled(dst[lo*cols:], x[lo*cols:], lse[lo:hi], g[lo:hi], 0, cols, far)
 	rowsDone(far)
 }

@@ -10,9 +10,15 @@ const MaxDims = 8
 // are not negative. Different indices must name different elements of dst; a source stride may be 0 (a broadcast).
 // dst and src do not overlap. There are at most MaxDims dimensions.
 func CopyStrided[T any](dst, src []T, dims []int, dstStride, srcStride []int) {
-	for p := plan(dims, dstStride, srcStride); p.more; p.next() {
-		copyBlock(dst[p.d:], src[p.s:], p.rows, p.cols)
+	size := int(unsafe.Sizeof(*new(T)))
+	for _, n := range dims {
+		size *= n
 	}
+	far := size >= farBytes && active.vectors != vecNone
+	for p := plan(dims, dstStride, srcStride); p.more; p.next() {
+		copyBlock(dst[p.d:], src[p.s:], p.rows, p.cols, far)
+	}
+	rowsDone(far)
 }
 
 // AddStrided is [CopyStrided] with dst += src in place of the copy. Each element of dst is touched once.
@@ -115,7 +121,7 @@ func (w *walk) next() {
 const tile = 16
 
 // copyBlock copies a two-dimensional block.
-func copyBlock[T any](dst, src []T, rows, cols axis) {
+func copyBlock[T any](dst, src []T, rows, cols axis, far bool) {
 	if cols.d == 1 && cols.s == 1 {
 		for r := range rows.n {
 			copy(dst[r*rows.d:][:cols.n], src[r*rows.s:])
@@ -124,7 +130,7 @@ func copyBlock[T any](dst, src []T, rows, cols axis) {
 	}
 	r, c := 0, 0
 	if cols.d == 1 && rows.s == 1 {
-		r, c = transposeSquares(dst, src, rows, cols)
+		r, c = transposeSquares(dst, src, rows, cols, far)
 	}
 	copyTiles(dst, src, rows, cols, 0, r, c, cols.n)
 	copyTiles(dst, src, rows, cols, r, rows.n, 0, cols.n)
@@ -151,28 +157,33 @@ const panel = 32
 
 // transposeSquares copies whole squares of vectors of a block that is a transpose, if there is assembly for it, and returns how
 // many rows and columns it did: the first ones.
-func transposeSquares[T any](dst, src []T, rows, cols axis) (r, c int) {
+func transposeSquares[T any](dst, src []T, rows, cols axis, far bool) (r, c int) {
 	switch unsafe.Sizeof(*new(T)) {
 	case 4:
-		return squaresOf(active.gemm32, dst, src, rows, cols)
+		return squaresOf(active.gemm32, dst, src, rows, cols, far)
 	case 8:
-		return squaresOf(active.gemm64, dst, src, rows, cols)
+		return squaresOf(active.gemm64, dst, src, rows, cols, far)
 	}
 	return 0, 0
 }
 
-func squaresOf[F Float, T any](e *engine[F], dst, src []T, rows, cols axis) (r, c int) {
+func squaresOf[F Float, T any](e *engine[F], dst, src []T, rows, cols axis, far bool) (r, c int) {
 	r, c = rows.n/e.lanes*e.lanes, cols.n/e.lanes*e.lanes
 	if e.transpose == nil || r*c == 0 {
 		return 0, 0
 	}
 	_, _ = dst[(r-1)*rows.d+c-1], src[(c-1)*cols.s+r-1]
 	size := int(unsafe.Sizeof(*new(T)))
+	far = far && uintptr(unsafe.Pointer(&dst[0]))%64 == 0 && rows.d*size%64 == 0
 	for r0 := 0; r0 < r; r0 += panel {
 		blocks := min(panel, r-r0) / e.lanes
 		for c0 := 0; c0 < c; c0 += e.lanes {
 			d, s := unsafe.Pointer(&dst[r0*rows.d+c0]), unsafe.Pointer(&src[c0*cols.s+r0])
-			e.transpose((*F)(d), rows.d*size, (*F)(s), cols.s*size, e.lanes, blocks)
+			if far {
+				e.transposePast((*F)(d), rows.d*size, (*F)(s), cols.s*size, blocks)
+			} else {
+				e.transpose((*F)(d), rows.d*size, (*F)(s), cols.s*size, e.lanes, blocks)
+			}
 		}
 	}
 	return r, c

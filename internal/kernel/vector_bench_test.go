@@ -42,10 +42,10 @@ func streamBenches() []vectorBench {
 	nesterov := SGDHyper{LR: 1e-3, Momentum: 0.9, GradScale: 1, Nesterov: true}
 	adam := AdamHyper{LR: 1e-3, Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, Step: 1, GradScale: 1}
 	return []vectorBench{
-		{"SGD", "update", 12, func(o *benchOperands) { SGD(o.dst, o.x, nil, sgd) }},
-		{"SGDMomentum", "update", 20, func(o *benchOperands) { SGD(o.dst, o.x, o.m, momentum) }},
-		{"SGDNesterov", "update", 20, func(o *benchOperands) { SGD(o.dst, o.x, o.m, nesterov) }},
-		{"Adam", "update", 28, func(o *benchOperands) { Adam(o.dst, o.x, o.m, o.v, adam) }},
+		{"SGD", "sum", 12, func(o *benchOperands) { SGD(o.dst, o.x, nil, sgd) }},
+		{"SGDMomentum", "sum of two", 20, func(o *benchOperands) { SGD(o.dst, o.x, o.m, momentum) }},
+		{"SGDNesterov", "sum of two", 20, func(o *benchOperands) { SGD(o.dst, o.x, o.m, nesterov) }},
+		{"Adam", "sum of three", 28, func(o *benchOperands) { Adam(o.dst, o.x, o.m, o.v, adam) }},
 		{"ReLU", "copy", 8, func(o *benchOperands) { ReLU(o.dst, o.x) }},
 		{"ReLUGrad", "triad", 12, func(o *benchOperands) { ReLUGrad(o.dst, o.x, o.y) }},
 		{"Add", "triad", 12, func(o *benchOperands) { Add(o.dst, o.x, o.y) }},
@@ -53,8 +53,8 @@ func streamBenches() []vectorBench {
 		{"Mul", "triad", 12, func(o *benchOperands) { Mul(o.dst, o.x, o.y) }},
 		{"MulScalar", "copy", 8, func(o *benchOperands) { Mul(o.dst, o.x, o.w[:1]) }},
 		{"Affine", "copy", 8, func(o *benchOperands) { Affine(o.dst, o.x, 2, 1) }},
-		{"Axpy", "update", 12, func(o *benchOperands) { Axpy(o.dst, o.x, 1e-3) }},
-		{"SumInto", "update", 12, func(o *benchOperands) { clear(o.dst[:1]); SumInto(o.dst, o.x) }},
+		{"Axpy", "sum", 12, func(o *benchOperands) { Axpy(o.dst, o.x, 1e-3) }},
+		{"SumInto", "sum", 12, func(o *benchOperands) { clear(o.dst[:1]); SumInto(o.dst, o.x) }},
 		{"ScaleInto", "update", 8, func(o *benchOperands) { ScaleInto(o.x, 1) }},
 		{"AddBias", "update", 8, func(o *benchOperands) {
 			AddStrided(o.dst, o.w, []int{o.rows, benchCols}, []int{benchCols, 1}, []int{0, 1})
@@ -112,7 +112,7 @@ func rowBenches() []vectorBench {
 		{"LayerNormGradW", "read", 8, func(o *benchOperands) {
 			LayerNormGradW(o.dst[:benchCols], o.m[:benchCols], o.x, o.y, o.row1, o.row1, o.rows, benchCols, 0, benchCols, false)
 		}},
-		{"EmbeddingGrad", "update", 12, func(o *benchOperands) { ScatterAddRows(o.dst, o.x, o.place, benchCols, 0, benchCols) }},
+		{"EmbeddingGrad", "sum", 12, func(o *benchOperands) { ScatterAddRows(o.dst, o.x, o.place, benchCols, 0, benchCols) }},
 		{"RMSNorm", "copy", 8, func(o *benchOperands) { RMSNorm(o.dst, o.row0, o.x, o.w, benchCols, 0, o.rows, 1e-5) }},
 		{"RMSNormGradX", "triad", 12, func(o *benchOperands) {
 			RMSNormGradX(o.dst, o.x, o.y, o.w, o.row1, benchCols, 0, o.rows)

@@ -15,14 +15,6 @@ func TestVectorKernelsStayInsideTheirMemory(t *testing.T) {
 	nearAndFar(func() { onEveryVectorISA(t, vectorStaysInside[float32], vectorStaysInside[float64]) })
 }
 
-// nearAndFar runs f twice: the second time, kernels write past the caches wherever their output begins at a cache line.
-func nearAndFar(f func()) {
-	defer func(n int) { farBytes = n }(farBytes)
-	f()
-	farBytes = 0
-	f()
-}
-
 func vectorStaysInside[T Float](t *testing.T, s *isa) {
 	var arena [8][]byte
 	for i := range arena {

@@ -400,3 +400,11 @@ func filled16[T ~uint16](n int) []T {
 	}
 	return x
 }
+
+// nearAndFar runs f twice: the second time, kernels write past the caches wherever their output begins at a cache line.
+func nearAndFar(f func()) {
+	defer func(n int) { farBytes = n }(farBytes)
+	f()
+	farBytes = 0
+	f()
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/reliability"
 )
 
@@ -36,7 +37,7 @@ func head(r reliability.Row) string {
 	return fmt.Sprintf("| %d | %s | %s | %s | %s |", r.N, r.Fault, r.Says, r.Engines, r.Bound)
 }
 
-// The page has every row as the table says. What was measured is not compared.
+// The page has every row as the table says, and every operation and fault. What was measured is not compared.
 func TestPage(t *testing.T) {
 	if *update {
 		write(t)
@@ -45,7 +46,9 @@ func TestPage(t *testing.T) {
 	require.NoError(t, err)
 	_, tail, ok := strings.Cut(string(text), begin)
 	require.True(t, ok, "no table in %s", page)
-	lines := strings.Split(strings.TrimSpace(tail), "\n")
+	table, matrix, ok := strings.Cut(tail, matrixHead)
+	require.True(t, ok, "no matrix in %s", page)
+	lines := strings.Split(strings.TrimSpace(table), "\n")
 	require.Greater(t, len(lines), 2)
 	lines = lines[2:]
 	require.Len(t, lines, len(reliability.Rows), "%s is stale: run go test ./internal/reliability -update", page)
@@ -54,6 +57,61 @@ func TestPage(t *testing.T) {
 		assert.True(t, ok, "row %d on the page is\n%s\nwant\n%s", r.N, lines[i], head(r))
 		assert.Regexp(t, `^ (passed|\S+: [^|]+) \|$`, rest, "row %d: what was measured", r.N)
 	}
+	lines = strings.Split(strings.TrimSpace(matrix), "\n")
+	for i, op := range disttest.Operations() {
+		want := `\| ` + op.Name + ` \|`
+		for _, f := range reliability.Faults {
+			want += " " + strings.Join(f.Engines, ` [\d.]+[µm]?s, `) + ` [\d.]+[µm]?s \|`
+		}
+		require.Less(t, i, len(lines))
+		assert.Regexp(t, "^"+want+"$", lines[i])
+	}
+	assert.Len(t, lines, len(disttest.Operations()))
+}
+
+// matrixHead is what stands between the rows and the matrix.
+var matrixHead = func() string {
+	b, line := strings.Builder{}, "|---|"
+	b.WriteString(`
+## Every operation and every fault
+
+Three ranks repeat one operation. One of them is killed or stopped (before the operation, or in it), its cable is cut between network namespaces, it comes late (a quarter of T) or is slow (stopped and continued eight times for 60 ms; on goroutines, late by 60 ms eight times). The first three columns have the time until the last of the others had the error that names the rank, with T = 2 s. In the last two the result is right, and the time is that of the longest step.
+
+| operation |`)
+	for _, f := range reliability.Faults {
+		b.WriteString(" " + f.Head + " |")
+		line += "---|"
+	}
+	return b.String() + "\n" + line + "\n"
+}()
+
+// cells are the longest times by operation, fault and engine.
+type cells map[[3]string]time.Duration
+
+func (c cells) add(line string) {
+	if m, ok := reliability.ParseCell(line); ok {
+		at := [3]string{m.Op, m.Fault, m.Engine}
+		c[at] = max(c[at], m.Took)
+	}
+}
+
+func (c cells) table(t *testing.T) string {
+	var b strings.Builder
+	b.WriteString(matrixHead)
+	for _, op := range disttest.Operations() {
+		b.WriteString("| " + op.Name + " |")
+		for _, f := range reliability.Faults {
+			var parts []string
+			for _, engine := range f.Engines {
+				took, ok := c[[3]string{op.Name, f.Name, engine}]
+				require.True(t, ok, "%s, %s, on %s was not measured", op.Name, f.Name, engine)
+				parts = append(parts, engine+" "+short(took))
+			}
+			b.WriteString(" " + strings.Join(parts, ", ") + " |")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
 }
 
 // Rows are in order, and name tests that exist.
@@ -106,7 +164,7 @@ func sources(t *testing.T) (funcs, words map[string]bool) {
 
 // write runs the tests of all rows and writes the table.
 func write(t *testing.T) {
-	passed, measured := map[string]bool{}, map[int]map[string][]reliability.Measured{}
+	passed, measured, matrix := map[string]bool{}, map[int]map[string][]reliability.Measured{}, cells{}
 	byPackage := byPackage()
 	for _, pkg := range slices.Sorted(maps.Keys(byPackage)) {
 		begin := time.Now()
@@ -122,6 +180,7 @@ func write(t *testing.T) {
 			if name, ok := strings.CutPrefix(strings.TrimSpace(line), "--- PASS: "); ok {
 				passed[pkg+":"+strings.Fields(name)[0]] = true
 			}
+			matrix.add(line)
 			if m, ok := reliability.Parse(line); ok {
 				if measured[m.Row] == nil {
 					measured[m.Row] = map[string][]reliability.Measured{}
@@ -144,6 +203,7 @@ func write(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "%s %s |\n", head(r), summary(measured[r.N]))
 	}
+	b.WriteString(matrix.table(t))
 	require.NoError(t, os.WriteFile(page, []byte(b.String()), 0o644))
 }
 
@@ -198,5 +258,11 @@ func TestParse(t *testing.T) {
 	assert.True(t, ok)
 	assert.Equal(t, m, got)
 	_, ok = reliability.Parse("row of houses")
+	assert.False(t, ok)
+	c := reliability.Cell{Op: "send", Fault: "cable cut", Engine: "tcp", Took: 2100 * time.Millisecond}
+	cell, ok := reliability.ParseCell("    x_test.go:12: " + c.String())
+	assert.True(t, ok)
+	assert.Equal(t, c, cell)
+	_, ok = reliability.ParseCell("cell division")
 	assert.False(t, ok)
 }

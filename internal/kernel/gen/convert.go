@@ -61,32 +61,55 @@ const philoxStep = 32
 // dropout makes the kernel that draws the random bits of dropout as well.
 func dropout() []*spec {
 	return []*spec{{
-		name: "dropout", params: parse("dst, x []float32, scale float32, limit uint32, key, block uint64"), once: true, unit: philoxStep,
-		doc: "computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit.",
+		name: "dropout", params: parse("dst, x []float32, keys *[20]uint64, scale float32, limit uint32, block uint64"), once: true, unit: philoxStep,
+		doc: "computes dst = x*scale, or 0 where a word of the Philox blocks from number block on is below limit. keys are the two keys of each round.",
 		body: func(g *gen) {
-			f, words := g.fp(4), g.fp(8)
-			k0 := words.reg(words.arg("key")) // the lower halves count
-			k1 := words.shiftRight(k0, 32)
+			words := g.fp(8)
 			counter := words.addInt(words.reg(words.arg("block")), g.lanesOf())
+			most := g.ways() * philoxStep
+			g.LEAQ(mem(countReg, -most), scratchReg)
+			g.JMP(label("enough"))
+			g.Label("bundles")
+			g.drop(counter, most)
+			g.Label("enough")
+			g.CMPQ(indexReg, scratchReg)
+			g.JLE(label("bundles"))
+			g.CMPQ(indexReg, countReg)
+			g.JGE(label("done"))
 			g.Label("loop")
-			for i := 0; i < philoxStep; i += 2 * g.lanes32() {
-				lo, hi := g.philox(counter, k0, k1)
-				for j, w := range []value{lo, hi} {
-					at := i + j*g.lanes32()
-					f.store(f.keep(g.atLeast(w, "limit"), f.mul(f.load("x", at), f.arg("scale"))), "dst", at)
-				}
-				g.VPADDQ(g.reg64(uint64(g.bytes/8)), counter, counter)
-			}
-			g.ADDQ(operand.Imm(philoxStep), indexReg)
+			g.drop(counter, philoxStep)
 			g.CMPQ(indexReg, countReg)
 			g.JLT(label("loop"))
+			g.Label("done")
 		},
 	}}
 }
 
 func (g *gen) lanes32() int { return g.bytes / 4 }
 
-func (g *gen) reg64(u uint64) value { return g.fp(8).reg(g.fp(8).bits(u)) }
+// drop does the next n elements.
+func (g *gen) drop(counter value, n int) {
+	f, words := g.fp(4), g.fp(8)
+	var counters bundle
+	for i := 0; i < n; i += 2 * g.lanes32() { // each block has 4 words
+		c := g.tmp()
+		g.VMOVUPS(counter, c)
+		counters = append(counters, c)
+		g.VPADDQ(words.reg(words.bits(uint64(g.bytes/8))), counter, counter)
+	}
+	f.ways, words.ways = len(counters), len(counters)
+	lo, hi := words.philox(counters)
+	limit, scale := f.reg(f.arg("limit")), f.reg(f.arg("scale"))
+	g.ahead("x", 0, n/g.lanes32())
+	for i := range counters {
+		for j, w := range []value{lo.(bundle)[i], hi.(bundle)[i]} {
+			one := g.fp(4)
+			at := (2*i + j) * g.lanes32()
+			one.store(one.keep(g.atLeast(w, limit), one.mul(one.load("x", at), scale)), "dst", at)
+		}
+	}
+	g.ADDQ(operand.I32(n), indexReg)
+}
 
 // lanesOf are the numbers of the blocks that the 64-bit elements of a vector
 // compute, so that philox returns its words in order: the even elements are the
@@ -105,48 +128,85 @@ func (g *gen) lanesOf() value {
 // philox computes one block of Philox4x32-10 for each 64-bit element of
 // counter. The four words of a block are in the lower halves of c; the upper
 // halves are ignored until the end.
-func (g *gen) philox(counter, k0, k1 value) (lo, hi value) {
-	f, key := g.fp(8), g.fp(4)
-	m0, m1 := g.reg64(0xD2511F53), g.reg64(0xCD9E8D57)
+func (f fp) philox(counter value) (lo, hi value) {
+	m0, m1 := f.reg(f.bits(0xD2511F53)), f.reg(f.bits(0xCD9E8D57))
 	zero := f.xor(counter, counter)
 	c := [4]value{counter, f.shiftRight(counter, 32), zero, zero}
 	for round := range 10 {
-		if round > 0 {
-			k0 = key.addInt(k0, key.bits(0x9E3779B9))
-			k1 = key.addInt(k1, key.bits(0xBB67AE85))
-		}
+		key := func(i int) scalar { return scalar{f.fixed("keys", 8*(2*round+i)), false} }
 		p0, p1 := f.product32(c[0], m0), f.product32(c[2], m1)
 		c = [4]value{
-			f.xor(f.xor(f.shiftRight(p1, 32), c[1]), k0), p1,
-			f.xor(f.xor(f.shiftRight(p0, 32), c[3]), k1), p0,
+			f.xor3(f.upper32(p1), c[1], key(0)), p1,
+			f.xor3(f.upper32(p0), c[3], key(1)), p0,
 		}
 	}
-	low := f.bits(0xffffffff)
-	a := f.or(f.and(c[0], low), f.shiftLeft(c[1], 32))
-	b := f.or(f.and(c[2], low), f.shiftLeft(c[3], 32))
-	l, h := g.tmp(), g.tmp()
-	g.VPUNPCKLQDQ(b, a, l)
-	g.VPUNPCKHQDQ(b, a, h)
-	return l, h
+	a, b := f.merge32(c[0], c[1]), f.merge32(c[2], c[3])
+	unpack := func(form emitter) value {
+		return f.each(func(xs ...value) value {
+			to := f.tmp()
+			form(xs[1], xs[0], to)
+			return to
+		}, a, b)
+	}
+	return unpack(func(ops ...operand.Op) { f.VPUNPCKLQDQ(ops[0], ops[1], ops[2]) }),
+		unpack(func(ops ...operand.Op) { f.VPUNPCKHQDQ(ops[0], ops[1], ops[2]) })
 }
 
 // product32 multiplies the lower halves of 64-bit elements.
 func (f fp) product32(a, b value) value {
-	to := f.tmp()
-	f.VPMULUDQ(b, a, to)
-	return to
+	return f.each(func(xs ...value) value {
+		to := f.tmp()
+		f.VPMULUDQ(xs[1], xs[0], to)
+		return to
+	}, a, b)
 }
 
-// atLeast is the mask of the unsigned words of w that are not below an argument.
-func (g *gen) atLeast(w value, arg string) value {
-	f := g.fp(4)
+// upper32 has the upper halves of 64-bit elements in the lower ones. This takes
+// no unit that multiplies, as a shift does.
+func (f fp) upper32(a value) value {
+	return f.one(a, func(a, to operand.Op) { f.VPSHUFD(operand.Imm(0xf5), a, to) })
+}
+
+// xor3 is a ^ b ^ c, in the registers of a where that takes one instruction.
+func (f fp) xor3(a, b, c value) value {
+	if f.gen.bytes != 64 {
+		return f.xor(f.xor(a, b), c)
+	}
+	return f.logic(0x96, a, b, c)
+}
+
+// merge32 has the lower half of a in the lower half, and that of b in the upper
+// one.
+func (f fp) merge32(a, b value) value {
+	upper, low := f.shiftLeft(b, 32), f.bits(0xffffffff)
+	if f.gen.bytes != 64 {
+		return f.or(f.and(a, low), upper)
+	}
+	return f.logic(0xf8, upper, a, low)
+}
+
+// logic is the function of a, b and c with the given table, in the registers of
+// a (AVX-512).
+func (f fp) logic(table uint64, a, b, c value) value {
+	return f.each(func(xs ...value) value {
+		if m, ok := xs[2].(scalar); ok {
+			f.VPTERNLOGQ_BCST(operand.Imm(table), m.Mem, xs[1], xs[0])
+		} else {
+			f.VPTERNLOGQ(operand.Imm(table), xs[2], xs[1], xs[0])
+		}
+		return xs[0]
+	}, a, b, f.shared(c))
+}
+
+// atLeast is the mask of the unsigned words of w that are not below limit.
+func (g *gen) atLeast(w, limit value) value {
 	if g.bytes == 64 {
 		k := g.K()
-		g.VPCMPUD(operand.Imm(5), f.reg(f.arg(arg)), w, k)
+		g.VPCMPUD(operand.Imm(5), limit, w, k)
 		return k
 	}
 	top, to := g.tmp(), g.tmp()
-	g.VPMAXUD(f.reg(f.arg(arg)), w, top)
+	g.VPMAXUD(limit, w, top)
 	g.VPCMPEQD(top, w, to)
 	return to
 }

@@ -27,7 +27,10 @@ func (s *spec) signature() string {
 	for _, p := range s.params {
 		ps = append(ps, p.name+" "+p.typ)
 	}
-	if s.row {
+	if s.rows() != "" {
+		ps = append(ps, "cols int")
+	}
+	if s.far {
 		ps = append(ps, "far bool")
 	}
 	return fmt.Sprintf("%s%s(%s) int", s.goName(), constraint, strings.Join(ps, ", "))
@@ -57,7 +60,11 @@ func (s *spec) call(size int, isa string) string {
 			others = append(others, fmt.Sprintf("%s(%s)", t, p.name))
 		}
 	}
-	args := strings.Join(append(append(slices, "n"), others...), ", ")
+	lengths := "n"
+	if s.rows() != "" {
+		lengths = "n, cols, k"
+	}
+	args := strings.Join(append(append(slices, lengths), others...), ", ")
 	return fmt.Sprintf("%s(%s)", s.asmName(size, isa), args)
 }
 
@@ -68,7 +75,7 @@ func (s *spec) cases() string {
 	if sizes == nil {
 		sizes = []int{4}
 	}
-	if s.stream || s.row {
+	if s.stream || s.far {
 		b.WriteString(s.past().casesOf(sizes, "far && "))
 	}
 	b.WriteString(s.casesOf(sizes, ""))
@@ -113,6 +120,35 @@ func (s *spec) function() string {
 	return b.String()
 }
 
+// rowsFunction is the Go function of a kernel of rows.
+func (s *spec) rowsFunction() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "// %s %s It returns how many columns it did: the first ones.\n", s.goName(), s.doc)
+	length := "vectorLen(cols)"
+	if s.generic() {
+		length = fmt.Sprintf("vectorLenOf[T](cols, %d)", s.sizes[len(s.sizes)-1])
+	}
+	fmt.Fprintf(&b, "func %s {\n\trows, end := len(%s), %s\n", s.signature(), s.rows(), length)
+	b.WriteString("\tfor done := 0; done < end && rows > 0; {\n\t\tn := min(asmChunk, end-done)\n")
+	b.WriteString("\t\tfor r, k := 0, 0; r < rows; r += k {\n\t\t\tk = min(rows-r, asmChunk/n)\n")
+	for _, p := range s.params {
+		part := ""
+		switch {
+		case p.by == byRow:
+			part = "r : r+k"
+		case p.by == byColumn:
+			part = "done : done+n"
+		case p.slice():
+			part = "r*cols+done : (r+k-1)*cols+done+n"
+		}
+		if part != "" {
+			fmt.Fprintf(&b, "\t\t%sAt := unsafe.Pointer(&%s[%s][0])\n", p.name, p.name, part)
+		}
+	}
+	fmt.Fprintf(&b, "\t\tswitch {\n%s\t\t}\n\t\t}\n\t\tdone += n\n\t}\n\treturn end\n}\n\n", s.cases())
+	return b.String()
+}
+
 // onceFunction is the Go function of a kernel that is called with whole chunks.
 func (s *spec) onceFunction() string {
 	var b strings.Builder
@@ -138,7 +174,11 @@ func dispatchFiles() (map[string][]byte, error) {
 			fmt.Fprintf(&without, "func %s {}\n\n", strings.TrimSuffix(s.signature(), " int"))
 			continue
 		}
-		with.WriteString(s.function())
+		if s.rows() != "" {
+			with.WriteString(s.rowsFunction())
+		} else {
+			with.WriteString(s.function())
+		}
 		fmt.Fprintf(&without, "func %s { return 0 }\n\n", s.signature())
 	}
 	files := map[string][]byte{}

@@ -1,6 +1,10 @@
 package main
 
-import "math"
+import (
+	"math"
+
+	"github.com/mmcloughlin/avo/operand"
+)
 
 // exponentials are the float32 kernels built on exp, operation by operation as
 // in scalar.go.
@@ -24,7 +28,7 @@ func exponentials() []*spec {
 	} {
 		all = append(all, &spec{name: k.name, params: parse("dst, x []T"), sizes: singleOnly, stream: true,
 			doc:  "computes dst = " + k.doc + ".",
-			body: elementwise("dst", func(f fp, i int) value { return k.op(f, f.load("x", i)) })})
+			body: interleaved("dst", func(f fp, i int) value { return k.op(f, f.load("x", i)) })})
 	}
 	for _, k := range []struct {
 		name  string
@@ -32,7 +36,7 @@ func exponentials() []*spec {
 	}{{"silu", fp.siluSlope}, {"gelu", fp.geluSlope}, {"geluTanh", fp.geluTanhSlope}} {
 		all = append(all, &spec{name: k.name + "Grad", params: parse("dst, grad, x []T"), sizes: singleOnly, stream: true,
 			doc: "computes g times the derivative of " + k.name + " at x.",
-			body: elementwise("dst", func(f fp, i int) value {
+			body: interleaved("dst", func(f fp, i int) value {
 				return f.mul(k.slope(f, f.load("x", i)), f.at("grad", i))
 			})})
 	}
@@ -61,14 +65,14 @@ func (f fp) tanh(x value) value {
 
 func (f fp) siluSlope(x value) value {
 	x = f.clamp(x, -80, 80)
-	e := f.exp32(f.neg(x))
+	e := f.expBelow88(f.neg(x))
 	s := f.div(f.c(1), f.add(e, f.c(1)))
 	return f.add(s, f.mul(f.mul(x, s), f.mul(e, s)))
 }
 
 // normal returns the normal distribution function and exp(-x*x/2).
 func (f fp) normal(x value) (cdf, e value) {
-	e = f.exp32(f.mul(f.mul(x, x), f.c(-0.5)))
+	e = f.expBelow88(f.mul(f.mul(x, x), f.c(-0.5)))
 	tail := f.mul(f.mul(e, f.erfcx(f.abs(x))), f.c(0.5))
 	return f.choose(f.compare(greater, x, f.c(0)), f.sub(f.c(1), tail), tail), e
 }
@@ -97,32 +101,33 @@ func (f fp) geluTanhWeight(q value) value {
 func (f fp) geluTanhSlope(x value) value {
 	x = f.clamp(x, -10, 10)
 	q := f.mul(x, x)
-	e := f.exp32(f.mul(x, f.geluTanhWeight(q)))
+	e := f.expBelow88(f.mul(x, f.geluTanhWeight(q)))
 	s := f.div(f.c(1), f.add(e, f.c(1)))
 	du := f.add(f.mul(q, f.c(3*geluScale*geluCubic)), f.c(geluScale))
 	return f.add(s, f.mul(f.mul(f.mul(x, s), f.mul(e, s)), du))
 }
 
-// losses are the exponentials of whole rows. acc are 16 interleaved sums.
+// losses are the exponentials of whole rows. acc are 16 interleaved
+// sums.
 func losses() []*spec {
 	return []*spec{
-		{name: "expSum", params: parse("x []T, acc *[16]float64, m T"), sizes: singleOnly,
-			doc:  "adds exp(x-m) to acc.",
+		{name: "expSum", params: parse("x []T, m []T by row, acc [][16]float64 by row"), sizes: singleOnly,
+			doc:  "adds exp(x-m), where no x is larger than m, to acc of each row.",
 			body: expSum(false)},
-		{name: "expSumStore", params: parse("dst, x []T, acc *[16]float64, m T"), sizes: singleOnly,
-			doc:  "computes dst = exp(x-m) and adds it to acc.",
+		{name: "expSumStore", params: parse("dst, x []T, m []T by row, acc [][16]float64 by row"), sizes: singleOnly,
+			doc:  "computes dst = exp(x-m), where no x is larger than m, and adds it to acc of each row.",
 			body: expSum(true)},
-		{name: "logSoftmax", params: parse("dst, x []T, lse float64"), sizes: bothSizes, doc: "computes dst = x - lse.",
+		{name: "logSoftmax", params: parse("dst, x []T, lse []float64 by row"), sizes: bothSizes, far: true, doc: "computes dst = x - lse.",
 			body: logSoftmax},
-		{name: "softmaxLossGrad", params: parse("dst, x []T, lse, off, scale T"), sizes: singleOnly, row: true,
+		{name: "softmaxLossGrad", params: parse("dst, x []T, lse, scale []T by row, off T"), sizes: singleOnly, far: true,
 			doc: "computes dst = scale * (exp(x-lse) - off).",
-			body: elementwise("dst", func(f fp, i int) value {
+			body: interleaved("dst", func(f fp, i int) value {
 				e := f.exp32(f.sub(f.load("x", i), f.arg("lse")))
 				return f.mul(f.sub(e, f.arg("off")), f.arg("scale"))
 			})},
-		{name: "logSoftmaxGrad", params: parse("dst, grad, y []T, s T"), sizes: singleOnly, row: true,
+		{name: "logSoftmaxGrad", params: parse("dst, grad, y []T, s []T by row"), sizes: singleOnly, far: true,
 			doc: "computes dst = g - exp(y)*s.",
-			body: elementwise("dst", func(f fp, i int) value {
+			body: interleaved("dst", func(f fp, i int) value {
 				return f.sub(f.load("grad", i), f.mul(f.exp32(f.load("y", i)), f.arg("s")))
 			})},
 	}
@@ -136,20 +141,20 @@ func logSoftmax(g *gen) {
 	})
 }
 
+// expSum is for a largest element m.
 func expSum(store bool) func(g *gen) {
 	return func(g *gen) {
-		f, d := g.fp(4), g.fp(8)
+		d := g.fp(8)
 		acc := g.sums("acc")
-		g.loop(func() {
-			g.vectors(4, func(i int) {
-				e := f.exp32(f.sub(f.load("x", i), f.arg("m")))
-				if store {
-					f.store(e, "dst", i)
-				}
-				lo, hi := g.widen(e)
-				acc.add(d, i, lo)
-				acc.add(d, i+g.lanes()/2, hi)
-			})
+		g.bundles(4, func(f fp, i int) {
+			g.ahead("x", i, f.ways)
+			e := f.expBelow88(f.sub(f.load("x", i), f.arg("m")))
+			if store {
+				f.store(e, "dst", i)
+			}
+			lo, hi := g.widen(e)
+			acc.add(d, i, f.lanes(), lo)
+			acc.add(d, i+d.lanes(), f.lanes(), hi)
 		})
 		acc.store(g)
 	}
@@ -159,23 +164,58 @@ const shift32 = 0x1.8p23
 
 // exp32 is the exponential function; denormal results are 0.
 func (f fp) exp32(x value) value {
+	e := f.expBelow88(x) // before the comparison: mask registers are few
+	return f.choose(f.compare(greater, x, f.c(88)), f.c(math.Inf(1)), e)
+}
+
+// expBelow88 is exp32 for x that are at most 88, or NaN.
+func (f fp) expBelow88(x value) value {
+	enough := f.compare(notLess, x, f.c(-87))
+	if f.gen.bytes == 64 {
+		p, k := f.expScale32(x)
+		return f.scaled(enough, f.add(p, f.c(1)), k)
+	}
 	p, n := f.expParts32(x)
-	e := f.mul(f.add(p, f.c(1)), f.pow2(n))
-	e = f.choose(f.compare(greater, x, f.c(88)), f.c(math.Inf(1)), e)
-	return f.keep(f.compare(notLess, x, f.c(-87)), e)
+	return f.keep(enough, f.mul(f.add(p, f.c(1)), f.pow2(n)))
 }
 
 // expParts32 returns p and n with exp(x) = (1+p) * pow2(n).
 func (f fp) expParts32(x value) (p, n value) {
 	n = f.add(f.mul(x, f.c(math.Log2E)), f.c(shift32))
-	k := f.sub(n, f.c(shift32))
-	r := f.sub(f.sub(x, f.mul(k, f.c(0.693359375))), f.mul(k, f.c(-2.12194440e-4)))
-	p = f.mul(r, f.c(1.9875691500e-4))
-	for _, c := range []float64{1.3981999507e-3, 8.3334519073e-3, 4.1665795894e-2, 1.6666665459e-1} {
+	return f.expRest32(x, f.sub(n, f.c(shift32))), n
+}
+
+// expScale32 returns p and k with exp(x) = (1+p) * 2**k: the p of expParts32 in
+// fewer instructions of AVX-512.
+func (f fp) expScale32(x value) (p, k value) {
+	k = f.one(f.mul(x, f.c(math.Log2E)), func(a, to operand.Op) { f.VRNDSCALEPS(operand.Imm(0), a, to) })
+	return f.expRest32(x, k), k
+}
+
+// expRest32 is exp(x - k*ln(2)) - 1.
+func (f fp) expRest32(x, k value) value {
+	r := f.copied(x)
+	f.subtract(r, k, f.c(0.693145751953125))
+	f.subtract(r, k, f.c(1.4286197256296873e-6))
+	p := f.mul(r, f.c(0.0013818939))
+	for _, c := range []float64{0.008368704, 0.04166829, 0.16666521} {
 		p = f.mul(f.add(p, f.c(c)), r)
 	}
-	p = f.add(p, f.c(5.0000001201e-1))
-	return f.add(f.mul(f.mul(r, r), p), r), n
+	p = f.add(p, f.c(0.49999994))
+	return f.add(f.mul(f.mul(r, r), p), r)
+}
+
+// scaled is x * 2**k, or 0 where mask, if there is one, is not set (AVX-512).
+func (f fp) scaled(mask, x, k value) value {
+	return f.each(func(xs ...value) value {
+		to := f.tmp()
+		if mask == nil {
+			f.VSCALEFPS(xs[1], xs[0], to)
+		} else {
+			f.VSCALEFPS_Z(xs[1], xs[0], xs[2], to)
+		}
+		return to
+	}, x, k, mask)
 }
 
 // pow2 is two to the power of the low bits of n.
@@ -183,7 +223,12 @@ func (f fp) pow2(n value) value { return f.shiftLeft(f.addInt(n, f.bits(127)), 2
 
 // expAll32 is exp32 with denormal results.
 func (f fp) expAll32(x value) value {
-	p, n := f.expParts32(f.clamp(x, -104, 89))
+	x = f.clamp(x, -104, 89)
+	if f.gen.bytes == 64 {
+		p, k := f.expScale32(x)
+		return f.scaled(nil, f.add(p, f.c(1)), k)
+	}
+	p, n := f.expParts32(x)
 	h := f.add(f.mul(f.sub(n, f.c(shift32)), f.c(0.5)), f.c(shift32))
 	return f.mul(f.mul(f.add(p, f.c(1)), f.pow2(h)), f.pow2(f.subInt(n, h)))
 }
@@ -206,10 +251,17 @@ func (g *gen) accumulators(name string, n int) sums {
 	return s
 }
 
-// add adds x, float64 elements from number i of a step.
-func (s sums) add(f fp, i int, x value) {
-	r := s.regs[i/(f.gen.bytes/8)%len(s.regs)]
-	f.VADDPD(x, r, r)
+// add adds the vectors of x, float64 elements from numbers i, i+stride, ... of a
+// step.
+func (s sums) add(f fp, i, stride int, x value) {
+	xs, ok := x.(bundle)
+	if !ok {
+		xs = bundle{x}
+	}
+	for j, v := range xs {
+		r := s.regs[(i+j*stride)/(f.gen.bytes/8)%len(s.regs)]
+		f.VADDPD(v, r, r)
+	}
 }
 
 func (s sums) store(g *gen) {

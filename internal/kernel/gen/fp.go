@@ -10,12 +10,58 @@ import (
 
 // fp emits arithmetic on vectors of floats of one size. Every result is a new
 // virtual register; avo assigns the real ones.
+//
+// With ways > 1 an operand read from a slice is a bundle of that many vectors,
+// one after the other, and each operation emits an instruction for each: the
+// processor has something to do while it waits for a result. Long chains of
+// dependent operations fill its window otherwise.
 type fp struct {
 	*gen
-	size int
+	size, ways int
 }
 
-func (g *gen) fp(size int) fp { return fp{g, size} }
+func (g *gen) fp(size int) fp { return fp{g, size, 1} }
+
+// bundle is the same value for several vectors.
+type bundle []value
+
+// Asm makes a bundle a value; no instruction takes one.
+func (bundle) Asm() string { panic("a bundle is not an operand") }
+
+// each calls one for the vectors of bundles among xs, with those of xs that
+// are none as they are.
+func (f fp) each(one func(xs ...value) value, xs ...value) value {
+	n := 0
+	for _, x := range xs {
+		if b, ok := x.(bundle); ok {
+			n = len(b)
+		}
+	}
+	if n == 0 {
+		return one(xs...)
+	}
+	results := make(bundle, n)
+	for j := range results {
+		part := make([]value, len(xs))
+		for i, x := range xs {
+			part[i] = x
+			if b, ok := x.(bundle); ok {
+				part[i] = b[j]
+			}
+		}
+		results[j] = one(part...)
+	}
+	return results
+}
+
+// shared is the scalar x in the form in which all vectors of a bundle use it
+// best: one load for all, or an operand in memory where registers are few.
+func (f fp) shared(x value) value {
+	if m, ok := x.(scalar); ok && f.ways > 1 && !m.whole {
+		return f.reg(m)
+	}
+	return x
+}
 
 // scalar is one number in memory, a constant or an argument, that stands for a
 // vector of copies. A constant of AVX2 is stored as a whole vector, because
@@ -75,8 +121,12 @@ func (f fp) c(x float64) scalar {
 	return f.bits(math.Float64bits(x))
 }
 
-// arg is the scalar argument with that name.
+// arg is the scalar argument with that name, or the current row's element of a
+// slice by row.
 func (f fp) arg(name string) scalar {
+	if f.pointers[name].by == byRow {
+		return scalar{f.fixed(name, 0), false}
+	}
 	a, err := f.Param(name).Resolve()
 	if err != nil {
 		panic(err)
@@ -87,6 +137,8 @@ func (f fp) arg(name string) scalar {
 // reg brings x into a register.
 func (f fp) reg(x value) value {
 	switch m := x.(type) {
+	case bundle:
+		return f.each(func(xs ...value) value { return f.reg(xs[0]) }, m)
 	case scalar:
 		to := f.tmp()
 		if m.whole {
@@ -112,10 +164,21 @@ type emitter = func(...operand.Op)
 type four [4]emitter
 
 // two emits a two-operand instruction, the second operand in any form.
-func (f fp) two(a, b value, forms four, ops ...operand.Op) reg.VecVirtual {
-	to := f.tmp()
-	f.emit(forms, f.reg(a), b, append(ops, to)...)
-	return to
+func (f fp) two(a, b value, forms four) value {
+	return f.each(func(xs ...value) value {
+		to := f.tmp()
+		f.emit(forms, xs[0], xs[1], to)
+		return to
+	}, f.reg(a), f.shared(b))
+}
+
+// one emits a one-operand instruction.
+func (f fp) one(a value, form func(a, to operand.Op)) value {
+	return f.each(func(xs ...value) value {
+		to := f.tmp()
+		form(xs[0], to)
+		return to
+	}, f.reg(a))
 }
 
 // emit emits forms with the sources b and a, and then the rest.
@@ -146,14 +209,26 @@ func (f fp) mul(a, b value) value {
 	return f.two(a, b, four{f.VMULPS, f.VMULPD, f.VMULPS_BCST, f.VMULPD_BCST})
 }
 
+// copied is x in registers of its own.
+func (f fp) copied(x value) value {
+	return f.one(x, func(a, to operand.Op) { f.VMOVAPS(a, to) })
+}
+
+// subtract changes a to a - b*c. The product needs no rounding, so that the
+// fused operation gives the same bits as two.
+func (f fp) subtract(a, b, c value) {
+	f.each(func(xs ...value) value {
+		f.emit(four{f.VFNMADD231PS, f.VFNMADD231PD, f.VFNMADD231PS_BCST, f.VFNMADD231PD_BCST}, xs[1], xs[2], xs[0])
+		return nil
+	}, a, f.reg(b), f.shared(c))
+}
+
 func (f fp) div(a, b value) value {
 	return f.two(a, b, four{f.VDIVPS, f.VDIVPD, f.VDIVPS_BCST, f.VDIVPD_BCST})
 }
 
 func (f fp) sqrt(a value) value {
-	to := f.tmp()
-	f.pickSize(f.VSQRTPS, f.VSQRTPD)(f.reg(a), to)
-	return to
+	return f.one(a, func(a, to operand.Op) { f.pickSize(f.VSQRTPS, f.VSQRTPD)(a, to) })
 }
 
 func (f fp) pickSize(ps, pd emitter) emitter {
@@ -211,15 +286,11 @@ func (f fp) clamp(x value, lo, hi float64) value {
 }
 
 func (f fp) shiftLeft(a value, n uint64) value {
-	to := f.tmp()
-	f.pickSize(f.VPSLLD, f.VPSLLQ)(operand.Imm(n), f.reg(a), to)
-	return to
+	return f.one(a, func(a, to operand.Op) { f.pickSize(f.VPSLLD, f.VPSLLQ)(operand.Imm(n), a, to) })
 }
 
 func (f fp) shiftRight(a value, n uint64) value {
-	to := f.tmp()
-	f.pickSize(f.VPSRLD, f.VPSRLQ)(operand.Imm(n), f.reg(a), to)
-	return to
+	return f.one(a, func(a, to operand.Op) { f.pickSize(f.VPSRLD, f.VPSRLQ)(operand.Imm(n), a, to) })
 }
 
 // signBit is the mask of the sign, magnitude that of all other bits.
@@ -242,43 +313,49 @@ const (
 // compare is the mask of the elements with a OP b: a mask register of AVX-512,
 // a vector of AVX2.
 func (f fp) compare(op uint64, a, b value) value {
-	var to operand.Op = f.tmp()
-	if f.gen.bytes == 64 {
-		to = f.K()
-	}
 	imm := func(form emitter) emitter {
 		return func(ops ...operand.Op) { form(append([]operand.Op{operand.Imm(op)}, ops...)...) }
 	}
-	f.emit(four{imm(f.VCMPPS), imm(f.VCMPPD), imm(f.VCMPPS_BCST), imm(f.VCMPPD_BCST)}, f.reg(a), b, to)
-	return to
+	return f.each(func(xs ...value) value {
+		var to operand.Op = f.tmp()
+		if f.gen.bytes == 64 {
+			to = f.K()
+		}
+		f.emit(four{imm(f.VCMPPS), imm(f.VCMPPD), imm(f.VCMPPS_BCST), imm(f.VCMPPD_BCST)}, xs[0], xs[1], to)
+		return to
+	}, f.reg(a), f.shared(b))
 }
 
 // keep is x where the mask is set and 0 elsewhere.
 func (f fp) keep(mask, x value) value {
-	to := f.tmp()
-	if f.gen.bytes == 64 {
+	if f.gen.bytes != 64 {
+		return f.and(mask, x)
+	}
+	return f.each(func(xs ...value) value {
+		to := f.tmp()
 		if f.size == 4 {
-			f.VMOVAPS_Z(f.reg(x), mask, to)
+			f.VMOVAPS_Z(xs[1], xs[0], to)
 		} else {
-			f.VMOVAPD_Z(f.reg(x), mask, to)
+			f.VMOVAPD_Z(xs[1], xs[0], to)
 		}
 		return to
-	}
-	return f.and(mask, x)
+	}, mask, f.reg(x))
 }
 
 // choose is yes where the mask is set and no elsewhere.
 func (f fp) choose(mask, yes, no value) value {
-	yes, no = f.reg(yes), f.reg(no)
-	to := f.tmp()
-	if f.gen.bytes == 64 {
-		f.pickSize(f.VBLENDMPS, f.VBLENDMPD)(yes, no, mask, to)
-	} else if f.size == 4 {
-		f.VBLENDVPS(mask, yes, no, to)
-	} else {
-		f.VBLENDVPD(mask, yes, no, to)
-	}
-	return to
+	return f.each(func(xs ...value) value {
+		to := f.tmp()
+		switch {
+		case f.gen.bytes == 64:
+			f.pickSize(f.VBLENDMPS, f.VBLENDMPD)(xs[1], xs[2], xs[0], to)
+		case f.size == 4:
+			f.VBLENDVPS(xs[0], xs[1], xs[2], to)
+		default:
+			f.VBLENDVPD(xs[0], xs[1], xs[2], to)
+		}
+		return to
+	}, mask, f.reg(yes), f.reg(no))
 }
 
 // flush is x, or 0 where |x| < limit.
@@ -286,16 +363,33 @@ func (f fp) flush(x, limit value) value {
 	return f.keep(f.compare(notLess, f.abs(x), limit), x)
 }
 
+// at is a vector of slice name from element i, in memory.
+func (f fp) at(name string, i int) value {
+	if f.ways == 1 {
+		return f.gen.at(name, i)
+	}
+	all := make(bundle, f.ways)
+	for j := range all {
+		all[j] = f.gen.at(name, i+j*f.lanes())
+	}
+	return all
+}
+
+func (f fp) lanes() int { return f.gen.bytes / f.size }
+
 // load reads a vector from element i of slice name.
 func (f fp) load(name string, i int) value { return f.reg(f.at(name, i)) }
 
 // store writes x to slice name from element i.
 func (f fp) store(x value, name string, i int) {
-	if f.pastCaches && name == "dst" {
-		f.VMOVNTPS(f.reg(x), f.at(name, i))
-		return
-	}
-	f.VMOVUPS(f.reg(x), f.at(name, i))
+	f.each(func(xs ...value) value {
+		if f.pastCaches && name == "dst" {
+			f.VMOVNTPS(xs[0], xs[1])
+		} else {
+			f.VMOVUPS(xs[0], xs[1])
+		}
+		return nil
+	}, f.reg(x), f.at(name, i))
 }
 
 // wide reads T elements from element i of slice name as float64.
@@ -303,42 +397,55 @@ func (f fp) wide(name string, i int) value {
 	if f.pointers[name].size == 8 {
 		return f.load(name, i)
 	}
-	to := f.tmp()
-	f.VCVTPS2PD(f.at(name, i), to)
-	return to
+	return f.each(func(xs ...value) value {
+		to := f.tmp()
+		f.VCVTPS2PD(xs[0], to)
+		return to
+	}, f.at(name, i))
 }
 
 // widen makes float64 of the float32 vector x: its lower and its upper half.
 func (g *gen) widen(x value) (lo, hi value) {
-	v := x.(reg.VecVirtual)
-	a, b, upper := g.tmp(), g.tmp(), g.half()
-	if g.bytes == 64 {
-		g.VCVTPS2PD(v.AsY(), a)
-		g.VEXTRACTF64X4(operand.Imm(1), v, upper)
-	} else {
-		g.VCVTPS2PD(v.AsX(), a)
-		g.VEXTRACTF128(operand.Imm(1), v, upper)
-	}
-	g.VCVTPS2PD(upper, b)
-	return a, b
+	f := g.fp(8)
+	lo = f.each(func(xs ...value) value {
+		v, to := xs[0].(reg.VecVirtual), g.tmp()
+		if g.bytes == 64 {
+			g.VCVTPS2PD(v.AsY(), to)
+		} else {
+			g.VCVTPS2PD(v.AsX(), to)
+		}
+		return to
+	}, x)
+	hi = f.each(func(xs ...value) value {
+		upper, to := g.half(), g.tmp()
+		if g.bytes == 64 {
+			g.VEXTRACTF64X4(operand.Imm(1), xs[0], upper)
+		} else {
+			g.VEXTRACTF128(operand.Imm(1), xs[0], upper)
+		}
+		g.VCVTPS2PD(upper, to)
+		return to
+	}, x)
+	return lo, hi
 }
 
 // storeNarrow rounds the float64 vector x to T and writes it.
 func (f fp) storeNarrow(x value, name string, i int) {
-	if f.pointers[name].size == 8 {
-		f.store(x, name, i)
-		return
+	if f.pointers[name].size == 4 {
+		x = f.narrow(x)
 	}
-	f.VMOVUPS(f.narrow(x), f.at(name, i))
+	f.store(x, name, i)
 }
 
 // narrow rounds a vector of float64 to float32.
-func (f fp) narrow(x value) reg.VecVirtual {
-	h := f.half()
-	if f.gen.bytes == 64 {
-		f.VCVTPD2PS(x, h)
-	} else {
-		f.VCVTPD2PSY(x, h)
-	}
-	return h
+func (f fp) narrow(x value) value {
+	return f.each(func(xs ...value) value {
+		h := f.half()
+		if f.gen.bytes == 64 {
+			f.VCVTPD2PS(xs[0], h)
+		} else {
+			f.VCVTPD2PSY(xs[0], h)
+		}
+		return h
+	}, x)
 }

@@ -109,6 +109,7 @@ func (g *gen) file() {
 	if g.name == "AVX2" { // once: every machine with assembly has it
 		g.controlRegister()
 		g.storeFence()
+		g.moveBytes()
 	}
 	for _, g.size = range []int{4, 8} {
 		for _, w := range g.widths {
@@ -120,9 +121,11 @@ func (g *gen) file() {
 		g.copyRows(1)
 		g.copyRows(2)
 		g.transpose()
+		g.transposePast()
 		g.peak(peakChains)
 	}
 	if g.masked() {
+		g.foldCRC()
 		g.size = 4
 		for _, h := range []int{dotSide, 1} {
 			g.dotKernel(h, dotSide)
@@ -136,7 +139,7 @@ func (g *gen) file() {
 		}
 		for _, g.size = range sizes {
 			g.vector(s)
-			if s.stream || s.row {
+			if s.stream || s.far {
 				g.vector(s.past())
 			}
 		}

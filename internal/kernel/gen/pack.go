@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/bits"
 
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -43,12 +44,8 @@ func (g *gen) transpose() {
 	n := g.lanes()
 	g.begin("transpose", "dst *T, ds int, src *T, ss int, w int, blocks int",
 		fmt.Sprintf("writes the transpose of w in [1, %d] rows of blocks*%d > 0 elements: rows of %d elements, of which the first w count, in ascending order. ds and ss are the bytes between rows.", n, n, n))
-	g.arg("dst", reg.RDI)
-	g.arg("ds", reg.RDX)
-	g.arg("src", reg.RSI)
-	g.arg("ss", reg.R8)
+	g.transposeArgs()
 	g.arg("w", reg.R9)
-	g.arg("blocks", reg.RCX)
 	for i := range n {
 		g.zero(g.vec(i))
 	}
@@ -73,6 +70,40 @@ func (g *gen) transpose() {
 	g.DECQ(reg.RCX)
 	g.JNZ(label("loop"))
 	g.end()
+}
+
+// transposePast is transpose of whole blocks for matrices beyond the caches: it
+// asks for the rows that follow, and writes past the caches.
+func (g *gen) transposePast() {
+	n := g.lanes()
+	g.begin("transposePast", "dst *T, ds int, src *T, ss int, blocks int",
+		fmt.Sprintf("writes the transpose of %d rows of blocks*%d > 0 elements past the caches, and asks for the %d rows that follow. ds and ss are the bytes between rows; dst and ds are multiples of %d.", n, n, n, g.bytes))
+	g.transposeArgs()
+	g.MOVQ(reg.R8, reg.R9)
+	g.SHLQ(operand.Imm(uint64(bits.Len(uint(n))-1)), reg.R9)
+	g.Label("loop")
+	g.MOVQ(reg.RSI, reg.R10)
+	for i := range n {
+		g.move(mem(reg.R10, 0), g.vec(i))
+		g.PREFETCHT0(operand.Mem{Base: reg.R10, Index: reg.R9, Scale: 1})
+		g.ADDQ(reg.R8, reg.R10)
+	}
+	for _, v := range g.transposed() {
+		g.VMOVNTPS(v, mem(reg.RDI, 0))
+		g.ADDQ(reg.RDX, reg.RDI)
+	}
+	g.ADDQ(operand.Imm(uint64(g.bytes)), reg.RSI)
+	g.DECQ(reg.RCX)
+	g.JNZ(label("loop"))
+	g.end()
+}
+
+func (g *gen) transposeArgs() {
+	g.arg("dst", reg.RDI)
+	g.arg("ds", reg.RDX)
+	g.arg("src", reg.RSI)
+	g.arg("ss", reg.R8)
+	g.arg("blocks", reg.RCX)
 }
 
 // transposed emits the exchange network on the first lanes registers (one row

@@ -2,14 +2,19 @@ package main
 
 import (
 	"github.com/mmcloughlin/avo/attr"
+	"github.com/mmcloughlin/avo/reg"
 )
 
 // probes are loops that do one thing as fast as the processor can: they tell
-// what the other kernels could reach at best.
+// what the other kernels could reach at best. Where it is faster to ask for
+// memory early, they do.
 func probes() []*spec {
 	return []*spec{
 		{name: "probeRead", params: parse("x []float32"), doc: "reads x.",
-			body: words(func(g *gen, i int) { g.fp(4).load("x", i) })},
+			body: words(func(g *gen, i int) {
+				g.ahead("x", i, 1)
+				g.fp(4).load("x", i)
+			})},
 		{name: "probeWrite", params: parse("dst []float32"), doc: "writes zeros.",
 			body: words(func(g *gen, i int) {
 				zero := g.tmp()
@@ -19,7 +24,10 @@ func probes() []*spec {
 		{name: "probeCopy", params: parse("dst, x []float32"), doc: "copies x.",
 			body: words(func(g *gen, i int) { g.fp(4).store(g.fp(4).load("x", i), "dst", i) })},
 		{name: "probeCopyNT", params: parse("dst, x []float32"), doc: "copies x past the caches. dst begins at a multiple of 64 bytes.",
-			body: words(func(g *gen, i int) { g.VMOVNTPS(g.fp(4).load("x", i), g.at("dst", i)) })},
+			body: words(func(g *gen, i int) {
+				g.ahead("x", i, 1)
+				g.VMOVNTPS(g.fp(4).load("x", i), g.at("dst", i))
+			})},
 		{name: "probeTriad", params: parse("dst, x, y []float32"), doc: "computes dst = x + y.",
 			body: words(func(g *gen, i int) {
 				g.fp(4).store(g.fp(4).add(g.fp(4).load("x", i), g.at("y", i)), "dst", i)
@@ -28,9 +36,28 @@ func probes() []*spec {
 			body: words(func(g *gen, i int) {
 				g.VMOVNTPS(g.fp(4).add(g.fp(4).load("x", i), g.at("y", i)), g.at("dst", i))
 			})},
-		{name: "probeUpdate", params: parse("x []float32"), doc: "reads x and writes it back.",
-			body: words(func(g *gen, i int) { g.fp(4).store(g.fp(4).load("x", i), "x", i) })},
+		probeSums("probeUpdate", "x []float32", "x", "x"),
+		probeSums("probeSum", "y, x []float32", "y", "x"),
+		probeSums("probeSum2", "z, y, x []float32", "z", "y", "x"),
+		probeSums("probeSum3", "w, z, y, x []float32", "w", "z", "y", "x"),
 	}
+}
+
+// probeSums adds the last of the named slices to the one before, that to the one
+// before, and so on: it reads all, and writes all but the last.
+func probeSums(name, params string, names ...string) *spec {
+	return &spec{name: name, params: parse(params), doc: "adds each slice to the one before, from the last one on.",
+		body: words(func(g *gen, i int) {
+			f := g.fp(4)
+			for _, n := range names {
+				g.ahead(n, i, 1)
+			}
+			x := f.load(names[len(names)-1], i)
+			for k := len(names) - 2; k >= 0; k-- {
+				x = f.add(x, f.at(names[k], i))
+				f.store(x, names[k], i)
+			}
+		})}
 }
 
 // controlRegister makes the function that tests look at MXCSR with.
@@ -44,6 +71,16 @@ func (g *gen) controlRegister() {
 		panic(err)
 	}
 	g.STMXCSR(to.Addr)
+	g.RET()
+}
+
+// moveBytes makes the function that copies with the processor's own loop.
+func (g *gen) moveBytes() {
+	g.function("moveBytes", "dst, src *byte, n int", "copies n bytes with REP MOVSB.")
+	g.arg("dst", reg.RDI)
+	g.arg("src", reg.RSI)
+	g.arg("n", reg.RCX)
+	g.encode(0xf3, 0xa4)
 	g.RET()
 }
 

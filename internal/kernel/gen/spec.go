@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/bits"
 	"strings"
 
 	"github.com/mmcloughlin/avo/operand"
@@ -13,7 +14,9 @@ import (
 const step = 16
 
 // param is a parameter of a vector kernel. A slice is a pointer in assembly.
-type param struct{ name, typ string }
+// In a kernel of rows the slices are matrices of rows*cols elements, unless by
+// says that they have an element for each row or for each column.
+type param struct{ name, typ, by string }
 
 // spec is a vector kernel: its Go signature, in which T is the element type,
 // and its body.
@@ -27,9 +30,9 @@ type spec struct {
 	unit int // elements of one turn of the loop; 0: step
 	// stream: a second version writes dst past the caches.
 	stream bool
-	// row: dst is one row of an output. The Go function is told whether that
-	// goes past the caches, by an argument far; the fence comes after all rows.
-	row  bool
+	// far: the Go function is told whether dst goes past the caches; the fence
+	// comes after all rows.
+	far  bool
 	doc  string
 	body func(g *gen)
 }
@@ -39,27 +42,44 @@ var (
 	singleOnly = []int{4}
 )
 
-// parse reads parameters as in "dst, x []T, a T".
+// parse reads parameters as in "dst, x []T, w []T by column, m []T by row, a T".
 func parse(s string) []param {
 	var ps []param
 	first := 0 // of those without a type yet
 	for _, field := range strings.Split(s, ",") {
 		name, typ, ok := strings.Cut(strings.TrimSpace(field), " ")
-		ps = append(ps, param{name, typ})
+		ps = append(ps, param{name: name})
 		if ok {
+			typ, by, _ := strings.Cut(typ, " by ")
 			for ; first < len(ps); first++ {
-				ps[first].typ = typ
+				ps[first].typ, ps[first].by = typ, by
 			}
 		}
 	}
 	return ps
 }
 
+const (
+	byRow    = "row"
+	byColumn = "column"
+)
+
+// rows is the parameter whose length is the number of rows; "" for a kernel
+// of plain vectors.
+func (s *spec) rows() string {
+	for _, p := range s.params {
+		if p.by == byRow {
+			return p.name
+		}
+	}
+	return ""
+}
+
 func (p param) slice() bool { return strings.HasPrefix(p.typ, "[]") }
 
 // elem is the name of the element type of p for T of the given size.
 func (p param) elem(size int) string {
-	t := strings.TrimPrefix(p.typ, "[]")
+	t := strings.TrimPrefix(strings.TrimPrefix(p.typ, "[]"), "[16]")
 	t = strings.ReplaceAll(t, "T", fmt.Sprintf("float%d", 8*size))
 	if t == "BF16" || t == "F16" {
 		return "uint16"
@@ -68,13 +88,22 @@ func (p param) elem(size int) string {
 }
 
 func elemSize(typ string) int {
-	switch typ {
+	switch strings.TrimLeft(typ, "*[16]") {
 	case "uint16":
 		return 2
 	case "float32":
 		return 4
 	}
 	return 8
+}
+
+// rowBytes is how far apart the values of two rows are, of a parameter by row.
+func (p param) rowBytes(size int) int {
+	n := elemSize(p.elem(size))
+	if strings.Contains(p.typ, "[16]") {
+		n *= 16
+	}
+	return n
 }
 
 // typeName is the part of an assembly function's name that tells T.
@@ -96,7 +125,7 @@ func (s *spec) past() *spec {
 		g.pastCaches = true
 		s.body(g)
 		g.pastCaches = false
-		if !s.row {
+		if !s.far {
 			g.SFENCE()
 		}
 	}
@@ -114,19 +143,26 @@ func (s *spec) asmParams(size int) string {
 			others = append(others, p.name+" "+p.elem(size))
 		}
 	}
-	return strings.Join(append(append(slices, "n int"), others...), ", ")
+	lengths := "n int"
+	if s.rows() != "" {
+		lengths = "n int, cols int, rows int"
+	}
+	return strings.Join(append(append(slices, lengths), others...), ", ")
 }
 
 // pointer is a register with the address of a slice.
 type pointer struct {
 	reg  reg.Register
 	size int // of an element
+	by   string
 }
 
 var (
-	pointerRegs = []reg.Register{reg.RDI, reg.RSI, reg.RBX, reg.R8, reg.R9}
+	pointerRegs = []reg.Register{reg.RDI, reg.RSI, reg.RBX, reg.R8, reg.R9, reg.R10, reg.R11, reg.R12}
+	rowsReg     = reg.R13
 	indexReg    = reg.RAX
-	countReg    = reg.RCX
+	countReg    = reg.RCX // where the loop ends
+	scratchReg  = reg.RDX
 )
 
 // vector emits the kernel s for the element size of g.
@@ -137,14 +173,44 @@ func (g *gen) vector(s *spec) {
 	for _, p := range s.params {
 		if p.slice() || strings.HasPrefix(p.typ, "*") {
 			r := pointerRegs[len(g.pointers)]
-			g.pointers[p.name] = pointer{r, elemSize(p.elem(g.size))}
+			g.pointers[p.name] = pointer{r, elemSize(p.elem(g.size)), p.by}
 			g.arg(p.name, r)
 		}
 	}
 	g.arg("n", countReg)
 	g.XORQ(indexReg, indexReg)
-	s.body(g)
+	if s.rows() == "" {
+		s.body(g)
+	} else {
+		g.eachRow(s)
+	}
 	g.end()
+}
+
+// eachRow emits the loop over the rows: the index runs on through the
+// matrices, and what has no element for each row or column is moved against it.
+func (g *gen) eachRow(s *spec) {
+	g.arg("rows", rowsReg)
+	g.Label("row")
+	s.body(g)
+	for _, p := range s.params {
+		at := g.pointers[p.name]
+		switch p.by {
+		case byRow:
+			g.ADDQ(operand.I32(p.rowBytes(g.size)), at.reg)
+		case byColumn:
+			g.arg("cols", scratchReg)
+			g.SHLQ(operand.Imm(uint64(bits.Len(uint(at.size))-1)), scratchReg)
+			g.SUBQ(scratchReg, at.reg)
+		}
+	}
+	g.arg("cols", scratchReg)
+	g.ADDQ(scratchReg, countReg)
+	g.arg("n", scratchReg)
+	g.MOVQ(countReg, indexReg)
+	g.SUBQ(scratchReg, indexReg)
+	g.DECQ(rowsReg)
+	g.JNZ(label("row"))
 }
 
 // loop emits body as the loop over all elements, step at a time.
@@ -161,6 +227,49 @@ func (g *gen) loop(body func()) {
 func (g *gen) vectors(size int, f func(i int)) {
 	for i := 0; i < step; i += g.bytes / size {
 		f(i)
+	}
+}
+
+// ways is the number of vectors that a loop of bundles does side by side: as
+// many as the registers hold.
+func (g *gen) ways() int { return g.bytes / 16 }
+
+// bundles emits body as the loop over all elements of the given size: many
+// vectors at a time, and then those that are left of a step.
+func (g *gen) bundles(size int, body func(f fp, i int)) {
+	f := fp{g, size, g.ways()}
+	all := f.ways * f.lanes()
+	if all > step {
+		g.LEAQ(mem(countReg, -all), scratchReg)
+		g.JMP(label("enough"))
+		g.Label("bundles")
+		body(f, 0)
+		g.ADDQ(operand.I32(all), indexReg)
+		g.Label("enough")
+		g.CMPQ(indexReg, scratchReg)
+		g.JLE(label("bundles"))
+		g.CMPQ(indexReg, countReg)
+		g.JGE(label("done"))
+		f.ways = step / f.lanes()
+	}
+	g.loop(func() {
+		for i := 0; i < step; i += f.ways * f.lanes() {
+			body(f, i)
+		}
+	})
+	g.Label("done")
+}
+
+// blockBytes is as in package kernel: what kernels of rows work on at once.
+const blockBytes = 8 << 10
+
+// ahead asks for the elements of slice name that lie a block behind element i
+// and those after it, as many as lie in n vectors.
+func (g *gen) ahead(name string, i, n int) {
+	for j := 0; j < n*g.bytes; j += 64 {
+		m := g.at(name, i)
+		m.Disp += blockBytes + j
+		g.PREFETCHT0(m)
 	}
 }
 

@@ -1,5 +1,10 @@
 package main
 
+import (
+	"maps"
+	"slices"
+)
+
 // streams are the elementwise kernels of plain arithmetic. The code here must
 // do the operations of the Go reference, in its order, each one rounded.
 func streams() []*spec {
@@ -18,20 +23,37 @@ func streams() []*spec {
 			body: elementwise("dst", func(f fp, i int) value {
 				return f.add(f.mul(f.load("x", i), f.arg("a")), f.arg("b"))
 			})},
-		{name: "axpy", params: parse("dst, x []T, a T"), sizes: bothSizes, doc: "computes dst += a*x.",
+		{name: "addTwice", params: parse("dst, too, a, b []T"), sizes: singleOnly, doc: "computes dst = too = a + b.",
 			body: elementwise("dst", func(f fp, i int) value {
-				return f.add(f.mul(f.load("x", i), f.arg("a")), f.at("dst", i))
+				sum := f.add(f.load("a", i), f.at("b", i))
+				f.store(sum, "too", i)
+				return sum
 			})},
-		{name: "center", params: parse("dst, x []T, m, s T"), sizes: bothSizes, row: true, doc: "computes dst = (x-m) * s.",
-			body: elementwise("dst", func(f fp, i int) value { return f.centered(i) })},
-		{name: "centerW", params: parse("dst, x, w []T, m, s T"), sizes: bothSizes, row: true, doc: "computes dst = (x-m) * s * w.",
-			body: elementwise("dst", func(f fp, i int) value { return f.mul(f.centered(i), f.at("w", i)) })},
-		{name: "centerWB", params: parse("dst, x, w, b []T, m, s T"), sizes: bothSizes, row: true, doc: "computes dst = (x-m) * s * w + b.",
-			body: elementwise("dst", func(f fp, i int) value {
+		{name: "axpy", params: parse("y, x []T, a T"), sizes: bothSizes, doc: "computes y += a*x.",
+			body: early("y", func(f fp, i int) value {
+				return f.add(f.mul(f.load("x", i), f.arg("a")), f.at("y", i))
+			})},
+		{name: "addRow", params: parse("y, x, nextY, nextX []T"), sizes: bothSizes, doc: "computes y += x and asks for nextY and nextX.",
+			body: func(g *gen) {
+				f := g.fp(g.size)
+				g.loop(func() {
+					for i := 0; i < step; i += 64 / g.size {
+						g.PREFETCHT0(g.at("nextY", i))
+						g.PREFETCHT0(g.at("nextX", i))
+					}
+					g.vectors(g.size, func(i int) { f.store(f.add(f.load("x", i), f.at("y", i)), "y", i) })
+				})
+			}},
+		{name: "center", params: parse("dst, x []T, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s.",
+			body: early("dst", func(f fp, i int) value { return f.centered(i) })},
+		{name: "centerW", params: parse("dst, x []T, w []T by column, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s * w.",
+			body: early("dst", func(f fp, i int) value { return f.mul(f.centered(i), f.at("w", i)) })},
+		{name: "centerWB", params: parse("dst, x []T, w, b []T by column, m, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = (x-m) * s * w + b.",
+			body: early("dst", func(f fp, i int) value {
 				return f.add(f.mul(f.centered(i), f.at("w", i)), f.at("b", i))
 			})},
-		{name: "softmaxGrad", params: parse("dst, grad, y []T, s T"), sizes: bothSizes, row: true, doc: "computes dst = y * (g-s).",
-			body: elementwise("dst", func(f fp, i int) value {
+		{name: "softmaxGrad", params: parse("dst, grad, y []T, s []T by row"), sizes: bothSizes, far: true, doc: "computes dst = y * (g-s).",
+			body: early("dst", func(f fp, i int) value {
 				return f.mul(f.sub(f.load("grad", i), f.arg("s")), f.at("y", i))
 			})},
 	}
@@ -44,6 +66,34 @@ func elementwise(dst string, result func(f fp, i int) value) func(g *gen) {
 		g.loop(func() {
 			g.vectors(g.size, func(i int) { f.store(result(f, i), dst, i) })
 		})
+	}
+}
+
+// early is elementwise for kernels that ask for their operands a block early:
+// those with many of them, with much to compute, or after another pass.
+func early(dst string, result func(f fp, i int) value) func(g *gen) {
+	return elementwise(dst, func(f fp, i int) value {
+		f.operandsAhead(i)
+		return result(f, i)
+	})
+}
+
+// interleaved is early for long chains of operations.
+func interleaved(dst string, result func(f fp, i int) value) func(g *gen) {
+	return func(g *gen) {
+		g.bundles(g.size, func(f fp, i int) {
+			f.operandsAhead(i)
+			f.store(result(f, i), dst, i)
+		})
+	}
+}
+
+// operandsAhead asks for all operands that are read; dst is not.
+func (f fp) operandsAhead(i int) {
+	for _, name := range slices.Sorted(maps.Keys(f.pointers)) {
+		if name != "dst" && f.pointers[name].by == "" {
+			f.ahead(name, i, f.ways)
+		}
 	}
 }
 
@@ -61,7 +111,7 @@ func optimizers() []*spec {
 	all := []*spec{
 		{name: "sgd", params: parse("p, grad []T, lr, wd, scale, tiny T"), sizes: bothSizes,
 			doc: "is one step of SGD without momentum.",
-			body: elementwise("p", func(f fp, i int) value {
+			body: early("p", func(f fp, i int) value {
 				return f.sub(f.load("p", i), f.mul(f.gradient(i), f.arg("lr")))
 			})},
 	}
@@ -89,7 +139,7 @@ func momentum(first, nesterov bool) *spec {
 	if nesterov {
 		s.name += "Nesterov"
 	}
-	s.body = elementwise("p", func(f fp, i int) value {
+	s.body = early("p", func(f fp, i int) value {
 		d := f.gradient(i)
 		m := d
 		if !first {
@@ -114,7 +164,7 @@ func adam(name string, low bool) *spec {
 	if !low {
 		s.doc = "is one step of Adam. The first moment is g - weight*(g-m)."
 	}
-	s.body = elementwise("p", func(f fp, i int) value {
+	s.body = early("p", func(f fp, i int) value {
 		d := f.gradient(i)
 		m := f.flush(f.load("m", i), f.arg("tiny"))
 		diff := f.mul(f.sub(d, m), f.arg("weight"))

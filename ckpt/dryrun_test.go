@@ -1,0 +1,87 @@
+package ckpt_test
+
+import (
+	"context"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// net has two units, the second one beginning with a frozen matrix, a buffer, and a layer that fsdp ignores.
+type net struct {
+	Up      *nn.Linear `nn:"up,transposed"`
+	Norm    *nn.LayerNorm
+	Scale   *tensor.Param
+	Fixed   *nn.Linear
+	Down    *nn.Linear
+	Mean    *tensor.Buffer
+	Ignored *nn.Linear
+}
+
+// state makes the net on a mesh with the axes dp and fsdp.
+func (n *net) state(r *dist.Rank, layout string) (ckpt.State, error) {
+	*n = net{nn.NewLinear(7, 15), nn.NewLayerNorm(7), tensor.NewParam(tensor.Constant(2), 1), nn.NewLinear(5, 3), nn.NewLinear(15, 11),
+		tensor.NewBuffer(tensor.Constant(3), 13), nn.NewLinear(2, 3)}
+	n.Fixed.W.Freeze()
+	mesh, err := r.Mesh(layout)
+	if err != nil {
+		return ckpt.State{}, err
+	}
+	s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp"), Seed: 4})
+	s.Unit(n.Up, n.Norm, n.Scale)
+	s.Keep(n.Fixed, n.Down)
+	s.Ignore(n.Ignored)
+	params, err := s.Attach(n)
+	if err != nil {
+		return ckpt.State{}, err
+	}
+	return ckpt.State{Params: params, Optimizer: optim.NewAdamW(params, optim.AdamWConfig{})}, nil
+}
+
+// TestDryRun: what Verify says that each rank of a layout would load is what it does load: shares of units, of matrices that
+// files hold transposed, whole buffers, and copies.
+func TestDryRun(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		st, err := new(net).state(r, "dp=1,fsdp=2")
+		if err != nil {
+			return err
+		}
+		s := ckpt.NewSaver(r.World, dir, ckpt.Config{})
+		if err := s.Save(ctx, st); err != nil {
+			return err
+		}
+		return s.Close()
+	}))
+	saved := filepath.Join(dir, "step-00000000")
+	converted := filepath.Join(dir, "converted")
+	require.NoError(t, ckpt.Convert(context.Background(), saved, converted, ckpt.ConvertConfig{}))
+	for layout, ranks := range map[string]int{"dp=1,fsdp=1": 1, "dp=1,fsdp=2": 2, "dp=1,fsdp=3": 3, "dp=1,fsdp=5": 5, "dp=2,fsdp=3": 6, "dp=3,fsdp=1": 3} {
+		for _, path := range []string{saved, converted} {
+			v, err := ckpt.Verify(context.Background(), path, ckpt.VerifyConfig{Layout: layout})
+			require.NoError(t, err)
+			require.Empty(t, v.Errors)
+			require.Empty(t, v.Unchecked)
+			require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+				st, err := new(net).state(r, layout)
+				if err != nil {
+					return err
+				}
+				report, err := ckpt.Load(ctx, r.World, path, &st, ckpt.LoadConfig{})
+				if err != nil {
+					return err
+				}
+				require.Equal(t, report.BytesRead, v.Ranks[r.World.Rank()].Bytes, "%s, rank %d", layout, r.World.Rank())
+				return nil
+			}))
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package ckpt
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// A transposed parameter (tensor.Param.Transposed) is a matrix [out, in] in memory and [in, out] in the file. A flat range
+// of the one is no range of the other, but a few rectangles of the one are rectangles of the other.
+
+// patch is a rectangle of a matrix, and where a part that contains it has its rows.
+type patch struct {
+	box    tensor.Box
+	at     int // first element, in the part
+	stride int // elements from row to row
+}
+
+func (p patch) rows() int { return p.box.Hi[0] - p.box.Lo[0] }
+func (p patch) cols() int { return p.box.Hi[1] - p.box.Lo[1] }
+
+// patches cuts a part of a matrix into rectangles: of each box the rest of a row, whole rows, and the beginning of a row.
+func (p part) patches() (list []patch) {
+	skip, at := p.lo, 0
+	for _, b := range p.boxes {
+		v := volume(b)
+		if skip >= v {
+			skip -= v
+			continue
+		}
+		width := b.Hi[1] - b.Lo[1]
+		for end := min(v, skip+p.len()-at); skip < end; {
+			row, col := skip/width, skip%width
+			rows, cols := (end-skip)/width, width
+			if col > 0 || rows == 0 {
+				rows, cols = 1, min(width-col, end-skip)
+			}
+			box := tensor.Box{Lo: []int{b.Lo[0] + row, b.Lo[1] + col}, Hi: []int{b.Lo[0] + row + rows, b.Lo[1] + col + cols}}
+			list = append(list, patch{box, at, cols})
+			skip, at = skip+rows*cols, at+rows*cols
+		}
+		skip = 0
+	}
+	return list
+}
+
+// transposed returns a part of a matrix as a part of the transposed one: the same elements in another order.
+func (p part) transposed() part {
+	q := wholePart([]int{p.shape[1], p.shape[0]})
+	if p.len() == 0 {
+		q.hi = 0
+		return q
+	}
+	q.boxes, q.hi = nil, p.len()
+	for _, x := range p.patches() {
+		q.boxes = append(q.boxes, tensor.Box{Lo: []int{x.box.Lo[1], x.box.Lo[0]}, Hi: []int{x.box.Hi[1], x.box.Hi[0]}})
+	}
+	return q
+}
+
+// toFile returns the elements of p, of the given size, in the order of p.transposed.
+func (p part) toFile(mem []byte, size int) []byte {
+	file := make([]byte, len(mem))
+	at := 0
+	for _, x := range p.patches() {
+		transpose(file[at*size:], mem[x.at*size:], x.rows(), x.cols(), x.rows(), x.stride, size)
+		at += x.rows() * x.cols()
+	}
+	return file
+}
+
+// fromFile is the way back.
+func (p part) fromFile(mem, file []byte, size int) {
+	at := 0
+	for _, x := range p.patches() {
+		transpose(mem[x.at*size:], file[at*size:], x.cols(), x.rows(), x.stride, x.rows(), size)
+		at += x.rows() * x.cols()
+	}
+}
+
+// transpose writes a matrix of rows and cols from src to dst, in which it has cols rows. Strides are elements from row to
+// row.
+func transpose(dst, src []byte, rows, cols, dstStride, srcStride, size int) {
+	switch size {
+	case 1:
+		transposeOf[uint8](dst, src, rows, cols, dstStride, srcStride)
+	case 2:
+		transposeOf[uint16](dst, src, rows, cols, dstStride, srcStride)
+	case 4:
+		transposeOf[uint32](dst, src, rows, cols, dstStride, srcStride)
+	default:
+		transposeOf[uint64](dst, src, rows, cols, dstStride, srcStride)
+	}
+}
+
+func transposeOf[E any](dst, src []byte, rows, cols, dstStride, srcStride int) {
+	const block = 16 // rows and columns that stay in the cache
+	d, s := elements[E](dst), elements[E](src)
+	for r0 := 0; r0 < rows; r0 += block {
+		for c0 := 0; c0 < cols; c0 += block {
+			for c := c0; c < min(cols, c0+block); c++ {
+				for r := r0; r < min(rows, r0+block); r++ {
+					d[c*dstStride+r] = s[r*srcStride+c]
+				}
+			}
+		}
+	}
+}
+
+func elements[E any](b []byte) []E {
+	var e E
+	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/int(unsafe.Sizeof(e)))
+}

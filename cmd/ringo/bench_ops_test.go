@@ -1,0 +1,81 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// What the bound of an operation does to memory is the operation: all ranks get its result.
+func TestStreams(t *testing.T) {
+	const n, full = 3, 3 * algo.BlockBytes / 2 // parts of a block and a half
+	for _, op := range benchOps {
+		if op.kind == backend.Barrier {
+			continue
+		}
+		a, b, cases := make([][]byte, n), make([][]byte, n), make([]*benchCase, n)
+		for r := range n {
+			x, y := make([]float32, full), make([]float32, full)
+			a[r] = unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*full)
+			b[r] = unsafe.Slice((*byte)(unsafe.Pointer(&y[0])), 4*full)
+			c := &benchCase{op: op, n: n, rank: r, full: full, a: tensor.FromSlice(x, full), b: tensor.FromSlice(y, full)}
+			c.counts = slices.Repeat([]int{full / n}, n)
+			c.even, c.recv = first(c.b, full/n), c.counts
+			c.uneven = c.even
+			if in := op.input(c); !in.IsZero() {
+				for i, d := 0, tensor.Data[float32](in); i < len(d); i++ {
+					d[i] = value(r, i)
+				}
+			}
+			cases[r] = c
+		}
+		red := new(algo.Reducer)
+		red.Begin(&backend.Op{Red: backend.Sum, DType: tensor.Float32}, n)
+		for r := range n {
+			for _, s := range streams(op.kind, r, a, b) {
+				s.run(red)
+			}
+		}
+		for _, c := range cases {
+			if out := op.output(c); !out.IsZero() {
+				want := make([]float32, out.Len())
+				for i := range want {
+					want[i] = op.want(c, i)
+				}
+				assert.True(t, slices.Equal(want, tensor.Data[float32](out)), "%s, rank %d", op.name, c.rank)
+			}
+		}
+	}
+}
+
+// A result that is wrong on one rank makes the row wrong on all, and the command fail; so does a Reduce that changes the
+// input of a rank that is not the root.
+func TestBenchFindsWrongResults(t *testing.T) {
+	sum, reduce := *findBenchOp("allreduce"), *findBenchOp("reduce")
+	right := sum
+	sum.want = func(c *benchCase, i int) float32 { return c.sum(i) + float32(c.rank*(i/15)) } // the last one of rank 1
+	reduce.call = func(c *benchCase) dist.Work { return c.g.AllReduce(c.a, dist.Sum) }
+	for _, x := range []struct {
+		op      *benchOp
+		correct bool
+	}{{&right, true}, {&sum, false}, {&reduce, false}} {
+		require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+			spec := &benchSpec{Here: 2}
+			b := &bencher{r: r, spec: spec, control: r.World.With(dist.Name("control")), x: buffer(r, spec, 64), y: buffer(r, spec, 64)}
+			row, err := b.row(x.op, "", 64)
+			assert.Equal(t, x.correct, row.Correct, "%s, rank %d", x.op.name, r.World.Rank())
+			failed := (&benchCmd{}).report([][]benchRow{{row}})
+			assert.Equal(t, x.correct, failed == nil, failed)
+			return err
+		}))
+	}
+}
