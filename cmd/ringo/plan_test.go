@@ -41,7 +41,7 @@ func TestPlanErrors(t *testing.T) {
 		"gradients of bfloat16 parameters cannot be reduced in float32 without fsdp (see ringo plan": {"-params", "bfloat16", "-reduce", "float32"},
 		"0 heads: at least 1 (see ringo plan -h)":                                                    {"-heads", "0"},
 		"unexpected argument foo": {"foo"},
-		"unknown flag --nope":     {"--nope"},
+		"unknown flag -nope":      {"--nope"},
 	} {
 		stdout, stderr, code := run(t, append([]string{"plan"}, args...)...)
 		assert.Equal(t, 2, code, want)
