@@ -54,7 +54,7 @@ func (x reduction) exact(n, rank, i int) float64 {
 }
 
 func (x reduction) op(kind backend.Kind, name string, count, rank, root int) backend.Op {
-	return backend.Op{Kind: kind, Algo: name, Red: x.red, DType: x.dt, Count: count, Root: root, Factor: float64(1 + rank%3)}
+	return backend.Op{Kind: kind, Algo: name, Red: x.red, DType: x.dt, Count: count, Root: root, Factor: float64(3 - rank%3)}
 }
 
 // bubbles runs test for 1 to 9 ranks, where a deadlock ends the test at once.

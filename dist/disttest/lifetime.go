@@ -129,7 +129,7 @@ func (s *suite) borrowedUntilDone(t *testing.T) {
 			if !w.Done() {
 				return errors.New("tensor.Settle returned before the operation was over")
 			}
-			if err := holds("allreduce", x, func(int) float64 { return 2 }); err != nil {
+			if err := want(w, "allreduce", x, func(int) float64 { return 2 }); err != nil {
 				return err
 			}
 			tape := tensor.NewTape(r.Device)

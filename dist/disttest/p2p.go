@@ -200,7 +200,7 @@ func (s *suite) bytes(t *testing.T) {
 			size, k := count*4, n-1
 			for kind, want := range map[string]int{"allreduce": 2 * k * size, "broadcast": k * size, "reduce": k * size,
 				"gather": k * size, "scatter": k * size, "allgather": n * k * size, "reducescatter": n * k * size,
-				"alltoall": n * k * size} {
+				"alltoall": n * k * size, "allgatherv": k * vRows(n) * 4, "reducescatterv": k * vRows(n) * 4, "alltoallv": k * vRows(n) * 4} {
 				assert.Equal(t, uint64(want), total[kind]+total[opposite[kind]], "%s of %d elements, %d ranks", kind, count, n)
 			}
 			send := total["send"] + total["recv"]
@@ -233,6 +233,9 @@ func wire(t *testing.T, start Start, n, count int) map[string]uint64 {
 			func() dist.Work { return g.AllGather(all, x) },
 			func() dist.Work { return g.ReduceScatter(x, all, dist.Sum) },
 			func() dist.Work { return g.AllToAll(other, all) },
+			func() dist.Work { return vGather(r) },
+			func() dist.Work { return vScatter(r) },
+			func() dist.Work { return vExchange(r) },
 			func() dist.Work { return message(g, x) },
 		} {
 			if err := op().Wait(); err != nil {

@@ -243,7 +243,10 @@ func (s *suite) rebuildSubGroup(t *testing.T) {
 			return err
 		}
 		again, err := g.Split(g.Rank()/2, 0)
-		return errors.Join(err, works(g), works(again))
+		if err != nil {
+			return err
+		}
+		return errors.Join(works(g), works(again))
 	}))
 }
 

@@ -38,6 +38,7 @@ func Run(t *testing.T, start Start, parts ...string) {
 		{"Movement", s.movement},
 		{"VForms", s.vForms},
 		{"InPlace", s.inPlace},
+		{"Forms", s.forms},
 		{"Groups", s.groups},
 		{"Mesh", s.mesh},
 		{"InFlight", s.inFlight},
@@ -95,10 +96,15 @@ func (x *table[T]) put(rank int, v T) {
 	x.rows[rank] = v
 }
 
-// holds returns an error when the elements of x are not at(0), at(1), …
+// holds returns an error when the elements of x are not at(0), at(1), …; those of a Bool are at's lowest bits.
 func holds(what string, x tensor.Tensor, at func(i int) float64) error {
+	boolean := x.DType() == tensor.Bool
 	for i, got := range tensor.Floats(x) {
-		if want := at(i); got != want && (got == got || want == want) {
+		want := at(i)
+		if boolean {
+			want = float64(int(want) & 1)
+		}
+		if got != want && (got == got || want == want) {
 			return fmt.Errorf("%s: element %d is %v, want %v", what, i, got, want)
 		}
 	}

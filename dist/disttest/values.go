@@ -26,7 +26,7 @@ var reds = []struct {
 func fixed(op dist.Op) func(int) dist.Op { return func(int) dist.Op { return op } }
 func add(a, b float64) float64           { return a + b }
 func one(int) float64                    { return 1 }
-func weight(rank int) float64            { return float64(1 + rank%2) }
+func weight(rank int) float64            { return float64(2 - rank%2) }
 
 // valid tells which reductions exist for a type.
 func valid(name string, d tensor.DType) bool {
@@ -109,7 +109,7 @@ func set(x tensor.Tensor, at func(i int) float64) {
 	case tensor.Uint8:
 		setAll(tensor.Data[uint8](x), func(i int) uint8 { return uint8(at(i)) })
 	case tensor.Bool:
-		setAll(tensor.Data[bool](x), func(i int) bool { return at(i) != 0 })
+		setAll(tensor.Data[bool](x), func(i int) bool { return int(at(i))&1 == 1 })
 	}
 }
 

@@ -24,7 +24,7 @@ func TestConformanceOfAlgorithms(t *testing.T) {
 	if disttest.Long() {
 		ranks = "[25]"
 	}
-	results := []string{"Reductions", "NaN", "Movement", "VForms", "InPlace", "RandomPrograms"}
+	results := []string{"Reductions", "NaN", "Movement", "VForms", "InPlace", "Forms", "RandomPrograms"}
 	for _, c := range []struct {
 		name, algo string
 		parts      []string

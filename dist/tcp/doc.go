@@ -13,7 +13,7 @@
 //	listen.go   on which address and port; data.go: how data connections are made
 //	link.go     the connections to one peer; wire.go: one connection, its frames read and written; box.go: encrypted
 //	engine.go   all connections of a rank: frames go to groups
-//	group.go    a group: operations in order; a mismatch between ranks; lane.go: the goroutine that runs them
+//	group.go    a group: operations in order; a mismatch between ranks; lane.go: the goroutine that runs them; doubt.go: what it waits for
 //	pipe.go     a group's messages from one peer, send.go: to it; credit, so that nobody waits for another group
 //	close.go    signs of life; Close
 //	fail.go     the first error of a group reaches all its ranks
@@ -27,7 +27,8 @@
 //
 // A connection that ends without a goodbye, or is silent for Config.Timeout, fails every group with that rank, and the
 // error names it with host and process. The first message of an operation to each peer is compared with the peer's own
-// view of the operation; a mismatch fails the group with both views. Whoever finds an error tells all other ranks of the
+// view of the operation; a mismatch fails the group with both views. A rank that waits for a message for long tells the peer for
+// which operation, in case both wait. Whoever finds an error tells all other ranks of the
 // group, so that all report the same one. Once the error shows, nothing writes to a user's buffer any more: payloads are
 // copied to it in blocks under a lock that the failure takes.
 package tcp

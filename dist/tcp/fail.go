@@ -134,9 +134,10 @@ func (g *group) unended() (n int) {
 func (g *group) Deserted(seq uint64) error {
 	g.mu.Lock()
 	var p *pipe
+	var why error
 	for _, q := range g.peers {
 		if q != nil && q.over != nil && q.last < seq {
-			p = q
+			p, why = q, q.over
 			break
 		}
 	}
@@ -144,7 +145,7 @@ func (g *group) Deserted(seq uint64) error {
 	if p == nil {
 		return nil
 	}
-	return g.blame(p.link.peer, p.over)
+	return g.blame(p.link.peer, why)
 }
 
 func (g *group) failure() error {

@@ -1,0 +1,171 @@
+package tcp
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A data connection belongs to a link by the token that only the two ends of its control connection know: another rank of the
+// job cannot put its own in.
+func TestDataConnectionNeedsToken(t *testing.T) {
+	t.Parallel()
+	cs := configs(t, 2)
+	conf, err := tlsConfig(testSecret, "test")
+	require.NoError(t, err)
+	joined := make(chan error, 1)
+	var e *Engine
+	go func() {
+		var err error
+		e, err = Join(t.Context(), cs[0])
+		joined <- err
+	}()
+	me := hello{member: member{Rank: 1, Host: "h1"}, Size: 2}
+	c, _, err := dialOnce(t.Context(), conf, cs[0].Addr, me)
+	require.NoError(t, err)
+	var table []member
+	require.NoError(t, readJSON(c, frameTable, &table))
+	knock := func(rank, data int, token string) error {
+		h := me
+		h.Rank, h.Data, h.Token = rank, data, token
+		d, _, err := dialOnce(t.Context(), conf, cs[0].Addr, h)
+		if err == nil {
+			d.NetConn().Close()
+		}
+		return err
+	}
+	token, err := newLink(newEngine(Config{}, member{}), member{}, c).token()
+	require.NoError(t, err)
+	const belongs = "does not belong to the one that is there"
+	assert.ErrorContains(t, knock(1, 1, ""), belongs)
+	assert.ErrorContains(t, knock(1, 1, token[:len(token)-1]+"x"), belongs)
+	for _, h := range [][2]int{{0, 1}, {-1, 1}, {2, 1}, {1, 2*streams + 1}} {
+		assert.ErrorContains(t, knock(h[0], h[1], token), "expects no data connection", "%v", h)
+	}
+	data := playData(t, conf, cs[0].Addr, c, me)
+	require.NoError(t, <-joined)
+	for _, d := range append(data, c) {
+		d.NetConn().Close()
+	}
+	require.NoError(t, e.Close())
+}
+
+// A rank expects connections of the mesh from higher ranks of its own job and generation, one from each.
+func TestMeshHello(t *testing.T) {
+	for name, change := range map[string]func(h *hello){
+		"no mesh":          func(h *hello) { h.Mesh = false },
+		"older generation": func(h *hello) { h.Gen = 2 },
+		"newer generation": func(h *hello) { h.Gen = 4 },
+		"another size":     func(h *hello) { h.Size = 6 },
+		"a lower rank":     func(h *hello) { h.Rank = 1 },
+		"itself":           func(h *hello) { h.Rank = 2 },
+		"no such rank":     func(h *hello) { h.Rank = 5 },
+		"a second time":    func(h *hello) { h.Rank = 4 },
+	} {
+		e := newEngine(Config{Rank: 2, Size: 5, Gen: 3}, member{Rank: 2})
+		e.links[4] = newLink(e, member{Rank: 4}, nil)
+		m := &meeting{e: e, changed: make(chan struct{}, 1)}
+		h := hello{member: member{Rank: 3}, Size: 5, Gen: 3, Mesh: true}
+		change(&h)
+		before := append([]*link(nil), e.links...)
+		assert.ErrorContains(t, greet(m, h), "expects no connection from rank", name)
+		assert.Equal(t, before, e.links, name)
+	}
+}
+
+// greet returns the answer to a hello that is refused before the connection is looked at.
+func greet(m *meeting, h hello) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("was let in: %v", p)
+		}
+	}()
+	return m.greetMesh(h, nil)
+}
+
+// No more than 64 connections that say nothing are held: the oldest has to go.
+func TestSilentGuestsAreLimited(t *testing.T) {
+	captureLog(t)
+	cs := configs(t, 2)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Join(ctx, cs[0])
+		ended <- err
+	}()
+	var guests []net.Conn
+	for range maxGuests + 3 {
+		c, err := net.Dial("tcp", cs[0].Addr)
+		require.NoError(t, err)
+		defer c.Close()
+		guests = append(guests, c)
+	}
+	for i, c := range guests {
+		if i < 3 {
+			require.NoError(t, c.SetReadDeadline(time.Now().Add(handshakeTime/2)))
+			_, err := c.Read(make([]byte, 1))
+			assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, "guest %d", i)
+			continue
+		}
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(time.Millisecond))) // an end would be here by now
+		_, err := c.Read(make([]byte, 1))
+		assert.ErrorIs(t, err, os.ErrDeadlineExceeded, "guest %d", i)
+	}
+	cancel()
+	assert.ErrorIs(t, <-ended, context.Canceled)
+}
+
+// On a connection without TLS a frame that was lost, came twice or in the wrong place is noticed by its number.
+func TestFramesAreNumbered(t *testing.T) {
+	for name, order := range map[string][]int{"": {0, 1, 2}, "lost": {0, 2}, "twice": {0, 1, 1}, "swapped": {1, 0, 2}, "first one lost": {1}} {
+		synctest.Test(t, func(t *testing.T) {
+			there, here := net.Pipe()
+			e := newEngine(Config{Size: 2}, member{})
+			out, in := newLink(e, member{Rank: 1}, there).main, newLink(e, member{Rank: 1}, here).main
+			frames := make([][]byte, 3)
+			for i := range frames {
+				frames[i] = written(t, out, here, &header{typ: frameData, seq: uint64(i), length: 4, total: 4}, []byte("data"))
+			}
+			go func() {
+				for _, i := range order {
+					_, _ = there.Write(frames[i])
+				}
+				there.Close()
+			}()
+			var err error
+			for range order {
+				var h header
+				if err = in.header(&h); err != nil {
+					break
+				}
+				_, err = in.payload(&h)
+				require.NoError(t, err)
+			}
+			if name == "" {
+				assert.NoError(t, err)
+			} else {
+				assert.ErrorContains(t, err, "bytes or frames were lost or changed", name)
+			}
+			here.Close()
+		})
+	}
+}
+
+// written returns what w writes to its connection, whose other end is conn.
+func written(t *testing.T, w *wire, conn net.Conn, h *header, payload []byte) []byte {
+	done := make(chan error, 1)
+	go func() { done <- w.write(h, payload) }()
+	b := make([]byte, headerBytes+len(payload))
+	_, err := io.ReadFull(conn, b)
+	require.NoError(t, err)
+	require.NoError(t, <-done)
+	return b
+}
