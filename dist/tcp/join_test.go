@@ -103,7 +103,7 @@ func TestOldGenerationMayNotJoin(t *testing.T) {
 	t.Parallel()
 	cs := configs(t, 2)
 	cs[0].Gen, cs[1].Gen = 2, 1
-	cs[0].JoinTimeout = 300 * time.Millisecond
+	cs[0].JoinTimeout = time.Second
 	_, errs := joinAll(cs)
 	assert.ErrorContains(t, errs[0], "waiting for rank 1 of 2")
 	assert.ErrorContains(t, errs[1], "generation 1 is over, this is generation 2")
