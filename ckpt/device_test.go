@@ -3,6 +3,7 @@ package ckpt
 import (
 	"context"
 	"path/filepath"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -15,13 +16,13 @@ import (
 // remote is a device whose memory Go code may not touch, as far as ckpt knows.
 type remote struct {
 	*tensor.CPU
-	copies int
+	copies atomic.Int64 // several goroutines save and load
 }
 
 func (r *remote) Host() bool     { return false }
 func (r *remote) String() string { return "remote" }
 func (r *remote) Copy(dst, src tensor.Ptr, n int, q tensor.Queue) {
-	r.copies++
+	r.copies.Add(1)
 	r.CPU.Copy(dst, src, n, q)
 }
 
@@ -44,11 +45,11 @@ func TestRemoteDevice(t *testing.T) {
 			dev := &remote{CPU: tensor.NewCPU(1)}
 			params := made(dev, 1)
 			s := NewSaver(g, dir, Config{Async: async})
-			dev.copies = 0
+			dev.copies.Store(0)
 			if err := s.Save(context.Background(), State{Step: 1, Params: params}); err != nil {
 				return err
 			}
-			require.Equal(t, 2, dev.copies)
+			require.EqualValues(t, 2, dev.copies.Load())
 			if async {
 				for i, p := range made(dev, 2) { // training goes on
 					dev.Copy(params[i].Local.Ptr(), p.Local.Ptr(), 4*p.Len(), dev.Queue(0))
