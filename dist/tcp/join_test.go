@@ -92,11 +92,10 @@ func TestRankMissing(t *testing.T) {
 
 func TestRankZeroMissing(t *testing.T) {
 	t.Parallel()
-	cs := configs(t, 2)
-	cs[0].Listener.Close()
-	cs[1].JoinTimeout = 100 * time.Millisecond
-	_, err := Join(t.Context(), cs[1])
-	assert.ErrorContains(t, err, "rank 1 cannot reach rank 0 at "+cs[0].Addr)
+	c := configs(t, 2)[1]
+	c.Addr, c.JoinTimeout = fmt.Sprintf("127.0.0.1:%d", freePorts(t, 1)), 100*time.Millisecond
+	_, err := Join(t.Context(), c)
+	assert.ErrorContains(t, err, "rank 1 cannot reach rank 0 at "+c.Addr)
 }
 
 func TestOldGenerationMayNotJoin(t *testing.T) {

@@ -2,6 +2,7 @@ package tcp
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"testing"
 	"time"
@@ -12,9 +13,11 @@ import (
 	"github.com/ringo-ml/ringo/dist/backend"
 )
 
-// freePorts returns the first of n consecutive ports that are free.
+// freePorts returns the first of n consecutive ports that are free, below those that systems give to listeners and
+// connections that do not ask for one.
 func freePorts(t *testing.T, n int) int {
-	for lo := 21_000; lo < 30_000; lo += n {
+	for range 1_000 {
+		lo := 21_000 + rand.IntN(9_000)
 		if taken := take(lo, n); len(taken) == n {
 			for _, l := range taken {
 				l.Close()
