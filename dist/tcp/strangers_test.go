@@ -40,15 +40,12 @@ func TestStrangersDuringJob(t *testing.T) {
 	captureLog(t)
 	const n = 3
 	cs, total := configs(t, n), attacks(t)
-	l, err := net.Listen("tcp", "127.0.0.1:0") // where rank 1 will be met
-	require.NoError(t, err)
-	port := l.Addr().(*net.TCPAddr).Port
-	require.NoError(t, l.Close())
+	port := freePorts(t, 1) // where rank 1 will be met
 	cs[1].Ports = [2]int{port, port}
 	for r := range cs {
 		cs[r].JoinTimeout = 5 * time.Minute
 	}
-	crowd := &crowd{targets: []string{cs[0].Addr, l.Addr().String()}, kinds: strangerKinds(t)}
+	crowd := &crowd{targets: []string{cs[0].Addr, fmt.Sprintf("127.0.0.1:%d", port)}, kinds: strangerKinds(t)}
 	engines, errs := make([]*Engine, n), make([]error, n)
 	var joining sync.WaitGroup
 	for r := range n - 1 {
