@@ -36,6 +36,9 @@ func (s *Sharding) Attach(model any) (nn.Params, error) {
 		return nil, err
 	}
 	s.exec = tensor.NewExec(g.Device())
+	if s.cfg.Offload != nil {
+		s.host = tensor.NewExec(s.cfg.Offload)
+	}
 	s.gathers, s.reduces = g.With(dist.Name(g.Name()+" gather")), g.With(dist.Name(g.Name()+" reduce"))
 	if r := s.cfg.Replicate; r != nil {
 		s.copies, s.control = r.With(dist.Name(r.Name()+" copies")), r.With(dist.Name(r.Name()+" control"))
@@ -85,7 +88,8 @@ func isOurs(h tensor.Hooks) bool {
 // verify compares configuration and units over ranks. All ranks return the first one's problem.
 func (s *Sharding) verify(problem error) error {
 	c := s.cfg
-	mine := []string{fmt.Sprintf("Stage=%d DType=%v Seed=%d Compute=%v Reduce=%v HoldGrads=%v", c.Stage, c.DType, c.Seed, c.Compute, c.Reduce, c.HoldGrads)}
+	mine := []string{fmt.Sprintf("Stage=%d DType=%v Seed=%d Compute=%v Reduce=%v HoldGrads=%v Offload=%v",
+		c.Stage, c.DType, c.Seed, c.Compute, c.Reduce, c.HoldGrads, c.Offload != nil)}
 	for _, u := range s.units {
 		mine = append(mine, u.shape())
 	}
@@ -169,7 +173,7 @@ func (s *Sharding) layOut() error {
 // layOutValues makes local, flat and mine.
 func (s *Sharding) layOutValues(u *unit) {
 	c := &s.cfg
-	inPlace := u.keep && c.Compute == c.DType
+	inPlace := u.keep && c.Compute == c.DType && c.Offload == nil
 	if u.keep {
 		u.flat = s.gathers.AllocFor(tensor.Uncounted, c.Compute, u.n)
 		s.countKept(u, inPlace)
@@ -178,8 +182,12 @@ func (s *Sharding) layOutValues(u *unit) {
 		s.values.want(u.flat)
 	}
 	u.mine = u.flat.Range(u.lo, u.hi)
-	if inPlace {
+	switch {
+	case inPlace:
 		u.local = u.mine
+		return
+	case c.Offload != nil:
+		s.offloadValues(u)
 		return
 	}
 	u.local = s.gathers.AllocFor(tensor.Parameters, c.DType, max(u.hi-u.lo, 1)).Range(0, u.hi-u.lo)
@@ -220,6 +228,10 @@ func (s *Sharding) layOutGrads(u *unit) {
 	if c.Stage > 1 {
 		u.shard = s.reduces.AllocFor(tensor.Gradients, c.Reduce, max(n, 1)).Range(0, n)
 	}
+	u.host = u.shard
+	if c.Offload != nil {
+		u.host = tensor.NewFor(tensor.Gradients, c.Offload, c.Reduce, max(n, 1)).Range(0, n)
+	}
 }
 
 // adopt makes the parameter's part, with its value, and its views.
@@ -236,7 +248,7 @@ func (s *Sharding) adopt(pc *piece) error {
 		if err := s.broadcast(p.Value); err != nil {
 			return err
 		}
-		s.cast(local, p.Value.View(p.Len()).Range(pc.lo, pc.hi))
+		s.setLocal(local, p.Value.View(p.Len()).Range(pc.lo, pc.hi))
 	}
 	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 	p.Local = local
@@ -251,7 +263,7 @@ func (s *Sharding) adopt(pc *piece) error {
 	p.Shard.Counts = s.copies == nil || s.copies.Rank() == 0
 	if !p.Frozen() {
 		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
-		pc.part = u.shard.Range(at, at+pc.hi-pc.lo)
+		pc.part = u.host.Range(at, at+pc.hi-pc.lo)
 		p.Grad = pc.part
 	}
 	p.Hook(s)

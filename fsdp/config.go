@@ -30,6 +30,10 @@ type Config struct {
 	// HoldGrads makes stages 2 and 3 keep whole gradients between microbatches (tensor.More) in place of reducing those of
 	// each one: less communication for more memory, PyTorch's no_sync.
 	HoldGrads bool
+	// Offload, if not nil, is a device in host memory (tensor.NewCPU) that holds what the optimizer works with, and where it
+	// computes: the values that it updates, its state and its gradients (PyTorch's CPUOffloadPolicy). It pays where the
+	// device of Shard has memory of its own. Parameters outside of units then need an optimizer of their own.
+	Offload tensor.Device
 }
 
 // Sharding is a model's division into units, and after Attach what gathers and reduces them. It belongs to its rank's
@@ -41,6 +45,7 @@ type Sharding struct {
 	of      map[*tensor.Param]*piece // parameters of units
 	params  nn.Params                // of the model
 	exec    *tensor.Exec
+	host    *tensor.Exec // on Config.Offload
 	gathers *dist.Group
 	reduces *dist.Group
 	copies  *dist.Group // over Replicate, for gradients; nil: one copy
@@ -74,6 +79,8 @@ func (c *Config) check() error {
 		return fmt.Errorf("fsdp: Config.Stage is %d, not 1, 2 or 3", c.Stage)
 	case c.DType != tensor.Float32 && c.DType != tensor.Float64:
 		return fmt.Errorf("fsdp: Config.DType is %v, not float32 or float64 (see Compute)", c.DType)
+	case c.Offload != nil && !c.Offload.Host():
+		return fmt.Errorf("fsdp: Config.Offload is %v, which is not in host memory", c.Offload)
 	case !fits(c.Compute) || !fits(c.Reduce):
 		return fmt.Errorf("fsdp: Compute %v and Reduce %v must each be %v or a 16-bit float type", c.Compute, c.Reduce, c.DType)
 	case c.DType == tensor.Float64 && c.Reduce != c.DType:

@@ -36,7 +36,8 @@
 //
 // Devices count all of this (tensor.Device.Memory). Values that stay are Parameters: this rank's part, and in stages 1 and 2 the
 // whole. In stage 3, what is whole beyond this rank's part is Gathered, kept units included. This rank's gradients are Gradients;
-// whole ones on their way to other ranks are Communication. Package plan predicts these numbers, and those of the optimizer.
+// whole ones on their way to other ranks are Communication. Package plan predicts these numbers, and those of the optimizer. With
+// Config.Offload what the optimizer works with is in host memory, and counted by the device that Offload is.
 //
 // # Order
 //

@@ -213,9 +213,12 @@ func (s *Sharding) start(u *unit) {
 		u.buf = s.values.lend(u.flat)
 	}
 	part := u.mine
-	if s.cfg.Compute == s.cfg.DType {
+	switch {
+	case s.host != nil:
+		s.upload(u)
+	case s.cfg.Compute == s.cfg.DType:
 		part = u.local
-	} else {
+	default:
 		s.cast(u.mine, u.local)
 	}
 	u.gather = s.gathers.AllGatherV(u.flat, part, u.counts)

@@ -101,6 +101,7 @@ type job struct {
 	ranks, copies, steps, batch, micro int
 	cfg                                fsdp.Config
 	noClip                             bool
+	offload                            bool
 	one                                bool                                           // one rank, without fsdp
 	with                               func(r *dist.Rank, n model) (nn.Params, error) // in place of fsdp
 	model                              func() model
@@ -164,6 +165,9 @@ func (j *job) attach(r *dist.Rank, n model) (nn.Params, *fsdp.Sharding, error) {
 	}
 	if j.one {
 		return nn.Init(n, r.Device, c.DType, c.Seed), nil, nil
+	}
+	if j.offload {
+		c.Offload = tensor.NewCPU(1)
 	}
 	if j.copies > 1 {
 		mesh, err := r.Mesh(map[int]string{2: "dp=2,fsdp=2", 3: "dp=3,fsdp=2"}[j.copies])

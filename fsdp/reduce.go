@@ -260,6 +260,7 @@ func (s *Sharding) publish() error {
 				return fmt.Errorf("fsdp: summing gradients of %s over copies: %w", u.name, err)
 			}
 			u.again, u.fresh = false, false
+			s.download(u.host, u.shard)
 		}
 		for _, pc := range u.pieces {
 			i++

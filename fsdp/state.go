@@ -23,7 +23,12 @@ func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
 		counts[r] = hi - lo
 	}
 	x := tensor.New(s.exec.Device(), s.cfg.DType, p.Len())
-	if err := s.gathers.AllGatherV(x, p.Local, counts).Wait(); err != nil {
+	local := p.Local
+	if s.host != nil {
+		local = tensor.New(s.exec.Device(), s.cfg.DType, max(local.Len(), 1)).Range(0, local.Len())
+		s.copyTo(local, p.Local)
+	}
+	if err := s.gathers.AllGatherV(x, local, counts).Wait(); err != nil {
 		return tensor.Tensor{}, fmt.Errorf("fsdp: gathering %s: %w", p.Name(), err)
 	}
 	return x.View(p.Dims()...), nil

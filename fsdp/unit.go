@@ -34,6 +34,7 @@ type unit struct {
 	flat   tensor.Tensor // all elements, in the type they are used in; no memory unless gathered
 	mine   tensor.Tensor // elements lo to hi of flat
 	buf    tensor.Tensor // memory of flat, from the pool
+	narrow tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
 	gather dist.Work
 	here   bool // flat may be used
 	fresh  bool // of a kept unit: flat was gathered, or is being gathered, since values changed
@@ -43,6 +44,7 @@ type unit struct {
 	grads    tensor.Tensor // all of them; stages 2 and 3: no memory but during Backward
 	gmine    tensor.Tensor // this rank's part of grads
 	shard    tensor.Tensor // the sum over ranks and microbatches of this part
+	host     tensor.Tensor // with Config.Offload: shard for the optimizer
 	gbuf     tensor.Tensor // memory of grads, from wholes
 	wholes   *pool         // a kept unit's own: it may need its gradients throughout Backward
 	lent     bool          // grads may be written to in this Backward

@@ -1,0 +1,70 @@
+package fsdp
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// With Config.Offload, a rank's part of each unit lives in host memory, and so does all that the optimizer has. The device
+// holds what is gathered, and gradients until they are reduced.
+
+// offloadValues makes local, and narrow where values are used in another type.
+func (s *Sharding) offloadValues(u *unit) {
+	c, n := &s.cfg, u.hi-u.lo
+	u.local = tensor.NewFor(tensor.Parameters, c.Offload, c.DType, max(n, 1)).Range(0, n)
+	if c.Compute != c.DType {
+		u.narrow = tensor.NewFor(tensor.Communication, c.Offload, c.Compute, max(n, 1)).Range(0, n)
+	}
+}
+
+// upload copies this rank's part to where gathers take it from.
+func (s *Sharding) upload(u *unit) {
+	from := u.local
+	if !u.narrow.IsZero() {
+		from = u.narrow
+		if u.narrow.Len() > 0 {
+			s.host.Args(tensor.OpCast, u.local.DType()).Out(u.narrow).In(u.local)
+			s.host.Launch()
+		}
+	}
+	s.copyTo(u.mine, from)
+}
+
+// download copies a reduced gradient to where the optimizer reads it, unless it is there.
+func (s *Sharding) download(dst, src tensor.Tensor) {
+	if s.host == nil {
+		return
+	}
+	s.copyTo(dst, src)
+	s.must(s.sync())
+}
+
+// setLocal sets a part of what the optimizer updates to values on the device.
+func (s *Sharding) setLocal(local, x tensor.Tensor) {
+	if s.host == nil {
+		s.cast(local, x)
+		return
+	}
+	if x.DType() != local.DType() {
+		wide := tensor.New(s.exec.Device(), local.DType(), x.Len())
+		s.cast(wide, x)
+		x = wide
+	}
+	s.download(local, x)
+}
+
+// copyTo copies between host and device, in the order of what the device computes.
+func (s *Sharding) copyTo(dst, src tensor.Tensor) {
+	if dst.Len() > 0 {
+		dev := s.exec.Device()
+		dev.Copy(dst.Ptr(), src.Ptr(), dst.Len()*dst.DType().Size(), dev.Queue(0))
+	}
+}
+
+func (s *Sharding) sync() error {
+	if err := s.exec.Device().Queue(0).Sync(); err != nil {
+		return fmt.Errorf("copying to host memory: %w", err)
+	}
+	return nil
+}
