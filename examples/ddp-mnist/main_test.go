@@ -15,7 +15,7 @@ import (
 const params = 784*512 + 512 + 512*512 + 512 + 512*10 + 10
 
 func short() options {
-	return options{ranks: 1, threads: 1, epochs: 1, steps: 6, batch: 63, bucketMB: 1, optim: "sgd", dtype: "float32", seed: 2,
+	return options{ranks: 1, threads: 1, epochs: 1, steps: 6, batch: 63, bucketMB: 1, optim: "sgd", dtype: "float32", seed: 9,
 		data: "synthetic", json: true}
 }
 
@@ -47,24 +47,21 @@ func TestSummary(t *testing.T) {
 // TestParity is the promise of the README on this program: 1, 2, 3 and 4 ranks. The steps of the long run are those in
 // which float64 must agree to 1e-10, float32 to 1e-5 and bfloat16, whose gradients are rounded on each rank, to 2%. But for float64
 // the seed matters: where rounding moves an activation across ReLU's corner, losses differ from there on (float32: by 1e-4), in
-// PyTorch as here. These seeds do not meet it with AVX-512 or AVX2.
+// PyTorch as here. This seed, the default of the program, does not meet it with AVX-512, AVX2 or plain Go.
 func TestParity(t *testing.T) {
 	long := os.Getenv("RINGO_LONG") == "1"
 	for _, c := range []struct {
 		optim, dtype string
 		steps        int
 		tol          float64
-		seed         uint64
-	}{{"sgd", "float64", 100, 1e-10, 2}, {"adamw", "float64", 100, 1e-10, 2},
-		{"sgd", "float32", 20, 1e-5, 2}, {"adamw", "float32", 20, 1e-5, 2},
-		{"sgd", "bfloat16", 20, 2e-2, 42}, {"adamw", "bfloat16", 20, 2e-2, 42}} {
+	}{{"sgd", "float64", 100, 1e-10}, {"adamw", "float64", 100, 1e-10}, {"sgd", "float32", 20, 1e-5}, {"adamw", "float32", 20, 1e-5},
+		{"sgd", "bfloat16", 20, 2e-2}, {"adamw", "bfloat16", 20, 2e-2}} {
 		o := short()
 		o.optim, o.dtype, o.steps, o.batch = c.optim, c.dtype, 4, 252
 		o.lr = map[string]float64{"sgd": 0.1, "adamw": 1e-3}[c.optim]
 		if long {
 			o.steps, o.data = c.steps, ""
 		}
-		o.seed = c.seed
 		require.LessOrEqual(t, disparity(t, o), c.tol, "%s %s", c.optim, c.dtype)
 	}
 }
