@@ -24,7 +24,7 @@ type comm struct {
 	policy wait.Policy
 	trace  *trace.Recorder
 	base   time.Time
-	world  *Group
+	world  atomic.Pointer[Group] // other ranks of this process abort it without c.mu
 	dev    tensor.Device
 
 	mu      sync.Mutex

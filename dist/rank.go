@@ -137,7 +137,7 @@ func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.M
 	if x, ok := e.(interface{ Crowd() *wait.Crowd }); ok {
 		c.policy = wait.Among(x.Crowd(), cfg.Threads)
 	}
-	c.world = world
+	c.world.Store(world)
 	dev := tensor.NewCPU(cfg.Threads)
 	dev.SetRanks(beside)
 	dev.SetPoll(c.poll)
@@ -171,7 +171,7 @@ func (c *comm) groups() []*Group {
 
 // abort fails all groups of the rank.
 func (c *comm) abort(cause error) {
-	_ = c.world.lane.be.Abort(cause) // at once, also for goroutines that hold c.mu in a wait
+	_ = c.world.Load().lane.be.Abort(cause) // at once, also for goroutines that hold c.mu in a wait
 	c.mu.Lock()
 	groups := c.groups()
 	c.mu.Unlock()

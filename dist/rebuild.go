@@ -53,8 +53,8 @@ func (g *Group) Rebuild(ctx context.Context) (*Group, error) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.world == g {
-		c.world = made
+	if c.world.Load() == g {
+		c.world.Store(made)
 	}
 	return made, nil
 }
