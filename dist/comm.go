@@ -209,8 +209,18 @@ func (l *lane) arm() {
 	l.alarm.set(min(l.left(), lookEvery))
 }
 
+// verdictOfZero is how much longer the other ranks wait in a MonitoredBarrier than rank 0, whose list of missing ranks is to
+// be everybody's error: at the same moment, another one might see some of them arrive.
+const verdictOfZero = 2 * lookEvery
+
 // left is the time that the lane has until its next sign of life.
-func (l *lane) left() time.Duration { return l.g.timeout - time.Duration(l.c.now()-l.moved) }
+func (l *lane) left() time.Duration {
+	d := l.g.timeout - time.Duration(l.c.now()-l.moved)
+	if on, seq := l.current(); l.g.rank > 0 && on.slot(seq).op.Kind == backend.MonitoredBarrier {
+		d += verdictOfZero
+	}
+	return d
+}
 
 // pulse looks for bytes moved since the last look.
 func (l *lane) pulse() {

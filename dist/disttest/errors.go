@@ -51,7 +51,7 @@ func (s *suite) absent(t *testing.T) {
 
 // monitored: a MonitoredBarrier names everyone who is missing, on every engine.
 func (s *suite) monitored(t *testing.T) {
-	timeout, over := time.Second, make(chan struct{})
+	timeout, over := 300*time.Millisecond, make(chan struct{})
 	s.fails(t, 30, 4, timeout, timeout+200*time.Millisecond, []string{"monitoredbarrier seq 2", "ranks 1,3 did not arrive"}, func(r *dist.Rank) error {
 		switch r.World.Rank() {
 		case 0:

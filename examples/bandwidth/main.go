@@ -73,7 +73,7 @@ func report(r *dist.Rank, points []point) {
 		if ok {
 			theory = fmt.Sprintf("%.1f", 1e6*(latency+p.bytes/bandwidth))
 		}
-		r.Logf("%10d %12.1f %12s %14.2f", p.size, 1e6*p.seconds, theory, p.bytes/p.seconds/1e9)
+		r.Logf("%10d %12.2f %12s %14.2f", p.size, 1e6*p.seconds, theory, p.bytes/p.seconds/1e9)
 	}
 }
 
