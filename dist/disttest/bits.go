@@ -90,10 +90,13 @@ func bitOps(d tensor.DType, rank int) []dist.Op {
 	return append(ops, dist.BAnd, dist.BOr, dist.BXor)
 }
 
-// reduceEach does every operation that reduces, on count elements or so, and keeps what this rank got.
+// reduceEach does every operation that reduces, on count elements or so, in the long form of each rank, and keeps what this rank got.
 func reduceEach(r *dist.Rank, d tensor.DType, op dist.Op, count int, rng *rand.Rand, results map[string][]byte) error {
 	g, n := r.World, r.World.Size()
 	share, counts := (count+n-1)/n, make([]int, n)
+	if Long() {
+		share = count
+	}
 	for i := range counts {
 		counts[i] = share * i
 	}

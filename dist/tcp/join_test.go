@@ -300,7 +300,7 @@ func TestHelperSilentConnections(t *testing.T) {
 // What rank 0 sends first of all does not overtake the table of ranks.
 func TestFirstMessageComesAfterTheTable(t *testing.T) {
 	t.Parallel()
-	for range 10 {
+	for range rounds(10, 20) {
 		cs := configs(t, 2)
 		x := [][]float32{{1, 2}, {0, 0}}
 		errs := each(2, func(r int) error {
