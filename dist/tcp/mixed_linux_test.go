@@ -3,10 +3,11 @@ package tcp_test
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -99,7 +100,7 @@ func TestWhichGroupsShare(t *testing.T) {
 func TestWaitingDrivesBothKinds(t *testing.T) {
 	t.Parallel()
 	const rounds, count = 200, 10_000
-	begin := time.Now()
+	var took []time.Duration
 	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		m, err := r.Mesh("dp=2,tp=2")
 		if err != nil {
@@ -111,6 +112,7 @@ func TestWaitingDrivesBothKinds(t *testing.T) {
 		in := func() dist.Work { return m.Group("tp").AllReduce(x, dist.Max) }
 		across := func() dist.Work { return m.Group("dp").AllReduce(y, dist.Max) }
 		for range rounds {
+			begin := time.Now()
 			var works []dist.Work // in the order in which the rank waits
 			switch me {
 			case 0:
@@ -137,17 +139,29 @@ func TestWaitingDrivesBothKinds(t *testing.T) {
 					return fmt.Errorf("rank %d: %w", me, err)
 				}
 			}
+			if me == 0 {
+				took = append(took, time.Since(begin))
+			}
 		}
 		return g.Barrier().Wait()
 	}))
-	assert.Less(t, time.Since(begin), 5*time.Second, "%d rounds", rounds) // a rank that only looks now and then needs 50 ms for each
+	requireAwake(t, took)
+}
+
+// requireAwake looks at the median of many rounds, which a busy machine changes less than their sum. A rank that only looks now and
+// then needs 50 ms for each.
+func requireAwake(t *testing.T, took []time.Duration) {
+	t.Helper()
+	slices.Sort(took)
+	require.Less(t, took[len(took)/2], 25*time.Millisecond, "the fastest %v, the slowest %v", took[0], took[len(took)-1])
 }
 
 // Two goroutines of a rank wait, each for a group of another kind.
 func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
 	t.Parallel()
 	const rounds, count = 100, 30_000
-	begin := time.Now()
+	took := map[string][]time.Duration{}
+	var mu sync.Mutex
 	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		m, err := r.Mesh("dp=2,tp=2")
 		if err != nil {
@@ -156,8 +170,14 @@ func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
 		loop := func(g *dist.Group) error {
 			x := tensor.New(r.Device, tensor.Float32, count)
 			for range rounds {
+				begin := time.Now()
 				if err := g.AllReduce(x, dist.Sum).Wait(); err != nil {
 					return err
+				}
+				if r.World.Rank() == 0 {
+					mu.Lock()
+					took[g.Name()] = append(took[g.Name()], time.Since(begin))
+					mu.Unlock()
 				}
 			}
 			return nil
@@ -170,5 +190,8 @@ func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
 		}
 		return err
 	}))
-	assert.Less(t, time.Since(begin), 5*time.Second)
+	require.Len(t, took, 2)
+	for _, each := range took {
+		requireAwake(t, each)
+	}
 }
