@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -145,15 +146,14 @@ func TestWaitingDrivesBothKinds(t *testing.T) {
 		}
 		return g.Barrier().Wait()
 	}))
-	requireAwake(t, took)
+	prompt(t, took)
 }
 
-// requireAwake looks at the median of many rounds, which a busy machine changes less than their sum. A rank that only looks now and
-// then needs 50 ms for each.
-func requireAwake(t *testing.T, took []time.Duration) {
+// prompt: a rank that only looks now and then needs 50 ms for each round. A busy machine may delay many of them, not most.
+func prompt(t *testing.T, took []time.Duration) {
 	t.Helper()
 	slices.Sort(took)
-	require.Less(t, took[len(took)/2], 25*time.Millisecond, "the fastest %v, the slowest %v", took[0], took[len(took)-1])
+	assert.Less(t, took[len(took)/2], 25*time.Millisecond, "%d rounds, slowest %v", len(took), took[len(took)-1])
 }
 
 // Two goroutines of a rank wait, each for a group of another kind.
@@ -192,6 +192,6 @@ func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
 	}))
 	require.Len(t, took, 2)
 	for _, each := range took {
-		requireAwake(t, each)
+		prompt(t, each)
 	}
 }
