@@ -38,7 +38,13 @@ type region struct {
 	true  tensor.Ptr // where it really is
 }
 
-// Counts is what a Remote was asked for.
+// Counter is implemented by a device that counts what it is asked for.
+type Counter interface {
+	// Counts returns what the device was asked for since the last call.
+	Counts() Counts
+}
+
+// Counts is what a device was asked for.
 type Counts struct {
 	Launches int // kernels
 	Up, Down int // copies from and to host memory

@@ -56,6 +56,7 @@ func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
 	t.Run("errors", s.errors)
 	t.Run("optimizers", s.optimizers)
 	t.Run("training", s.training)
+	t.Run("steady step", s.steady)
 	t.Run("every kernel ran", s.complete)
 }
 
