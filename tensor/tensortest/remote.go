@@ -24,6 +24,7 @@ type Remote struct {
 	queues [queues]*remoteQueue
 	table  tensor.Table
 	use    tensor.Memory
+	poll   func()
 
 	mu    sync.Mutex
 	next  uintptr
@@ -107,6 +108,16 @@ func (d *Remote) Memory() *tensor.Memory { return &d.use }
 
 // Queue returns one of three queues.
 func (d *Remote) Queue(k int) tensor.Queue { return d.queues[k] }
+
+// SetPoll sets what Poll calls.
+func (d *Remote) SetPoll(fn func()) { d.poll = fn }
+
+// Poll calls the function of SetPoll.
+func (d *Remote) Poll() {
+	if d.poll != nil {
+		d.poll()
+	}
+}
 
 // Alloc returns addresses that lead nowhere. The memory behind them is NaN.
 func (d *Remote) Alloc(n int) (tensor.Ptr, error) {
