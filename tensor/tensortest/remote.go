@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -77,6 +78,12 @@ func NewRemote(t testing.TB, seed uint64) *Remote {
 		}
 	})
 	return d
+}
+
+// Remotes returns what makes a Remote for each rank, for dist.Config.Device.
+func Remotes(t testing.TB) func(local, threads int) (tensor.Device, error) {
+	var seed atomic.Uint64
+	return func(int, int) (tensor.Device, error) { return NewRemote(t, seed.Add(1)), nil }
 }
 
 // Counts returns what the device was asked for since the last call.
