@@ -82,7 +82,7 @@ func firstSave(t *testing.T, l layout) (base *crashFS, ops int) {
 func TestCrash(t *testing.T) {
 	seeds, every := uint64(4), 4
 	if long() {
-		seeds, every = 16, 1
+		seeds, every = 64, 1
 	}
 	for first, name := range []string{"ddp1", "fsdp2"} {
 		l := layouts[name]

@@ -4,13 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -191,59 +191,18 @@ func TestStepsDoNotAllocate(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("debug mode allocates")
 	}
+	steps := 50
+	if disttest.Long() {
+		steps = 100
+	}
 	for name, cfg := range map[string]ddp.Config{
 		"plain": {BucketBytes: 2000},
 		"all":   {BucketBytes: 2000, AllowUnused: true, Hook: ddp.Compress(tensor.Float16)},
 	} {
-		t.Run(name, func(t *testing.T) { requireNoAllocations(t, cfg) })
+		t.Run(name, func(t *testing.T) {
+			disttest.StepsDoNotAllocate(t, 5, steps, func(r *dist.Rank) (func() error, error) { return stepper(r, cfg) })
+		})
 	}
-}
-
-func requireNoAllocations(t *testing.T, cfg ddp.Config) {
-	const rounds, steps = 5, 50
-	quietest := uint64(1 << 62)
-	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-		step, err := stepper(r, cfg)
-		if err != nil {
-			return err
-		}
-		for range 10 {
-			if err := step(); err != nil {
-				return err
-			}
-		}
-		var before, after runtime.MemStats
-		for range rounds {
-			if err := between(r, func() { runtime.ReadMemStats(&before) }); err != nil {
-				return err
-			}
-			for range steps {
-				if err := step(); err != nil {
-					return err
-				}
-			}
-			if err := between(r, func() {
-				runtime.ReadMemStats(&after)
-				quietest = min(quietest, after.Mallocs-before.Mallocs)
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	require.Zero(t, quietest, "allocations of both ranks in %d steps", steps)
-}
-
-// between runs fn on rank 0 while no rank computes.
-func between(r *dist.Rank, fn func()) error {
-	if err := r.World.Barrier().Wait(); err != nil {
-		return err
-	}
-	if r.World.Rank() == 0 {
-		fn()
-	}
-	return r.World.Barrier().Wait()
 }
 
 // stepper returns a whole training step of two microbatches.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -119,7 +120,7 @@ func (j job) rank(r *dist.Rank) (res result, err error) {
 // backward runs one microbatch: this rank's part of batch/micro rows.
 func (j job) backward(r *dist.Rank, tape *tensor.Tape, model nn.Layer, step, m int) float64 {
 	rows := j.batch / j.micro
-	first, n := part(rows, r.World.Rank(), r.World.Size())
+	first, n := disttest.Part(rows, r.World.Rank(), r.World.Size())
 	x, y := batch(r.Device, j.dtype, step*j.batch+m*rows+first, n)
 	x.WithRows(tensor.Rows{First: m*rows + first, Stride: 1, Total: j.batch})
 	loss := nn.CrossEntropy(model.Forward(tape.Input(x)), y)
@@ -131,12 +132,6 @@ func (j job) backward(r *dist.Rank, tape *tensor.Tape, model nn.Layer, step, m i
 	}
 	tape.Reset()
 	return part
-}
-
-// part returns the first row and the number of rows of a rank; sizes differ on purpose.
-func part(rows, rank, ranks int) (first, n int) {
-	cut := func(k int) int { return rows * k * (k + 1) / (ranks * (ranks + 1)) }
-	return cut(rank), cut(rank+1) - cut(rank)
 }
 
 // batch returns samples first, first+1, … of an endless deterministic set.

@@ -16,7 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/netns"
 )
 
@@ -52,20 +52,19 @@ func startJob(t *testing.T, n int, hosts []*netns.Host, port int, env ...string)
 func startJobWith(t *testing.T, n int, hosts []*netns.Host, port int, env func(rank int) []string) *processJob {
 	t.Helper()
 	var master string
-	var files []*os.File
+	var listener *os.File
 	if len(hosts) > 0 {
 		master = fmt.Sprint(hosts[0].Addr, ":", port)
 	} else {
-		f, addr := listenerFile(t)
+		f, addr := disttest.Listen(t)
 		defer f.Close()
-		master, files = addr, []*os.File{f}
+		master, listener = addr, f
 	}
-	secret, j := tcp.NewSecret(), &processJob{}
+	secret, j := disttest.NewSecret(), &processJob{}
 	ctx := limited(t)
 	for r := range n {
 		args := []string{os.Args[0]}
-		all := append([]string{fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", n), fmt.Sprint("RINGO_LOCAL_RANK=", r),
-			fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER=" + master, "RINGO_JOB_SECRET=" + secret, "RINGO_JOB_ID=test"}, env(r)...)
+		all := append(disttest.RankEnv(r, n, master, secret), env(r)...)
 		if len(hosts) > 0 {
 			h := hosts[r*len(hosts)/n]
 			all = append(all, "RINGO_BIND="+h.Addr)
@@ -73,9 +72,8 @@ func startJobWith(t *testing.T, n int, hosts []*netns.Host, port int, env func(r
 		}
 		c := exec.CommandContext(ctx, args[0], args[1:]...)
 		c.Env = append(os.Environ(), all...)
-		if r == 0 && len(files) > 0 {
-			c.ExtraFiles = files
-			c.Env = append(c.Env, "RINGO_LISTEN_FD=3")
+		if r == 0 && listener != nil {
+			disttest.Inherit(c, listener)
 		}
 		j.start(t, c)
 	}
@@ -92,7 +90,7 @@ func limited(t *testing.T) context.Context {
 // startTorchrun starts two ranks with the variables that torchrun gives them.
 func startTorchrun(t *testing.T, env []string) *processJob {
 	t.Helper()
-	secret, ctx, j := tcp.NewSecret(), limited(t), &processJob{}
+	secret, ctx, j := disttest.NewSecret(), limited(t), &processJob{}
 	for r := range 2 {
 		c := exec.CommandContext(ctx, os.Args[0])
 		c.Env = append(append(os.Environ(), env...), fmt.Sprint("RANK=", r), fmt.Sprint("LOCAL_RANK=", r), "WORLD_SIZE=2",

@@ -122,15 +122,23 @@ func stutter(t *testing.T, pid int) {
 	}
 }
 
+// during is a number of elements that keeps ranks busy.
+func during() int {
+	if disttest.Long() {
+		return 400_000
+	}
+	return 150_000
+}
+
 const stopBound = matrixTimeout + 200*time.Millisecond
 
 // faults are all columns. "Before": the victim has nothing under way, the others wait for it. "During": it is somewhere in
-// its operations.
+// its operations, longer ones in the long form.
 var faults = []fault{
 	{name: "killed before", column: "killed", row: 13, how: "before", count: 1000, strike: signal(syscall.SIGKILL), says: "closed the connection", bound: time.Second},
-	{name: "killed during", column: "killed", row: 13, how: "during", count: 150_000, strike: signal(syscall.SIGKILL), says: "closed the connection", bound: time.Second},
+	{name: "killed during", column: "killed", row: 13, how: "during", count: during(), strike: signal(syscall.SIGKILL), says: "closed the connection", bound: time.Second},
 	{name: "stopped before", column: "stopped", row: 14, how: "before", count: 1000, strike: signal(syscall.SIGSTOP), says: "no progress", bound: stopBound},
-	{name: "stopped during", column: "stopped", row: 14, how: "during", count: 150_000, strike: signal(syscall.SIGSTOP), says: "no progress", bound: stopBound},
+	{name: "stopped during", column: "stopped", row: 14, how: "during", count: during(), strike: signal(syscall.SIGSTOP), says: "no progress", bound: stopBound},
 	{name: "cable cut", column: "cable cut", row: 14, how: "during", count: 1000, cut: true, says: "no progress", bound: stopBound},
 	{name: "late", column: "late", how: "late", count: 1000},
 	{name: "slow", column: "slow", how: "during", count: 50_000, strike: stutter},

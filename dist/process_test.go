@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"runtime"
@@ -16,10 +15,9 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -112,38 +110,11 @@ func processes(t testing.TB, n int, how string) []string {
 	return text
 }
 
-// listenerFile is what rank 0 inherits to listen on, and its address. The caller closes it when the rank has it.
-func listenerFile(t testing.TB) (f *os.File, addr string) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	f, err = l.(*net.TCPListener).File()
-	require.NoError(t, err)
-	return f, l.Addr().String()
-}
-
 // startProcesses starts n ranks as processes, which end with the test.
 func startProcesses(t testing.TB, n int, how string) ([]*exec.Cmd, []bytes.Buffer) {
-	f, master := listenerFile(t)
-	defer f.Close()
-	outs, cmds := make([]bytes.Buffer, n), make([]*exec.Cmd, n)
-	secret := tcp.NewSecret()
 	ctx, cancel := context.WithTimeout(t.Context(), soakLength(t)+time.Minute)
 	t.Cleanup(cancel)
-	for r := range n {
-		c := exec.CommandContext(ctx, os.Args[0])
-		c.Env = append(os.Environ(), "DIST_TEST_CHILD="+how, fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", n),
-			fmt.Sprint("RINGO_LOCAL_RANK=", r), fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER="+master,
-			"RINGO_JOB_SECRET="+secret, "RINGO_JOB_ID=test", "RINGO_TIMEOUT=10s")
-		if r == 0 {
-			c.ExtraFiles = []*os.File{f}
-			c.Env = append(c.Env, "RINGO_LISTEN_FD=3")
-		}
-		c.Stdout, c.Stderr = &outs[r], &outs[r]
-		require.NoError(t, c.Start())
-		cmds[r] = c
-	}
-	return cmds, outs
+	return disttest.StartProcesses(ctx, t, n, "DIST_TEST_CHILD="+how, "RINGO_TIMEOUT=10s")
 }
 
 // The same program runs as processes: what the launcher says beats Config.Ranks.

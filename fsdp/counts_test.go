@@ -1,16 +1,15 @@
 package fsdp_test
 
 import (
-	"context"
 	"fmt"
 	"os"
-	"runtime"
 	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -100,56 +99,15 @@ func TestStepsDoNotAllocate(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("debug mode allocates")
 	}
+	steps := 6
+	if disttest.Long() {
+		steps = 30
+	}
 	for _, c := range []fsdp.Config{{Stage: 1}, {Stage: 2, Compute: tensor.BFloat16}, {Stage: 3}, {Stage: 3, Compute: tensor.BFloat16, Reduce: tensor.BFloat16}} {
-		t.Run(fmt.Sprintf("stage %d %v %v", c.Stage, c.Compute, c.Reduce), func(t *testing.T) { requireNoAllocations(t, c) })
+		t.Run(fmt.Sprintf("stage %d %v %v", c.Stage, c.Compute, c.Reduce), func(t *testing.T) {
+			disttest.StepsDoNotAllocate(t, 12, steps, func(r *dist.Rank) (func() error, error) { return stepper(r, c) })
+		})
 	}
-}
-
-// requireNoAllocations takes the quietest of several rounds: the runtime itself allocates now and then (its timers, when a
-// rank comes to wait on another thread).
-func requireNoAllocations(t *testing.T, c fsdp.Config) {
-	const rounds, steps = 12, 6
-	quietest := uint64(1 << 62)
-	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
-		step, err := stepper(r, c)
-		for i := 0; i < 10 && err == nil; i++ {
-			err = step()
-		}
-		if err != nil {
-			return err
-		}
-		var before, after runtime.MemStats
-		for range rounds {
-			if err := between(r, func() { runtime.ReadMemStats(&before) }); err != nil {
-				return err
-			}
-			for range steps {
-				if err := step(); err != nil {
-					return err
-				}
-			}
-			if err := between(r, func() {
-				runtime.ReadMemStats(&after)
-				quietest = min(quietest, after.Mallocs-before.Mallocs)
-			}); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	require.NoError(t, err)
-	require.Zero(t, quietest, "allocations of both ranks in %d steps", steps)
-}
-
-// between runs fn on rank 0 while no rank computes.
-func between(r *dist.Rank, fn func()) error {
-	if err := r.World.Barrier().Wait(); err != nil {
-		return err
-	}
-	if r.World.Rank() == 0 {
-		fn()
-	}
-	return r.World.Barrier().Wait()
 }
 
 // stepper returns a whole training step of two microbatches, with clipping.

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -246,7 +247,7 @@ func (j *job) optimizer(params nn.Params, s *fsdp.Sharding) *optim.Optimizer {
 // backward runs one microbatch: this rank's part of batch/micro rows.
 func (j *job) backward(r *dist.Rank, tape *tensor.Tape, n model, step, m int) float64 {
 	rows := j.batch / j.micro
-	first, k := part(rows, r.World.Rank(), r.World.Size())
+	first, k := disttest.Part(rows, r.World.Rank(), r.World.Size())
 	x, y := batch(r.Device, j.cfg.DType, step*j.batch+m*rows+first, k)
 	x.WithRows(tensor.Rows{First: m*rows + first, Stride: 1, Total: j.batch})
 	in := tape.Input(x)
@@ -262,12 +263,6 @@ func (j *job) backward(r *dist.Rank, tape *tensor.Tape, n model, step, m int) fl
 	}
 	tape.Reset()
 	return part
-}
-
-// part returns the first row and the number of rows of a rank; sizes differ on purpose.
-func part(rows, rank, ranks int) (first, n int) {
-	cut := func(k int) int { return rows * k * (k + 1) / (ranks * (ranks + 1)) }
-	return cut(rank), cut(rank+1) - cut(rank)
 }
 
 // batch returns samples first, first+1, … of an endless deterministic set.

@@ -3,17 +3,14 @@
 package fsdp_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
-	"os/exec"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -73,33 +70,13 @@ func TestProcesses(t *testing.T) {
 
 // processes runs a job with a process per rank and returns what each has at the end: only rank 0 has anything.
 func processes(t *testing.T, p processJob, env string) []result {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	f, err := l.(*net.TCPListener).File()
-	require.NoError(t, err)
-	defer f.Close()
 	text, err := json.Marshal(p)
 	require.NoError(t, err)
 	n := p.Ranks * p.Copies
-	outs, cmds, results := make([]bytes.Buffer, n), make([]*exec.Cmd, n), make([]result, n)
-	for r := range n {
-		c := exec.CommandContext(t.Context(), os.Args[0])
-		c.Env = append(os.Environ(), childEnv+"="+string(text), env, fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", n),
-			fmt.Sprint("RINGO_LOCAL_RANK=", r), fmt.Sprint("RINGO_LOCAL_SIZE=", n), "RINGO_MASTER="+l.Addr().String(),
-			"RINGO_JOB_SECRET="+strings.Repeat("5c", 32), "RINGO_JOB_ID=test", "RINGO_TIMEOUT=20s")
-		if r == 0 {
-			c.ExtraFiles = []*os.File{f}
-			c.Env = append(c.Env, "RINGO_LISTEN_FD=3")
-		}
-		c.Stdout, c.Stderr = &outs[r], &outs[r]
-		require.NoError(t, c.Start())
-		cmds[r] = c
-	}
-	for r, c := range cmds {
-		require.NoError(t, c.Wait(), "%s", &outs[r])
+	results := make([]result, n)
+	for r, out := range disttest.Processes(t, n, childEnv+"="+string(text), env, "RINGO_TIMEOUT=20s") {
 		var v [3][]float64
-		require.NoError(t, json.Unmarshal(outs[r].Bytes(), &v), "%s", &outs[r])
+		require.NoError(t, json.Unmarshal(out, &v), "%s", out)
 		results[r] = result{losses: v[0], norms: v[1], params: v[2]}
 	}
 	return results

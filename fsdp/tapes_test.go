@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -73,7 +74,7 @@ func oneStep(r *dist.Rank, n model, tapes []*tensor.Tape, step int, schedule str
 		k := int(schedule[at+1] - '0')
 		tape := tapes[k]
 		if schedule[at] == 'F' {
-			first, rows := part(9, r.World.Rank(), r.World.Size())
+			first, rows := disttest.Part(9, r.World.Rank(), r.World.Size())
 			x, y := batch(r.Device, tensor.Float64, 36*step+9*k+first, rows)
 			tape.SetStep(step, k)
 			losses[k] = nn.CrossEntropy(n.Forward(tape.Input(x.WithRows(tensor.Rows{First: 9*k + first, Stride: 1, Total: 36}))), y)

@@ -138,7 +138,7 @@ func TestBenchFaults(t *testing.T) {
 	needsProcesses(t)
 	args := []string{"-ops", "send", "-backend", "shm"}
 	if os.Getenv("RINGO_LONG") == "1" {
-		args = []string{"-ops", "send,barrier,allreduce,alltoallv", "-backend", "shm,tcp"}
+		args = []string{"-ops", "send," + strings.Join(benchNames(), ","), "-backend", "shm,tcp"}
 	}
 	stdout, stderr, code := run(t, append([]string{"bench", "-faults", "-json"}, args...)...)
 	var results []faultResult

@@ -270,35 +270,35 @@ func TestJoinErrors(t *testing.T) {
 	zero := func(flags string) *agent { return c.start(0, "2", "-n 1 -timeout 5s "+flags, program) }
 
 	a, b := zero(""), c.start(1, "2", "-n 1", program, wrong)
-	assert.Equal(t, 1, b.wait(t, 20*time.Second))
+	assert.Equal(t, 1, b.wait(t, 10*time.Second))
 	assert.Contains(t, b.err.String(), "node 1 and node 0 at 10.77.0.1:29400: ")
 	assert.Contains(t, b.err.String(), "peer does not hold this job's secret")
 	right := c.start(1, "2", "-n 1", program)
-	assert.Equal(t, 0, a.wait(t, 20*time.Second), a.err.String()) // the stranger was none of the job's business
-	assert.Equal(t, 0, right.wait(t, 20*time.Second), right.err.String())
+	assert.Equal(t, 0, a.wait(t, 10*time.Second), a.err.String()) // the stranger was none of the job's business
+	assert.Equal(t, 0, right.wait(t, 10*time.Second), right.err.String())
 
 	alone := zero("-join-timeout 300ms")
-	assert.Equal(t, 1, alone.wait(t, 20*time.Second))
+	assert.Equal(t, 1, alone.wait(t, 10*time.Second))
 	assert.Contains(t, alone.err.String(), "ringo: waiting for node 1 of 2: 0 of them came within 300ms\n")
 
 	late := c.start(1, "2", "-n 1 -join-timeout 300ms", program)
-	assert.Equal(t, 1, late.wait(t, 20*time.Second))
+	assert.Equal(t, 1, late.wait(t, 10*time.Second))
 	assert.Regexp(t, `node 1 cannot join within 300ms: node 0 at 10.77.0.1:29400: dial .*(connection refused|i/o timeout)`, late.err.String())
 
 	a, b = zero(""), c.start(1, "3", "-n 1", program)
 	for _, x := range []*agent{a, b} {
-		assert.Equal(t, 1, x.wait(t, 20*time.Second))
+		assert.Equal(t, 1, x.wait(t, 10*time.Second))
 		assert.Regexp(t, `nodes disagree about -nodes: 2 \(node 0 \(host .*\)\) and 3 \(node 1 \(host .*\)\)`, x.err.String())
 	}
 
 	a, b = c.start(0, "3", "-n 1", program), c.start(1, "3", "-n 1", program)
 	twin := c.start(1, "3", "-n 1", program)
 	for _, x := range []*agent{a, b, twin} {
-		assert.Equal(t, 1, x.wait(t, 20*time.Second))
+		assert.Equal(t, 1, x.wait(t, 10*time.Second))
 		assert.Regexp(t, `node 1 joined twice: host .* \(pid \d+\) and host .* \(pid \d+\)`, x.err.String())
 	}
 
 	none := c.start(1, "2", "-n 1", program, "RINGO_JOB_SECRET=")
-	assert.Equal(t, 1, none.wait(t, 20*time.Second))
+	assert.Equal(t, 1, none.wait(t, 10*time.Second))
 	assert.Contains(t, none.err.String(), "RINGO_JOB_SECRET is not set: make one with `openssl rand -hex 32`")
 }

@@ -27,6 +27,14 @@ var noise = func() []byte {
 // pattern returns n bytes that belong to a rank.
 func pattern(rank, n int) []byte { return bytes.Clone(noise[rank*997:][:n]) }
 
+// share is the elements of one of n ranks: many, in the short form as many as all may have.
+func share(each, all, n int) int {
+	if long() {
+		return big(each)
+	}
+	return big(all) / n
+}
+
 // Broadcasts move the root's bytes to all, with every root.
 func TestBroadcasts(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
@@ -120,7 +128,7 @@ func TestScatterAndGather(t *testing.T) {
 		if n <= 4 || long() {
 			w.halves(f32, uneven(n, big(120_001)), true)
 		}
-		for _, count := range []int{0, 1, 7, 1000, big(300_003) / n} {
+		for _, count := range []int{0, 1, 7, 1000, share(100_003, 300_003, n)} {
 			parts := make([]int, n)
 			for i := range parts {
 				parts[i] = count
@@ -204,7 +212,7 @@ func (w *world) gather(name string, dt tensor.DType, parts []int, mine [][]byte,
 // All-to-alls transpose parts over ranks.
 func TestAllToAlls(t *testing.T) {
 	bubbles(t, func(t *testing.T, w *world, n int) {
-		for _, count := range []int{0, 1, 7, n - 1, n, n + 1, 1000, big(400_003) / n} {
+		for _, count := range []int{0, 1, 7, n - 1, n, n + 1, 1000, share(100_003, 400_003, n)} {
 			equal := func(int, int) int { return count }
 			for _, name := range algo.Names(backend.AllToAll) {
 				w.allToAll(backend.AllToAll, name, equal)

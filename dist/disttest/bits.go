@@ -63,12 +63,16 @@ func goroutineBits(t *testing.T, n int) *rankBits {
 
 func reducedBits(t *testing.T, start Start, n int) *rankBits {
 	var out rankBits
+	blocks := big(9_001)
+	if Long() {
+		blocks = 20_011
+	}
 	require.NoError(t, start(t, n, quiet(0), func(r *dist.Rank) error {
 		results := map[string][]byte{}
 		rng := rand.New(rand.NewPCG(3, uint64(r.World.Rank())))
 		for d := range tensor.DType(tensor.NumDTypes) {
 			for _, op := range bitOps(d, r.World.Rank()) {
-				for _, count := range []int{1, 9, big(9_001)} {
+				for _, count := range []int{1, 9, blocks} {
 					if err := reduceEach(r, d, op, count, rng, results); err != nil {
 						return err
 					}
@@ -90,10 +94,13 @@ func bitOps(d tensor.DType, rank int) []dist.Op {
 	return append(ops, dist.BAnd, dist.BOr, dist.BXor)
 }
 
-// reduceEach does every operation that reduces, on count elements or so, and keeps what this rank got.
+// reduceEach does every operation that reduces, on count elements or so, in the long form of each rank, and keeps what this rank got.
 func reduceEach(r *dist.Rank, d tensor.DType, op dist.Op, count int, rng *rand.Rand, results map[string][]byte) error {
 	g, n := r.World, r.World.Size()
 	share, counts := (count+n-1)/n, make([]int, n)
+	if Long() {
+		share = count
+	}
 	for i := range counts {
 		counts[i] = share * i
 	}

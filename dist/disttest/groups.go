@@ -174,7 +174,7 @@ func (s *suite) twoGoroutines(t *testing.T) {
 func (s *suite) randomPrograms(t *testing.T) {
 	steps := 150
 	if Long() {
-		steps = 1000
+		steps = 3000
 	}
 	for _, n := range sizes() {
 		s.ok(t, n, func(r *dist.Rank) error {

@@ -37,7 +37,7 @@ func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 func eachProgram(t *testing.T, short uint64, check func(p *Program) (*Outcome, error)) {
 	first, count := uint64(1), short
 	if Long() {
-		count = 20 * short
+		count = 50 * short
 	}
 	if n, err := strconv.ParseUint(os.Getenv("RINGO_PROGRAMS"), 10, 64); err == nil {
 		count = n * short / 100

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -28,7 +29,8 @@ type coordinator struct {
 	// listeners hands rank 0's listener to the agent of this process, one a generation.
 	listeners chan *os.File
 
-	nodes    map[int]*node // those that are connected
+	nodes    map[int]*node  // those that are connected
+	refused  sync.WaitGroup // of the others, those that do not know it yet
 	gen      int
 	members  []*node // of the generation
 	whole    bool    // no member is lost
@@ -264,7 +266,8 @@ func (c *coordinator) again() bool {
 	return true
 }
 
-// finish tells all nodes the result and waits a moment until they have taken leave. An error says why there was no start.
+// finish tells all nodes the result and waits a moment until they have taken leave, and until those that were refused know
+// it: who does not would try again. An error says why there was no start.
 func (c *coordinator) finish(err error) {
 	code, text := c.result()
 	switch {
@@ -286,8 +289,7 @@ func (c *coordinator) finish(err error) {
 			if a.err != nil {
 				c.leave(a.from, a.err)
 			} else if a.note.Hello != nil {
-				a.from.wire.send(note{Refuse: "the job is over"})
-				a.from.wire.finish()
+				c.turnAway(a.from, "the job is over")
 			}
 		case <-limit.C:
 			for _, n := range c.nodes {
@@ -295,6 +297,15 @@ func (c *coordinator) finish(err error) {
 			}
 			return
 		}
+	}
+	told := make(chan struct{})
+	go func() {
+		c.refused.Wait()
+		close(told)
+	}()
+	select {
+	case <-told:
+	case <-limit.C:
 	}
 }
 

@@ -57,7 +57,9 @@ func FuzzCoordinator(f *testing.F) {
 	})
 }
 
-// newcomerInTest is a connection that nobody writes to.
+// newcomerInTest is a connection that has ended.
 func (c *coordinator) newcomerInTest(h hello) {
-	c.handle(arrival{from: &node{hello: h, wire: &wire{more: make(chan struct{}, 1)}}, note: note{Hello: &h}})
+	w := &wire{more: make(chan struct{}, 1), written: make(chan struct{})}
+	close(w.written)
+	c.handle(arrival{from: &node{hello: h, wire: w}, note: note{Hello: &h}})
 }

@@ -88,11 +88,16 @@ func (c *coordinator) twice(old, n *node) string {
 
 // refuse turns a newcomer away. Before the first start nobody can tell who is right: there will be no job.
 func (c *coordinator) refuse(n *node, why string) {
-	n.wire.send(note{Refuse: why})
-	n.wire.finish()
+	c.turnAway(n, why)
 	if c.gen == 0 && c.failed == "" {
 		c.failed = why
 	}
+}
+
+func (c *coordinator) turnAway(n *node, why string) {
+	n.wire.send(note{Refuse: why})
+	n.wire.finish()
+	c.refused.Go(func() { <-n.wire.written })
 }
 
 // heard notes that a node is there: whoever wants its number must go.

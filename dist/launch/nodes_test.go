@@ -6,6 +6,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -21,12 +23,18 @@ import (
 	"github.com/ringo-ml/ringo/internal/identity"
 )
 
-// freeAddr returns an address of this host on which nobody listens.
+// freeAddr returns an address of this host on which nobody listens, with a port that systems give to nobody who does not ask for
+// it.
 func freeAddr(t *testing.T) string {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	return l.Addr().String()
+	for range 1_000 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 21_000+rand.IntN(9_000)))
+		if err == nil {
+			defer l.Close()
+			return l.Addr().String()
+		}
+	}
+	require.Fail(t, "no port is free")
+	return ""
 }
 
 // nodeJob is an agent in this process.
@@ -257,30 +265,68 @@ func TestBindAndPorts(t *testing.T) {
 
 // TestWire has notes arrive in order and whole, of progress the last; a silent peer is lost, and so is one that ends.
 func TestWire(t *testing.T) {
-	a, b := net.Pipe()
-	out, in := newWire(a, time.Second), newWire(b, 60*time.Millisecond)
-	long := strings.Repeat("x", maxText)
-	out.send(note{News: long})
-	for step := range 100 {
-		out.send(note{Progress: &progress{Step: step}})
-	}
-	out.send(note{Kill: true})
-	var got []note
-	for len(got) == 0 || !got[len(got)-1].Kill {
-		n, err := in.read()
-		require.NoError(t, err)
-		got = append(got, n)
-	}
-	assert.Equal(t, long, got[0].News)
-	assert.Equal(t, 99, got[len(got)-2].Progress.Step)
-	_, err := in.read() // the next sign of life comes later
-	assert.EqualError(t, err, "no sign of life for 60ms")
-	in.finish()
-	_, err = out.read()
-	for err == nil {
+	synctest.Test(t, func(t *testing.T) {
+		a, b := net.Pipe()
+		out, in := newWire(a, time.Second), newWire(b, 60*time.Millisecond)
+		long := strings.Repeat("x", maxText)
+		out.send(note{News: long})
+		for step := range 100 {
+			out.send(note{Progress: &progress{Step: step}})
+		}
+		out.send(note{Kill: true})
+		var got []note
+		for len(got) == 0 || !got[len(got)-1].Kill {
+			n, err := in.read()
+			require.NoError(t, err)
+			got = append(got, n)
+		}
+		assert.Equal(t, long, got[0].News)
+		assert.Equal(t, 99, got[len(got)-2].Progress.Step)
+		_, err := in.read() // the next sign of life comes later
+		assert.EqualError(t, err, "no sign of life for 60ms")
+		in.finish()
 		_, err = out.read()
-	}
-	assert.ErrorIs(t, err, errEnded)
-	out.finish()
-	<-out.written
+		for err == nil {
+			_, err = out.read()
+		}
+		assert.ErrorIs(t, err, errEnded)
+		out.finish()
+		<-out.written
+	})
+}
+
+// TestRefusedNodeKnowsWhy has a node that must not take part read slowly: the coordinator does not end before it knows. The node
+// would try to join again.
+func TestRefusedNodeKnowsWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		config := &Config{Ranks: 1, MinNodes: 1, MaxNodes: 1, JoinTimeout: time.Hour, NodeWait: time.Hour}
+		c, zero, err := newCoordinator(config)
+		require.NoError(t, err)
+		config.MinNodes, config.MaxNodes = 2, 2 // the rendezvous is a pipe
+		c.nodes[0].hello = newHello(config)
+		over := make(chan struct{})
+		go func() {
+			c.run()
+			close(over)
+		}()
+		conn, theirs := net.Pipe()
+		go c.newcomer(&node{hello: hello{Node: 1, Ranks: 1, Min: 3, Max: 3}, wire: newWire(conn, 0)})
+		n, err := zero.read()
+		require.NoError(t, err)
+		require.NotNil(t, n.End)
+		assert.Contains(t, n.End.Text, "nodes disagree about -nodes")
+		zero.finish()
+		synctest.Wait()
+		select {
+		case <-over:
+			assert.Fail(t, "the coordinator has ended")
+		default:
+		}
+		one := newWire(theirs, 0)
+		n, err = one.read()
+		require.NoError(t, err)
+		assert.Equal(t, c.failed, n.Refuse)
+		one.finish()
+		<-over
+	})
 }

@@ -78,7 +78,7 @@ func TestGroupsLeaveNothingBehind(t *testing.T) {
 func TestEnginesLeaveNothingBehind(t *testing.T) {
 	warmUp(t)
 	goroutines, files := runtime.NumGoroutine(), descriptors()
-	for i := range rounds(6, 100) {
+	for i := range rounds(6, 1000) {
 		cs := configs(t, 3)
 		engines, errs := joinAll(cs)
 		require.NoError(t, errors.Join(errs...))

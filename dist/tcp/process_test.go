@@ -21,7 +21,7 @@ import (
 const stopTimeout = time.Second
 
 // largeCount is a number of elements that takes a while to reduce.
-const largeCount = 4 << 20
+var largeCount = rounds(4<<20, 16<<20)
 
 // withProcess starts ranks 0 and 1 in this process and rank 2 as a process of its own, which all-reduces small or large
 // tensors until it fails.
@@ -99,7 +99,7 @@ func strike(t *testing.T, engines []*Engine, large bool, hurt func()) ([]error, 
 	return errs, time.Since(<-struck)
 }
 
-// Killed or stopped, between operations or in the middle of 16 MiB: the others name the rank, its process and the
+// Killed or stopped, between operations or in the middle of 16 MiB (64 in the long form): the others name the rank, its process and the
 // operation.
 func TestRealProcessDies(t *testing.T) {
 	for _, size := range []string{"small", "large"} {

@@ -91,7 +91,10 @@ func TestSharedAlloc(t *testing.T) {
 
 // allocate uses shared buffers on the ranks of the mask, ordinary ones on the others.
 func allocate(r *dist.Rank, mask int) error {
-	const count, rounds = 100_001, 2
+	count, rounds := 100_001, 2
+	if disttest.Long() {
+		count, rounds = 300_001, 3
+	}
 	g, n, me := r.World.With(), r.World.Size(), r.World.Rank()
 	make_ := func(dims ...int) tensor.Tensor {
 		if mask>>me&1 == 1 {

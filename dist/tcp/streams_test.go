@@ -18,7 +18,7 @@ func TestStreams(t *testing.T) {
 		for _, plain := range []bool{false, true} {
 			t.Run(fmt.Sprint(streams, plain), func(t *testing.T) {
 				w := &world{t: t, be: open(t, start(t, n, func(c *Config) { c.streams, c.Plain = streams, plain }), "world")}
-				for _, count := range []int{0, 5, 20_001, 140_003, 400_003} {
+				for _, count := range []int{0, 5, 20_001, 140_003, rounds(400_003, 1_000_003)} {
 					in, out := inputs(n, count), make([][]float32, n)
 					before := w.be[1].Counters().Wire[backend.AllGather].Load()
 					w.run(func(r int) backend.Op {

@@ -3,14 +3,11 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"os"
-	"os/exec"
 	"runtime/debug"
 	"strings"
 	"testing"
@@ -18,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -82,7 +80,9 @@ func TestResidentMemory(t *testing.T) {
 	for _, stage := range stages {
 		p, err := large().plan(stage, large().ranks)
 		require.NoError(t, err)
-		for rank, got := range processes(t, large().ranks, fmt.Sprint(stageEnv, "=", stage)) {
+		for rank, out := range disttest.Processes(t, large().ranks, fmt.Sprint(stageEnv, "=", stage), "RINGO_SHM=0", "RINGO_TIMEOUT=60s") {
+			var got resident
+			require.NoError(t, json.Unmarshal(out, &got), "%s", out)
 			t.Logf("stage %d, rank %d: planned %s, counted %s, grew by %s", stage, rank, tensor.FormatBytes(p.Total),
 				tensor.FormatBytes(got.Counted), tensor.FormatBytes(got.Grew))
 			require.InEpsilon(t, p.Total, got.Counted, 0.05)
@@ -94,33 +94,4 @@ func TestResidentMemory(t *testing.T) {
 			require.Less(t, got.Grew, p.Total*105/100+extra)
 		}
 	}
-}
-
-// processes runs this binary as each rank of a job that communicates over sockets, and returns what they print.
-func processes(t *testing.T, ranks int, env string) []resident {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	f, err := l.(*net.TCPListener).File()
-	require.NoError(t, err)
-	defer f.Close()
-	outs, cmds, results := make([]bytes.Buffer, ranks), make([]*exec.Cmd, ranks), make([]resident, ranks)
-	for r := range ranks {
-		c := exec.CommandContext(t.Context(), os.Args[0])
-		c.Env = append(os.Environ(), env, "RINGO_SHM=0", fmt.Sprint("RINGO_RANK=", r), fmt.Sprint("RINGO_WORLD_SIZE=", ranks),
-			fmt.Sprint("RINGO_LOCAL_RANK=", r), fmt.Sprint("RINGO_LOCAL_SIZE=", ranks), "RINGO_MASTER="+l.Addr().String(),
-			"RINGO_JOB_SECRET="+strings.Repeat("5c", 32), "RINGO_JOB_ID=test", "RINGO_TIMEOUT=60s")
-		if r == 0 {
-			c.ExtraFiles = []*os.File{f}
-			c.Env = append(c.Env, "RINGO_LISTEN_FD=3")
-		}
-		c.Stdout, c.Stderr = &outs[r], &outs[r]
-		require.NoError(t, c.Start())
-		cmds[r] = c
-	}
-	for r, c := range cmds {
-		require.NoError(t, c.Wait(), "%s", &outs[r])
-		require.NoError(t, json.Unmarshal(outs[r].Bytes(), &results[r]), "%s", &outs[r])
-	}
-	return results
 }

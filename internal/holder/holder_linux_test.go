@@ -39,12 +39,21 @@ func TestOfNobody(t *testing.T) {
 }
 
 func TestProcessNamesItsJob(t *testing.T) {
-	cmd := exec.Command("sleep", "60")
+	cmd := exec.Command("cat")
 	cmd.Env = append(os.Environ(), "RINGO_JOB_ID=nightly")
+	in, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
 	require.NoError(t, cmd.Start())
-	assert.Equal(t, fmt.Sprintf("process %d (sleep), job nightly", cmd.Process.Pid), process(fmt.Sprint(cmd.Process.Pid)))
-	require.NoError(t, cmd.Process.Kill())
-	assert.Error(t, cmd.Wait())
+	// Only when it answers has the kernel put its environment in place.
+	_, err = in.Write([]byte("x"))
+	require.NoError(t, err)
+	_, err = out.Read(make([]byte, 1))
+	require.NoError(t, err)
+	assert.Equal(t, fmt.Sprintf("process %d (cat), job nightly", cmd.Process.Pid), process(fmt.Sprint(cmd.Process.Pid)))
+	require.NoError(t, in.Close())
+	assert.NoError(t, cmd.Wait())
 }
 
 func TestListeners(t *testing.T) {

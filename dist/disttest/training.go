@@ -1,0 +1,65 @@
+package disttest
+
+import (
+	"context"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+)
+
+// Part returns the first of a rank's rows and their number; numbers differ on purpose.
+func Part(rows, rank, ranks int) (first, n int) {
+	cut := func(k int) int { return rows * k * (k + 1) / (ranks * (ranks + 1)) }
+	return cut(rank), cut(rank+1) - cut(rank)
+}
+
+// StepsDoNotAllocate requires that two ranks allocate nothing in the quietest of several rounds of training steps: the runtime
+// itself allocates now and then (its timers, when a rank comes to wait on another thread). Stepper makes a rank's model and
+// returns a step.
+func StepsDoNotAllocate(t *testing.T, rounds, steps int, stepper func(r *dist.Rank) (func() error, error)) {
+	t.Helper()
+	quietest := uint64(1 << 62)
+	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		step, err := stepper(r)
+		for i := 0; i < 10 && err == nil; i++ {
+			err = step()
+		}
+		if err != nil {
+			return err
+		}
+		var before, after runtime.MemStats
+		for range rounds {
+			if err := between(r, func() { runtime.ReadMemStats(&before) }); err != nil {
+				return err
+			}
+			for range steps {
+				if err := step(); err != nil {
+					return err
+				}
+			}
+			if err := between(r, func() {
+				runtime.ReadMemStats(&after)
+				quietest = min(quietest, after.Mallocs-before.Mallocs)
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	require.Zero(t, quietest, "allocations of both ranks in %d steps", steps)
+}
+
+// between runs fn on rank 0 while no rank computes.
+func between(r *dist.Rank, fn func()) error {
+	if err := r.World.Barrier().Wait(); err != nil {
+		return err
+	}
+	if r.World.Rank() == 0 {
+		fn()
+	}
+	return r.World.Barrier().Wait()
+}

@@ -1,0 +1,89 @@
+package cuda
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// cacheDir is where compiled code is kept: RINGO_CUDA_CACHE, else ringo/cuda in
+// the user's cache folder. It is "" where there is none.
+func cacheDir() string {
+	if dir := os.Getenv("RINGO_CUDA_CACHE"); dir != "" {
+		return dir
+	}
+	base, err := os.UserCacheDir()
+	if err != nil {
+		return ""
+	}
+	return filepath.Join(base, "ringo", "cuda")
+}
+
+// CompileCached is Compile through the cache on disk. An entry is named by all
+// that it depends on (text, options, architecture, compiler), written under
+// another name and renamed, so processes that compile at the same time do not
+// see halves; it begins with its checksum, and a damaged one is compiled again.
+// A folder that cannot be written only costs the time to compile.
+func (c *Compiler) CompileCached(src Source, arch string, options ...string) ([]byte, error) {
+	dir := cacheDir()
+	if dir == "" {
+		return c.Compile(src, arch, options...)
+	}
+	path := filepath.Join(dir, c.cacheName(src, arch, options))
+	if code := readEntry(path); code != nil {
+		return code, nil
+	}
+	code, err := c.Compile(src, arch, options...)
+	if err == nil {
+		writeEntry(path, code)
+	}
+	return code, err
+}
+
+func (c *Compiler) cacheName(src Source, arch string, options []string) string {
+	key := sha256.New()
+	for _, s := range append([]string{c.Lib.Version, src.full()}, compileOptions(arch, options)...) {
+		fmt.Fprintf(key, "%d %s", len(s), s)
+	}
+	base := strings.TrimSuffix(filepath.Base(src.Name), filepath.Ext(src.Name))
+	return fmt.Sprintf("%s-%s-%s.cubin", base, arch, hex.EncodeToString(key.Sum(nil)[:16]))
+}
+
+// readEntry returns nil when there is no entry or a damaged one.
+func readEntry(path string) []byte {
+	b, err := os.ReadFile(path)
+	if err != nil || len(b) <= sha256.Size {
+		return nil
+	}
+	sum, code := b[:sha256.Size], b[sha256.Size:]
+	if want := sha256.Sum256(code); !bytes.Equal(sum, want[:]) {
+		return nil
+	}
+	return code
+}
+
+// writeEntry tries to write an entry; without one the code is compiled next time.
+func writeEntry(path string, code []byte) {
+	if os.MkdirAll(filepath.Dir(path), 0o755) != nil {
+		return
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return
+	}
+	sum := sha256.Sum256(code)
+	_, err = f.Write(append(sum[:], code...))
+	if closeErr := f.Close(); err == nil {
+		err = closeErr
+	}
+	if err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		os.Remove(f.Name())
+	}
+}

@@ -1,0 +1,57 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Result codes of the driver that the code asks about.
+const (
+	codeOutOfMemory = 2
+	codePeerEnabled = 704
+	codeNotReady    = 600
+)
+
+// Error is a failed call of the driver.
+type Error struct {
+	Call     string   // the function, with the kernel for a launch
+	Device   int      // its index; -1 when no device was involved
+	Code     int      // CUresult
+	Name     string   // CUDA_ERROR_ILLEGAL_ADDRESS
+	Text     string   // the driver's explanation
+	Launches []string // for a failure of something that ran earlier: the last launches, newest first
+}
+
+// Error names the call, the device, CUDA's name and text of the error, and the
+// last launches where one of them may be the cause.
+func (e *Error) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "cuda: %s", e.Call)
+	if e.Device >= 0 {
+		fmt.Fprintf(&b, " on device %d", e.Device)
+	}
+	fmt.Fprintf(&b, ": %s (%d): %s", e.Name, e.Code, e.Text)
+	if len(e.Launches) > 0 {
+		fmt.Fprintf(&b, "; it may come from an earlier launch, newest first: %s (RINGO_CUDA_DEBUG=1 finds which)", strings.Join(e.Launches, ", "))
+	}
+	return b.String()
+}
+
+// IsOutOfMemory says whether err is, or wraps, the driver's lack of memory.
+func IsOutOfMemory(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && e.Code == codeOutOfMemory
+}
+
+// asynchronous says whether a code reports a failure of work that was queued
+// earlier: exceptions inside kernels and what the driver makes of them.
+func asynchronous(code int) bool {
+	switch {
+	case code == 214, code == 220: // ECC, NVLink
+		return true
+	case code >= 700 && code <= 703, code >= 710 && code <= 720:
+		return true
+	}
+	return false
+}

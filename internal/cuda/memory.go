@@ -1,0 +1,129 @@
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/dl"
+)
+
+// Ptr is an address in device memory; 0 is none. Go code cannot read or write
+// through it.
+type Ptr uint64
+
+// MemInfo returns the device's free and total memory in bytes, of all processes.
+func (dev *Device) MemInfo() (free, total int64, err error) {
+	var f, t uintptr
+	r := dl.Call(dev.drv.fn.MemGetInfo, uintptr(unsafe.Pointer(&f)), uintptr(unsafe.Pointer(&t)))
+	return int64(f), int64(t), dev.check("cuMemGetInfo", r)
+}
+
+// Owner returns the index of the device that an address belongs to, also when
+// another library allocated it. It is an error when the address is not device
+// memory.
+func (dev *Device) Owner(p Ptr) (int, error) {
+	const deviceOrdinal = 9
+	var v int32
+	r := dl.Call(dev.drv.fn.PointerGetAttribute, uintptr(unsafe.Pointer(&v)), deviceOrdinal, uintptr(p))
+	return int(v), dev.check("cuPointerGetAttribute", r)
+}
+
+// malloc and free are the driver's own: slow, and they may wait for the device.
+// Everything else goes through a Pool.
+func (dev *Device) malloc(n int) (Ptr, error) {
+	dev.stats.mallocs.Add(1)
+	var p Ptr
+	r := dl.Call(dev.drv.fn.MemAlloc, uintptr(unsafe.Pointer(&p)), uintptr(n))
+	return p, dev.check("cuMemAlloc", r)
+}
+
+func (dev *Device) free(p Ptr) error {
+	return dev.check("cuMemFree", dl.Call(dev.drv.fn.MemFree, uintptr(p)))
+}
+
+// Host is pinned host memory: copies from and to it run beside the host.
+type Host struct {
+	dev   *Device
+	bytes []byte
+}
+
+// NewHost allocates pinned host memory of n bytes, usable with every device.
+func (dev *Device) NewHost(n int) (*Host, error) {
+	const portable = 1
+	dev.stats.mallocs.Add(1)
+	var p unsafe.Pointer
+	r := dl.Call(dev.drv.fn.MemHostAlloc, uintptr(unsafe.Pointer(&p)), uintptr(n), portable)
+	if err := dev.check("cuMemHostAlloc", r); err != nil {
+		return nil, err
+	}
+	return &Host{dev: dev, bytes: unsafe.Slice((*byte)(p), n)}, nil
+}
+
+// Bytes is the memory. Between a copy's issue and its end it must not be
+// touched: an event tells.
+func (h *Host) Bytes() []byte { return h.bytes }
+
+// Close frees the memory. No copy may be under way.
+func (h *Host) Close() error {
+	p := uintptr(unsafe.Pointer(unsafe.SliceData(h.bytes)))
+	h.bytes = nil
+	return h.dev.check("cuMemFreeHost", dl.Call(h.dev.drv.fn.MemFreeHost, p))
+}
+
+// Upload queues a copy of src to device memory. From pinned memory it runs
+// beside the host; other memory has been read when Upload returns. It is counted.
+func (s *Stream) Upload(dst Ptr, src []byte) error {
+	if len(src) == 0 {
+		return nil
+	}
+	s.dev.stats.toDevice.Add(1)
+	r := dl.Call(s.dev.drv.fn.MemcpyHtoDAsync, uintptr(dst), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src)), s.handle)
+	return s.dev.check("cuMemcpyHtoDAsync", r)
+}
+
+// Download queues a copy of device memory to dst. To pinned memory it runs
+// beside the host; other memory has been written when Download returns. It is counted.
+func (s *Stream) Download(dst []byte, src Ptr) error {
+	if len(dst) == 0 {
+		return nil
+	}
+	s.dev.stats.toHost.Add(1)
+	r := dl.Call(s.dev.drv.fn.MemcpyDtoHAsync, uintptr(unsafe.Pointer(&dst[0])), uintptr(src), uintptr(len(dst)), s.handle)
+	return s.dev.check("cuMemcpyDtoHAsync", r)
+}
+
+// Copy queues a copy of n bytes inside the device. The ranges must not overlap.
+func (s *Stream) Copy(dst, src Ptr, n int) error {
+	if n == 0 {
+		return nil
+	}
+	r := dl.Call(s.dev.drv.fn.MemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(n), s.handle)
+	return s.dev.check("cuMemcpyDtoDAsync", r)
+}
+
+// CopyPeer queues a copy of n bytes from one device to another, with or without
+// a direct path between them.
+func (s *Stream) CopyPeer(dst Ptr, to *Device, src Ptr, from *Device, n int) error {
+	if n == 0 {
+		return nil
+	}
+	r := dl.Call(s.dev.drv.fn.MemcpyPeerAsync, uintptr(dst), to.ctx, uintptr(src), from.ctx, uintptr(n), s.handle)
+	return s.dev.check("cuMemcpyPeerAsync", r)
+}
+
+// Fill queues writing n bytes of value v.
+func (s *Stream) Fill(p Ptr, v byte, n int) error {
+	if n == 0 {
+		return nil
+	}
+	r := dl.Call(s.dev.drv.fn.MemsetD8Async, uintptr(p), uintptr(v), uintptr(n), s.handle)
+	return s.dev.check("cuMemsetD8Async", r)
+}
+
+// Fill32 queues writing n 32-bit words of value v; p is a multiple of 4.
+func (s *Stream) Fill32(p Ptr, v uint32, n int) error {
+	if n == 0 {
+		return nil
+	}
+	r := dl.Call(s.dev.drv.fn.MemsetD32Async, uintptr(p), uintptr(v), uintptr(n), s.handle)
+	return s.dev.check("cuMemsetD32Async", r)
+}

@@ -1,0 +1,77 @@
+package cuda
+
+import (
+	_ "embed"
+	"fmt"
+	"strings"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/dl"
+)
+
+// Prelude is put before every source: what kernels share, in plain CUDA C++
+// that NVRTC compiles without any header, and the emulator's g++ too.
+//
+//go:embed ringo.cuh
+var Prelude string
+
+// full is the text that the compiler sees: #line keeps the lines of the source
+// in messages.
+func (s Source) full() string {
+	return fmt.Sprintf("#line 1 \"ringo.cuh\"\n%s\n#line 1 %q\n%s", Prelude, s.Name, s.Text)
+}
+
+// Module is compiled code on a device.
+type Module struct {
+	dev    *Device
+	name   string
+	handle uintptr
+	funcs  map[string]*Func
+}
+
+// Module compiles a source for the device and loads it; the same source and
+// options are compiled and loaded once per device. The code comes from the disk
+// cache when it has been compiled before.
+func (dev *Device) Module(src Source, options ...string) (*Module, error) {
+	key := strings.Join(append([]string{src.Name, src.Text}, options...), "\x00")
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	if m := dev.modules[key]; m != nil {
+		return m, nil
+	}
+	c, err := LoadCompiler()
+	if err != nil {
+		return nil, err
+	}
+	code, err := c.CompileCached(src, dev.Arch(), options...)
+	if err != nil {
+		return nil, err
+	}
+	m := &Module{dev: dev, name: src.Name, funcs: map[string]*Func{}}
+	r := dl.Call(dev.drv.fn.ModuleLoadData, uintptr(unsafe.Pointer(&m.handle)), uintptr(unsafe.Pointer(&code[0])))
+	if err := dev.check("cuModuleLoadData("+src.Name+")", r); err != nil {
+		if c.Major > dev.drv.Version/1000 {
+			err = fmt.Errorf("%w (the driver supports CUDA %s, but the code was compiled by NVRTC %d.%d: update the driver, or `pip install nvidia-cuda-nvrtc-cu12`)",
+				err, versionString(dev.drv.Version), c.Major, c.Minor)
+		}
+		return nil, err
+	}
+	dev.modules[key] = m
+	return m, nil
+}
+
+// Func returns a kernel by its name, declared extern "C". It is looked up once.
+func (m *Module) Func(name string) (*Func, error) {
+	m.dev.mu.Lock()
+	defer m.dev.mu.Unlock()
+	if f := m.funcs[name]; f != nil {
+		return f, nil
+	}
+	f := &Func{Name: name, dev: m.dev}
+	r := dl.Call(m.dev.drv.fn.ModuleGetFunction, uintptr(unsafe.Pointer(&f.handle)), m.handle, uintptr(unsafe.Pointer(cString(name))))
+	if err := m.dev.check(fmt.Sprintf("cuModuleGetFunction(%s in %s)", name, m.name), r); err != nil {
+		return nil, err
+	}
+	m.funcs[name] = f
+	return f, nil
+}

@@ -1,0 +1,168 @@
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/dl"
+)
+
+// Stream is a queue of work on a device: what is queued on one stream runs in
+// order, different streams run at the same time and are ordered by events only
+// (they are non-blocking: the legacy default stream does not order them).
+type Stream struct {
+	Name      string
+	dev       *Device
+	handle    uintptr
+	capturing bool
+}
+
+// NewStream makes a stream. A lower priority number is more urgent; 0 is the
+// least urgent and the default, -5 the most urgent on today's devices.
+func (dev *Device) NewStream(name string, priority int) (*Stream, error) {
+	const nonBlocking = 1
+	s := &Stream{Name: name, dev: dev}
+	r := dl.Call(dev.drv.fn.StreamCreate, uintptr(unsafe.Pointer(&s.handle)), nonBlocking, uintptr(priority))
+	if err := dev.check("cuStreamCreateWithPriority", r); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Device returns the stream's device.
+func (s *Stream) Device() *Device { return s.dev }
+
+// Handle is the CUstream, for libraries such as NCCL and cuBLASLt.
+func (s *Stream) Handle() uintptr { return s.handle }
+
+// Close destroys the stream; what is queued still runs.
+func (s *Stream) Close() error {
+	return s.dev.check("cuStreamDestroy", dl.Call(s.dev.drv.fn.StreamDestroy, s.handle))
+}
+
+// Sync waits for everything queued on the stream. It is counted.
+func (s *Stream) Sync() error {
+	s.dev.stats.syncs.Add(1)
+	return s.dev.check("cuStreamSynchronize", dl.Call(s.dev.drv.fn.StreamSynchronize, s.handle))
+}
+
+// Done says whether everything queued so far has run, without waiting.
+func (s *Stream) Done() (bool, error) {
+	r := dl.Call(s.dev.drv.fn.StreamQuery, s.handle)
+	if int32(r) == codeNotReady {
+		return false, nil
+	}
+	return int32(r) == 0, s.dev.check("cuStreamQuery", r)
+}
+
+// Event is a mark in a stream that other streams and the host can wait for.
+type Event struct {
+	dev    *Device
+	handle uintptr
+}
+
+// NewEvent makes an event; a timed one can be given to Elapsed, an untimed one
+// is cheaper.
+func (dev *Device) NewEvent(timed bool) (*Event, error) {
+	const disableTiming = 2
+	flags := uintptr(disableTiming)
+	if timed {
+		flags = 0
+	}
+	e := &Event{dev: dev}
+	r := dl.Call(dev.drv.fn.EventCreate, uintptr(unsafe.Pointer(&e.handle)), flags)
+	if err := dev.check("cuEventCreate", r); err != nil {
+		return nil, err
+	}
+	return e, nil
+}
+
+// Close destroys the event.
+func (e *Event) Close() error {
+	return e.dev.check("cuEventDestroy", dl.Call(e.dev.drv.fn.EventDestroy, e.handle))
+}
+
+// Record marks the end of what is queued on s so far, in place of the event's
+// earlier mark. Event and stream belong to one device.
+func (e *Event) Record(s *Stream) error {
+	return s.dev.check("cuEventRecord", dl.Call(s.dev.drv.fn.EventRecord, e.handle, s.handle))
+}
+
+// Done says whether the work before the last mark has run. An event that was
+// never recorded is done.
+func (e *Event) Done() (bool, error) {
+	r := dl.Call(e.dev.drv.fn.EventQuery, e.handle)
+	if int32(r) == codeNotReady {
+		return false, nil
+	}
+	return int32(r) == 0, e.dev.check("cuEventQuery", r)
+}
+
+// Sync makes the host wait for the last mark. It is counted.
+func (e *Event) Sync() error {
+	e.dev.stats.syncs.Add(1)
+	return e.dev.check("cuEventSynchronize", dl.Call(e.dev.drv.fn.EventSynchronize, e.handle))
+}
+
+// Elapsed returns the milliseconds between two timed events that have run.
+func (e *Event) Elapsed(since *Event) (float32, error) {
+	var ms float32
+	r := dl.Call(e.dev.drv.fn.EventElapsedTime, uintptr(unsafe.Pointer(&ms)), since.handle, e.handle)
+	return ms, e.dev.check("cuEventElapsedTime", r)
+}
+
+// Wait makes what is queued on s from now on wait for the event's last mark,
+// which may be in a stream of another device. The host does not wait.
+func (s *Stream) Wait(e *Event) error {
+	return s.dev.check("cuStreamWaitEvent", dl.Call(s.dev.drv.fn.StreamWaitEvent, s.handle, e.handle, 0))
+}
+
+// Graph is a recorded sequence of work that is launched as one.
+type Graph struct {
+	dev   *Device
+	exec  uintptr
+	Nodes int // kernels, copies and fills in it
+	last  *Func
+}
+
+// BeginCapture starts recording: what this thread queues on s, and on streams
+// that wait for its events, goes into a graph instead of running. Waiting for
+// the device and allocating device memory are errors meanwhile.
+func (s *Stream) BeginCapture() error {
+	const threadLocal = 1
+	err := s.dev.check("cuStreamBeginCapture", dl.Call(s.dev.drv.fn.StreamBeginCapture, s.handle, threadLocal))
+	s.capturing = err == nil
+	return err
+}
+
+// EndCapture ends the recording and makes the graph ready to launch. Streams
+// that joined must have been waited for by s.
+func (s *Stream) EndCapture() (*Graph, error) {
+	s.capturing = false
+	fn, dev := &s.dev.drv.fn, s.dev
+	var graph uintptr
+	if err := dev.check("cuStreamEndCapture", dl.Call(fn.StreamEndCapture, s.handle, uintptr(unsafe.Pointer(&graph)))); err != nil {
+		return nil, err
+	}
+	defer dl.Call(fn.GraphDestroy, graph)
+	var nodes uintptr
+	if err := dev.check("cuGraphGetNodes", dl.Call(fn.GraphGetNodes, graph, 0, uintptr(unsafe.Pointer(&nodes)))); err != nil {
+		return nil, err
+	}
+	g := &Graph{dev: dev, Nodes: int(nodes), last: &Func{Name: "graph"}}
+	if err := dev.check("cuGraphInstantiateWithFlags", dl.Call(fn.GraphInstantiate, uintptr(unsafe.Pointer(&g.exec)), graph, 0)); err != nil {
+		return nil, err
+	}
+	return g, nil
+}
+
+// Launch queues the whole graph on s.
+func (g *Graph) Launch(s *Stream) error {
+	s.dev.stats.launches.Add(1)
+	s.dev.recent.add(g.last)
+	return s.dev.check("cuGraphLaunch", dl.Call(s.dev.drv.fn.GraphLaunch, g.exec, s.handle))
+}
+
+// Close destroys the graph; launches already queued still run.
+func (g *Graph) Close() error {
+	return g.dev.check("cuGraphExecDestroy", dl.Call(g.dev.drv.fn.GraphExecDestroy, g.exec))
+}

@@ -1,0 +1,12 @@
+//go:build nodl || !(linux || darwin || windows)
+
+package dl
+
+func open(string) (uintptr, error) { return 0, errNoDL }
+
+func symbol(uintptr, string) (uintptr, error) { return 0, errNoDL }
+
+// Call cannot be reached: no library was opened, so there is no address to call.
+//
+//go:uintptrescapes
+func Call(fn uintptr, args ...uintptr) uintptr { panic(errNoDL) }

@@ -1,0 +1,46 @@
+//go:build windows && !nodl
+
+package dl
+
+import (
+	"path/filepath"
+	"syscall"
+	"unsafe"
+)
+
+// alteredSearchPath is LOAD_WITH_ALTERED_SEARCH_PATH: a library's own
+// dependencies are looked for in its folder first (nvrtc-builtins64_*.dll).
+const alteredSearchPath = 0x8
+
+var loadLibraryEx = syscall.NewLazyDLL("kernel32.dll").NewProc("LoadLibraryExW")
+
+func open(name string) (uintptr, error) {
+	if !filepath.IsAbs(name) {
+		handle, err := syscall.LoadLibrary(name)
+		return uintptr(handle), err
+	}
+	path, err := syscall.UTF16PtrFromString(name)
+	if err != nil {
+		return 0, err
+	}
+	handle, _, err := loadLibraryEx.Call(uintptr(unsafe.Pointer(path)), 0, alteredSearchPath)
+	if handle == 0 {
+		return 0, err
+	}
+	return handle, nil
+}
+
+func symbol(handle uintptr, name string) (uintptr, error) {
+	return syscall.GetProcAddress(syscall.Handle(handle), name)
+}
+
+// Call calls the C function at fn with integers and pointers, at most 32, and
+// returns its result. A pointer must be converted to uintptr in the argument
+// list itself, as for syscall.Syscall: only then does it stay alive and in its
+// place during the call.
+//
+//go:uintptrescapes
+func Call(fn uintptr, args ...uintptr) uintptr {
+	r, _, _ := syscall.SyscallN(fn, args...)
+	return r
+}

@@ -1,0 +1,151 @@
+package dl
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+)
+
+// Query describes a library and the places where it may be.
+type Query struct {
+	What   string   // what it is for, in words, for errors
+	Env    string   // environment variable with its path; when set, nothing else is tried
+	Names  []string // file names, the preferred first
+	Wheels []string // folders of pip's wheels below site-packages/nvidia, e.g. "nccl/lib"
+}
+
+// Open opens the first candidate that the loader accepts.
+func (q Query) Open() (*Lib, error) {
+	if path := os.Getenv(q.Env); q.Env != "" && path != "" {
+		lib, err := Open(q.What, path)
+		if err != nil {
+			return nil, fmt.Errorf("%s is set: %w", q.Env, err)
+		}
+		return lib, nil
+	}
+	return Open(q.What, q.Candidates()...)
+}
+
+// Candidates lists what Open tries when the environment variable is not set:
+// the bare names, for the loader's own search, then every existing file of one
+// of the names in a system folder or a wheel, name by name.
+func (q Query) Candidates() []string {
+	out := slices.Clone(q.Names)
+	dirs := append(systemDirs(), wheelDirs(q.Wheels)...)
+	for _, name := range q.Names {
+		for _, dir := range dirs {
+			path := filepath.Join(dir, name)
+			if _, err := os.Stat(path); err == nil && !slices.Contains(out, path) {
+				out = append(out, path)
+			}
+		}
+	}
+	return out
+}
+
+// systemDirs lists the folders where CUDA's libraries are installed outside of
+// the loader's search path.
+func systemDirs() []string {
+	if runtime.GOOS == "windows" {
+		base := os.Getenv("ProgramFiles")
+		return append(fromEnv("CUDA_PATH", "bin", "bin/x64"),
+			glob(filepath.Join(base, `NVIDIA GPU Computing Toolkit\CUDA\v*\bin`))...)
+	}
+	triplet := "x86_64-linux-gnu"
+	if runtime.GOARCH == "arm64" {
+		triplet = "aarch64-linux-gnu"
+	}
+	dirs := append(fromEnv("CUDA_HOME", "lib64", "lib"), fromEnv("CUDA_PATH", "lib64", "lib")...)
+	dirs = append(dirs, "/usr/local/cuda/lib64")
+	dirs = append(dirs, glob("/usr/local/cuda-*/lib64")...)
+	dirs = append(dirs, "/usr/lib/"+triplet, "/usr/lib64", "/usr/lib/wsl/lib", "/usr/local/lib",
+		"/usr/local/nvidia/lib64", "/run/opengl-driver/lib", "/opt/cuda/lib64")
+	return append(dirs, fromEnv("CONDA_PREFIX", "lib")...)
+}
+
+// fromEnv joins the folder in an environment variable with each part; nothing
+// when it is not set.
+func fromEnv(key string, parts ...string) []string {
+	base := os.Getenv(key)
+	if base == "" {
+		return nil
+	}
+	var out []string
+	for _, part := range parts {
+		out = append(out, filepath.Join(base, part))
+	}
+	return out
+}
+
+// glob returns the matches of a pattern, the last in lexical order first: the
+// newest version.
+func glob(pattern string) []string {
+	out, _ := filepath.Glob(pattern) // only a malformed pattern is an error
+	slices.Reverse(out)
+	return out
+}
+
+// wheelDirs lists the existing folders site-packages/nvidia/part of the Pythons
+// at hand, without running any: the active virtual environment, conda's, the
+// python3 in PATH (a pyenv shim stands for all of pyenv's versions), the user's
+// and the system's.
+func wheelDirs(parts []string) []string {
+	var out []string
+	for _, site := range sitePackages() {
+		for _, part := range parts {
+			dir := filepath.Join(site, "nvidia", filepath.FromSlash(part))
+			if _, err := os.Stat(dir); err == nil && !slices.Contains(out, dir) {
+				out = append(out, dir)
+			}
+		}
+	}
+	return out
+}
+
+func sitePackages() []string {
+	prefixes := append(fromEnv("VIRTUAL_ENV", ""), fromEnv("CONDA_PREFIX", "")...)
+	for _, dir := range filepath.SplitList(os.Getenv("PATH")) {
+		python := filepath.Join(dir, "python3")
+		if runtime.GOOS == "windows" {
+			python = filepath.Join(dir, "python.exe")
+		}
+		if info, err := os.Stat(python); err != nil || info.IsDir() {
+			continue
+		}
+		prefixes = append(prefixes, prefixesOf(python)...)
+	}
+	var out []string
+	for _, prefix := range prefixes {
+		if runtime.GOOS == "windows" {
+			out = append(out, filepath.Join(prefix, "Lib", "site-packages"))
+			continue
+		}
+		out = append(out, glob(filepath.Join(prefix, "lib/python3*/site-packages"))...)
+		out = append(out, glob(filepath.Join(prefix, "lib/python3*/dist-packages"))...)
+	}
+	if home, err := os.UserHomeDir(); err == nil {
+		out = append(out, glob(filepath.Join(home, ".local/lib/python3*/site-packages"))...)
+	}
+	return append(out, glob("/usr/local/lib/python3*/dist-packages")...)
+}
+
+// prefixesOf lists the installation prefixes that an interpreter may belong to:
+// its own folder's parent (a virtual environment's python is a link out of it)
+// and that of the file it links to.
+func prefixesOf(python string) []string {
+	dir := filepath.Dir(python)
+	if runtime.GOOS == "windows" {
+		return []string{dir, filepath.Dir(dir)} // an installation, a virtual environment
+	}
+	if filepath.Base(dir) == "shims" {
+		return glob(filepath.Join(filepath.Dir(dir), "versions/*"))
+	}
+	out := []string{filepath.Dir(dir)}
+	if real, err := filepath.EvalSymlinks(python); err == nil && strings.Contains(real, string(filepath.Separator)+"bin"+string(filepath.Separator)) {
+		out = append(out, filepath.Dir(filepath.Dir(real)))
+	}
+	return out
+}
