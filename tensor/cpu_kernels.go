@@ -156,5 +156,5 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 
 	OpSumSquares: sumSquaresKernels,
 	OpSGD:        optimizers(3, sgdStep[float32], sgdStep[float64]),
-	OpAdam:       optimizers(4, adamStep[float32], adamStep[float64]),
+	OpAdam:       adamKernels(),
 }

@@ -31212,6 +31212,169 @@ loop:
 	VZEROUPPER
 	RET
 
+// func adamBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·adamBF16AVX512(SB), NOSPLIT, $0-96
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ out+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0  8192(SI)(AX*2)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(R9)(AX*2)
+	PREFETCHT0  8192(DI)(AX*4)
+	PREFETCHT0  8192(R8)(AX*4)
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, tiny+76(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+72(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST wd+88(FP), Z2, Z2
+	VADDPS      Z2, Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
+	VSUBPS      Z2, Z0, Z3
+	VMULPS.BCST weight+60(FP), Z3, Z3
+	VADDPS      Z3, Z2, Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
+	VMOVUPS     Z2, (BX)(AX*4)
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
+	VCMPPS.BCST $0x15, least+80(FP), Z3, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     (R8)(AX*4), Z3
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z3, Z4
+	VCMPPS.BCST $0x15, normal+84(FP), Z4, K1
+	VMOVAPS.Z   Z3, K1, Z3
+	VMULPS.BCST b2+64(FP), Z3, Z3
+	VMULPS.BCST in2+68(FP), Z0, Z4
+	VMULPS      Z0, Z4, Z0
+	VADDPS      Z0, Z3, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
+	VCMPPS.BCST $0x15, normal+84(FP), Z3, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (R8)(AX*4)
+	VSQRTPS     Z0, Z0
+	VDIVPS.BCST root+52(FP), Z0, Z0
+	VADDPS.BCST eps+56(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z3
+	VMULPS.BCST keep+92(FP), Z3, Z3
+	VMULPS.BCST step+48(FP), Z2, Z2
+	VDIVPS      Z0, Z2, Z0
+	VADDPS      Z0, Z3, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z2
+	VPSRLD      $0x10, Z3, Z3
+	VBLENDMPS   Z2, Z3, K1, Z1
+	VPMOVDW     Z1, Y2
+	VMOVUPS     Y2, (R9)(AX*2)
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+DATA c32_7fff<>+0(SB)/4, $0x00007fff
+GLOBL c32_7fff<>(SB), RODATA|NOPTR, $4
+
+DATA c32_1<>+0(SB)/4, $0x00000001
+GLOBL c32_1<>(SB), RODATA|NOPTR, $4
+
+DATA c32_40<>+0(SB)/4, $0x00000040
+GLOBL c32_40<>(SB), RODATA|NOPTR, $4
+
+// func adamHighBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·adamHighBF16AVX512(SB), NOSPLIT, $0-96
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ out+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0  8192(SI)(AX*2)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(R9)(AX*2)
+	PREFETCHT0  8192(DI)(AX*4)
+	PREFETCHT0  8192(R8)(AX*4)
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, tiny+76(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+72(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST wd+88(FP), Z2, Z2
+	VADDPS      Z2, Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
+	VSUBPS      Z2, Z0, Z2
+	VMULPS.BCST weight+60(FP), Z2, Z2
+	VSUBPS      Z2, Z0, Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
+	VMOVUPS     Z2, (BX)(AX*4)
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
+	VCMPPS.BCST $0x15, least+80(FP), Z3, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     (R8)(AX*4), Z3
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z3, Z4
+	VCMPPS.BCST $0x15, normal+84(FP), Z4, K1
+	VMOVAPS.Z   Z3, K1, Z3
+	VMULPS.BCST b2+64(FP), Z3, Z3
+	VMULPS.BCST in2+68(FP), Z0, Z4
+	VMULPS      Z0, Z4, Z0
+	VADDPS      Z0, Z3, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
+	VCMPPS.BCST $0x15, normal+84(FP), Z3, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (R8)(AX*4)
+	VSQRTPS     Z0, Z0
+	VDIVPS.BCST root+52(FP), Z0, Z0
+	VADDPS.BCST eps+56(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z3
+	VMULPS.BCST keep+92(FP), Z3, Z3
+	VMULPS.BCST step+48(FP), Z2, Z2
+	VDIVPS      Z0, Z2, Z0
+	VADDPS      Z0, Z3, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z2
+	VPSRLD      $0x10, Z3, Z3
+	VBLENDMPS   Z2, Z3, K1, Z1
+	VPMOVDW     Z1, Y2
+	VMOVUPS     Y2, (R9)(AX*2)
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
 // func widenBF16AVX512(dst *float32, src *uint16, n int)
 // Requires: AVX, AVX512F
 TEXT ·widenBF16AVX512(SB), NOSPLIT, $0-24
@@ -31346,15 +31509,6 @@ loop:
 	JLT         loop
 	VZEROUPPER
 	RET
-
-DATA c32_7fff<>+0(SB)/4, $0x00007fff
-GLOBL c32_7fff<>(SB), RODATA|NOPTR, $4
-
-DATA c32_1<>+0(SB)/4, $0x00000001
-GLOBL c32_1<>(SB), RODATA|NOPTR, $4
-
-DATA c32_40<>+0(SB)/4, $0x00000040
-GLOBL c32_40<>(SB), RODATA|NOPTR, $4
 
 // func roundBF16PastAVX512(dst *uint16, src *float32, n int)
 // Requires: AVX, AVX512F, MMX+

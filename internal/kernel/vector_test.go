@@ -93,8 +93,19 @@ func optimizerCases[T Float]() []vecCase[T] {
 		cases = append(cases, vecCase[T]{fmt.Sprint("Adam", i), nil, func(o *vecOperands[T]) {
 			Adam(o.v[0], o.v[1], o.v[2], o.v[3], h)
 		}})
+		if single[T]() {
+			cases = append(cases, vecCase[T]{fmt.Sprint("AdamBF16 ", i), nil, func(o *vecOperands[T]) {
+				f := any(o).(*vecOperands[float32])
+				AdamBF16(f.v[0], halvesAtEnd(f.v[1]), f.v[2], f.v[3], halvesAtEnd(f.v[4]), h)
+			}})
+		}
 	}
 	return cases
+}
+
+// halvesAtEnd is the last half of the memory of x: as many 16-bit numbers.
+func halvesAtEnd(x []float32) []BF16 {
+	return unsafe.Slice((*BF16)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))[len(x):]
 }
 
 func expCases[T Float]() []vecCase[T] {
