@@ -25,16 +25,18 @@ TEXT ·moveBytes(SB), NOSPLIT, $0-24
 	BYTE $0xa4
 	RET
 
-// func gemm6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm6x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm6x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -183,9 +185,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y14
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y14
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y14, Y2
@@ -222,8 +224,9 @@ done:
 	VMOVUPS      Y12, (DI)
 	VFMADD213PS  32(SI), Y14, Y13
 	VMOVUPS      Y13, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y14, Y2
@@ -255,19 +258,29 @@ overwrite:
 	VMOVUPS Y12, (DI)
 	VMULPS  Y13, Y14, Y13
 	VMOVUPS Y13, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows6x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows6x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -420,9 +433,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y14
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y14
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y14, Y2
@@ -459,8 +472,9 @@ done:
 	VMOVUPS      Y12, (DI)
 	VFMADD213PS  32(SI), Y14, Y13
 	VMOVUPS      Y13, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y14, Y2
@@ -492,19 +506,29 @@ overwrite:
 	VMOVUPS Y12, (DI)
 	VMULPS  Y13, Y14, Y13
 	VMOVUPS Y13, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm5x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm5x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -634,9 +658,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y12
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y12
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y12, Y2
@@ -667,8 +691,9 @@ done:
 	VMOVUPS      Y10, (DI)
 	VFMADD213PS  32(SI), Y12, Y11
 	VMOVUPS      Y11, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y12, Y2
@@ -695,19 +720,29 @@ overwrite:
 	VMOVUPS Y10, (DI)
 	VMULPS  Y11, Y12, Y11
 	VMOVUPS Y11, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows5x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows5x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -841,9 +876,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y12
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y12
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y12, Y2
@@ -874,8 +909,9 @@ done:
 	VMOVUPS      Y10, (DI)
 	VFMADD213PS  32(SI), Y12, Y11
 	VMOVUPS      Y11, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y12, Y2
@@ -902,19 +938,29 @@ overwrite:
 	VMOVUPS Y10, (DI)
 	VMULPS  Y11, Y12, Y11
 	VMOVUPS Y11, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm4x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm4x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1025,9 +1071,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y10
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y10
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y10, Y2
@@ -1052,8 +1098,9 @@ done:
 	VMOVUPS      Y8, (DI)
 	VFMADD213PS  32(SI), Y10, Y9
 	VMOVUPS      Y9, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y10, Y2
@@ -1075,19 +1122,29 @@ overwrite:
 	VMOVUPS Y8, (DI)
 	VMULPS  Y9, Y10, Y9
 	VMOVUPS Y9, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows4x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows4x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1202,9 +1259,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y10
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y10
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y10, Y2
@@ -1229,8 +1286,9 @@ done:
 	VMOVUPS      Y8, (DI)
 	VFMADD213PS  32(SI), Y10, Y9
 	VMOVUPS      Y9, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y10, Y2
@@ -1252,19 +1310,29 @@ overwrite:
 	VMOVUPS Y8, (DI)
 	VMULPS  Y9, Y10, Y9
 	VMOVUPS Y9, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm3x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm3x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1356,9 +1424,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y8
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y8
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y8, Y2
@@ -1377,8 +1445,9 @@ done:
 	VMOVUPS      Y6, (DI)
 	VFMADD213PS  32(SI), Y8, Y7
 	VMOVUPS      Y7, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y8, Y2
@@ -1395,19 +1464,29 @@ overwrite:
 	VMOVUPS Y6, (DI)
 	VMULPS  Y7, Y8, Y7
 	VMOVUPS Y7, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows3x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows3x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1499,9 +1578,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y8
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y8
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y8, Y2
@@ -1520,8 +1599,9 @@ done:
 	VMOVUPS      Y6, (DI)
 	VFMADD213PS  32(SI), Y8, Y7
 	VMOVUPS      Y7, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y8, Y2
@@ -1538,19 +1618,29 @@ overwrite:
 	VMOVUPS Y6, (DI)
 	VMULPS  Y7, Y8, Y7
 	VMOVUPS Y7, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm2x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm2x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1623,9 +1713,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y6
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y6
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y6, Y2
@@ -1638,8 +1728,9 @@ done:
 	VMOVUPS      Y4, (DI)
 	VFMADD213PS  32(SI), Y6, Y5
 	VMOVUPS      Y5, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y6, Y2
@@ -1651,19 +1742,29 @@ overwrite:
 	VMOVUPS Y4, (DI)
 	VMULPS  Y5, Y6, Y5
 	VMOVUPS Y5, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows2x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows2x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1736,9 +1837,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y6
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y6
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y6, Y2
@@ -1751,8 +1852,9 @@ done:
 	VMOVUPS      Y4, (DI)
 	VFMADD213PS  32(SI), Y6, Y5
 	VMOVUPS      Y5, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y6, Y2
@@ -1764,19 +1866,29 @@ overwrite:
 	VMOVUPS Y4, (DI)
 	VMULPS  Y5, Y6, Y5
 	VMOVUPS Y5, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm1x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm1x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1830,36 +1942,47 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y4
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y4
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y4, Y2
 	VMOVUPS      Y2, (DI)
 	VFMADD213PS  32(SI), Y4, Y3
 	VMOVUPS      Y3, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y4, Y2
 	VMOVUPS Y2, (DI)
 	VMULPS  Y3, Y4, Y3
 	VMOVUPS Y3, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows1x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows1x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1913,23 +2036,32 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y4
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y4
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y4, Y2
 	VMOVUPS      Y2, (DI)
 	VFMADD213PS  32(SI), Y4, Y3
 	VMOVUPS      Y3, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y4, Y2
 	VMOVUPS Y2, (DI)
 	VMULPS  Y3, Y4, Y3
 	VMOVUPS Y3, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
@@ -2205,16 +2337,18 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemm6x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm6x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm6x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2363,9 +2497,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y14
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y14
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y14, Y2
@@ -2402,8 +2536,9 @@ done:
 	VMOVUPD      Y12, (DI)
 	VFMADD213PD  32(SI), Y14, Y13
 	VMOVUPD      Y13, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y14, Y2
@@ -2435,19 +2570,29 @@ overwrite:
 	VMOVUPD Y12, (DI)
 	VMULPD  Y13, Y14, Y13
 	VMOVUPD Y13, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows6x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows6x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2600,9 +2745,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y14
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y14
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y14, Y2
@@ -2639,8 +2784,9 @@ done:
 	VMOVUPD      Y12, (DI)
 	VFMADD213PD  32(SI), Y14, Y13
 	VMOVUPD      Y13, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y14, Y2
@@ -2672,19 +2818,29 @@ overwrite:
 	VMOVUPD Y12, (DI)
 	VMULPD  Y13, Y14, Y13
 	VMOVUPD Y13, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm5x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm5x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2814,9 +2970,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y12
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y12
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y12, Y2
@@ -2847,8 +3003,9 @@ done:
 	VMOVUPD      Y10, (DI)
 	VFMADD213PD  32(SI), Y12, Y11
 	VMOVUPD      Y11, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y12, Y2
@@ -2875,19 +3032,29 @@ overwrite:
 	VMOVUPD Y10, (DI)
 	VMULPD  Y11, Y12, Y11
 	VMOVUPD Y11, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows5x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows5x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3021,9 +3188,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y12
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y12
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y12, Y2
@@ -3054,8 +3221,9 @@ done:
 	VMOVUPD      Y10, (DI)
 	VFMADD213PD  32(SI), Y12, Y11
 	VMOVUPD      Y11, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y12, Y2
@@ -3082,19 +3250,29 @@ overwrite:
 	VMOVUPD Y10, (DI)
 	VMULPD  Y11, Y12, Y11
 	VMOVUPD Y11, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm4x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm4x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3205,9 +3383,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y10
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y10
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y10, Y2
@@ -3232,8 +3410,9 @@ done:
 	VMOVUPD      Y8, (DI)
 	VFMADD213PD  32(SI), Y10, Y9
 	VMOVUPD      Y9, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y10, Y2
@@ -3255,19 +3434,29 @@ overwrite:
 	VMOVUPD Y8, (DI)
 	VMULPD  Y9, Y10, Y9
 	VMOVUPD Y9, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows4x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows4x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3382,9 +3571,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y10
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y10
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y10, Y2
@@ -3409,8 +3598,9 @@ done:
 	VMOVUPD      Y8, (DI)
 	VFMADD213PD  32(SI), Y10, Y9
 	VMOVUPD      Y9, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y10, Y2
@@ -3432,19 +3622,29 @@ overwrite:
 	VMOVUPD Y8, (DI)
 	VMULPD  Y9, Y10, Y9
 	VMOVUPD Y9, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm3x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm3x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3536,9 +3736,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y8
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y8
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y8, Y2
@@ -3557,8 +3757,9 @@ done:
 	VMOVUPD      Y6, (DI)
 	VFMADD213PD  32(SI), Y8, Y7
 	VMOVUPD      Y7, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y8, Y2
@@ -3575,19 +3776,29 @@ overwrite:
 	VMOVUPD Y6, (DI)
 	VMULPD  Y7, Y8, Y7
 	VMOVUPD Y7, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows3x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows3x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3679,9 +3890,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y8
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y8
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y8, Y2
@@ -3700,8 +3911,9 @@ done:
 	VMOVUPD      Y6, (DI)
 	VFMADD213PD  32(SI), Y8, Y7
 	VMOVUPD      Y7, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y8, Y2
@@ -3718,19 +3930,29 @@ overwrite:
 	VMOVUPD Y6, (DI)
 	VMULPD  Y7, Y8, Y7
 	VMOVUPD Y7, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm2x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm2x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3803,9 +4025,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y6
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y6
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y6, Y2
@@ -3818,8 +4040,9 @@ done:
 	VMOVUPD      Y4, (DI)
 	VFMADD213PD  32(SI), Y6, Y5
 	VMOVUPD      Y5, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y6, Y2
@@ -3831,19 +4054,29 @@ overwrite:
 	VMOVUPD Y4, (DI)
 	VMULPD  Y5, Y6, Y5
 	VMOVUPD Y5, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows2x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows2x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3916,9 +4149,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y6
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y6
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y6, Y2
@@ -3931,8 +4164,9 @@ done:
 	VMOVUPD      Y4, (DI)
 	VFMADD213PD  32(SI), Y6, Y5
 	VMOVUPD      Y5, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y6, Y2
@@ -3944,19 +4178,29 @@ overwrite:
 	VMOVUPD Y4, (DI)
 	VMULPD  Y5, Y6, Y5
 	VMOVUPD Y5, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm1x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm1x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4010,36 +4254,47 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y4
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y4
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y4, Y2
 	VMOVUPD      Y2, (DI)
 	VFMADD213PD  32(SI), Y4, Y3
 	VMOVUPD      Y3, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y4, Y2
 	VMOVUPD Y2, (DI)
 	VMULPD  Y3, Y4, Y3
 	VMOVUPD Y3, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows1x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows1x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4093,23 +4348,32 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y4
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y4
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y4, Y2
 	VMOVUPD      Y2, (DI)
 	VFMADD213PD  32(SI), Y4, Y3
 	VMOVUPD      Y3, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y4, Y2
 	VMOVUPD Y2, (DI)
 	VMULPD  Y3, Y4, Y3
 	VMOVUPD Y3, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 

@@ -4,16 +4,22 @@
 
 #include "textflag.h"
 
-// func gemm14x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm14x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -92,8 +98,8 @@ TEXT ·gemm14x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z0, Z30, Z2
 	VFMADD231PS  Z1, Z30, Z3
@@ -136,8 +142,8 @@ loop:
 	VBROADCASTSS 52(SI), Z31
 	VFMADD231PS  Z0, Z31, Z28
 	VFMADD231PS  Z1, Z31, Z29
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z30
 	VFMADD231PS  Z0, Z30, Z2
 	VFMADD231PS  Z1, Z30, Z3
@@ -180,8 +186,8 @@ loop:
 	VBROADCASTSS 52(SI)(AX*1), Z31
 	VFMADD231PS  Z0, Z31, Z28
 	VFMADD231PS  Z1, Z31, Z29
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z30
 	VFMADD231PS  Z0, Z30, Z2
 	VFMADD231PS  Z1, Z30, Z3
@@ -224,8 +230,8 @@ loop:
 	VBROADCASTSS 52(SI)(AX*2), Z31
 	VFMADD231PS  Z0, Z31, Z28
 	VFMADD231PS  Z1, Z31, Z29
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z30
 	VFMADD231PS  Z0, Z30, Z2
 	VFMADD231PS  Z1, Z30, Z3
@@ -278,8 +284,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z0, Z30, Z2
 	VFMADD231PS  Z1, Z30, Z3
@@ -328,13 +334,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z30
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z30
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z30, K1, Z2
@@ -419,8 +421,9 @@ done:
 	VMOVUPS       Z28, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z30, K2, Z29
 	VMOVUPS       Z29, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z30, Z2
@@ -492,19 +495,33 @@ overwrite:
 	VMOVUPS Z28, K1, (DI)
 	VMULPS  Z29, Z30, Z29
 	VMOVUPS Z29, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows14x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows14x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows14x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows14x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -588,8 +605,8 @@ TEXT ·gemmRows14x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z0, Z30, Z2
 	VFMADD231PS  Z1, Z30, Z3
@@ -632,8 +649,8 @@ loop:
 	VBROADCASTSS (R14)(AX*1), Z31
 	VFMADD231PS  Z0, Z31, Z28
 	VFMADD231PS  Z1, Z31, Z29
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z30
 	VFMADD231PS  Z0, Z30, Z2
 	VFMADD231PS  Z1, Z30, Z3
@@ -676,8 +693,8 @@ loop:
 	VBROADCASTSS 4(R14)(AX*1), Z31
 	VFMADD231PS  Z0, Z31, Z28
 	VFMADD231PS  Z1, Z31, Z29
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z30
 	VFMADD231PS  Z0, Z30, Z2
 	VFMADD231PS  Z1, Z30, Z3
@@ -720,8 +737,8 @@ loop:
 	VBROADCASTSS 8(R14)(AX*1), Z31
 	VFMADD231PS  Z0, Z31, Z28
 	VFMADD231PS  Z1, Z31, Z29
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z30
 	VFMADD231PS  Z0, Z30, Z2
 	VFMADD231PS  Z1, Z30, Z3
@@ -778,8 +795,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z30
 	VFMADD231PS  Z0, Z30, Z2
 	VFMADD231PS  Z1, Z30, Z3
@@ -832,13 +849,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z30
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z30
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z30, K1, Z2
@@ -923,8 +936,9 @@ done:
 	VMOVUPS       Z28, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z30, K2, Z29
 	VMOVUPS       Z29, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z30, Z2
@@ -996,19 +1010,33 @@ overwrite:
 	VMOVUPS Z28, K1, (DI)
 	VMULPS  Z29, Z30, Z29
 	VMOVUPS Z29, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm13x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1082,8 +1110,8 @@ TEXT ·gemm13x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z28
 	VFMADD231PS  Z0, Z28, Z2
 	VFMADD231PS  Z1, Z28, Z3
@@ -1123,8 +1151,8 @@ loop:
 	VBROADCASTSS 48(SI), Z28
 	VFMADD231PS  Z0, Z28, Z26
 	VFMADD231PS  Z1, Z28, Z27
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z28
 	VFMADD231PS  Z0, Z28, Z2
 	VFMADD231PS  Z1, Z28, Z3
@@ -1164,8 +1192,8 @@ loop:
 	VBROADCASTSS 48(SI)(AX*1), Z28
 	VFMADD231PS  Z0, Z28, Z26
 	VFMADD231PS  Z1, Z28, Z27
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z28
 	VFMADD231PS  Z0, Z28, Z2
 	VFMADD231PS  Z1, Z28, Z3
@@ -1205,8 +1233,8 @@ loop:
 	VBROADCASTSS 48(SI)(AX*2), Z28
 	VFMADD231PS  Z0, Z28, Z26
 	VFMADD231PS  Z1, Z28, Z27
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z28
 	VFMADD231PS  Z0, Z28, Z2
 	VFMADD231PS  Z1, Z28, Z3
@@ -1256,8 +1284,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z28
 	VFMADD231PS  Z0, Z28, Z2
 	VFMADD231PS  Z1, Z28, Z3
@@ -1303,13 +1331,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z28
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z28
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z28, K1, Z2
@@ -1388,8 +1412,9 @@ done:
 	VMOVUPS       Z26, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z28, K2, Z27
 	VMOVUPS       Z27, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z28, Z2
@@ -1456,19 +1481,33 @@ overwrite:
 	VMOVUPS Z26, K1, (DI)
 	VMULPS  Z27, Z28, Z27
 	VMOVUPS Z27, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows13x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows13x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows13x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows13x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1547,8 +1586,8 @@ TEXT ·gemmRows13x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z28
 	VFMADD231PS  Z0, Z28, Z2
 	VFMADD231PS  Z1, Z28, Z3
@@ -1588,8 +1627,8 @@ loop:
 	VBROADCASTSS (R14), Z28
 	VFMADD231PS  Z0, Z28, Z26
 	VFMADD231PS  Z1, Z28, Z27
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z28
 	VFMADD231PS  Z0, Z28, Z2
 	VFMADD231PS  Z1, Z28, Z3
@@ -1629,8 +1668,8 @@ loop:
 	VBROADCASTSS 4(R14), Z28
 	VFMADD231PS  Z0, Z28, Z26
 	VFMADD231PS  Z1, Z28, Z27
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z28
 	VFMADD231PS  Z0, Z28, Z2
 	VFMADD231PS  Z1, Z28, Z3
@@ -1670,8 +1709,8 @@ loop:
 	VBROADCASTSS 8(R14), Z28
 	VFMADD231PS  Z0, Z28, Z26
 	VFMADD231PS  Z1, Z28, Z27
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z28
 	VFMADD231PS  Z0, Z28, Z2
 	VFMADD231PS  Z1, Z28, Z3
@@ -1725,8 +1764,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z28
 	VFMADD231PS  Z0, Z28, Z2
 	VFMADD231PS  Z1, Z28, Z3
@@ -1776,13 +1815,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z28
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z28
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z28, K1, Z2
@@ -1861,8 +1896,9 @@ done:
 	VMOVUPS       Z26, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z28, K2, Z27
 	VMOVUPS       Z27, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z28, Z2
@@ -1929,19 +1965,33 @@ overwrite:
 	VMOVUPS Z26, K1, (DI)
 	VMULPS  Z27, Z28, Z27
 	VMOVUPS Z27, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm12x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2010,8 +2060,8 @@ TEXT ·gemm12x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z26
 	VFMADD231PS  Z0, Z26, Z2
 	VFMADD231PS  Z1, Z26, Z3
@@ -2048,8 +2098,8 @@ loop:
 	VBROADCASTSS 44(SI), Z27
 	VFMADD231PS  Z0, Z27, Z24
 	VFMADD231PS  Z1, Z27, Z25
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z26
 	VFMADD231PS  Z0, Z26, Z2
 	VFMADD231PS  Z1, Z26, Z3
@@ -2086,8 +2136,8 @@ loop:
 	VBROADCASTSS 44(SI)(AX*1), Z27
 	VFMADD231PS  Z0, Z27, Z24
 	VFMADD231PS  Z1, Z27, Z25
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z26
 	VFMADD231PS  Z0, Z26, Z2
 	VFMADD231PS  Z1, Z26, Z3
@@ -2124,8 +2174,8 @@ loop:
 	VBROADCASTSS 44(SI)(AX*2), Z27
 	VFMADD231PS  Z0, Z27, Z24
 	VFMADD231PS  Z1, Z27, Z25
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z26
 	VFMADD231PS  Z0, Z26, Z2
 	VFMADD231PS  Z1, Z26, Z3
@@ -2172,8 +2222,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z26
 	VFMADD231PS  Z0, Z26, Z2
 	VFMADD231PS  Z1, Z26, Z3
@@ -2216,13 +2266,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z26
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z26
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z26, K1, Z2
@@ -2295,8 +2341,9 @@ done:
 	VMOVUPS       Z24, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z26, K2, Z25
 	VMOVUPS       Z25, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z26, Z2
@@ -2358,19 +2405,33 @@ overwrite:
 	VMOVUPS Z24, K1, (DI)
 	VMULPS  Z25, Z26, Z25
 	VMOVUPS Z25, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows12x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows12x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows12x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows12x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2443,8 +2504,8 @@ TEXT ·gemmRows12x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z26
 	VFMADD231PS  Z0, Z26, Z2
 	VFMADD231PS  Z1, Z26, Z3
@@ -2481,8 +2542,8 @@ loop:
 	VBROADCASTSS (R13)(AX*2), Z27
 	VFMADD231PS  Z0, Z27, Z24
 	VFMADD231PS  Z1, Z27, Z25
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z26
 	VFMADD231PS  Z0, Z26, Z2
 	VFMADD231PS  Z1, Z26, Z3
@@ -2519,8 +2580,8 @@ loop:
 	VBROADCASTSS 4(R13)(AX*2), Z27
 	VFMADD231PS  Z0, Z27, Z24
 	VFMADD231PS  Z1, Z27, Z25
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z26
 	VFMADD231PS  Z0, Z26, Z2
 	VFMADD231PS  Z1, Z26, Z3
@@ -2557,8 +2618,8 @@ loop:
 	VBROADCASTSS 8(R13)(AX*2), Z27
 	VFMADD231PS  Z0, Z27, Z24
 	VFMADD231PS  Z1, Z27, Z25
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z26
 	VFMADD231PS  Z0, Z26, Z2
 	VFMADD231PS  Z1, Z26, Z3
@@ -2608,8 +2669,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z26
 	VFMADD231PS  Z0, Z26, Z2
 	VFMADD231PS  Z1, Z26, Z3
@@ -2655,13 +2716,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z26
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z26
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z26, K1, Z2
@@ -2734,8 +2791,9 @@ done:
 	VMOVUPS       Z24, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z26, K2, Z25
 	VMOVUPS       Z25, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z26, Z2
@@ -2797,19 +2855,33 @@ overwrite:
 	VMOVUPS Z24, K1, (DI)
 	VMULPS  Z25, Z26, Z25
 	VMOVUPS Z25, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm11x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2873,8 +2945,8 @@ TEXT ·gemm11x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z0, Z24, Z2
 	VFMADD231PS  Z1, Z24, Z3
@@ -2908,8 +2980,8 @@ loop:
 	VBROADCASTSS 40(SI), Z24
 	VFMADD231PS  Z0, Z24, Z22
 	VFMADD231PS  Z1, Z24, Z23
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z24
 	VFMADD231PS  Z0, Z24, Z2
 	VFMADD231PS  Z1, Z24, Z3
@@ -2943,8 +3015,8 @@ loop:
 	VBROADCASTSS 40(SI)(AX*1), Z24
 	VFMADD231PS  Z0, Z24, Z22
 	VFMADD231PS  Z1, Z24, Z23
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z24
 	VFMADD231PS  Z0, Z24, Z2
 	VFMADD231PS  Z1, Z24, Z3
@@ -2978,8 +3050,8 @@ loop:
 	VBROADCASTSS 40(SI)(AX*2), Z24
 	VFMADD231PS  Z0, Z24, Z22
 	VFMADD231PS  Z1, Z24, Z23
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z24
 	VFMADD231PS  Z0, Z24, Z2
 	VFMADD231PS  Z1, Z24, Z3
@@ -3023,8 +3095,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z0, Z24, Z2
 	VFMADD231PS  Z1, Z24, Z3
@@ -3064,13 +3136,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z24
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z24
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z24, K1, Z2
@@ -3137,8 +3205,9 @@ done:
 	VMOVUPS       Z22, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z24, K2, Z23
 	VMOVUPS       Z23, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z24, Z2
@@ -3195,19 +3264,33 @@ overwrite:
 	VMOVUPS Z22, K1, (DI)
 	VMULPS  Z23, Z24, Z23
 	VMOVUPS Z23, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows11x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows11x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows11x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows11x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3275,8 +3358,8 @@ TEXT ·gemmRows11x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z0, Z24, Z2
 	VFMADD231PS  Z1, Z24, Z3
@@ -3310,8 +3393,8 @@ loop:
 	VBROADCASTSS (R13)(AX*1), Z24
 	VFMADD231PS  Z0, Z24, Z22
 	VFMADD231PS  Z1, Z24, Z23
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z24
 	VFMADD231PS  Z0, Z24, Z2
 	VFMADD231PS  Z1, Z24, Z3
@@ -3345,8 +3428,8 @@ loop:
 	VBROADCASTSS 4(R13)(AX*1), Z24
 	VFMADD231PS  Z0, Z24, Z22
 	VFMADD231PS  Z1, Z24, Z23
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z24
 	VFMADD231PS  Z0, Z24, Z2
 	VFMADD231PS  Z1, Z24, Z3
@@ -3380,8 +3463,8 @@ loop:
 	VBROADCASTSS 8(R13)(AX*1), Z24
 	VFMADD231PS  Z0, Z24, Z22
 	VFMADD231PS  Z1, Z24, Z23
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z24
 	VFMADD231PS  Z0, Z24, Z2
 	VFMADD231PS  Z1, Z24, Z3
@@ -3428,8 +3511,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z24
 	VFMADD231PS  Z0, Z24, Z2
 	VFMADD231PS  Z1, Z24, Z3
@@ -3472,13 +3555,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z24
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z24
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z24, K1, Z2
@@ -3545,8 +3624,9 @@ done:
 	VMOVUPS       Z22, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z24, K2, Z23
 	VMOVUPS       Z23, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z24, Z2
@@ -3603,19 +3683,33 @@ overwrite:
 	VMOVUPS Z22, K1, (DI)
 	VMULPS  Z23, Z24, Z23
 	VMOVUPS Z23, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm10x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3674,8 +3768,8 @@ TEXT ·gemm10x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z22
 	VFMADD231PS  Z0, Z22, Z2
 	VFMADD231PS  Z1, Z22, Z3
@@ -3706,8 +3800,8 @@ loop:
 	VBROADCASTSS 36(SI), Z23
 	VFMADD231PS  Z0, Z23, Z20
 	VFMADD231PS  Z1, Z23, Z21
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z22
 	VFMADD231PS  Z0, Z22, Z2
 	VFMADD231PS  Z1, Z22, Z3
@@ -3738,8 +3832,8 @@ loop:
 	VBROADCASTSS 36(SI)(AX*1), Z23
 	VFMADD231PS  Z0, Z23, Z20
 	VFMADD231PS  Z1, Z23, Z21
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z22
 	VFMADD231PS  Z0, Z22, Z2
 	VFMADD231PS  Z1, Z22, Z3
@@ -3770,8 +3864,8 @@ loop:
 	VBROADCASTSS 36(SI)(AX*2), Z23
 	VFMADD231PS  Z0, Z23, Z20
 	VFMADD231PS  Z1, Z23, Z21
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z22
 	VFMADD231PS  Z0, Z22, Z2
 	VFMADD231PS  Z1, Z22, Z3
@@ -3812,8 +3906,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z22
 	VFMADD231PS  Z0, Z22, Z2
 	VFMADD231PS  Z1, Z22, Z3
@@ -3850,13 +3944,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z22
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z22
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z22, K1, Z2
@@ -3917,8 +4007,9 @@ done:
 	VMOVUPS       Z20, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z22, K2, Z21
 	VMOVUPS       Z21, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z22, Z2
@@ -3970,19 +4061,33 @@ overwrite:
 	VMOVUPS Z20, K1, (DI)
 	VMULPS  Z21, Z22, Z21
 	VMOVUPS Z21, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows10x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows10x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows10x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows10x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4045,8 +4150,8 @@ TEXT ·gemmRows10x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z22
 	VFMADD231PS  Z0, Z22, Z2
 	VFMADD231PS  Z1, Z22, Z3
@@ -4077,8 +4182,8 @@ loop:
 	VBROADCASTSS (R13), Z23
 	VFMADD231PS  Z0, Z23, Z20
 	VFMADD231PS  Z1, Z23, Z21
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z22
 	VFMADD231PS  Z0, Z22, Z2
 	VFMADD231PS  Z1, Z22, Z3
@@ -4109,8 +4214,8 @@ loop:
 	VBROADCASTSS 4(R13), Z23
 	VFMADD231PS  Z0, Z23, Z20
 	VFMADD231PS  Z1, Z23, Z21
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z22
 	VFMADD231PS  Z0, Z22, Z2
 	VFMADD231PS  Z1, Z22, Z3
@@ -4141,8 +4246,8 @@ loop:
 	VBROADCASTSS 8(R13), Z23
 	VFMADD231PS  Z0, Z23, Z20
 	VFMADD231PS  Z1, Z23, Z21
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z22
 	VFMADD231PS  Z0, Z22, Z2
 	VFMADD231PS  Z1, Z22, Z3
@@ -4186,8 +4291,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z22
 	VFMADD231PS  Z0, Z22, Z2
 	VFMADD231PS  Z1, Z22, Z3
@@ -4227,13 +4332,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z22
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z22
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z22, K1, Z2
@@ -4294,8 +4395,9 @@ done:
 	VMOVUPS       Z20, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z22, K2, Z21
 	VMOVUPS       Z21, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z22, Z2
@@ -4347,19 +4449,33 @@ overwrite:
 	VMOVUPS Z20, K1, (DI)
 	VMULPS  Z21, Z22, Z21
 	VMOVUPS Z21, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm9x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4413,8 +4529,8 @@ TEXT ·gemm9x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z20
 	VFMADD231PS  Z0, Z20, Z2
 	VFMADD231PS  Z1, Z20, Z3
@@ -4442,8 +4558,8 @@ loop:
 	VBROADCASTSS 32(SI), Z20
 	VFMADD231PS  Z0, Z20, Z18
 	VFMADD231PS  Z1, Z20, Z19
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z20
 	VFMADD231PS  Z0, Z20, Z2
 	VFMADD231PS  Z1, Z20, Z3
@@ -4471,8 +4587,8 @@ loop:
 	VBROADCASTSS 32(SI)(AX*1), Z20
 	VFMADD231PS  Z0, Z20, Z18
 	VFMADD231PS  Z1, Z20, Z19
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z20
 	VFMADD231PS  Z0, Z20, Z2
 	VFMADD231PS  Z1, Z20, Z3
@@ -4500,8 +4616,8 @@ loop:
 	VBROADCASTSS 32(SI)(AX*2), Z20
 	VFMADD231PS  Z0, Z20, Z18
 	VFMADD231PS  Z1, Z20, Z19
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z20
 	VFMADD231PS  Z0, Z20, Z2
 	VFMADD231PS  Z1, Z20, Z3
@@ -4539,8 +4655,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z20
 	VFMADD231PS  Z0, Z20, Z2
 	VFMADD231PS  Z1, Z20, Z3
@@ -4574,13 +4690,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z20
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z20
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z20, K1, Z2
@@ -4635,8 +4747,9 @@ done:
 	VMOVUPS       Z18, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z20, K2, Z19
 	VMOVUPS       Z19, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z20, Z2
@@ -4683,19 +4796,33 @@ overwrite:
 	VMOVUPS Z18, K1, (DI)
 	VMULPS  Z19, Z20, Z19
 	VMOVUPS Z19, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows9x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows9x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows9x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows9x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4752,8 +4879,8 @@ TEXT ·gemmRows9x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z20
 	VFMADD231PS  Z0, Z20, Z2
 	VFMADD231PS  Z1, Z20, Z3
@@ -4781,8 +4908,8 @@ loop:
 	VBROADCASTSS (R12)(AX*2), Z20
 	VFMADD231PS  Z0, Z20, Z18
 	VFMADD231PS  Z1, Z20, Z19
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z20
 	VFMADD231PS  Z0, Z20, Z2
 	VFMADD231PS  Z1, Z20, Z3
@@ -4810,8 +4937,8 @@ loop:
 	VBROADCASTSS 4(R12)(AX*2), Z20
 	VFMADD231PS  Z0, Z20, Z18
 	VFMADD231PS  Z1, Z20, Z19
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z20
 	VFMADD231PS  Z0, Z20, Z2
 	VFMADD231PS  Z1, Z20, Z3
@@ -4839,8 +4966,8 @@ loop:
 	VBROADCASTSS 8(R12)(AX*2), Z20
 	VFMADD231PS  Z0, Z20, Z18
 	VFMADD231PS  Z1, Z20, Z19
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z20
 	VFMADD231PS  Z0, Z20, Z2
 	VFMADD231PS  Z1, Z20, Z3
@@ -4880,8 +5007,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z20
 	VFMADD231PS  Z0, Z20, Z2
 	VFMADD231PS  Z1, Z20, Z3
@@ -4917,13 +5044,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z20
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z20
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z20, K1, Z2
@@ -4978,8 +5101,9 @@ done:
 	VMOVUPS       Z18, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z20, K2, Z19
 	VMOVUPS       Z19, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z20, Z2
@@ -5026,19 +5150,33 @@ overwrite:
 	VMOVUPS Z18, K1, (DI)
 	VMULPS  Z19, Z20, Z19
 	VMOVUPS Z19, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm8x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5087,8 +5225,8 @@ TEXT ·gemm8x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z0, Z18, Z2
 	VFMADD231PS  Z1, Z18, Z3
@@ -5113,8 +5251,8 @@ loop:
 	VBROADCASTSS 28(SI), Z19
 	VFMADD231PS  Z0, Z19, Z16
 	VFMADD231PS  Z1, Z19, Z17
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z18
 	VFMADD231PS  Z0, Z18, Z2
 	VFMADD231PS  Z1, Z18, Z3
@@ -5139,8 +5277,8 @@ loop:
 	VBROADCASTSS 28(SI)(AX*1), Z19
 	VFMADD231PS  Z0, Z19, Z16
 	VFMADD231PS  Z1, Z19, Z17
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z18
 	VFMADD231PS  Z0, Z18, Z2
 	VFMADD231PS  Z1, Z18, Z3
@@ -5165,8 +5303,8 @@ loop:
 	VBROADCASTSS 28(SI)(AX*2), Z19
 	VFMADD231PS  Z0, Z19, Z16
 	VFMADD231PS  Z1, Z19, Z17
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z18
 	VFMADD231PS  Z0, Z18, Z2
 	VFMADD231PS  Z1, Z18, Z3
@@ -5201,8 +5339,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z0, Z18, Z2
 	VFMADD231PS  Z1, Z18, Z3
@@ -5233,13 +5371,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z18
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z18
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z18, K1, Z2
@@ -5288,8 +5422,9 @@ done:
 	VMOVUPS       Z16, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z18, K2, Z17
 	VMOVUPS       Z17, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z18, Z2
@@ -5331,19 +5466,33 @@ overwrite:
 	VMOVUPS Z16, K1, (DI)
 	VMULPS  Z17, Z18, Z17
 	VMOVUPS Z17, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows8x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows8x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows8x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows8x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5395,8 +5544,8 @@ TEXT ·gemmRows8x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z0, Z18, Z2
 	VFMADD231PS  Z1, Z18, Z3
@@ -5421,8 +5570,8 @@ loop:
 	VBROADCASTSS (R12)(AX*1), Z19
 	VFMADD231PS  Z0, Z19, Z16
 	VFMADD231PS  Z1, Z19, Z17
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z18
 	VFMADD231PS  Z0, Z18, Z2
 	VFMADD231PS  Z1, Z18, Z3
@@ -5447,8 +5596,8 @@ loop:
 	VBROADCASTSS 4(R12)(AX*1), Z19
 	VFMADD231PS  Z0, Z19, Z16
 	VFMADD231PS  Z1, Z19, Z17
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z18
 	VFMADD231PS  Z0, Z18, Z2
 	VFMADD231PS  Z1, Z18, Z3
@@ -5473,8 +5622,8 @@ loop:
 	VBROADCASTSS 8(R12)(AX*1), Z19
 	VFMADD231PS  Z0, Z19, Z16
 	VFMADD231PS  Z1, Z19, Z17
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z18
 	VFMADD231PS  Z0, Z18, Z2
 	VFMADD231PS  Z1, Z18, Z3
@@ -5511,8 +5660,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z18
 	VFMADD231PS  Z0, Z18, Z2
 	VFMADD231PS  Z1, Z18, Z3
@@ -5545,13 +5694,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z18
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z18
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z18, K1, Z2
@@ -5600,8 +5745,9 @@ done:
 	VMOVUPS       Z16, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z18, K2, Z17
 	VMOVUPS       Z17, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z18, Z2
@@ -5643,19 +5789,33 @@ overwrite:
 	VMOVUPS Z16, K1, (DI)
 	VMULPS  Z17, Z18, Z17
 	VMOVUPS Z17, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm7x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5699,8 +5859,8 @@ TEXT ·gemm7x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z16
 	VFMADD231PS  Z0, Z16, Z2
 	VFMADD231PS  Z1, Z16, Z3
@@ -5722,8 +5882,8 @@ loop:
 	VBROADCASTSS 24(SI), Z16
 	VFMADD231PS  Z0, Z16, Z14
 	VFMADD231PS  Z1, Z16, Z15
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z16
 	VFMADD231PS  Z0, Z16, Z2
 	VFMADD231PS  Z1, Z16, Z3
@@ -5745,8 +5905,8 @@ loop:
 	VBROADCASTSS 24(SI)(AX*1), Z16
 	VFMADD231PS  Z0, Z16, Z14
 	VFMADD231PS  Z1, Z16, Z15
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z16
 	VFMADD231PS  Z0, Z16, Z2
 	VFMADD231PS  Z1, Z16, Z3
@@ -5768,8 +5928,8 @@ loop:
 	VBROADCASTSS 24(SI)(AX*2), Z16
 	VFMADD231PS  Z0, Z16, Z14
 	VFMADD231PS  Z1, Z16, Z15
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z16
 	VFMADD231PS  Z0, Z16, Z2
 	VFMADD231PS  Z1, Z16, Z3
@@ -5801,8 +5961,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z16
 	VFMADD231PS  Z0, Z16, Z2
 	VFMADD231PS  Z1, Z16, Z3
@@ -5830,13 +5990,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z16
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z16
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z16, K1, Z2
@@ -5879,8 +6035,9 @@ done:
 	VMOVUPS       Z14, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z16, K2, Z15
 	VMOVUPS       Z15, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z16, Z2
@@ -5917,19 +6074,33 @@ overwrite:
 	VMOVUPS Z14, K1, (DI)
 	VMULPS  Z15, Z16, Z15
 	VMOVUPS Z15, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows7x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows7x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows7x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows7x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5976,8 +6147,8 @@ TEXT ·gemmRows7x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z16
 	VFMADD231PS  Z0, Z16, Z2
 	VFMADD231PS  Z1, Z16, Z3
@@ -5999,8 +6170,8 @@ loop:
 	VBROADCASTSS (R12), Z16
 	VFMADD231PS  Z0, Z16, Z14
 	VFMADD231PS  Z1, Z16, Z15
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z16
 	VFMADD231PS  Z0, Z16, Z2
 	VFMADD231PS  Z1, Z16, Z3
@@ -6022,8 +6193,8 @@ loop:
 	VBROADCASTSS 4(R12), Z16
 	VFMADD231PS  Z0, Z16, Z14
 	VFMADD231PS  Z1, Z16, Z15
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z16
 	VFMADD231PS  Z0, Z16, Z2
 	VFMADD231PS  Z1, Z16, Z3
@@ -6045,8 +6216,8 @@ loop:
 	VBROADCASTSS 8(R12), Z16
 	VFMADD231PS  Z0, Z16, Z14
 	VFMADD231PS  Z1, Z16, Z15
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z16
 	VFMADD231PS  Z0, Z16, Z2
 	VFMADD231PS  Z1, Z16, Z3
@@ -6080,8 +6251,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z16
 	VFMADD231PS  Z0, Z16, Z2
 	VFMADD231PS  Z1, Z16, Z3
@@ -6111,13 +6282,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z16
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z16
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z16, K1, Z2
@@ -6160,8 +6327,9 @@ done:
 	VMOVUPS       Z14, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z16, K2, Z15
 	VMOVUPS       Z15, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z16, Z2
@@ -6198,19 +6366,33 @@ overwrite:
 	VMOVUPS Z14, K1, (DI)
 	VMULPS  Z15, Z16, Z15
 	VMOVUPS Z15, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm6x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6249,8 +6431,8 @@ TEXT ·gemm6x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z0, Z14, Z2
 	VFMADD231PS  Z1, Z14, Z3
@@ -6269,8 +6451,8 @@ loop:
 	VBROADCASTSS 20(SI), Z15
 	VFMADD231PS  Z0, Z15, Z12
 	VFMADD231PS  Z1, Z15, Z13
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z14
 	VFMADD231PS  Z0, Z14, Z2
 	VFMADD231PS  Z1, Z14, Z3
@@ -6289,8 +6471,8 @@ loop:
 	VBROADCASTSS 20(SI)(AX*1), Z15
 	VFMADD231PS  Z0, Z15, Z12
 	VFMADD231PS  Z1, Z15, Z13
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z14
 	VFMADD231PS  Z0, Z14, Z2
 	VFMADD231PS  Z1, Z14, Z3
@@ -6309,8 +6491,8 @@ loop:
 	VBROADCASTSS 20(SI)(AX*2), Z15
 	VFMADD231PS  Z0, Z15, Z12
 	VFMADD231PS  Z1, Z15, Z13
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z14
 	VFMADD231PS  Z0, Z14, Z2
 	VFMADD231PS  Z1, Z14, Z3
@@ -6339,8 +6521,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z0, Z14, Z2
 	VFMADD231PS  Z1, Z14, Z3
@@ -6365,13 +6547,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z2
@@ -6408,8 +6586,9 @@ done:
 	VMOVUPS       Z12, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z14, K2, Z13
 	VMOVUPS       Z13, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z14, Z2
@@ -6441,19 +6620,33 @@ overwrite:
 	VMOVUPS Z12, K1, (DI)
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows6x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows6x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6494,8 +6687,8 @@ TEXT ·gemmRows6x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z0, Z14, Z2
 	VFMADD231PS  Z1, Z14, Z3
@@ -6514,8 +6707,8 @@ loop:
 	VBROADCASTSS (R11)(AX*2), Z15
 	VFMADD231PS  Z0, Z15, Z12
 	VFMADD231PS  Z1, Z15, Z13
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z14
 	VFMADD231PS  Z0, Z14, Z2
 	VFMADD231PS  Z1, Z14, Z3
@@ -6534,8 +6727,8 @@ loop:
 	VBROADCASTSS 4(R11)(AX*2), Z15
 	VFMADD231PS  Z0, Z15, Z12
 	VFMADD231PS  Z1, Z15, Z13
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z14
 	VFMADD231PS  Z0, Z14, Z2
 	VFMADD231PS  Z1, Z14, Z3
@@ -6554,8 +6747,8 @@ loop:
 	VBROADCASTSS 8(R11)(AX*2), Z15
 	VFMADD231PS  Z0, Z15, Z12
 	VFMADD231PS  Z1, Z15, Z13
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z14
 	VFMADD231PS  Z0, Z14, Z2
 	VFMADD231PS  Z1, Z14, Z3
@@ -6585,8 +6778,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z0, Z14, Z2
 	VFMADD231PS  Z1, Z14, Z3
@@ -6612,13 +6805,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z2
@@ -6655,8 +6844,9 @@ done:
 	VMOVUPS       Z12, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z14, K2, Z13
 	VMOVUPS       Z13, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z14, Z2
@@ -6688,19 +6878,33 @@ overwrite:
 	VMOVUPS Z12, K1, (DI)
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm5x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6734,8 +6938,8 @@ TEXT ·gemm5x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z0, Z12, Z2
 	VFMADD231PS  Z1, Z12, Z3
@@ -6751,8 +6955,8 @@ loop:
 	VBROADCASTSS 16(SI), Z12
 	VFMADD231PS  Z0, Z12, Z10
 	VFMADD231PS  Z1, Z12, Z11
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z12
 	VFMADD231PS  Z0, Z12, Z2
 	VFMADD231PS  Z1, Z12, Z3
@@ -6768,8 +6972,8 @@ loop:
 	VBROADCASTSS 16(SI)(AX*1), Z12
 	VFMADD231PS  Z0, Z12, Z10
 	VFMADD231PS  Z1, Z12, Z11
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z12
 	VFMADD231PS  Z0, Z12, Z2
 	VFMADD231PS  Z1, Z12, Z3
@@ -6785,8 +6989,8 @@ loop:
 	VBROADCASTSS 16(SI)(AX*2), Z12
 	VFMADD231PS  Z0, Z12, Z10
 	VFMADD231PS  Z1, Z12, Z11
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z12
 	VFMADD231PS  Z0, Z12, Z2
 	VFMADD231PS  Z1, Z12, Z3
@@ -6812,8 +7016,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z0, Z12, Z2
 	VFMADD231PS  Z1, Z12, Z3
@@ -6835,13 +7039,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z2
@@ -6872,8 +7072,9 @@ done:
 	VMOVUPS       Z10, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z12, K2, Z11
 	VMOVUPS       Z11, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z12, Z2
@@ -6900,19 +7101,33 @@ overwrite:
 	VMOVUPS Z10, K1, (DI)
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows5x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows5x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6948,8 +7163,8 @@ TEXT ·gemmRows5x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z0, Z12, Z2
 	VFMADD231PS  Z1, Z12, Z3
@@ -6965,8 +7180,8 @@ loop:
 	VBROADCASTSS (R11)(AX*1), Z12
 	VFMADD231PS  Z0, Z12, Z10
 	VFMADD231PS  Z1, Z12, Z11
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z12
 	VFMADD231PS  Z0, Z12, Z2
 	VFMADD231PS  Z1, Z12, Z3
@@ -6982,8 +7197,8 @@ loop:
 	VBROADCASTSS 4(R11)(AX*1), Z12
 	VFMADD231PS  Z0, Z12, Z10
 	VFMADD231PS  Z1, Z12, Z11
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z12
 	VFMADD231PS  Z0, Z12, Z2
 	VFMADD231PS  Z1, Z12, Z3
@@ -6999,8 +7214,8 @@ loop:
 	VBROADCASTSS 8(R11)(AX*1), Z12
 	VFMADD231PS  Z0, Z12, Z10
 	VFMADD231PS  Z1, Z12, Z11
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z12
 	VFMADD231PS  Z0, Z12, Z2
 	VFMADD231PS  Z1, Z12, Z3
@@ -7027,8 +7242,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z0, Z12, Z2
 	VFMADD231PS  Z1, Z12, Z3
@@ -7051,13 +7266,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z2
@@ -7088,8 +7299,9 @@ done:
 	VMOVUPS       Z10, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z12, K2, Z11
 	VMOVUPS       Z11, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z12, Z2
@@ -7116,19 +7328,33 @@ overwrite:
 	VMOVUPS Z10, K1, (DI)
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm4x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7157,8 +7383,8 @@ TEXT ·gemm4x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z0, Z10, Z2
 	VFMADD231PS  Z1, Z10, Z3
@@ -7171,8 +7397,8 @@ loop:
 	VBROADCASTSS 12(SI), Z11
 	VFMADD231PS  Z0, Z11, Z8
 	VFMADD231PS  Z1, Z11, Z9
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z10
 	VFMADD231PS  Z0, Z10, Z2
 	VFMADD231PS  Z1, Z10, Z3
@@ -7185,8 +7411,8 @@ loop:
 	VBROADCASTSS 12(SI)(AX*1), Z11
 	VFMADD231PS  Z0, Z11, Z8
 	VFMADD231PS  Z1, Z11, Z9
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z10
 	VFMADD231PS  Z0, Z10, Z2
 	VFMADD231PS  Z1, Z10, Z3
@@ -7199,8 +7425,8 @@ loop:
 	VBROADCASTSS 12(SI)(AX*2), Z11
 	VFMADD231PS  Z0, Z11, Z8
 	VFMADD231PS  Z1, Z11, Z9
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z10
 	VFMADD231PS  Z0, Z10, Z2
 	VFMADD231PS  Z1, Z10, Z3
@@ -7223,8 +7449,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z0, Z10, Z2
 	VFMADD231PS  Z1, Z10, Z3
@@ -7243,13 +7469,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z2
@@ -7274,8 +7496,9 @@ done:
 	VMOVUPS       Z8, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z10, K2, Z9
 	VMOVUPS       Z9, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z10, Z2
@@ -7297,19 +7520,33 @@ overwrite:
 	VMOVUPS Z8, K1, (DI)
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows4x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows4x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7340,8 +7577,8 @@ TEXT ·gemmRows4x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z0, Z10, Z2
 	VFMADD231PS  Z1, Z10, Z3
@@ -7354,8 +7591,8 @@ loop:
 	VBROADCASTSS (R11), Z11
 	VFMADD231PS  Z0, Z11, Z8
 	VFMADD231PS  Z1, Z11, Z9
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z10
 	VFMADD231PS  Z0, Z10, Z2
 	VFMADD231PS  Z1, Z10, Z3
@@ -7368,8 +7605,8 @@ loop:
 	VBROADCASTSS 4(R11), Z11
 	VFMADD231PS  Z0, Z11, Z8
 	VFMADD231PS  Z1, Z11, Z9
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z10
 	VFMADD231PS  Z0, Z10, Z2
 	VFMADD231PS  Z1, Z10, Z3
@@ -7382,8 +7619,8 @@ loop:
 	VBROADCASTSS 8(R11), Z11
 	VFMADD231PS  Z0, Z11, Z8
 	VFMADD231PS  Z1, Z11, Z9
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z10
 	VFMADD231PS  Z0, Z10, Z2
 	VFMADD231PS  Z1, Z10, Z3
@@ -7407,8 +7644,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z0, Z10, Z2
 	VFMADD231PS  Z1, Z10, Z3
@@ -7428,13 +7665,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z2
@@ -7459,8 +7692,9 @@ done:
 	VMOVUPS       Z8, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z10, K2, Z9
 	VMOVUPS       Z9, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z10, Z2
@@ -7482,19 +7716,33 @@ overwrite:
 	VMOVUPS Z8, K1, (DI)
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm3x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7518,8 +7766,8 @@ TEXT ·gemm3x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z8
 	VFMADD231PS  Z0, Z8, Z2
 	VFMADD231PS  Z1, Z8, Z3
@@ -7529,8 +7777,8 @@ loop:
 	VBROADCASTSS 8(SI), Z8
 	VFMADD231PS  Z0, Z8, Z6
 	VFMADD231PS  Z1, Z8, Z7
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z8
 	VFMADD231PS  Z0, Z8, Z2
 	VFMADD231PS  Z1, Z8, Z3
@@ -7540,8 +7788,8 @@ loop:
 	VBROADCASTSS 8(SI)(AX*1), Z8
 	VFMADD231PS  Z0, Z8, Z6
 	VFMADD231PS  Z1, Z8, Z7
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z8
 	VFMADD231PS  Z0, Z8, Z2
 	VFMADD231PS  Z1, Z8, Z3
@@ -7551,8 +7799,8 @@ loop:
 	VBROADCASTSS 8(SI)(AX*2), Z8
 	VFMADD231PS  Z0, Z8, Z6
 	VFMADD231PS  Z1, Z8, Z7
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z8
 	VFMADD231PS  Z0, Z8, Z2
 	VFMADD231PS  Z1, Z8, Z3
@@ -7572,8 +7820,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z8
 	VFMADD231PS  Z0, Z8, Z2
 	VFMADD231PS  Z1, Z8, Z3
@@ -7589,13 +7837,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z2
@@ -7614,8 +7858,9 @@ done:
 	VMOVUPS       Z6, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z8, K2, Z7
 	VMOVUPS       Z7, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z8, Z2
@@ -7632,19 +7877,33 @@ overwrite:
 	VMOVUPS Z6, K1, (DI)
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows3x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows3x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7668,8 +7927,8 @@ TEXT ·gemmRows3x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z8
 	VFMADD231PS  Z0, Z8, Z2
 	VFMADD231PS  Z1, Z8, Z3
@@ -7679,8 +7938,8 @@ loop:
 	VBROADCASTSS (SI)(AX*2), Z8
 	VFMADD231PS  Z0, Z8, Z6
 	VFMADD231PS  Z1, Z8, Z7
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z8
 	VFMADD231PS  Z0, Z8, Z2
 	VFMADD231PS  Z1, Z8, Z3
@@ -7690,8 +7949,8 @@ loop:
 	VBROADCASTSS 4(SI)(AX*2), Z8
 	VFMADD231PS  Z0, Z8, Z6
 	VFMADD231PS  Z1, Z8, Z7
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z8
 	VFMADD231PS  Z0, Z8, Z2
 	VFMADD231PS  Z1, Z8, Z3
@@ -7701,8 +7960,8 @@ loop:
 	VBROADCASTSS 8(SI)(AX*2), Z8
 	VFMADD231PS  Z0, Z8, Z6
 	VFMADD231PS  Z1, Z8, Z7
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z8
 	VFMADD231PS  Z0, Z8, Z2
 	VFMADD231PS  Z1, Z8, Z3
@@ -7722,8 +7981,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z8
 	VFMADD231PS  Z0, Z8, Z2
 	VFMADD231PS  Z1, Z8, Z3
@@ -7739,13 +7998,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z2
@@ -7764,8 +8019,9 @@ done:
 	VMOVUPS       Z6, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z8, K2, Z7
 	VMOVUPS       Z7, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z8, Z2
@@ -7782,19 +8038,33 @@ overwrite:
 	VMOVUPS Z6, K1, (DI)
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm2x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7813,32 +8083,32 @@ TEXT ·gemm2x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z6
 	VFMADD231PS  Z0, Z6, Z2
 	VFMADD231PS  Z1, Z6, Z3
 	VBROADCASTSS 4(SI), Z7
 	VFMADD231PS  Z0, Z7, Z4
 	VFMADD231PS  Z1, Z7, Z5
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z6
 	VFMADD231PS  Z0, Z6, Z2
 	VFMADD231PS  Z1, Z6, Z3
 	VBROADCASTSS 4(SI)(AX*1), Z7
 	VFMADD231PS  Z0, Z7, Z4
 	VFMADD231PS  Z1, Z7, Z5
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z6
 	VFMADD231PS  Z0, Z6, Z2
 	VFMADD231PS  Z1, Z6, Z3
 	VBROADCASTSS 4(SI)(AX*2), Z7
 	VFMADD231PS  Z0, Z7, Z4
 	VFMADD231PS  Z1, Z7, Z5
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z6
 	VFMADD231PS  Z0, Z6, Z2
 	VFMADD231PS  Z1, Z6, Z3
@@ -7855,8 +8125,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z6
 	VFMADD231PS  Z0, Z6, Z2
 	VFMADD231PS  Z1, Z6, Z3
@@ -7869,13 +8139,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z2
@@ -7888,8 +8154,9 @@ done:
 	VMOVUPS       Z4, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z6, K2, Z5
 	VMOVUPS       Z5, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z6, Z2
@@ -7901,19 +8168,33 @@ overwrite:
 	VMOVUPS Z4, K1, (DI)
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows2x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows2x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7932,32 +8213,32 @@ TEXT ·gemmRows2x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z6
 	VFMADD231PS  Z0, Z6, Z2
 	VFMADD231PS  Z1, Z6, Z3
 	VBROADCASTSS (SI)(AX*1), Z7
 	VFMADD231PS  Z0, Z7, Z4
 	VFMADD231PS  Z1, Z7, Z5
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z6
 	VFMADD231PS  Z0, Z6, Z2
 	VFMADD231PS  Z1, Z6, Z3
 	VBROADCASTSS 4(SI)(AX*1), Z7
 	VFMADD231PS  Z0, Z7, Z4
 	VFMADD231PS  Z1, Z7, Z5
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z6
 	VFMADD231PS  Z0, Z6, Z2
 	VFMADD231PS  Z1, Z6, Z3
 	VBROADCASTSS 8(SI)(AX*1), Z7
 	VFMADD231PS  Z0, Z7, Z4
 	VFMADD231PS  Z1, Z7, Z5
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z6
 	VFMADD231PS  Z0, Z6, Z2
 	VFMADD231PS  Z1, Z6, Z3
@@ -7974,8 +8255,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z6
 	VFMADD231PS  Z0, Z6, Z2
 	VFMADD231PS  Z1, Z6, Z3
@@ -7988,13 +8269,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z2
@@ -8007,8 +8284,9 @@ done:
 	VMOVUPS       Z4, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z6, K2, Z5
 	VMOVUPS       Z5, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z6, Z2
@@ -8020,19 +8298,33 @@ overwrite:
 	VMOVUPS Z4, K1, (DI)
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm1x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8046,23 +8338,23 @@ TEXT ·gemm1x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z0, Z4, Z2
 	VFMADD231PS  Z1, Z4, Z3
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z4
 	VFMADD231PS  Z0, Z4, Z2
 	VFMADD231PS  Z1, Z4, Z3
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z4
 	VFMADD231PS  Z0, Z4, Z2
 	VFMADD231PS  Z1, Z4, Z3
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z4
 	VFMADD231PS  Z0, Z4, Z2
 	VFMADD231PS  Z1, Z4, Z3
@@ -8076,8 +8368,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z0, Z4, Z2
 	VFMADD231PS  Z1, Z4, Z3
@@ -8087,40 +8379,51 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z4, K2, Z3
 	VMOVUPS       Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z4, Z2
 	VMOVUPS Z2, K1, (DI)
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows1x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows1x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8134,23 +8437,23 @@ TEXT ·gemmRows1x32F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z0, Z4, Z2
 	VFMADD231PS  Z1, Z4, Z3
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS 4(SI), Z4
 	VFMADD231PS  Z0, Z4, Z2
 	VFMADD231PS  Z1, Z4, Z3
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS 8(SI), Z4
 	VFMADD231PS  Z0, Z4, Z2
 	VFMADD231PS  Z1, Z4, Z3
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS 12(SI), Z4
 	VFMADD231PS  Z0, Z4, Z2
 	VFMADD231PS  Z1, Z4, Z3
@@ -8164,8 +8467,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z0, Z4, Z2
 	VFMADD231PS  Z1, Z4, Z3
@@ -8175,40 +8478,49 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z4, K2, Z3
 	VMOVUPS       Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z4, Z2
 	VMOVUPS Z2, K1, (DI)
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm14x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm14x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8259,7 +8571,7 @@ TEXT ·gemm14x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z15
 	VFMADD231PS  Z0, Z15, Z1
 	VBROADCASTSS 4(SI), Z16
@@ -8288,7 +8600,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z13
 	VBROADCASTSS 52(SI), Z16
 	VFMADD231PS  Z0, Z16, Z14
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z15
 	VFMADD231PS  Z0, Z15, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z16
@@ -8317,7 +8629,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z13
 	VBROADCASTSS 52(SI)(AX*1), Z16
 	VFMADD231PS  Z0, Z16, Z14
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z15
 	VFMADD231PS  Z0, Z15, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z16
@@ -8346,7 +8658,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z13
 	VBROADCASTSS 52(SI)(AX*2), Z16
 	VFMADD231PS  Z0, Z16, Z14
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z15
 	VFMADD231PS  Z0, Z15, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z16
@@ -8385,7 +8697,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z15
 	VFMADD231PS  Z0, Z15, Z1
 	VBROADCASTSS 4(SI), Z16
@@ -8420,11 +8732,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z15
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z15
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z15, K1, Z1
@@ -8481,8 +8791,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z15, K1, Z14
 	VMOVUPS       Z14, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z15, Z1
@@ -8526,19 +8837,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z14, Z15, Z14
 	VMOVUPS Z14, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows14x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows14x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows14x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows14x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8594,7 +8917,7 @@ TEXT ·gemmRows14x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z15
 	VFMADD231PS  Z0, Z15, Z1
 	VBROADCASTSS (SI)(AX*1), Z16
@@ -8623,7 +8946,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z13
 	VBROADCASTSS (R14)(AX*1), Z16
 	VFMADD231PS  Z0, Z16, Z14
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z15
 	VFMADD231PS  Z0, Z15, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z16
@@ -8652,7 +8975,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z13
 	VBROADCASTSS 4(R14)(AX*1), Z16
 	VFMADD231PS  Z0, Z16, Z14
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z15
 	VFMADD231PS  Z0, Z15, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z16
@@ -8681,7 +9004,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z13
 	VBROADCASTSS 8(R14)(AX*1), Z16
 	VFMADD231PS  Z0, Z16, Z14
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z15
 	VFMADD231PS  Z0, Z15, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z16
@@ -8724,7 +9047,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z15
 	VFMADD231PS  Z0, Z15, Z1
 	VBROADCASTSS (SI)(AX*1), Z16
@@ -8763,11 +9086,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z15
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z15
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z15, K1, Z1
@@ -8824,8 +9145,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z15, K1, Z14
 	VMOVUPS       Z14, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z15, Z1
@@ -8869,19 +9191,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z14, Z15, Z14
 	VMOVUPS Z14, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm13x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8929,7 +9263,7 @@ TEXT ·gemm13x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z0, Z14, Z1
 	VBROADCASTSS 4(SI), Z15
@@ -8956,7 +9290,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z12
 	VBROADCASTSS 48(SI), Z14
 	VFMADD231PS  Z0, Z14, Z13
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z14
 	VFMADD231PS  Z0, Z14, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z15
@@ -8983,7 +9317,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z12
 	VBROADCASTSS 48(SI)(AX*1), Z14
 	VFMADD231PS  Z0, Z14, Z13
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z14
 	VFMADD231PS  Z0, Z14, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z15
@@ -9010,7 +9344,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z12
 	VBROADCASTSS 48(SI)(AX*2), Z14
 	VFMADD231PS  Z0, Z14, Z13
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z14
 	VFMADD231PS  Z0, Z14, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z15
@@ -9047,7 +9381,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z0, Z14, Z1
 	VBROADCASTSS 4(SI), Z15
@@ -9080,11 +9414,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z1
@@ -9137,8 +9469,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z14, K1, Z13
 	VMOVUPS       Z13, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z14, Z1
@@ -9179,19 +9512,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows13x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows13x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows13x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows13x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9244,7 +9589,7 @@ TEXT ·gemmRows13x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z0, Z14, Z1
 	VBROADCASTSS (SI)(AX*1), Z15
@@ -9271,7 +9616,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z12
 	VBROADCASTSS (R14), Z14
 	VFMADD231PS  Z0, Z14, Z13
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z14
 	VFMADD231PS  Z0, Z14, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z15
@@ -9298,7 +9643,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z12
 	VBROADCASTSS 4(R14), Z14
 	VFMADD231PS  Z0, Z14, Z13
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z14
 	VFMADD231PS  Z0, Z14, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z15
@@ -9325,7 +9670,7 @@ loop:
 	VFMADD231PS  Z0, Z15, Z12
 	VBROADCASTSS 8(R14), Z14
 	VFMADD231PS  Z0, Z14, Z13
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z14
 	VFMADD231PS  Z0, Z14, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z15
@@ -9366,7 +9711,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z14
 	VFMADD231PS  Z0, Z14, Z1
 	VBROADCASTSS (SI)(AX*1), Z15
@@ -9403,11 +9748,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z1
@@ -9460,8 +9803,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z14, K1, Z13
 	VMOVUPS       Z13, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z14, Z1
@@ -9502,19 +9846,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm12x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9559,7 +9915,7 @@ TEXT ·gemm12x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z13
 	VFMADD231PS  Z0, Z13, Z1
 	VBROADCASTSS 4(SI), Z14
@@ -9584,7 +9940,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z11
 	VBROADCASTSS 44(SI), Z14
 	VFMADD231PS  Z0, Z14, Z12
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z13
 	VFMADD231PS  Z0, Z13, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z14
@@ -9609,7 +9965,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z11
 	VBROADCASTSS 44(SI)(AX*1), Z14
 	VFMADD231PS  Z0, Z14, Z12
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z13
 	VFMADD231PS  Z0, Z13, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z14
@@ -9634,7 +9990,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z11
 	VBROADCASTSS 44(SI)(AX*2), Z14
 	VFMADD231PS  Z0, Z14, Z12
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z13
 	VFMADD231PS  Z0, Z13, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z14
@@ -9669,7 +10025,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z13
 	VFMADD231PS  Z0, Z13, Z1
 	VBROADCASTSS 4(SI), Z14
@@ -9700,11 +10056,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z13
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z13
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z13, K1, Z1
@@ -9753,8 +10107,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z13, K1, Z12
 	VMOVUPS       Z12, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z13, Z1
@@ -9792,19 +10147,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z12, Z13, Z12
 	VMOVUPS Z12, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows12x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows12x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows12x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows12x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9853,7 +10220,7 @@ TEXT ·gemmRows12x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z13
 	VFMADD231PS  Z0, Z13, Z1
 	VBROADCASTSS (SI)(AX*1), Z14
@@ -9878,7 +10245,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z11
 	VBROADCASTSS (R13)(AX*2), Z14
 	VFMADD231PS  Z0, Z14, Z12
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z13
 	VFMADD231PS  Z0, Z13, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z14
@@ -9903,7 +10270,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z11
 	VBROADCASTSS 4(R13)(AX*2), Z14
 	VFMADD231PS  Z0, Z14, Z12
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z13
 	VFMADD231PS  Z0, Z13, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z14
@@ -9928,7 +10295,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z11
 	VBROADCASTSS 8(R13)(AX*2), Z14
 	VFMADD231PS  Z0, Z14, Z12
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z13
 	VFMADD231PS  Z0, Z13, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z14
@@ -9966,7 +10333,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z13
 	VFMADD231PS  Z0, Z13, Z1
 	VBROADCASTSS (SI)(AX*1), Z14
@@ -10000,11 +10367,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z13
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z13
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z13, K1, Z1
@@ -10053,8 +10418,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z13, K1, Z12
 	VMOVUPS       Z12, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z13, Z1
@@ -10092,19 +10458,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z12, Z13, Z12
 	VMOVUPS Z12, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm11x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -10146,7 +10524,7 @@ TEXT ·gemm11x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z0, Z12, Z1
 	VBROADCASTSS 4(SI), Z13
@@ -10169,7 +10547,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z10
 	VBROADCASTSS 40(SI), Z12
 	VFMADD231PS  Z0, Z12, Z11
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z12
 	VFMADD231PS  Z0, Z12, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z13
@@ -10192,7 +10570,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z10
 	VBROADCASTSS 40(SI)(AX*1), Z12
 	VFMADD231PS  Z0, Z12, Z11
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z12
 	VFMADD231PS  Z0, Z12, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z13
@@ -10215,7 +10593,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z10
 	VBROADCASTSS 40(SI)(AX*2), Z12
 	VFMADD231PS  Z0, Z12, Z11
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z12
 	VFMADD231PS  Z0, Z12, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z13
@@ -10248,7 +10626,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z0, Z12, Z1
 	VBROADCASTSS 4(SI), Z13
@@ -10277,11 +10655,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z1
@@ -10326,8 +10702,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z12, K1, Z11
 	VMOVUPS       Z11, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z12, Z1
@@ -10362,19 +10739,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows11x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows11x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows11x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows11x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -10420,7 +10809,7 @@ TEXT ·gemmRows11x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z0, Z12, Z1
 	VBROADCASTSS (SI)(AX*1), Z13
@@ -10443,7 +10832,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z10
 	VBROADCASTSS (R13)(AX*1), Z12
 	VFMADD231PS  Z0, Z12, Z11
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z12
 	VFMADD231PS  Z0, Z12, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z13
@@ -10466,7 +10855,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z10
 	VBROADCASTSS 4(R13)(AX*1), Z12
 	VFMADD231PS  Z0, Z12, Z11
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z12
 	VFMADD231PS  Z0, Z12, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z13
@@ -10489,7 +10878,7 @@ loop:
 	VFMADD231PS  Z0, Z13, Z10
 	VBROADCASTSS 8(R13)(AX*1), Z12
 	VFMADD231PS  Z0, Z12, Z11
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z12
 	VFMADD231PS  Z0, Z12, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z13
@@ -10525,7 +10914,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z12
 	VFMADD231PS  Z0, Z12, Z1
 	VBROADCASTSS (SI)(AX*1), Z13
@@ -10557,11 +10946,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z1
@@ -10606,8 +10993,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z12, K1, Z11
 	VMOVUPS       Z11, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z12, Z1
@@ -10642,19 +11030,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm10x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -10693,7 +11093,7 @@ TEXT ·gemm10x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z11
 	VFMADD231PS  Z0, Z11, Z1
 	VBROADCASTSS 4(SI), Z12
@@ -10714,7 +11114,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z9
 	VBROADCASTSS 36(SI), Z12
 	VFMADD231PS  Z0, Z12, Z10
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z11
 	VFMADD231PS  Z0, Z11, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z12
@@ -10735,7 +11135,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z9
 	VBROADCASTSS 36(SI)(AX*1), Z12
 	VFMADD231PS  Z0, Z12, Z10
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z11
 	VFMADD231PS  Z0, Z11, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z12
@@ -10756,7 +11156,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z9
 	VBROADCASTSS 36(SI)(AX*2), Z12
 	VFMADD231PS  Z0, Z12, Z10
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z11
 	VFMADD231PS  Z0, Z11, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z12
@@ -10787,7 +11187,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z11
 	VFMADD231PS  Z0, Z11, Z1
 	VBROADCASTSS 4(SI), Z12
@@ -10814,11 +11214,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z11
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z11
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z11, K1, Z1
@@ -10859,8 +11257,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z11, K1, Z10
 	VMOVUPS       Z10, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z11, Z1
@@ -10892,19 +11291,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z10, Z11, Z10
 	VMOVUPS Z10, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows10x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows10x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows10x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows10x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -10947,7 +11358,7 @@ TEXT ·gemmRows10x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z11
 	VFMADD231PS  Z0, Z11, Z1
 	VBROADCASTSS (SI)(AX*1), Z12
@@ -10968,7 +11379,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z9
 	VBROADCASTSS (R13), Z12
 	VFMADD231PS  Z0, Z12, Z10
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z11
 	VFMADD231PS  Z0, Z11, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z12
@@ -10989,7 +11400,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z9
 	VBROADCASTSS 4(R13), Z12
 	VFMADD231PS  Z0, Z12, Z10
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z11
 	VFMADD231PS  Z0, Z11, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z12
@@ -11010,7 +11421,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z9
 	VBROADCASTSS 8(R13), Z12
 	VFMADD231PS  Z0, Z12, Z10
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z11
 	VFMADD231PS  Z0, Z11, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z12
@@ -11044,7 +11455,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z11
 	VFMADD231PS  Z0, Z11, Z1
 	VBROADCASTSS (SI)(AX*1), Z12
@@ -11074,11 +11485,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z11
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z11
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z11, K1, Z1
@@ -11119,8 +11528,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z11, K1, Z10
 	VMOVUPS       Z10, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z11, Z1
@@ -11152,19 +11562,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z10, Z11, Z10
 	VMOVUPS Z10, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm9x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -11200,7 +11622,7 @@ TEXT ·gemm9x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z0, Z10, Z1
 	VBROADCASTSS 4(SI), Z11
@@ -11219,7 +11641,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z8
 	VBROADCASTSS 32(SI), Z10
 	VFMADD231PS  Z0, Z10, Z9
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z10
 	VFMADD231PS  Z0, Z10, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z11
@@ -11238,7 +11660,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z8
 	VBROADCASTSS 32(SI)(AX*1), Z10
 	VFMADD231PS  Z0, Z10, Z9
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z10
 	VFMADD231PS  Z0, Z10, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z11
@@ -11257,7 +11679,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z8
 	VBROADCASTSS 32(SI)(AX*2), Z10
 	VFMADD231PS  Z0, Z10, Z9
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z10
 	VFMADD231PS  Z0, Z10, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z11
@@ -11286,7 +11708,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z0, Z10, Z1
 	VBROADCASTSS 4(SI), Z11
@@ -11311,11 +11733,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z1
@@ -11352,8 +11772,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z10, K1, Z9
 	VMOVUPS       Z9, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z10, Z1
@@ -11382,19 +11803,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows9x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows9x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows9x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows9x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -11433,7 +11866,7 @@ TEXT ·gemmRows9x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z0, Z10, Z1
 	VBROADCASTSS (SI)(AX*1), Z11
@@ -11452,7 +11885,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z8
 	VBROADCASTSS (R12)(AX*2), Z10
 	VFMADD231PS  Z0, Z10, Z9
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z10
 	VFMADD231PS  Z0, Z10, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z11
@@ -11471,7 +11904,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z8
 	VBROADCASTSS 4(R12)(AX*2), Z10
 	VFMADD231PS  Z0, Z10, Z9
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z10
 	VFMADD231PS  Z0, Z10, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z11
@@ -11490,7 +11923,7 @@ loop:
 	VFMADD231PS  Z0, Z11, Z8
 	VBROADCASTSS 8(R12)(AX*2), Z10
 	VFMADD231PS  Z0, Z10, Z9
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z10
 	VFMADD231PS  Z0, Z10, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z11
@@ -11521,7 +11954,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z10
 	VFMADD231PS  Z0, Z10, Z1
 	VBROADCASTSS (SI)(AX*1), Z11
@@ -11548,11 +11981,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z1
@@ -11589,8 +12020,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z10, K1, Z9
 	VMOVUPS       Z9, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z10, Z1
@@ -11619,19 +12051,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm8x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -11664,7 +12108,7 @@ TEXT ·gemm8x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z9
 	VFMADD231PS  Z0, Z9, Z1
 	VBROADCASTSS 4(SI), Z10
@@ -11681,7 +12125,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z7
 	VBROADCASTSS 28(SI), Z10
 	VFMADD231PS  Z0, Z10, Z8
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z9
 	VFMADD231PS  Z0, Z9, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z10
@@ -11698,7 +12142,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z7
 	VBROADCASTSS 28(SI)(AX*1), Z10
 	VFMADD231PS  Z0, Z10, Z8
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z9
 	VFMADD231PS  Z0, Z9, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z10
@@ -11715,7 +12159,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z7
 	VBROADCASTSS 28(SI)(AX*2), Z10
 	VFMADD231PS  Z0, Z10, Z8
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z9
 	VFMADD231PS  Z0, Z9, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z10
@@ -11742,7 +12186,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z9
 	VFMADD231PS  Z0, Z9, Z1
 	VBROADCASTSS 4(SI), Z10
@@ -11765,11 +12209,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z9
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z9
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z9, K1, Z1
@@ -11802,8 +12244,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z9, K1, Z8
 	VMOVUPS       Z8, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z9, Z1
@@ -11829,19 +12272,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z8, Z9, Z8
 	VMOVUPS Z8, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows8x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows8x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows8x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows8x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -11877,7 +12332,7 @@ TEXT ·gemmRows8x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z9
 	VFMADD231PS  Z0, Z9, Z1
 	VBROADCASTSS (SI)(AX*1), Z10
@@ -11894,7 +12349,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z7
 	VBROADCASTSS (R12)(AX*1), Z10
 	VFMADD231PS  Z0, Z10, Z8
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z9
 	VFMADD231PS  Z0, Z9, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z10
@@ -11911,7 +12366,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z7
 	VBROADCASTSS 4(R12)(AX*1), Z10
 	VFMADD231PS  Z0, Z10, Z8
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z9
 	VFMADD231PS  Z0, Z9, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z10
@@ -11928,7 +12383,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z7
 	VBROADCASTSS 8(R12)(AX*1), Z10
 	VFMADD231PS  Z0, Z10, Z8
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z9
 	VFMADD231PS  Z0, Z9, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z10
@@ -11957,7 +12412,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z9
 	VFMADD231PS  Z0, Z9, Z1
 	VBROADCASTSS (SI)(AX*1), Z10
@@ -11982,11 +12437,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z9
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z9
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z9, K1, Z1
@@ -12019,8 +12472,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z9, K1, Z8
 	VMOVUPS       Z8, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z9, Z1
@@ -12046,19 +12500,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z8, Z9, Z8
 	VMOVUPS Z8, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm7x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12088,7 +12554,7 @@ TEXT ·gemm7x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z8
 	VFMADD231PS  Z0, Z8, Z1
 	VBROADCASTSS 4(SI), Z9
@@ -12103,7 +12569,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z6
 	VBROADCASTSS 24(SI), Z8
 	VFMADD231PS  Z0, Z8, Z7
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z8
 	VFMADD231PS  Z0, Z8, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z9
@@ -12118,7 +12584,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z6
 	VBROADCASTSS 24(SI)(AX*1), Z8
 	VFMADD231PS  Z0, Z8, Z7
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z8
 	VFMADD231PS  Z0, Z8, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z9
@@ -12133,7 +12599,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z6
 	VBROADCASTSS 24(SI)(AX*2), Z8
 	VFMADD231PS  Z0, Z8, Z7
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z8
 	VFMADD231PS  Z0, Z8, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z9
@@ -12158,7 +12624,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z8
 	VFMADD231PS  Z0, Z8, Z1
 	VBROADCASTSS 4(SI), Z9
@@ -12179,11 +12645,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z1
@@ -12212,8 +12676,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z8, K1, Z7
 	VMOVUPS       Z7, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z8, Z1
@@ -12236,19 +12701,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows7x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows7x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows7x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows7x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12281,7 +12758,7 @@ TEXT ·gemmRows7x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z8
 	VFMADD231PS  Z0, Z8, Z1
 	VBROADCASTSS (SI)(AX*1), Z9
@@ -12296,7 +12773,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z6
 	VBROADCASTSS (R12), Z8
 	VFMADD231PS  Z0, Z8, Z7
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z8
 	VFMADD231PS  Z0, Z8, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z9
@@ -12311,7 +12788,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z6
 	VBROADCASTSS 4(R12), Z8
 	VFMADD231PS  Z0, Z8, Z7
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z8
 	VFMADD231PS  Z0, Z8, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z9
@@ -12326,7 +12803,7 @@ loop:
 	VFMADD231PS  Z0, Z9, Z6
 	VBROADCASTSS 8(R12), Z8
 	VFMADD231PS  Z0, Z8, Z7
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z8
 	VFMADD231PS  Z0, Z8, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z9
@@ -12353,7 +12830,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z8
 	VFMADD231PS  Z0, Z8, Z1
 	VBROADCASTSS (SI)(AX*1), Z9
@@ -12376,11 +12853,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z1
@@ -12409,8 +12884,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z8, K1, Z7
 	VMOVUPS       Z7, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z8, Z1
@@ -12433,19 +12909,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm6x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12472,7 +12960,7 @@ TEXT ·gemm6x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z7
 	VFMADD231PS  Z0, Z7, Z1
 	VBROADCASTSS 4(SI), Z8
@@ -12485,7 +12973,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z5
 	VBROADCASTSS 20(SI), Z8
 	VFMADD231PS  Z0, Z8, Z6
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z7
 	VFMADD231PS  Z0, Z7, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z8
@@ -12498,7 +12986,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z5
 	VBROADCASTSS 20(SI)(AX*1), Z8
 	VFMADD231PS  Z0, Z8, Z6
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z7
 	VFMADD231PS  Z0, Z7, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z8
@@ -12511,7 +12999,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z5
 	VBROADCASTSS 20(SI)(AX*2), Z8
 	VFMADD231PS  Z0, Z8, Z6
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z7
 	VFMADD231PS  Z0, Z7, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z8
@@ -12534,7 +13022,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z7
 	VFMADD231PS  Z0, Z7, Z1
 	VBROADCASTSS 4(SI), Z8
@@ -12553,11 +13041,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z7
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z7
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z7, K1, Z1
@@ -12582,8 +13068,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z7, K1, Z6
 	VMOVUPS       Z6, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z7, Z1
@@ -12603,19 +13090,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z6, Z7, Z6
 	VMOVUPS Z6, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows6x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows6x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12644,7 +13143,7 @@ TEXT ·gemmRows6x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z7
 	VFMADD231PS  Z0, Z7, Z1
 	VBROADCASTSS (SI)(AX*1), Z8
@@ -12657,7 +13156,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z5
 	VBROADCASTSS (R11)(AX*2), Z8
 	VFMADD231PS  Z0, Z8, Z6
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z7
 	VFMADD231PS  Z0, Z7, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z8
@@ -12670,7 +13169,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z5
 	VBROADCASTSS 4(R11)(AX*2), Z8
 	VFMADD231PS  Z0, Z8, Z6
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z7
 	VFMADD231PS  Z0, Z7, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z8
@@ -12683,7 +13182,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z5
 	VBROADCASTSS 8(R11)(AX*2), Z8
 	VFMADD231PS  Z0, Z8, Z6
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z7
 	VFMADD231PS  Z0, Z7, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z8
@@ -12707,7 +13206,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z7
 	VFMADD231PS  Z0, Z7, Z1
 	VBROADCASTSS (SI)(AX*1), Z8
@@ -12727,11 +13226,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z7
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z7
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z7, K1, Z1
@@ -12756,8 +13253,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z7, K1, Z6
 	VMOVUPS       Z6, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z7, Z1
@@ -12777,19 +13275,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z6, Z7, Z6
 	VMOVUPS Z6, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm5x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12813,7 +13323,7 @@ TEXT ·gemm5x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z6
 	VFMADD231PS  Z0, Z6, Z1
 	VBROADCASTSS 4(SI), Z7
@@ -12824,7 +13334,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z4
 	VBROADCASTSS 16(SI), Z6
 	VFMADD231PS  Z0, Z6, Z5
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z6
 	VFMADD231PS  Z0, Z6, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z7
@@ -12835,7 +13345,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z4
 	VBROADCASTSS 16(SI)(AX*1), Z6
 	VFMADD231PS  Z0, Z6, Z5
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z6
 	VFMADD231PS  Z0, Z6, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z7
@@ -12846,7 +13356,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z4
 	VBROADCASTSS 16(SI)(AX*2), Z6
 	VFMADD231PS  Z0, Z6, Z5
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z6
 	VFMADD231PS  Z0, Z6, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z7
@@ -12867,7 +13377,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z6
 	VFMADD231PS  Z0, Z6, Z1
 	VBROADCASTSS 4(SI), Z7
@@ -12884,11 +13394,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z1
@@ -12909,8 +13417,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z6, K1, Z5
 	VMOVUPS       Z5, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z6, Z1
@@ -12927,19 +13436,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows5x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows5x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12965,7 +13486,7 @@ TEXT ·gemmRows5x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z6
 	VFMADD231PS  Z0, Z6, Z1
 	VBROADCASTSS (SI)(AX*1), Z7
@@ -12976,7 +13497,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z4
 	VBROADCASTSS (R11)(AX*1), Z6
 	VFMADD231PS  Z0, Z6, Z5
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z6
 	VFMADD231PS  Z0, Z6, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z7
@@ -12987,7 +13508,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z4
 	VBROADCASTSS 4(R11)(AX*1), Z6
 	VFMADD231PS  Z0, Z6, Z5
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z6
 	VFMADD231PS  Z0, Z6, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z7
@@ -12998,7 +13519,7 @@ loop:
 	VFMADD231PS  Z0, Z7, Z4
 	VBROADCASTSS 8(R11)(AX*1), Z6
 	VFMADD231PS  Z0, Z6, Z5
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z6
 	VFMADD231PS  Z0, Z6, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z7
@@ -13020,7 +13541,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z6
 	VFMADD231PS  Z0, Z6, Z1
 	VBROADCASTSS (SI)(AX*1), Z7
@@ -13038,11 +13559,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z1
@@ -13063,8 +13582,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z6, K1, Z5
 	VMOVUPS       Z5, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z6, Z1
@@ -13081,19 +13601,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm4x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13114,7 +13646,7 @@ TEXT ·gemm4x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z5
 	VFMADD231PS  Z0, Z5, Z1
 	VBROADCASTSS 4(SI), Z6
@@ -13123,7 +13655,7 @@ loop:
 	VFMADD231PS  Z0, Z5, Z3
 	VBROADCASTSS 12(SI), Z6
 	VFMADD231PS  Z0, Z6, Z4
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z5
 	VFMADD231PS  Z0, Z5, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z6
@@ -13132,7 +13664,7 @@ loop:
 	VFMADD231PS  Z0, Z5, Z3
 	VBROADCASTSS 12(SI)(AX*1), Z6
 	VFMADD231PS  Z0, Z6, Z4
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z5
 	VFMADD231PS  Z0, Z5, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z6
@@ -13141,7 +13673,7 @@ loop:
 	VFMADD231PS  Z0, Z5, Z3
 	VBROADCASTSS 12(SI)(AX*2), Z6
 	VFMADD231PS  Z0, Z6, Z4
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z5
 	VFMADD231PS  Z0, Z5, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z6
@@ -13160,7 +13692,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z5
 	VFMADD231PS  Z0, Z5, Z1
 	VBROADCASTSS 4(SI), Z6
@@ -13175,11 +13707,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z5
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z5
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z5, K1, Z1
@@ -13196,8 +13726,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z5, K1, Z4
 	VMOVUPS       Z4, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z5, Z1
@@ -13211,19 +13742,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z4, Z5, Z4
 	VMOVUPS Z4, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows4x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows4x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13246,7 +13789,7 @@ TEXT ·gemmRows4x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z5
 	VFMADD231PS  Z0, Z5, Z1
 	VBROADCASTSS (SI)(AX*1), Z6
@@ -13255,7 +13798,7 @@ loop:
 	VFMADD231PS  Z0, Z5, Z3
 	VBROADCASTSS (R11), Z6
 	VFMADD231PS  Z0, Z6, Z4
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z5
 	VFMADD231PS  Z0, Z5, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z6
@@ -13264,7 +13807,7 @@ loop:
 	VFMADD231PS  Z0, Z5, Z3
 	VBROADCASTSS 4(R11), Z6
 	VFMADD231PS  Z0, Z6, Z4
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z5
 	VFMADD231PS  Z0, Z5, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z6
@@ -13273,7 +13816,7 @@ loop:
 	VFMADD231PS  Z0, Z5, Z3
 	VBROADCASTSS 8(R11), Z6
 	VFMADD231PS  Z0, Z6, Z4
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z5
 	VFMADD231PS  Z0, Z5, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z6
@@ -13293,7 +13836,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z5
 	VFMADD231PS  Z0, Z5, Z1
 	VBROADCASTSS (SI)(AX*1), Z6
@@ -13309,11 +13852,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z5
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z5
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z5, K1, Z1
@@ -13330,8 +13871,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z5, K1, Z4
 	VMOVUPS       Z4, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z5, Z1
@@ -13345,19 +13887,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z4, Z5, Z4
 	VMOVUPS Z4, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm3x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13375,28 +13929,28 @@ TEXT ·gemm3x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z0, Z4, Z1
 	VBROADCASTSS 4(SI), Z5
 	VFMADD231PS  Z0, Z5, Z2
 	VBROADCASTSS 8(SI), Z4
 	VFMADD231PS  Z0, Z4, Z3
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z4
 	VFMADD231PS  Z0, Z4, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z5
 	VFMADD231PS  Z0, Z5, Z2
 	VBROADCASTSS 8(SI)(AX*1), Z4
 	VFMADD231PS  Z0, Z4, Z3
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z4
 	VFMADD231PS  Z0, Z4, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z5
 	VFMADD231PS  Z0, Z5, Z2
 	VBROADCASTSS 8(SI)(AX*2), Z4
 	VFMADD231PS  Z0, Z4, Z3
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z4
 	VFMADD231PS  Z0, Z4, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z5
@@ -13413,7 +13967,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z0, Z4, Z1
 	VBROADCASTSS 4(SI), Z5
@@ -13426,11 +13980,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z1
@@ -13443,8 +13995,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z4, K1, Z3
 	VMOVUPS       Z3, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z4, Z1
@@ -13455,19 +14008,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows3x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows3x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13485,28 +14050,28 @@ TEXT ·gemmRows3x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z0, Z4, Z1
 	VBROADCASTSS (SI)(AX*1), Z5
 	VFMADD231PS  Z0, Z5, Z2
 	VBROADCASTSS (SI)(AX*2), Z4
 	VFMADD231PS  Z0, Z4, Z3
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z4
 	VFMADD231PS  Z0, Z4, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z5
 	VFMADD231PS  Z0, Z5, Z2
 	VBROADCASTSS 4(SI)(AX*2), Z4
 	VFMADD231PS  Z0, Z4, Z3
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z4
 	VFMADD231PS  Z0, Z4, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z5
 	VFMADD231PS  Z0, Z5, Z2
 	VBROADCASTSS 8(SI)(AX*2), Z4
 	VFMADD231PS  Z0, Z4, Z3
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z4
 	VFMADD231PS  Z0, Z4, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z5
@@ -13523,7 +14088,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z4
 	VFMADD231PS  Z0, Z4, Z1
 	VBROADCASTSS (SI)(AX*1), Z5
@@ -13536,11 +14101,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z1
@@ -13553,8 +14116,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z4, K1, Z3
 	VMOVUPS       Z3, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z4, Z1
@@ -13565,19 +14129,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm2x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13592,22 +14168,22 @@ TEXT ·gemm2x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z3
 	VFMADD231PS  Z0, Z3, Z1
 	VBROADCASTSS 4(SI), Z4
 	VFMADD231PS  Z0, Z4, Z2
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z3
 	VFMADD231PS  Z0, Z3, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z4
 	VFMADD231PS  Z0, Z4, Z2
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z3
 	VFMADD231PS  Z0, Z3, Z1
 	VBROADCASTSS 4(SI)(AX*2), Z4
 	VFMADD231PS  Z0, Z4, Z2
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z3
 	VFMADD231PS  Z0, Z3, Z1
 	VBROADCASTSS 4(SI)(R11*1), Z4
@@ -13622,7 +14198,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z3
 	VFMADD231PS  Z0, Z3, Z1
 	VBROADCASTSS 4(SI), Z4
@@ -13633,11 +14209,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z3
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z3
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z3, K1, Z1
@@ -13646,8 +14220,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z3, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z3, Z1
@@ -13655,19 +14230,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z2, Z3, Z2
 	VMOVUPS Z2, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows2x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows2x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13682,22 +14269,22 @@ TEXT ·gemmRows2x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z3
 	VFMADD231PS  Z0, Z3, Z1
 	VBROADCASTSS (SI)(AX*1), Z4
 	VFMADD231PS  Z0, Z4, Z2
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z3
 	VFMADD231PS  Z0, Z3, Z1
 	VBROADCASTSS 4(SI)(AX*1), Z4
 	VFMADD231PS  Z0, Z4, Z2
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z3
 	VFMADD231PS  Z0, Z3, Z1
 	VBROADCASTSS 8(SI)(AX*1), Z4
 	VFMADD231PS  Z0, Z4, Z2
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z3
 	VFMADD231PS  Z0, Z3, Z1
 	VBROADCASTSS 12(SI)(AX*1), Z4
@@ -13712,7 +14299,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z3
 	VFMADD231PS  Z0, Z3, Z1
 	VBROADCASTSS (SI)(AX*1), Z4
@@ -13723,11 +14310,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z3
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z3
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z3, K1, Z1
@@ -13736,8 +14321,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z3, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z3, Z1
@@ -13745,19 +14331,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z2, Z3, Z2
 	VMOVUPS Z2, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm1x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13769,16 +14367,16 @@ TEXT ·gemm1x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z1
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z2
 	VFMADD231PS  Z0, Z2, Z1
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z2
 	VFMADD231PS  Z0, Z2, Z1
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z2
 	VFMADD231PS  Z0, Z2, Z1
 	LEAQ         (SI)(AX*4), SI
@@ -13791,7 +14389,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z1
 	ADDQ         AX, SI
@@ -13800,34 +14398,45 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z2
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z2
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z2, K1, Z1
 	VMOVUPS       Z1, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z2, Z1
 	VMOVUPS Z1, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows1x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows1x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13839,16 +14448,16 @@ TEXT ·gemmRows1x16F32AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z1
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS 4(SI), Z2
 	VFMADD231PS  Z0, Z2, Z1
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS 8(SI), Z2
 	VFMADD231PS  Z0, Z2, Z1
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS 12(SI), Z2
 	VFMADD231PS  Z0, Z2, Z1
 	ADDQ         $0x10, SI
@@ -13861,7 +14470,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z2
 	VFMADD231PS  Z0, Z2, Z1
 	ADDQ         $0x04, SI
@@ -13870,21 +14479,28 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z2
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z2
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z2, K1, Z1
 	VMOVUPS       Z1, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z2, Z1
 	VMOVUPS Z1, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
@@ -14345,16 +14961,22 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemm14x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm14x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -14433,8 +15055,8 @@ TEXT ·gemm14x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z30
 	VFMADD231PD  Z0, Z30, Z2
 	VFMADD231PD  Z1, Z30, Z3
@@ -14477,8 +15099,8 @@ loop:
 	VBROADCASTSD 104(SI), Z31
 	VFMADD231PD  Z0, Z31, Z28
 	VFMADD231PD  Z1, Z31, Z29
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z30
 	VFMADD231PD  Z0, Z30, Z2
 	VFMADD231PD  Z1, Z30, Z3
@@ -14521,8 +15143,8 @@ loop:
 	VBROADCASTSD 104(SI)(AX*1), Z31
 	VFMADD231PD  Z0, Z31, Z28
 	VFMADD231PD  Z1, Z31, Z29
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z30
 	VFMADD231PD  Z0, Z30, Z2
 	VFMADD231PD  Z1, Z30, Z3
@@ -14565,8 +15187,8 @@ loop:
 	VBROADCASTSD 104(SI)(AX*2), Z31
 	VFMADD231PD  Z0, Z31, Z28
 	VFMADD231PD  Z1, Z31, Z29
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z30
 	VFMADD231PD  Z0, Z30, Z2
 	VFMADD231PD  Z1, Z30, Z3
@@ -14619,8 +15241,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z30
 	VFMADD231PD  Z0, Z30, Z2
 	VFMADD231PD  Z1, Z30, Z3
@@ -14669,13 +15291,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z30
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z30
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z30, K1, Z2
@@ -14760,8 +15378,9 @@ done:
 	VMOVUPD       Z28, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z30, K2, Z29
 	VMOVUPD       Z29, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z30, Z2
@@ -14833,19 +15452,33 @@ overwrite:
 	VMOVUPD Z28, K1, (DI)
 	VMULPD  Z29, Z30, Z29
 	VMOVUPD Z29, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows14x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows14x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows14x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows14x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -14929,8 +15562,8 @@ TEXT ·gemmRows14x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z30
 	VFMADD231PD  Z0, Z30, Z2
 	VFMADD231PD  Z1, Z30, Z3
@@ -14973,8 +15606,8 @@ loop:
 	VBROADCASTSD (R14)(AX*1), Z31
 	VFMADD231PD  Z0, Z31, Z28
 	VFMADD231PD  Z1, Z31, Z29
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z30
 	VFMADD231PD  Z0, Z30, Z2
 	VFMADD231PD  Z1, Z30, Z3
@@ -15017,8 +15650,8 @@ loop:
 	VBROADCASTSD 8(R14)(AX*1), Z31
 	VFMADD231PD  Z0, Z31, Z28
 	VFMADD231PD  Z1, Z31, Z29
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z30
 	VFMADD231PD  Z0, Z30, Z2
 	VFMADD231PD  Z1, Z30, Z3
@@ -15061,8 +15694,8 @@ loop:
 	VBROADCASTSD 16(R14)(AX*1), Z31
 	VFMADD231PD  Z0, Z31, Z28
 	VFMADD231PD  Z1, Z31, Z29
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z30
 	VFMADD231PD  Z0, Z30, Z2
 	VFMADD231PD  Z1, Z30, Z3
@@ -15119,8 +15752,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z30
 	VFMADD231PD  Z0, Z30, Z2
 	VFMADD231PD  Z1, Z30, Z3
@@ -15173,13 +15806,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z30
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z30
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z30, K1, Z2
@@ -15264,8 +15893,9 @@ done:
 	VMOVUPD       Z28, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z30, K2, Z29
 	VMOVUPD       Z29, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z30, Z2
@@ -15337,19 +15967,33 @@ overwrite:
 	VMOVUPD Z28, K1, (DI)
 	VMULPD  Z29, Z30, Z29
 	VMOVUPD Z29, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm13x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -15423,8 +16067,8 @@ TEXT ·gemm13x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z28
 	VFMADD231PD  Z0, Z28, Z2
 	VFMADD231PD  Z1, Z28, Z3
@@ -15464,8 +16108,8 @@ loop:
 	VBROADCASTSD 96(SI), Z28
 	VFMADD231PD  Z0, Z28, Z26
 	VFMADD231PD  Z1, Z28, Z27
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z28
 	VFMADD231PD  Z0, Z28, Z2
 	VFMADD231PD  Z1, Z28, Z3
@@ -15505,8 +16149,8 @@ loop:
 	VBROADCASTSD 96(SI)(AX*1), Z28
 	VFMADD231PD  Z0, Z28, Z26
 	VFMADD231PD  Z1, Z28, Z27
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z28
 	VFMADD231PD  Z0, Z28, Z2
 	VFMADD231PD  Z1, Z28, Z3
@@ -15546,8 +16190,8 @@ loop:
 	VBROADCASTSD 96(SI)(AX*2), Z28
 	VFMADD231PD  Z0, Z28, Z26
 	VFMADD231PD  Z1, Z28, Z27
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z28
 	VFMADD231PD  Z0, Z28, Z2
 	VFMADD231PD  Z1, Z28, Z3
@@ -15597,8 +16241,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z28
 	VFMADD231PD  Z0, Z28, Z2
 	VFMADD231PD  Z1, Z28, Z3
@@ -15644,13 +16288,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z28
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z28
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z28, K1, Z2
@@ -15729,8 +16369,9 @@ done:
 	VMOVUPD       Z26, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z28, K2, Z27
 	VMOVUPD       Z27, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z28, Z2
@@ -15797,19 +16438,33 @@ overwrite:
 	VMOVUPD Z26, K1, (DI)
 	VMULPD  Z27, Z28, Z27
 	VMOVUPD Z27, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows13x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows13x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows13x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows13x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -15888,8 +16543,8 @@ TEXT ·gemmRows13x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z28
 	VFMADD231PD  Z0, Z28, Z2
 	VFMADD231PD  Z1, Z28, Z3
@@ -15929,8 +16584,8 @@ loop:
 	VBROADCASTSD (R14), Z28
 	VFMADD231PD  Z0, Z28, Z26
 	VFMADD231PD  Z1, Z28, Z27
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z28
 	VFMADD231PD  Z0, Z28, Z2
 	VFMADD231PD  Z1, Z28, Z3
@@ -15970,8 +16625,8 @@ loop:
 	VBROADCASTSD 8(R14), Z28
 	VFMADD231PD  Z0, Z28, Z26
 	VFMADD231PD  Z1, Z28, Z27
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z28
 	VFMADD231PD  Z0, Z28, Z2
 	VFMADD231PD  Z1, Z28, Z3
@@ -16011,8 +16666,8 @@ loop:
 	VBROADCASTSD 16(R14), Z28
 	VFMADD231PD  Z0, Z28, Z26
 	VFMADD231PD  Z1, Z28, Z27
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z28
 	VFMADD231PD  Z0, Z28, Z2
 	VFMADD231PD  Z1, Z28, Z3
@@ -16066,8 +16721,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z28
 	VFMADD231PD  Z0, Z28, Z2
 	VFMADD231PD  Z1, Z28, Z3
@@ -16117,13 +16772,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z28
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z28
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z28, K1, Z2
@@ -16202,8 +16853,9 @@ done:
 	VMOVUPD       Z26, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z28, K2, Z27
 	VMOVUPD       Z27, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z28, Z2
@@ -16270,19 +16922,33 @@ overwrite:
 	VMOVUPD Z26, K1, (DI)
 	VMULPD  Z27, Z28, Z27
 	VMOVUPD Z27, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm12x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -16351,8 +17017,8 @@ TEXT ·gemm12x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z26
 	VFMADD231PD  Z0, Z26, Z2
 	VFMADD231PD  Z1, Z26, Z3
@@ -16389,8 +17055,8 @@ loop:
 	VBROADCASTSD 88(SI), Z27
 	VFMADD231PD  Z0, Z27, Z24
 	VFMADD231PD  Z1, Z27, Z25
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z26
 	VFMADD231PD  Z0, Z26, Z2
 	VFMADD231PD  Z1, Z26, Z3
@@ -16427,8 +17093,8 @@ loop:
 	VBROADCASTSD 88(SI)(AX*1), Z27
 	VFMADD231PD  Z0, Z27, Z24
 	VFMADD231PD  Z1, Z27, Z25
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z26
 	VFMADD231PD  Z0, Z26, Z2
 	VFMADD231PD  Z1, Z26, Z3
@@ -16465,8 +17131,8 @@ loop:
 	VBROADCASTSD 88(SI)(AX*2), Z27
 	VFMADD231PD  Z0, Z27, Z24
 	VFMADD231PD  Z1, Z27, Z25
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z26
 	VFMADD231PD  Z0, Z26, Z2
 	VFMADD231PD  Z1, Z26, Z3
@@ -16513,8 +17179,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z26
 	VFMADD231PD  Z0, Z26, Z2
 	VFMADD231PD  Z1, Z26, Z3
@@ -16557,13 +17223,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z26
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z26
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z26, K1, Z2
@@ -16636,8 +17298,9 @@ done:
 	VMOVUPD       Z24, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z26, K2, Z25
 	VMOVUPD       Z25, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z26, Z2
@@ -16699,19 +17362,33 @@ overwrite:
 	VMOVUPD Z24, K1, (DI)
 	VMULPD  Z25, Z26, Z25
 	VMOVUPD Z25, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows12x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows12x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows12x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows12x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -16784,8 +17461,8 @@ TEXT ·gemmRows12x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z26
 	VFMADD231PD  Z0, Z26, Z2
 	VFMADD231PD  Z1, Z26, Z3
@@ -16822,8 +17499,8 @@ loop:
 	VBROADCASTSD (R13)(AX*2), Z27
 	VFMADD231PD  Z0, Z27, Z24
 	VFMADD231PD  Z1, Z27, Z25
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z26
 	VFMADD231PD  Z0, Z26, Z2
 	VFMADD231PD  Z1, Z26, Z3
@@ -16860,8 +17537,8 @@ loop:
 	VBROADCASTSD 8(R13)(AX*2), Z27
 	VFMADD231PD  Z0, Z27, Z24
 	VFMADD231PD  Z1, Z27, Z25
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z26
 	VFMADD231PD  Z0, Z26, Z2
 	VFMADD231PD  Z1, Z26, Z3
@@ -16898,8 +17575,8 @@ loop:
 	VBROADCASTSD 16(R13)(AX*2), Z27
 	VFMADD231PD  Z0, Z27, Z24
 	VFMADD231PD  Z1, Z27, Z25
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z26
 	VFMADD231PD  Z0, Z26, Z2
 	VFMADD231PD  Z1, Z26, Z3
@@ -16949,8 +17626,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z26
 	VFMADD231PD  Z0, Z26, Z2
 	VFMADD231PD  Z1, Z26, Z3
@@ -16996,13 +17673,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z26
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z26
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z26, K1, Z2
@@ -17075,8 +17748,9 @@ done:
 	VMOVUPD       Z24, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z26, K2, Z25
 	VMOVUPD       Z25, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z26, Z2
@@ -17138,19 +17812,33 @@ overwrite:
 	VMOVUPD Z24, K1, (DI)
 	VMULPD  Z25, Z26, Z25
 	VMOVUPD Z25, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm11x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -17214,8 +17902,8 @@ TEXT ·gemm11x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z24
 	VFMADD231PD  Z0, Z24, Z2
 	VFMADD231PD  Z1, Z24, Z3
@@ -17249,8 +17937,8 @@ loop:
 	VBROADCASTSD 80(SI), Z24
 	VFMADD231PD  Z0, Z24, Z22
 	VFMADD231PD  Z1, Z24, Z23
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z24
 	VFMADD231PD  Z0, Z24, Z2
 	VFMADD231PD  Z1, Z24, Z3
@@ -17284,8 +17972,8 @@ loop:
 	VBROADCASTSD 80(SI)(AX*1), Z24
 	VFMADD231PD  Z0, Z24, Z22
 	VFMADD231PD  Z1, Z24, Z23
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z24
 	VFMADD231PD  Z0, Z24, Z2
 	VFMADD231PD  Z1, Z24, Z3
@@ -17319,8 +18007,8 @@ loop:
 	VBROADCASTSD 80(SI)(AX*2), Z24
 	VFMADD231PD  Z0, Z24, Z22
 	VFMADD231PD  Z1, Z24, Z23
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z24
 	VFMADD231PD  Z0, Z24, Z2
 	VFMADD231PD  Z1, Z24, Z3
@@ -17364,8 +18052,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z24
 	VFMADD231PD  Z0, Z24, Z2
 	VFMADD231PD  Z1, Z24, Z3
@@ -17405,13 +18093,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z24
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z24
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z24, K1, Z2
@@ -17478,8 +18162,9 @@ done:
 	VMOVUPD       Z22, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z24, K2, Z23
 	VMOVUPD       Z23, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z24, Z2
@@ -17536,19 +18221,33 @@ overwrite:
 	VMOVUPD Z22, K1, (DI)
 	VMULPD  Z23, Z24, Z23
 	VMOVUPD Z23, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows11x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows11x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows11x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows11x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -17616,8 +18315,8 @@ TEXT ·gemmRows11x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z24
 	VFMADD231PD  Z0, Z24, Z2
 	VFMADD231PD  Z1, Z24, Z3
@@ -17651,8 +18350,8 @@ loop:
 	VBROADCASTSD (R13)(AX*1), Z24
 	VFMADD231PD  Z0, Z24, Z22
 	VFMADD231PD  Z1, Z24, Z23
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z24
 	VFMADD231PD  Z0, Z24, Z2
 	VFMADD231PD  Z1, Z24, Z3
@@ -17686,8 +18385,8 @@ loop:
 	VBROADCASTSD 8(R13)(AX*1), Z24
 	VFMADD231PD  Z0, Z24, Z22
 	VFMADD231PD  Z1, Z24, Z23
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z24
 	VFMADD231PD  Z0, Z24, Z2
 	VFMADD231PD  Z1, Z24, Z3
@@ -17721,8 +18420,8 @@ loop:
 	VBROADCASTSD 16(R13)(AX*1), Z24
 	VFMADD231PD  Z0, Z24, Z22
 	VFMADD231PD  Z1, Z24, Z23
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z24
 	VFMADD231PD  Z0, Z24, Z2
 	VFMADD231PD  Z1, Z24, Z3
@@ -17769,8 +18468,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z24
 	VFMADD231PD  Z0, Z24, Z2
 	VFMADD231PD  Z1, Z24, Z3
@@ -17813,13 +18512,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z24
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z24
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z24, K1, Z2
@@ -17886,8 +18581,9 @@ done:
 	VMOVUPD       Z22, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z24, K2, Z23
 	VMOVUPD       Z23, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z24, Z2
@@ -17944,19 +18640,33 @@ overwrite:
 	VMOVUPD Z22, K1, (DI)
 	VMULPD  Z23, Z24, Z23
 	VMOVUPD Z23, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm10x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -18015,8 +18725,8 @@ TEXT ·gemm10x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z22
 	VFMADD231PD  Z0, Z22, Z2
 	VFMADD231PD  Z1, Z22, Z3
@@ -18047,8 +18757,8 @@ loop:
 	VBROADCASTSD 72(SI), Z23
 	VFMADD231PD  Z0, Z23, Z20
 	VFMADD231PD  Z1, Z23, Z21
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z22
 	VFMADD231PD  Z0, Z22, Z2
 	VFMADD231PD  Z1, Z22, Z3
@@ -18079,8 +18789,8 @@ loop:
 	VBROADCASTSD 72(SI)(AX*1), Z23
 	VFMADD231PD  Z0, Z23, Z20
 	VFMADD231PD  Z1, Z23, Z21
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z22
 	VFMADD231PD  Z0, Z22, Z2
 	VFMADD231PD  Z1, Z22, Z3
@@ -18111,8 +18821,8 @@ loop:
 	VBROADCASTSD 72(SI)(AX*2), Z23
 	VFMADD231PD  Z0, Z23, Z20
 	VFMADD231PD  Z1, Z23, Z21
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z22
 	VFMADD231PD  Z0, Z22, Z2
 	VFMADD231PD  Z1, Z22, Z3
@@ -18153,8 +18863,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z22
 	VFMADD231PD  Z0, Z22, Z2
 	VFMADD231PD  Z1, Z22, Z3
@@ -18191,13 +18901,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z22
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z22
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z22, K1, Z2
@@ -18258,8 +18964,9 @@ done:
 	VMOVUPD       Z20, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z22, K2, Z21
 	VMOVUPD       Z21, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z22, Z2
@@ -18311,19 +19018,33 @@ overwrite:
 	VMOVUPD Z20, K1, (DI)
 	VMULPD  Z21, Z22, Z21
 	VMOVUPD Z21, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows10x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows10x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows10x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows10x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -18386,8 +19107,8 @@ TEXT ·gemmRows10x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z22
 	VFMADD231PD  Z0, Z22, Z2
 	VFMADD231PD  Z1, Z22, Z3
@@ -18418,8 +19139,8 @@ loop:
 	VBROADCASTSD (R13), Z23
 	VFMADD231PD  Z0, Z23, Z20
 	VFMADD231PD  Z1, Z23, Z21
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z22
 	VFMADD231PD  Z0, Z22, Z2
 	VFMADD231PD  Z1, Z22, Z3
@@ -18450,8 +19171,8 @@ loop:
 	VBROADCASTSD 8(R13), Z23
 	VFMADD231PD  Z0, Z23, Z20
 	VFMADD231PD  Z1, Z23, Z21
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z22
 	VFMADD231PD  Z0, Z22, Z2
 	VFMADD231PD  Z1, Z22, Z3
@@ -18482,8 +19203,8 @@ loop:
 	VBROADCASTSD 16(R13), Z23
 	VFMADD231PD  Z0, Z23, Z20
 	VFMADD231PD  Z1, Z23, Z21
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z22
 	VFMADD231PD  Z0, Z22, Z2
 	VFMADD231PD  Z1, Z22, Z3
@@ -18527,8 +19248,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z22
 	VFMADD231PD  Z0, Z22, Z2
 	VFMADD231PD  Z1, Z22, Z3
@@ -18568,13 +19289,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z22
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z22
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z22, K1, Z2
@@ -18635,8 +19352,9 @@ done:
 	VMOVUPD       Z20, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z22, K2, Z21
 	VMOVUPD       Z21, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z22, Z2
@@ -18688,19 +19406,33 @@ overwrite:
 	VMOVUPD Z20, K1, (DI)
 	VMULPD  Z21, Z22, Z21
 	VMOVUPD Z21, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm9x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -18754,8 +19486,8 @@ TEXT ·gemm9x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z20
 	VFMADD231PD  Z0, Z20, Z2
 	VFMADD231PD  Z1, Z20, Z3
@@ -18783,8 +19515,8 @@ loop:
 	VBROADCASTSD 64(SI), Z20
 	VFMADD231PD  Z0, Z20, Z18
 	VFMADD231PD  Z1, Z20, Z19
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z20
 	VFMADD231PD  Z0, Z20, Z2
 	VFMADD231PD  Z1, Z20, Z3
@@ -18812,8 +19544,8 @@ loop:
 	VBROADCASTSD 64(SI)(AX*1), Z20
 	VFMADD231PD  Z0, Z20, Z18
 	VFMADD231PD  Z1, Z20, Z19
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z20
 	VFMADD231PD  Z0, Z20, Z2
 	VFMADD231PD  Z1, Z20, Z3
@@ -18841,8 +19573,8 @@ loop:
 	VBROADCASTSD 64(SI)(AX*2), Z20
 	VFMADD231PD  Z0, Z20, Z18
 	VFMADD231PD  Z1, Z20, Z19
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z20
 	VFMADD231PD  Z0, Z20, Z2
 	VFMADD231PD  Z1, Z20, Z3
@@ -18880,8 +19612,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z20
 	VFMADD231PD  Z0, Z20, Z2
 	VFMADD231PD  Z1, Z20, Z3
@@ -18915,13 +19647,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z20
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z20
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z20, K1, Z2
@@ -18976,8 +19704,9 @@ done:
 	VMOVUPD       Z18, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z20, K2, Z19
 	VMOVUPD       Z19, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z20, Z2
@@ -19024,19 +19753,33 @@ overwrite:
 	VMOVUPD Z18, K1, (DI)
 	VMULPD  Z19, Z20, Z19
 	VMOVUPD Z19, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows9x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows9x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows9x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows9x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -19093,8 +19836,8 @@ TEXT ·gemmRows9x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z20
 	VFMADD231PD  Z0, Z20, Z2
 	VFMADD231PD  Z1, Z20, Z3
@@ -19122,8 +19865,8 @@ loop:
 	VBROADCASTSD (R12)(AX*2), Z20
 	VFMADD231PD  Z0, Z20, Z18
 	VFMADD231PD  Z1, Z20, Z19
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z20
 	VFMADD231PD  Z0, Z20, Z2
 	VFMADD231PD  Z1, Z20, Z3
@@ -19151,8 +19894,8 @@ loop:
 	VBROADCASTSD 8(R12)(AX*2), Z20
 	VFMADD231PD  Z0, Z20, Z18
 	VFMADD231PD  Z1, Z20, Z19
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z20
 	VFMADD231PD  Z0, Z20, Z2
 	VFMADD231PD  Z1, Z20, Z3
@@ -19180,8 +19923,8 @@ loop:
 	VBROADCASTSD 16(R12)(AX*2), Z20
 	VFMADD231PD  Z0, Z20, Z18
 	VFMADD231PD  Z1, Z20, Z19
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z20
 	VFMADD231PD  Z0, Z20, Z2
 	VFMADD231PD  Z1, Z20, Z3
@@ -19221,8 +19964,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z20
 	VFMADD231PD  Z0, Z20, Z2
 	VFMADD231PD  Z1, Z20, Z3
@@ -19258,13 +20001,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z20
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z20
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z20, K1, Z2
@@ -19319,8 +20058,9 @@ done:
 	VMOVUPD       Z18, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z20, K2, Z19
 	VMOVUPD       Z19, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z20, Z2
@@ -19367,19 +20107,33 @@ overwrite:
 	VMOVUPD Z18, K1, (DI)
 	VMULPD  Z19, Z20, Z19
 	VMOVUPD Z19, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm8x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -19428,8 +20182,8 @@ TEXT ·gemm8x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z18
 	VFMADD231PD  Z0, Z18, Z2
 	VFMADD231PD  Z1, Z18, Z3
@@ -19454,8 +20208,8 @@ loop:
 	VBROADCASTSD 56(SI), Z19
 	VFMADD231PD  Z0, Z19, Z16
 	VFMADD231PD  Z1, Z19, Z17
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z18
 	VFMADD231PD  Z0, Z18, Z2
 	VFMADD231PD  Z1, Z18, Z3
@@ -19480,8 +20234,8 @@ loop:
 	VBROADCASTSD 56(SI)(AX*1), Z19
 	VFMADD231PD  Z0, Z19, Z16
 	VFMADD231PD  Z1, Z19, Z17
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z18
 	VFMADD231PD  Z0, Z18, Z2
 	VFMADD231PD  Z1, Z18, Z3
@@ -19506,8 +20260,8 @@ loop:
 	VBROADCASTSD 56(SI)(AX*2), Z19
 	VFMADD231PD  Z0, Z19, Z16
 	VFMADD231PD  Z1, Z19, Z17
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z18
 	VFMADD231PD  Z0, Z18, Z2
 	VFMADD231PD  Z1, Z18, Z3
@@ -19542,8 +20296,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z18
 	VFMADD231PD  Z0, Z18, Z2
 	VFMADD231PD  Z1, Z18, Z3
@@ -19574,13 +20328,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z18
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z18
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z18, K1, Z2
@@ -19629,8 +20379,9 @@ done:
 	VMOVUPD       Z16, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z18, K2, Z17
 	VMOVUPD       Z17, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z18, Z2
@@ -19672,19 +20423,33 @@ overwrite:
 	VMOVUPD Z16, K1, (DI)
 	VMULPD  Z17, Z18, Z17
 	VMOVUPD Z17, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows8x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows8x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows8x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows8x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -19736,8 +20501,8 @@ TEXT ·gemmRows8x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z18
 	VFMADD231PD  Z0, Z18, Z2
 	VFMADD231PD  Z1, Z18, Z3
@@ -19762,8 +20527,8 @@ loop:
 	VBROADCASTSD (R12)(AX*1), Z19
 	VFMADD231PD  Z0, Z19, Z16
 	VFMADD231PD  Z1, Z19, Z17
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z18
 	VFMADD231PD  Z0, Z18, Z2
 	VFMADD231PD  Z1, Z18, Z3
@@ -19788,8 +20553,8 @@ loop:
 	VBROADCASTSD 8(R12)(AX*1), Z19
 	VFMADD231PD  Z0, Z19, Z16
 	VFMADD231PD  Z1, Z19, Z17
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z18
 	VFMADD231PD  Z0, Z18, Z2
 	VFMADD231PD  Z1, Z18, Z3
@@ -19814,8 +20579,8 @@ loop:
 	VBROADCASTSD 16(R12)(AX*1), Z19
 	VFMADD231PD  Z0, Z19, Z16
 	VFMADD231PD  Z1, Z19, Z17
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z18
 	VFMADD231PD  Z0, Z18, Z2
 	VFMADD231PD  Z1, Z18, Z3
@@ -19852,8 +20617,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z18
 	VFMADD231PD  Z0, Z18, Z2
 	VFMADD231PD  Z1, Z18, Z3
@@ -19886,13 +20651,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z18
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z18
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z18, K1, Z2
@@ -19941,8 +20702,9 @@ done:
 	VMOVUPD       Z16, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z18, K2, Z17
 	VMOVUPD       Z17, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z18, Z2
@@ -19984,19 +20746,33 @@ overwrite:
 	VMOVUPD Z16, K1, (DI)
 	VMULPD  Z17, Z18, Z17
 	VMOVUPD Z17, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm7x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -20040,8 +20816,8 @@ TEXT ·gemm7x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z16
 	VFMADD231PD  Z0, Z16, Z2
 	VFMADD231PD  Z1, Z16, Z3
@@ -20063,8 +20839,8 @@ loop:
 	VBROADCASTSD 48(SI), Z16
 	VFMADD231PD  Z0, Z16, Z14
 	VFMADD231PD  Z1, Z16, Z15
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z16
 	VFMADD231PD  Z0, Z16, Z2
 	VFMADD231PD  Z1, Z16, Z3
@@ -20086,8 +20862,8 @@ loop:
 	VBROADCASTSD 48(SI)(AX*1), Z16
 	VFMADD231PD  Z0, Z16, Z14
 	VFMADD231PD  Z1, Z16, Z15
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z16
 	VFMADD231PD  Z0, Z16, Z2
 	VFMADD231PD  Z1, Z16, Z3
@@ -20109,8 +20885,8 @@ loop:
 	VBROADCASTSD 48(SI)(AX*2), Z16
 	VFMADD231PD  Z0, Z16, Z14
 	VFMADD231PD  Z1, Z16, Z15
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z16
 	VFMADD231PD  Z0, Z16, Z2
 	VFMADD231PD  Z1, Z16, Z3
@@ -20142,8 +20918,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z16
 	VFMADD231PD  Z0, Z16, Z2
 	VFMADD231PD  Z1, Z16, Z3
@@ -20171,13 +20947,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z16
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z16
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z16, K1, Z2
@@ -20220,8 +20992,9 @@ done:
 	VMOVUPD       Z14, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z16, K2, Z15
 	VMOVUPD       Z15, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z16, Z2
@@ -20258,19 +21031,33 @@ overwrite:
 	VMOVUPD Z14, K1, (DI)
 	VMULPD  Z15, Z16, Z15
 	VMOVUPD Z15, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows7x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows7x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows7x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows7x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -20317,8 +21104,8 @@ TEXT ·gemmRows7x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z16
 	VFMADD231PD  Z0, Z16, Z2
 	VFMADD231PD  Z1, Z16, Z3
@@ -20340,8 +21127,8 @@ loop:
 	VBROADCASTSD (R12), Z16
 	VFMADD231PD  Z0, Z16, Z14
 	VFMADD231PD  Z1, Z16, Z15
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z16
 	VFMADD231PD  Z0, Z16, Z2
 	VFMADD231PD  Z1, Z16, Z3
@@ -20363,8 +21150,8 @@ loop:
 	VBROADCASTSD 8(R12), Z16
 	VFMADD231PD  Z0, Z16, Z14
 	VFMADD231PD  Z1, Z16, Z15
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z16
 	VFMADD231PD  Z0, Z16, Z2
 	VFMADD231PD  Z1, Z16, Z3
@@ -20386,8 +21173,8 @@ loop:
 	VBROADCASTSD 16(R12), Z16
 	VFMADD231PD  Z0, Z16, Z14
 	VFMADD231PD  Z1, Z16, Z15
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z16
 	VFMADD231PD  Z0, Z16, Z2
 	VFMADD231PD  Z1, Z16, Z3
@@ -20421,8 +21208,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z16
 	VFMADD231PD  Z0, Z16, Z2
 	VFMADD231PD  Z1, Z16, Z3
@@ -20452,13 +21239,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z16
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z16
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z16, K1, Z2
@@ -20501,8 +21284,9 @@ done:
 	VMOVUPD       Z14, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z16, K2, Z15
 	VMOVUPD       Z15, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z16, Z2
@@ -20539,19 +21323,33 @@ overwrite:
 	VMOVUPD Z14, K1, (DI)
 	VMULPD  Z15, Z16, Z15
 	VMOVUPD Z15, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm6x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -20590,8 +21388,8 @@ TEXT ·gemm6x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z14
 	VFMADD231PD  Z0, Z14, Z2
 	VFMADD231PD  Z1, Z14, Z3
@@ -20610,8 +21408,8 @@ loop:
 	VBROADCASTSD 40(SI), Z15
 	VFMADD231PD  Z0, Z15, Z12
 	VFMADD231PD  Z1, Z15, Z13
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z14
 	VFMADD231PD  Z0, Z14, Z2
 	VFMADD231PD  Z1, Z14, Z3
@@ -20630,8 +21428,8 @@ loop:
 	VBROADCASTSD 40(SI)(AX*1), Z15
 	VFMADD231PD  Z0, Z15, Z12
 	VFMADD231PD  Z1, Z15, Z13
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z14
 	VFMADD231PD  Z0, Z14, Z2
 	VFMADD231PD  Z1, Z14, Z3
@@ -20650,8 +21448,8 @@ loop:
 	VBROADCASTSD 40(SI)(AX*2), Z15
 	VFMADD231PD  Z0, Z15, Z12
 	VFMADD231PD  Z1, Z15, Z13
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z14
 	VFMADD231PD  Z0, Z14, Z2
 	VFMADD231PD  Z1, Z14, Z3
@@ -20680,8 +21478,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z14
 	VFMADD231PD  Z0, Z14, Z2
 	VFMADD231PD  Z1, Z14, Z3
@@ -20706,13 +21504,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z14, K1, Z2
@@ -20749,8 +21543,9 @@ done:
 	VMOVUPD       Z12, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z14, K2, Z13
 	VMOVUPD       Z13, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z14, Z2
@@ -20782,19 +21577,33 @@ overwrite:
 	VMOVUPD Z12, K1, (DI)
 	VMULPD  Z13, Z14, Z13
 	VMOVUPD Z13, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows6x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows6x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -20835,8 +21644,8 @@ TEXT ·gemmRows6x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z14
 	VFMADD231PD  Z0, Z14, Z2
 	VFMADD231PD  Z1, Z14, Z3
@@ -20855,8 +21664,8 @@ loop:
 	VBROADCASTSD (R11)(AX*2), Z15
 	VFMADD231PD  Z0, Z15, Z12
 	VFMADD231PD  Z1, Z15, Z13
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z14
 	VFMADD231PD  Z0, Z14, Z2
 	VFMADD231PD  Z1, Z14, Z3
@@ -20875,8 +21684,8 @@ loop:
 	VBROADCASTSD 8(R11)(AX*2), Z15
 	VFMADD231PD  Z0, Z15, Z12
 	VFMADD231PD  Z1, Z15, Z13
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z14
 	VFMADD231PD  Z0, Z14, Z2
 	VFMADD231PD  Z1, Z14, Z3
@@ -20895,8 +21704,8 @@ loop:
 	VBROADCASTSD 16(R11)(AX*2), Z15
 	VFMADD231PD  Z0, Z15, Z12
 	VFMADD231PD  Z1, Z15, Z13
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z14
 	VFMADD231PD  Z0, Z14, Z2
 	VFMADD231PD  Z1, Z14, Z3
@@ -20926,8 +21735,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z14
 	VFMADD231PD  Z0, Z14, Z2
 	VFMADD231PD  Z1, Z14, Z3
@@ -20953,13 +21762,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z14, K1, Z2
@@ -20996,8 +21801,9 @@ done:
 	VMOVUPD       Z12, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z14, K2, Z13
 	VMOVUPD       Z13, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z14, Z2
@@ -21029,19 +21835,33 @@ overwrite:
 	VMOVUPD Z12, K1, (DI)
 	VMULPD  Z13, Z14, Z13
 	VMOVUPD Z13, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm5x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -21075,8 +21895,8 @@ TEXT ·gemm5x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z12
 	VFMADD231PD  Z0, Z12, Z2
 	VFMADD231PD  Z1, Z12, Z3
@@ -21092,8 +21912,8 @@ loop:
 	VBROADCASTSD 32(SI), Z12
 	VFMADD231PD  Z0, Z12, Z10
 	VFMADD231PD  Z1, Z12, Z11
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z12
 	VFMADD231PD  Z0, Z12, Z2
 	VFMADD231PD  Z1, Z12, Z3
@@ -21109,8 +21929,8 @@ loop:
 	VBROADCASTSD 32(SI)(AX*1), Z12
 	VFMADD231PD  Z0, Z12, Z10
 	VFMADD231PD  Z1, Z12, Z11
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z12
 	VFMADD231PD  Z0, Z12, Z2
 	VFMADD231PD  Z1, Z12, Z3
@@ -21126,8 +21946,8 @@ loop:
 	VBROADCASTSD 32(SI)(AX*2), Z12
 	VFMADD231PD  Z0, Z12, Z10
 	VFMADD231PD  Z1, Z12, Z11
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z12
 	VFMADD231PD  Z0, Z12, Z2
 	VFMADD231PD  Z1, Z12, Z3
@@ -21153,8 +21973,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z12
 	VFMADD231PD  Z0, Z12, Z2
 	VFMADD231PD  Z1, Z12, Z3
@@ -21176,13 +21996,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z12, K1, Z2
@@ -21213,8 +22029,9 @@ done:
 	VMOVUPD       Z10, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z12, K2, Z11
 	VMOVUPD       Z11, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z12, Z2
@@ -21241,19 +22058,33 @@ overwrite:
 	VMOVUPD Z10, K1, (DI)
 	VMULPD  Z11, Z12, Z11
 	VMOVUPD Z11, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows5x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows5x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -21289,8 +22120,8 @@ TEXT ·gemmRows5x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z12
 	VFMADD231PD  Z0, Z12, Z2
 	VFMADD231PD  Z1, Z12, Z3
@@ -21306,8 +22137,8 @@ loop:
 	VBROADCASTSD (R11)(AX*1), Z12
 	VFMADD231PD  Z0, Z12, Z10
 	VFMADD231PD  Z1, Z12, Z11
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z12
 	VFMADD231PD  Z0, Z12, Z2
 	VFMADD231PD  Z1, Z12, Z3
@@ -21323,8 +22154,8 @@ loop:
 	VBROADCASTSD 8(R11)(AX*1), Z12
 	VFMADD231PD  Z0, Z12, Z10
 	VFMADD231PD  Z1, Z12, Z11
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z12
 	VFMADD231PD  Z0, Z12, Z2
 	VFMADD231PD  Z1, Z12, Z3
@@ -21340,8 +22171,8 @@ loop:
 	VBROADCASTSD 16(R11)(AX*1), Z12
 	VFMADD231PD  Z0, Z12, Z10
 	VFMADD231PD  Z1, Z12, Z11
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z12
 	VFMADD231PD  Z0, Z12, Z2
 	VFMADD231PD  Z1, Z12, Z3
@@ -21368,8 +22199,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z12
 	VFMADD231PD  Z0, Z12, Z2
 	VFMADD231PD  Z1, Z12, Z3
@@ -21392,13 +22223,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z12, K1, Z2
@@ -21429,8 +22256,9 @@ done:
 	VMOVUPD       Z10, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z12, K2, Z11
 	VMOVUPD       Z11, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z12, Z2
@@ -21457,19 +22285,33 @@ overwrite:
 	VMOVUPD Z10, K1, (DI)
 	VMULPD  Z11, Z12, Z11
 	VMOVUPD Z11, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm4x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -21498,8 +22340,8 @@ TEXT ·gemm4x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z10
 	VFMADD231PD  Z0, Z10, Z2
 	VFMADD231PD  Z1, Z10, Z3
@@ -21512,8 +22354,8 @@ loop:
 	VBROADCASTSD 24(SI), Z11
 	VFMADD231PD  Z0, Z11, Z8
 	VFMADD231PD  Z1, Z11, Z9
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z10
 	VFMADD231PD  Z0, Z10, Z2
 	VFMADD231PD  Z1, Z10, Z3
@@ -21526,8 +22368,8 @@ loop:
 	VBROADCASTSD 24(SI)(AX*1), Z11
 	VFMADD231PD  Z0, Z11, Z8
 	VFMADD231PD  Z1, Z11, Z9
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z10
 	VFMADD231PD  Z0, Z10, Z2
 	VFMADD231PD  Z1, Z10, Z3
@@ -21540,8 +22382,8 @@ loop:
 	VBROADCASTSD 24(SI)(AX*2), Z11
 	VFMADD231PD  Z0, Z11, Z8
 	VFMADD231PD  Z1, Z11, Z9
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z10
 	VFMADD231PD  Z0, Z10, Z2
 	VFMADD231PD  Z1, Z10, Z3
@@ -21564,8 +22406,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z10
 	VFMADD231PD  Z0, Z10, Z2
 	VFMADD231PD  Z1, Z10, Z3
@@ -21584,13 +22426,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z10, K1, Z2
@@ -21615,8 +22453,9 @@ done:
 	VMOVUPD       Z8, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z10, K2, Z9
 	VMOVUPD       Z9, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z10, Z2
@@ -21638,19 +22477,33 @@ overwrite:
 	VMOVUPD Z8, K1, (DI)
 	VMULPD  Z9, Z10, Z9
 	VMOVUPD Z9, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows4x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows4x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -21681,8 +22534,8 @@ TEXT ·gemmRows4x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z10
 	VFMADD231PD  Z0, Z10, Z2
 	VFMADD231PD  Z1, Z10, Z3
@@ -21695,8 +22548,8 @@ loop:
 	VBROADCASTSD (R11), Z11
 	VFMADD231PD  Z0, Z11, Z8
 	VFMADD231PD  Z1, Z11, Z9
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z10
 	VFMADD231PD  Z0, Z10, Z2
 	VFMADD231PD  Z1, Z10, Z3
@@ -21709,8 +22562,8 @@ loop:
 	VBROADCASTSD 8(R11), Z11
 	VFMADD231PD  Z0, Z11, Z8
 	VFMADD231PD  Z1, Z11, Z9
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z10
 	VFMADD231PD  Z0, Z10, Z2
 	VFMADD231PD  Z1, Z10, Z3
@@ -21723,8 +22576,8 @@ loop:
 	VBROADCASTSD 16(R11), Z11
 	VFMADD231PD  Z0, Z11, Z8
 	VFMADD231PD  Z1, Z11, Z9
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z10
 	VFMADD231PD  Z0, Z10, Z2
 	VFMADD231PD  Z1, Z10, Z3
@@ -21748,8 +22601,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z10
 	VFMADD231PD  Z0, Z10, Z2
 	VFMADD231PD  Z1, Z10, Z3
@@ -21769,13 +22622,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z10, K1, Z2
@@ -21800,8 +22649,9 @@ done:
 	VMOVUPD       Z8, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z10, K2, Z9
 	VMOVUPD       Z9, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z10, Z2
@@ -21823,19 +22673,33 @@ overwrite:
 	VMOVUPD Z8, K1, (DI)
 	VMULPD  Z9, Z10, Z9
 	VMOVUPD Z9, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm3x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -21859,8 +22723,8 @@ TEXT ·gemm3x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z8
 	VFMADD231PD  Z0, Z8, Z2
 	VFMADD231PD  Z1, Z8, Z3
@@ -21870,8 +22734,8 @@ loop:
 	VBROADCASTSD 16(SI), Z8
 	VFMADD231PD  Z0, Z8, Z6
 	VFMADD231PD  Z1, Z8, Z7
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z8
 	VFMADD231PD  Z0, Z8, Z2
 	VFMADD231PD  Z1, Z8, Z3
@@ -21881,8 +22745,8 @@ loop:
 	VBROADCASTSD 16(SI)(AX*1), Z8
 	VFMADD231PD  Z0, Z8, Z6
 	VFMADD231PD  Z1, Z8, Z7
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z8
 	VFMADD231PD  Z0, Z8, Z2
 	VFMADD231PD  Z1, Z8, Z3
@@ -21892,8 +22756,8 @@ loop:
 	VBROADCASTSD 16(SI)(AX*2), Z8
 	VFMADD231PD  Z0, Z8, Z6
 	VFMADD231PD  Z1, Z8, Z7
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z8
 	VFMADD231PD  Z0, Z8, Z2
 	VFMADD231PD  Z1, Z8, Z3
@@ -21913,8 +22777,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z8
 	VFMADD231PD  Z0, Z8, Z2
 	VFMADD231PD  Z1, Z8, Z3
@@ -21930,13 +22794,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z8, K1, Z2
@@ -21955,8 +22815,9 @@ done:
 	VMOVUPD       Z6, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z8, K2, Z7
 	VMOVUPD       Z7, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z8, Z2
@@ -21973,19 +22834,33 @@ overwrite:
 	VMOVUPD Z6, K1, (DI)
 	VMULPD  Z7, Z8, Z7
 	VMOVUPD Z7, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows3x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows3x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22009,8 +22884,8 @@ TEXT ·gemmRows3x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z8
 	VFMADD231PD  Z0, Z8, Z2
 	VFMADD231PD  Z1, Z8, Z3
@@ -22020,8 +22895,8 @@ loop:
 	VBROADCASTSD (SI)(AX*2), Z8
 	VFMADD231PD  Z0, Z8, Z6
 	VFMADD231PD  Z1, Z8, Z7
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z8
 	VFMADD231PD  Z0, Z8, Z2
 	VFMADD231PD  Z1, Z8, Z3
@@ -22031,8 +22906,8 @@ loop:
 	VBROADCASTSD 8(SI)(AX*2), Z8
 	VFMADD231PD  Z0, Z8, Z6
 	VFMADD231PD  Z1, Z8, Z7
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z8
 	VFMADD231PD  Z0, Z8, Z2
 	VFMADD231PD  Z1, Z8, Z3
@@ -22042,8 +22917,8 @@ loop:
 	VBROADCASTSD 16(SI)(AX*2), Z8
 	VFMADD231PD  Z0, Z8, Z6
 	VFMADD231PD  Z1, Z8, Z7
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z8
 	VFMADD231PD  Z0, Z8, Z2
 	VFMADD231PD  Z1, Z8, Z3
@@ -22063,8 +22938,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z8
 	VFMADD231PD  Z0, Z8, Z2
 	VFMADD231PD  Z1, Z8, Z3
@@ -22080,13 +22955,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z8, K1, Z2
@@ -22105,8 +22976,9 @@ done:
 	VMOVUPD       Z6, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z8, K2, Z7
 	VMOVUPD       Z7, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z8, Z2
@@ -22123,19 +22995,33 @@ overwrite:
 	VMOVUPD Z6, K1, (DI)
 	VMULPD  Z7, Z8, Z7
 	VMOVUPD Z7, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm2x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22154,32 +23040,32 @@ TEXT ·gemm2x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z6
 	VFMADD231PD  Z0, Z6, Z2
 	VFMADD231PD  Z1, Z6, Z3
 	VBROADCASTSD 8(SI), Z7
 	VFMADD231PD  Z0, Z7, Z4
 	VFMADD231PD  Z1, Z7, Z5
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z6
 	VFMADD231PD  Z0, Z6, Z2
 	VFMADD231PD  Z1, Z6, Z3
 	VBROADCASTSD 8(SI)(AX*1), Z7
 	VFMADD231PD  Z0, Z7, Z4
 	VFMADD231PD  Z1, Z7, Z5
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z6
 	VFMADD231PD  Z0, Z6, Z2
 	VFMADD231PD  Z1, Z6, Z3
 	VBROADCASTSD 8(SI)(AX*2), Z7
 	VFMADD231PD  Z0, Z7, Z4
 	VFMADD231PD  Z1, Z7, Z5
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z6
 	VFMADD231PD  Z0, Z6, Z2
 	VFMADD231PD  Z1, Z6, Z3
@@ -22196,8 +23082,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z6
 	VFMADD231PD  Z0, Z6, Z2
 	VFMADD231PD  Z1, Z6, Z3
@@ -22210,13 +23096,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z6, K1, Z2
@@ -22229,8 +23111,9 @@ done:
 	VMOVUPD       Z4, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z6, K2, Z5
 	VMOVUPD       Z5, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z6, Z2
@@ -22242,19 +23125,33 @@ overwrite:
 	VMOVUPD Z4, K1, (DI)
 	VMULPD  Z5, Z6, Z5
 	VMOVUPD Z5, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows2x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows2x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22273,32 +23170,32 @@ TEXT ·gemmRows2x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z6
 	VFMADD231PD  Z0, Z6, Z2
 	VFMADD231PD  Z1, Z6, Z3
 	VBROADCASTSD (SI)(AX*1), Z7
 	VFMADD231PD  Z0, Z7, Z4
 	VFMADD231PD  Z1, Z7, Z5
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z6
 	VFMADD231PD  Z0, Z6, Z2
 	VFMADD231PD  Z1, Z6, Z3
 	VBROADCASTSD 8(SI)(AX*1), Z7
 	VFMADD231PD  Z0, Z7, Z4
 	VFMADD231PD  Z1, Z7, Z5
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z6
 	VFMADD231PD  Z0, Z6, Z2
 	VFMADD231PD  Z1, Z6, Z3
 	VBROADCASTSD 16(SI)(AX*1), Z7
 	VFMADD231PD  Z0, Z7, Z4
 	VFMADD231PD  Z1, Z7, Z5
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z6
 	VFMADD231PD  Z0, Z6, Z2
 	VFMADD231PD  Z1, Z6, Z3
@@ -22315,8 +23212,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z6
 	VFMADD231PD  Z0, Z6, Z2
 	VFMADD231PD  Z1, Z6, Z3
@@ -22329,13 +23226,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z6, K1, Z2
@@ -22348,8 +23241,9 @@ done:
 	VMOVUPD       Z4, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z6, K2, Z5
 	VMOVUPD       Z5, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z6, Z2
@@ -22361,19 +23255,33 @@ overwrite:
 	VMOVUPD Z4, K1, (DI)
 	VMULPD  Z5, Z6, Z5
 	VMOVUPD Z5, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm1x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22387,23 +23295,23 @@ TEXT ·gemm1x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z4
 	VFMADD231PD  Z0, Z4, Z2
 	VFMADD231PD  Z1, Z4, Z3
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD (SI)(AX*1), Z4
 	VFMADD231PD  Z0, Z4, Z2
 	VFMADD231PD  Z1, Z4, Z3
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD (SI)(AX*2), Z4
 	VFMADD231PD  Z0, Z4, Z2
 	VFMADD231PD  Z1, Z4, Z3
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD (SI)(R11*1), Z4
 	VFMADD231PD  Z0, Z4, Z2
 	VFMADD231PD  Z1, Z4, Z3
@@ -22417,8 +23325,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z4
 	VFMADD231PD  Z0, Z4, Z2
 	VFMADD231PD  Z1, Z4, Z3
@@ -22428,40 +23336,51 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z4, K1, Z2
 	VMOVUPD       Z2, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z4, K2, Z3
 	VMOVUPD       Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z4, Z2
 	VMOVUPD Z2, K1, (DI)
 	VMULPD  Z3, Z4, Z3
 	VMOVUPD Z3, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows1x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows1x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22475,23 +23394,23 @@ TEXT ·gemmRows1x16F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z4
 	VFMADD231PD  Z0, Z4, Z2
 	VFMADD231PD  Z1, Z4, Z3
-	VMOVUPD      (BX)(R8*1), Z0
-	VMOVUPD      64(BX)(R8*1), Z1
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSD 8(SI), Z4
 	VFMADD231PD  Z0, Z4, Z2
 	VFMADD231PD  Z1, Z4, Z3
-	VMOVUPD      (BX)(R8*2), Z0
-	VMOVUPD      64(BX)(R8*2), Z1
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
+	VMOVUPD.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSD 16(SI), Z4
 	VFMADD231PD  Z0, Z4, Z2
 	VFMADD231PD  Z1, Z4, Z3
-	VMOVUPD      (BX)(R9*1), Z0
-	VMOVUPD      64(BX)(R9*1), Z1
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
+	VMOVUPD.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSD 24(SI), Z4
 	VFMADD231PD  Z0, Z4, Z2
 	VFMADD231PD  Z1, Z4, Z3
@@ -22505,8 +23424,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
-	VMOVUPD      64(BX), Z1
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
 	VBROADCASTSD (SI), Z4
 	VFMADD231PD  Z0, Z4, Z2
 	VFMADD231PD  Z1, Z4, Z3
@@ -22516,40 +23435,49 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z4, K1, Z2
 	VMOVUPD       Z2, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z4, K2, Z3
 	VMOVUPD       Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z4, Z2
 	VMOVUPD Z2, K1, (DI)
 	VMULPD  Z3, Z4, Z3
 	VMOVUPD Z3, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm14x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm14x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22600,7 +23528,7 @@ TEXT ·gemm14x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z15
 	VFMADD231PD  Z0, Z15, Z1
 	VBROADCASTSD 8(SI), Z16
@@ -22629,7 +23557,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z13
 	VBROADCASTSD 104(SI), Z16
 	VFMADD231PD  Z0, Z16, Z14
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z15
 	VFMADD231PD  Z0, Z15, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z16
@@ -22658,7 +23586,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z13
 	VBROADCASTSD 104(SI)(AX*1), Z16
 	VFMADD231PD  Z0, Z16, Z14
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z15
 	VFMADD231PD  Z0, Z15, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z16
@@ -22687,7 +23615,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z13
 	VBROADCASTSD 104(SI)(AX*2), Z16
 	VFMADD231PD  Z0, Z16, Z14
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z15
 	VFMADD231PD  Z0, Z15, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z16
@@ -22726,7 +23654,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z15
 	VFMADD231PD  Z0, Z15, Z1
 	VBROADCASTSD 8(SI), Z16
@@ -22761,11 +23689,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z15
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z15
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z15, K1, Z1
@@ -22822,8 +23748,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z15, K1, Z14
 	VMOVUPD       Z14, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z15, Z1
@@ -22867,19 +23794,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z14, Z15, Z14
 	VMOVUPD Z14, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows14x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows14x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows14x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows14x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22935,7 +23874,7 @@ TEXT ·gemmRows14x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z15
 	VFMADD231PD  Z0, Z15, Z1
 	VBROADCASTSD (SI)(AX*1), Z16
@@ -22964,7 +23903,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z13
 	VBROADCASTSD (R14)(AX*1), Z16
 	VFMADD231PD  Z0, Z16, Z14
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z15
 	VFMADD231PD  Z0, Z15, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z16
@@ -22993,7 +23932,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z13
 	VBROADCASTSD 8(R14)(AX*1), Z16
 	VFMADD231PD  Z0, Z16, Z14
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z15
 	VFMADD231PD  Z0, Z15, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z16
@@ -23022,7 +23961,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z13
 	VBROADCASTSD 16(R14)(AX*1), Z16
 	VFMADD231PD  Z0, Z16, Z14
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z15
 	VFMADD231PD  Z0, Z15, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z16
@@ -23065,7 +24004,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z15
 	VFMADD231PD  Z0, Z15, Z1
 	VBROADCASTSD (SI)(AX*1), Z16
@@ -23104,11 +24043,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z15
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z15
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z15, K1, Z1
@@ -23165,8 +24102,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z15, K1, Z14
 	VMOVUPD       Z14, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z15, Z1
@@ -23210,19 +24148,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z14, Z15, Z14
 	VMOVUPD Z14, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm13x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -23270,7 +24220,7 @@ TEXT ·gemm13x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z14
 	VFMADD231PD  Z0, Z14, Z1
 	VBROADCASTSD 8(SI), Z15
@@ -23297,7 +24247,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z12
 	VBROADCASTSD 96(SI), Z14
 	VFMADD231PD  Z0, Z14, Z13
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z14
 	VFMADD231PD  Z0, Z14, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z15
@@ -23324,7 +24274,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z12
 	VBROADCASTSD 96(SI)(AX*1), Z14
 	VFMADD231PD  Z0, Z14, Z13
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z14
 	VFMADD231PD  Z0, Z14, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z15
@@ -23351,7 +24301,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z12
 	VBROADCASTSD 96(SI)(AX*2), Z14
 	VFMADD231PD  Z0, Z14, Z13
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z14
 	VFMADD231PD  Z0, Z14, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z15
@@ -23388,7 +24338,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z14
 	VFMADD231PD  Z0, Z14, Z1
 	VBROADCASTSD 8(SI), Z15
@@ -23421,11 +24371,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z14, K1, Z1
@@ -23478,8 +24426,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z14, K1, Z13
 	VMOVUPD       Z13, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z14, Z1
@@ -23520,19 +24469,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z13, Z14, Z13
 	VMOVUPD Z13, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows13x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows13x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows13x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows13x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -23585,7 +24546,7 @@ TEXT ·gemmRows13x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z14
 	VFMADD231PD  Z0, Z14, Z1
 	VBROADCASTSD (SI)(AX*1), Z15
@@ -23612,7 +24573,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z12
 	VBROADCASTSD (R14), Z14
 	VFMADD231PD  Z0, Z14, Z13
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z14
 	VFMADD231PD  Z0, Z14, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z15
@@ -23639,7 +24600,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z12
 	VBROADCASTSD 8(R14), Z14
 	VFMADD231PD  Z0, Z14, Z13
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z14
 	VFMADD231PD  Z0, Z14, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z15
@@ -23666,7 +24627,7 @@ loop:
 	VFMADD231PD  Z0, Z15, Z12
 	VBROADCASTSD 16(R14), Z14
 	VFMADD231PD  Z0, Z14, Z13
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z14
 	VFMADD231PD  Z0, Z14, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z15
@@ -23707,7 +24668,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z14
 	VFMADD231PD  Z0, Z14, Z1
 	VBROADCASTSD (SI)(AX*1), Z15
@@ -23744,11 +24705,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z14, K1, Z1
@@ -23801,8 +24760,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z14, K1, Z13
 	VMOVUPD       Z13, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z14, Z1
@@ -23843,19 +24803,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z13, Z14, Z13
 	VMOVUPD Z13, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm12x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -23900,7 +24872,7 @@ TEXT ·gemm12x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z13
 	VFMADD231PD  Z0, Z13, Z1
 	VBROADCASTSD 8(SI), Z14
@@ -23925,7 +24897,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z11
 	VBROADCASTSD 88(SI), Z14
 	VFMADD231PD  Z0, Z14, Z12
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z13
 	VFMADD231PD  Z0, Z13, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z14
@@ -23950,7 +24922,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z11
 	VBROADCASTSD 88(SI)(AX*1), Z14
 	VFMADD231PD  Z0, Z14, Z12
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z13
 	VFMADD231PD  Z0, Z13, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z14
@@ -23975,7 +24947,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z11
 	VBROADCASTSD 88(SI)(AX*2), Z14
 	VFMADD231PD  Z0, Z14, Z12
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z13
 	VFMADD231PD  Z0, Z13, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z14
@@ -24010,7 +24982,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z13
 	VFMADD231PD  Z0, Z13, Z1
 	VBROADCASTSD 8(SI), Z14
@@ -24041,11 +25013,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z13
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z13
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z13, K1, Z1
@@ -24094,8 +25064,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z13, K1, Z12
 	VMOVUPD       Z12, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z13, Z1
@@ -24133,19 +25104,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z12, Z13, Z12
 	VMOVUPD Z12, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows12x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows12x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows12x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows12x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -24194,7 +25177,7 @@ TEXT ·gemmRows12x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z13
 	VFMADD231PD  Z0, Z13, Z1
 	VBROADCASTSD (SI)(AX*1), Z14
@@ -24219,7 +25202,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z11
 	VBROADCASTSD (R13)(AX*2), Z14
 	VFMADD231PD  Z0, Z14, Z12
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z13
 	VFMADD231PD  Z0, Z13, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z14
@@ -24244,7 +25227,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z11
 	VBROADCASTSD 8(R13)(AX*2), Z14
 	VFMADD231PD  Z0, Z14, Z12
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z13
 	VFMADD231PD  Z0, Z13, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z14
@@ -24269,7 +25252,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z11
 	VBROADCASTSD 16(R13)(AX*2), Z14
 	VFMADD231PD  Z0, Z14, Z12
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z13
 	VFMADD231PD  Z0, Z13, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z14
@@ -24307,7 +25290,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z13
 	VFMADD231PD  Z0, Z13, Z1
 	VBROADCASTSD (SI)(AX*1), Z14
@@ -24341,11 +25324,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z13
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z13
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z13, K1, Z1
@@ -24394,8 +25375,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z13, K1, Z12
 	VMOVUPD       Z12, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z13, Z1
@@ -24433,19 +25415,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z12, Z13, Z12
 	VMOVUPD Z12, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm11x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -24487,7 +25481,7 @@ TEXT ·gemm11x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z12
 	VFMADD231PD  Z0, Z12, Z1
 	VBROADCASTSD 8(SI), Z13
@@ -24510,7 +25504,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z10
 	VBROADCASTSD 80(SI), Z12
 	VFMADD231PD  Z0, Z12, Z11
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z12
 	VFMADD231PD  Z0, Z12, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z13
@@ -24533,7 +25527,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z10
 	VBROADCASTSD 80(SI)(AX*1), Z12
 	VFMADD231PD  Z0, Z12, Z11
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z12
 	VFMADD231PD  Z0, Z12, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z13
@@ -24556,7 +25550,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z10
 	VBROADCASTSD 80(SI)(AX*2), Z12
 	VFMADD231PD  Z0, Z12, Z11
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z12
 	VFMADD231PD  Z0, Z12, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z13
@@ -24589,7 +25583,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z12
 	VFMADD231PD  Z0, Z12, Z1
 	VBROADCASTSD 8(SI), Z13
@@ -24618,11 +25612,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z12, K1, Z1
@@ -24667,8 +25659,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z12, K1, Z11
 	VMOVUPD       Z11, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z12, Z1
@@ -24703,19 +25696,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z11, Z12, Z11
 	VMOVUPD Z11, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows11x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows11x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows11x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows11x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -24761,7 +25766,7 @@ TEXT ·gemmRows11x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z12
 	VFMADD231PD  Z0, Z12, Z1
 	VBROADCASTSD (SI)(AX*1), Z13
@@ -24784,7 +25789,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z10
 	VBROADCASTSD (R13)(AX*1), Z12
 	VFMADD231PD  Z0, Z12, Z11
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z12
 	VFMADD231PD  Z0, Z12, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z13
@@ -24807,7 +25812,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z10
 	VBROADCASTSD 8(R13)(AX*1), Z12
 	VFMADD231PD  Z0, Z12, Z11
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z12
 	VFMADD231PD  Z0, Z12, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z13
@@ -24830,7 +25835,7 @@ loop:
 	VFMADD231PD  Z0, Z13, Z10
 	VBROADCASTSD 16(R13)(AX*1), Z12
 	VFMADD231PD  Z0, Z12, Z11
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z12
 	VFMADD231PD  Z0, Z12, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z13
@@ -24866,7 +25871,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z12
 	VFMADD231PD  Z0, Z12, Z1
 	VBROADCASTSD (SI)(AX*1), Z13
@@ -24898,11 +25903,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z12, K1, Z1
@@ -24947,8 +25950,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z12, K1, Z11
 	VMOVUPD       Z11, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z12, Z1
@@ -24983,19 +25987,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z11, Z12, Z11
 	VMOVUPD Z11, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm10x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -25034,7 +26050,7 @@ TEXT ·gemm10x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z11
 	VFMADD231PD  Z0, Z11, Z1
 	VBROADCASTSD 8(SI), Z12
@@ -25055,7 +26071,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z9
 	VBROADCASTSD 72(SI), Z12
 	VFMADD231PD  Z0, Z12, Z10
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z11
 	VFMADD231PD  Z0, Z11, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z12
@@ -25076,7 +26092,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z9
 	VBROADCASTSD 72(SI)(AX*1), Z12
 	VFMADD231PD  Z0, Z12, Z10
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z11
 	VFMADD231PD  Z0, Z11, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z12
@@ -25097,7 +26113,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z9
 	VBROADCASTSD 72(SI)(AX*2), Z12
 	VFMADD231PD  Z0, Z12, Z10
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z11
 	VFMADD231PD  Z0, Z11, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z12
@@ -25128,7 +26144,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z11
 	VFMADD231PD  Z0, Z11, Z1
 	VBROADCASTSD 8(SI), Z12
@@ -25155,11 +26171,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z11
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z11
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z11, K1, Z1
@@ -25200,8 +26214,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z11, K1, Z10
 	VMOVUPD       Z10, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z11, Z1
@@ -25233,19 +26248,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z10, Z11, Z10
 	VMOVUPD Z10, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows10x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows10x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows10x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows10x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -25288,7 +26315,7 @@ TEXT ·gemmRows10x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z11
 	VFMADD231PD  Z0, Z11, Z1
 	VBROADCASTSD (SI)(AX*1), Z12
@@ -25309,7 +26336,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z9
 	VBROADCASTSD (R13), Z12
 	VFMADD231PD  Z0, Z12, Z10
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z11
 	VFMADD231PD  Z0, Z11, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z12
@@ -25330,7 +26357,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z9
 	VBROADCASTSD 8(R13), Z12
 	VFMADD231PD  Z0, Z12, Z10
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z11
 	VFMADD231PD  Z0, Z11, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z12
@@ -25351,7 +26378,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z9
 	VBROADCASTSD 16(R13), Z12
 	VFMADD231PD  Z0, Z12, Z10
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z11
 	VFMADD231PD  Z0, Z11, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z12
@@ -25385,7 +26412,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z11
 	VFMADD231PD  Z0, Z11, Z1
 	VBROADCASTSD (SI)(AX*1), Z12
@@ -25415,11 +26442,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z11
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z11
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z11, K1, Z1
@@ -25460,8 +26485,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z11, K1, Z10
 	VMOVUPD       Z10, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z11, Z1
@@ -25493,19 +26519,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z10, Z11, Z10
 	VMOVUPD Z10, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm9x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -25541,7 +26579,7 @@ TEXT ·gemm9x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z10
 	VFMADD231PD  Z0, Z10, Z1
 	VBROADCASTSD 8(SI), Z11
@@ -25560,7 +26598,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z8
 	VBROADCASTSD 64(SI), Z10
 	VFMADD231PD  Z0, Z10, Z9
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z10
 	VFMADD231PD  Z0, Z10, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z11
@@ -25579,7 +26617,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z8
 	VBROADCASTSD 64(SI)(AX*1), Z10
 	VFMADD231PD  Z0, Z10, Z9
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z10
 	VFMADD231PD  Z0, Z10, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z11
@@ -25598,7 +26636,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z8
 	VBROADCASTSD 64(SI)(AX*2), Z10
 	VFMADD231PD  Z0, Z10, Z9
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z10
 	VFMADD231PD  Z0, Z10, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z11
@@ -25627,7 +26665,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z10
 	VFMADD231PD  Z0, Z10, Z1
 	VBROADCASTSD 8(SI), Z11
@@ -25652,11 +26690,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z10, K1, Z1
@@ -25693,8 +26729,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z10, K1, Z9
 	VMOVUPD       Z9, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z10, Z1
@@ -25723,19 +26760,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z9, Z10, Z9
 	VMOVUPD Z9, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows9x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows9x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows9x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows9x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -25774,7 +26823,7 @@ TEXT ·gemmRows9x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z10
 	VFMADD231PD  Z0, Z10, Z1
 	VBROADCASTSD (SI)(AX*1), Z11
@@ -25793,7 +26842,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z8
 	VBROADCASTSD (R12)(AX*2), Z10
 	VFMADD231PD  Z0, Z10, Z9
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z10
 	VFMADD231PD  Z0, Z10, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z11
@@ -25812,7 +26861,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z8
 	VBROADCASTSD 8(R12)(AX*2), Z10
 	VFMADD231PD  Z0, Z10, Z9
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z10
 	VFMADD231PD  Z0, Z10, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z11
@@ -25831,7 +26880,7 @@ loop:
 	VFMADD231PD  Z0, Z11, Z8
 	VBROADCASTSD 16(R12)(AX*2), Z10
 	VFMADD231PD  Z0, Z10, Z9
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z10
 	VFMADD231PD  Z0, Z10, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z11
@@ -25862,7 +26911,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z10
 	VFMADD231PD  Z0, Z10, Z1
 	VBROADCASTSD (SI)(AX*1), Z11
@@ -25889,11 +26938,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z10, K1, Z1
@@ -25930,8 +26977,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z10, K1, Z9
 	VMOVUPD       Z9, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z10, Z1
@@ -25960,19 +27008,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z9, Z10, Z9
 	VMOVUPD Z9, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm8x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -26005,7 +27065,7 @@ TEXT ·gemm8x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z9
 	VFMADD231PD  Z0, Z9, Z1
 	VBROADCASTSD 8(SI), Z10
@@ -26022,7 +27082,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z7
 	VBROADCASTSD 56(SI), Z10
 	VFMADD231PD  Z0, Z10, Z8
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z9
 	VFMADD231PD  Z0, Z9, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z10
@@ -26039,7 +27099,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z7
 	VBROADCASTSD 56(SI)(AX*1), Z10
 	VFMADD231PD  Z0, Z10, Z8
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z9
 	VFMADD231PD  Z0, Z9, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z10
@@ -26056,7 +27116,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z7
 	VBROADCASTSD 56(SI)(AX*2), Z10
 	VFMADD231PD  Z0, Z10, Z8
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z9
 	VFMADD231PD  Z0, Z9, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z10
@@ -26083,7 +27143,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z9
 	VFMADD231PD  Z0, Z9, Z1
 	VBROADCASTSD 8(SI), Z10
@@ -26106,11 +27166,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z9
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z9
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z9, K1, Z1
@@ -26143,8 +27201,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z9, K1, Z8
 	VMOVUPD       Z8, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z9, Z1
@@ -26170,19 +27229,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z8, Z9, Z8
 	VMOVUPD Z8, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows8x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows8x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows8x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows8x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -26218,7 +27289,7 @@ TEXT ·gemmRows8x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z9
 	VFMADD231PD  Z0, Z9, Z1
 	VBROADCASTSD (SI)(AX*1), Z10
@@ -26235,7 +27306,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z7
 	VBROADCASTSD (R12)(AX*1), Z10
 	VFMADD231PD  Z0, Z10, Z8
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z9
 	VFMADD231PD  Z0, Z9, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z10
@@ -26252,7 +27323,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z7
 	VBROADCASTSD 8(R12)(AX*1), Z10
 	VFMADD231PD  Z0, Z10, Z8
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z9
 	VFMADD231PD  Z0, Z9, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z10
@@ -26269,7 +27340,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z7
 	VBROADCASTSD 16(R12)(AX*1), Z10
 	VFMADD231PD  Z0, Z10, Z8
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z9
 	VFMADD231PD  Z0, Z9, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z10
@@ -26298,7 +27369,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z9
 	VFMADD231PD  Z0, Z9, Z1
 	VBROADCASTSD (SI)(AX*1), Z10
@@ -26323,11 +27394,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z9
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z9
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z9, K1, Z1
@@ -26360,8 +27429,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z9, K1, Z8
 	VMOVUPD       Z8, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z9, Z1
@@ -26387,19 +27457,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z8, Z9, Z8
 	VMOVUPD Z8, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm7x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -26429,7 +27511,7 @@ TEXT ·gemm7x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z8
 	VFMADD231PD  Z0, Z8, Z1
 	VBROADCASTSD 8(SI), Z9
@@ -26444,7 +27526,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z6
 	VBROADCASTSD 48(SI), Z8
 	VFMADD231PD  Z0, Z8, Z7
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z8
 	VFMADD231PD  Z0, Z8, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z9
@@ -26459,7 +27541,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z6
 	VBROADCASTSD 48(SI)(AX*1), Z8
 	VFMADD231PD  Z0, Z8, Z7
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z8
 	VFMADD231PD  Z0, Z8, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z9
@@ -26474,7 +27556,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z6
 	VBROADCASTSD 48(SI)(AX*2), Z8
 	VFMADD231PD  Z0, Z8, Z7
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z8
 	VFMADD231PD  Z0, Z8, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z9
@@ -26499,7 +27581,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z8
 	VFMADD231PD  Z0, Z8, Z1
 	VBROADCASTSD 8(SI), Z9
@@ -26520,11 +27602,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z8, K1, Z1
@@ -26553,8 +27633,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z8, K1, Z7
 	VMOVUPD       Z7, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z8, Z1
@@ -26577,19 +27658,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z7, Z8, Z7
 	VMOVUPD Z7, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows7x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows7x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows7x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows7x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -26622,7 +27715,7 @@ TEXT ·gemmRows7x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z8
 	VFMADD231PD  Z0, Z8, Z1
 	VBROADCASTSD (SI)(AX*1), Z9
@@ -26637,7 +27730,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z6
 	VBROADCASTSD (R12), Z8
 	VFMADD231PD  Z0, Z8, Z7
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z8
 	VFMADD231PD  Z0, Z8, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z9
@@ -26652,7 +27745,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z6
 	VBROADCASTSD 8(R12), Z8
 	VFMADD231PD  Z0, Z8, Z7
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z8
 	VFMADD231PD  Z0, Z8, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z9
@@ -26667,7 +27760,7 @@ loop:
 	VFMADD231PD  Z0, Z9, Z6
 	VBROADCASTSD 16(R12), Z8
 	VFMADD231PD  Z0, Z8, Z7
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z8
 	VFMADD231PD  Z0, Z8, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z9
@@ -26694,7 +27787,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z8
 	VFMADD231PD  Z0, Z8, Z1
 	VBROADCASTSD (SI)(AX*1), Z9
@@ -26717,11 +27810,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z8, K1, Z1
@@ -26750,8 +27841,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z8, K1, Z7
 	VMOVUPD       Z7, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z8, Z1
@@ -26774,19 +27866,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z7, Z8, Z7
 	VMOVUPD Z7, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm6x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -26813,7 +27917,7 @@ TEXT ·gemm6x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z7
 	VFMADD231PD  Z0, Z7, Z1
 	VBROADCASTSD 8(SI), Z8
@@ -26826,7 +27930,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z5
 	VBROADCASTSD 40(SI), Z8
 	VFMADD231PD  Z0, Z8, Z6
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z7
 	VFMADD231PD  Z0, Z7, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z8
@@ -26839,7 +27943,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z5
 	VBROADCASTSD 40(SI)(AX*1), Z8
 	VFMADD231PD  Z0, Z8, Z6
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z7
 	VFMADD231PD  Z0, Z7, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z8
@@ -26852,7 +27956,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z5
 	VBROADCASTSD 40(SI)(AX*2), Z8
 	VFMADD231PD  Z0, Z8, Z6
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z7
 	VFMADD231PD  Z0, Z7, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z8
@@ -26875,7 +27979,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z7
 	VFMADD231PD  Z0, Z7, Z1
 	VBROADCASTSD 8(SI), Z8
@@ -26894,11 +27998,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z7
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z7
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z7, K1, Z1
@@ -26923,8 +28025,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z7, K1, Z6
 	VMOVUPD       Z6, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z7, Z1
@@ -26944,19 +28047,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z6, Z7, Z6
 	VMOVUPD Z6, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows6x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows6x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -26985,7 +28100,7 @@ TEXT ·gemmRows6x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z7
 	VFMADD231PD  Z0, Z7, Z1
 	VBROADCASTSD (SI)(AX*1), Z8
@@ -26998,7 +28113,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z5
 	VBROADCASTSD (R11)(AX*2), Z8
 	VFMADD231PD  Z0, Z8, Z6
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z7
 	VFMADD231PD  Z0, Z7, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z8
@@ -27011,7 +28126,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z5
 	VBROADCASTSD 8(R11)(AX*2), Z8
 	VFMADD231PD  Z0, Z8, Z6
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z7
 	VFMADD231PD  Z0, Z7, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z8
@@ -27024,7 +28139,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z5
 	VBROADCASTSD 16(R11)(AX*2), Z8
 	VFMADD231PD  Z0, Z8, Z6
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z7
 	VFMADD231PD  Z0, Z7, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z8
@@ -27048,7 +28163,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z7
 	VFMADD231PD  Z0, Z7, Z1
 	VBROADCASTSD (SI)(AX*1), Z8
@@ -27068,11 +28183,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z7
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z7
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z7, K1, Z1
@@ -27097,8 +28210,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z7, K1, Z6
 	VMOVUPD       Z6, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z7, Z1
@@ -27118,19 +28232,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z6, Z7, Z6
 	VMOVUPD Z6, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm5x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27154,7 +28280,7 @@ TEXT ·gemm5x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z6
 	VFMADD231PD  Z0, Z6, Z1
 	VBROADCASTSD 8(SI), Z7
@@ -27165,7 +28291,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z4
 	VBROADCASTSD 32(SI), Z6
 	VFMADD231PD  Z0, Z6, Z5
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z6
 	VFMADD231PD  Z0, Z6, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z7
@@ -27176,7 +28302,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z4
 	VBROADCASTSD 32(SI)(AX*1), Z6
 	VFMADD231PD  Z0, Z6, Z5
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z6
 	VFMADD231PD  Z0, Z6, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z7
@@ -27187,7 +28313,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z4
 	VBROADCASTSD 32(SI)(AX*2), Z6
 	VFMADD231PD  Z0, Z6, Z5
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z6
 	VFMADD231PD  Z0, Z6, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z7
@@ -27208,7 +28334,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z6
 	VFMADD231PD  Z0, Z6, Z1
 	VBROADCASTSD 8(SI), Z7
@@ -27225,11 +28351,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z6, K1, Z1
@@ -27250,8 +28374,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z6, K1, Z5
 	VMOVUPD       Z5, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z6, Z1
@@ -27268,19 +28393,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z5, Z6, Z5
 	VMOVUPD Z5, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows5x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows5x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27306,7 +28443,7 @@ TEXT ·gemmRows5x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z6
 	VFMADD231PD  Z0, Z6, Z1
 	VBROADCASTSD (SI)(AX*1), Z7
@@ -27317,7 +28454,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z4
 	VBROADCASTSD (R11)(AX*1), Z6
 	VFMADD231PD  Z0, Z6, Z5
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z6
 	VFMADD231PD  Z0, Z6, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z7
@@ -27328,7 +28465,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z4
 	VBROADCASTSD 8(R11)(AX*1), Z6
 	VFMADD231PD  Z0, Z6, Z5
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z6
 	VFMADD231PD  Z0, Z6, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z7
@@ -27339,7 +28476,7 @@ loop:
 	VFMADD231PD  Z0, Z7, Z4
 	VBROADCASTSD 16(R11)(AX*1), Z6
 	VFMADD231PD  Z0, Z6, Z5
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z6
 	VFMADD231PD  Z0, Z6, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z7
@@ -27361,7 +28498,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z6
 	VFMADD231PD  Z0, Z6, Z1
 	VBROADCASTSD (SI)(AX*1), Z7
@@ -27379,11 +28516,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z6, K1, Z1
@@ -27404,8 +28539,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z6, K1, Z5
 	VMOVUPD       Z5, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z6, Z1
@@ -27422,19 +28558,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z5, Z6, Z5
 	VMOVUPD Z5, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm4x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27455,7 +28603,7 @@ TEXT ·gemm4x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z5
 	VFMADD231PD  Z0, Z5, Z1
 	VBROADCASTSD 8(SI), Z6
@@ -27464,7 +28612,7 @@ loop:
 	VFMADD231PD  Z0, Z5, Z3
 	VBROADCASTSD 24(SI), Z6
 	VFMADD231PD  Z0, Z6, Z4
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z5
 	VFMADD231PD  Z0, Z5, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z6
@@ -27473,7 +28621,7 @@ loop:
 	VFMADD231PD  Z0, Z5, Z3
 	VBROADCASTSD 24(SI)(AX*1), Z6
 	VFMADD231PD  Z0, Z6, Z4
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z5
 	VFMADD231PD  Z0, Z5, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z6
@@ -27482,7 +28630,7 @@ loop:
 	VFMADD231PD  Z0, Z5, Z3
 	VBROADCASTSD 24(SI)(AX*2), Z6
 	VFMADD231PD  Z0, Z6, Z4
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z5
 	VFMADD231PD  Z0, Z5, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z6
@@ -27501,7 +28649,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z5
 	VFMADD231PD  Z0, Z5, Z1
 	VBROADCASTSD 8(SI), Z6
@@ -27516,11 +28664,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z5
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z5
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z5, K1, Z1
@@ -27537,8 +28683,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z5, K1, Z4
 	VMOVUPD       Z4, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z5, Z1
@@ -27552,19 +28699,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z4, Z5, Z4
 	VMOVUPD Z4, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows4x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows4x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27587,7 +28746,7 @@ TEXT ·gemmRows4x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z5
 	VFMADD231PD  Z0, Z5, Z1
 	VBROADCASTSD (SI)(AX*1), Z6
@@ -27596,7 +28755,7 @@ loop:
 	VFMADD231PD  Z0, Z5, Z3
 	VBROADCASTSD (R11), Z6
 	VFMADD231PD  Z0, Z6, Z4
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z5
 	VFMADD231PD  Z0, Z5, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z6
@@ -27605,7 +28764,7 @@ loop:
 	VFMADD231PD  Z0, Z5, Z3
 	VBROADCASTSD 8(R11), Z6
 	VFMADD231PD  Z0, Z6, Z4
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z5
 	VFMADD231PD  Z0, Z5, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z6
@@ -27614,7 +28773,7 @@ loop:
 	VFMADD231PD  Z0, Z5, Z3
 	VBROADCASTSD 16(R11), Z6
 	VFMADD231PD  Z0, Z6, Z4
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z5
 	VFMADD231PD  Z0, Z5, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z6
@@ -27634,7 +28793,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z5
 	VFMADD231PD  Z0, Z5, Z1
 	VBROADCASTSD (SI)(AX*1), Z6
@@ -27650,11 +28809,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z5
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z5
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z5, K1, Z1
@@ -27671,8 +28828,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z5, K1, Z4
 	VMOVUPD       Z4, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z5, Z1
@@ -27686,19 +28844,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z4, Z5, Z4
 	VMOVUPD Z4, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm3x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27716,28 +28886,28 @@ TEXT ·gemm3x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z4
 	VFMADD231PD  Z0, Z4, Z1
 	VBROADCASTSD 8(SI), Z5
 	VFMADD231PD  Z0, Z5, Z2
 	VBROADCASTSD 16(SI), Z4
 	VFMADD231PD  Z0, Z4, Z3
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z4
 	VFMADD231PD  Z0, Z4, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z5
 	VFMADD231PD  Z0, Z5, Z2
 	VBROADCASTSD 16(SI)(AX*1), Z4
 	VFMADD231PD  Z0, Z4, Z3
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z4
 	VFMADD231PD  Z0, Z4, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z5
 	VFMADD231PD  Z0, Z5, Z2
 	VBROADCASTSD 16(SI)(AX*2), Z4
 	VFMADD231PD  Z0, Z4, Z3
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z4
 	VFMADD231PD  Z0, Z4, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z5
@@ -27754,7 +28924,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z4
 	VFMADD231PD  Z0, Z4, Z1
 	VBROADCASTSD 8(SI), Z5
@@ -27767,11 +28937,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z4, K1, Z1
@@ -27784,8 +28952,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z4, K1, Z3
 	VMOVUPD       Z3, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z4, Z1
@@ -27796,19 +28965,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z3, Z4, Z3
 	VMOVUPD Z3, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows3x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows3x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27826,28 +29007,28 @@ TEXT ·gemmRows3x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z4
 	VFMADD231PD  Z0, Z4, Z1
 	VBROADCASTSD (SI)(AX*1), Z5
 	VFMADD231PD  Z0, Z5, Z2
 	VBROADCASTSD (SI)(AX*2), Z4
 	VFMADD231PD  Z0, Z4, Z3
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z4
 	VFMADD231PD  Z0, Z4, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z5
 	VFMADD231PD  Z0, Z5, Z2
 	VBROADCASTSD 8(SI)(AX*2), Z4
 	VFMADD231PD  Z0, Z4, Z3
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z4
 	VFMADD231PD  Z0, Z4, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z5
 	VFMADD231PD  Z0, Z5, Z2
 	VBROADCASTSD 16(SI)(AX*2), Z4
 	VFMADD231PD  Z0, Z4, Z3
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z4
 	VFMADD231PD  Z0, Z4, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z5
@@ -27864,7 +29045,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z4
 	VFMADD231PD  Z0, Z4, Z1
 	VBROADCASTSD (SI)(AX*1), Z5
@@ -27877,11 +29058,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z4, K1, Z1
@@ -27894,8 +29073,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z4, K1, Z3
 	VMOVUPD       Z3, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z4, Z1
@@ -27906,19 +29086,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z3, Z4, Z3
 	VMOVUPD Z3, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm2x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27933,22 +29125,22 @@ TEXT ·gemm2x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z3
 	VFMADD231PD  Z0, Z3, Z1
 	VBROADCASTSD 8(SI), Z4
 	VFMADD231PD  Z0, Z4, Z2
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z3
 	VFMADD231PD  Z0, Z3, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z4
 	VFMADD231PD  Z0, Z4, Z2
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z3
 	VFMADD231PD  Z0, Z3, Z1
 	VBROADCASTSD 8(SI)(AX*2), Z4
 	VFMADD231PD  Z0, Z4, Z2
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z3
 	VFMADD231PD  Z0, Z3, Z1
 	VBROADCASTSD 8(SI)(R11*1), Z4
@@ -27963,7 +29155,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z3
 	VFMADD231PD  Z0, Z3, Z1
 	VBROADCASTSD 8(SI), Z4
@@ -27974,11 +29166,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z3
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z3
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z3, K1, Z1
@@ -27987,8 +29177,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z3, K1, Z2
 	VMOVUPD       Z2, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z3, Z1
@@ -27996,19 +29187,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z2, Z3, Z2
 	VMOVUPD Z2, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows2x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows2x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -28023,22 +29226,22 @@ TEXT ·gemmRows2x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z3
 	VFMADD231PD  Z0, Z3, Z1
 	VBROADCASTSD (SI)(AX*1), Z4
 	VFMADD231PD  Z0, Z4, Z2
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z3
 	VFMADD231PD  Z0, Z3, Z1
 	VBROADCASTSD 8(SI)(AX*1), Z4
 	VFMADD231PD  Z0, Z4, Z2
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z3
 	VFMADD231PD  Z0, Z3, Z1
 	VBROADCASTSD 16(SI)(AX*1), Z4
 	VFMADD231PD  Z0, Z4, Z2
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z3
 	VFMADD231PD  Z0, Z3, Z1
 	VBROADCASTSD 24(SI)(AX*1), Z4
@@ -28053,7 +29256,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z3
 	VFMADD231PD  Z0, Z3, Z1
 	VBROADCASTSD (SI)(AX*1), Z4
@@ -28064,11 +29267,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z3
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z3
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z3, K1, Z1
@@ -28077,8 +29278,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z3, K1, Z2
 	VMOVUPD       Z2, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z3, Z1
@@ -28086,19 +29288,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z2, Z3, Z2
 	VMOVUPD Z2, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm1x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -28110,16 +29324,16 @@ TEXT ·gemm1x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z2
 	VFMADD231PD  Z0, Z2, Z1
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD (SI)(AX*1), Z2
 	VFMADD231PD  Z0, Z2, Z1
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD (SI)(AX*2), Z2
 	VFMADD231PD  Z0, Z2, Z1
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD (SI)(R11*1), Z2
 	VFMADD231PD  Z0, Z2, Z1
 	LEAQ         (SI)(AX*4), SI
@@ -28132,7 +29346,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z2
 	VFMADD231PD  Z0, Z2, Z1
 	ADDQ         AX, SI
@@ -28141,34 +29355,45 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z2
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z2
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z2, K1, Z1
 	VMOVUPD       Z1, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z2, Z1
 	VMOVUPD Z1, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows1x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows1x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -28180,16 +29405,16 @@ TEXT ·gemmRows1x8F64AVX512(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z2
 	VFMADD231PD  Z0, Z2, Z1
-	VMOVUPD      (BX)(R8*1), Z0
+	VMOVUPD.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSD 8(SI), Z2
 	VFMADD231PD  Z0, Z2, Z1
-	VMOVUPD      (BX)(R8*2), Z0
+	VMOVUPD.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSD 16(SI), Z2
 	VFMADD231PD  Z0, Z2, Z1
-	VMOVUPD      (BX)(R9*1), Z0
+	VMOVUPD.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSD 24(SI), Z2
 	VFMADD231PD  Z0, Z2, Z1
 	ADDQ         $0x20, SI
@@ -28202,7 +29427,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPD      (BX), Z0
+	VMOVUPD.Z    (BX), K1, Z0
 	VBROADCASTSD (SI), Z2
 	VFMADD231PD  Z0, Z2, Z1
 	ADDQ         $0x08, SI
@@ -28211,21 +29436,28 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z2
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z2
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z2, K1, Z1
 	VMOVUPD       Z1, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z2, Z1
 	VMOVUPD Z1, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 

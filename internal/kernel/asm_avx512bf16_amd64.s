@@ -4,16 +4,22 @@
 
 #include "textflag.h"
 
-// func gemm14x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm14x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -92,8 +98,8 @@ TEXT ·gemm14x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z30
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -192,8 +198,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z30
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -292,8 +298,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z30
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -392,8 +398,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z30
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -502,8 +508,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z30
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -608,13 +614,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z30
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z30
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z30, K1, Z2
@@ -699,8 +701,9 @@ done:
 	VMOVUPS       Z28, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z30, K2, Z29
 	VMOVUPS       Z29, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z30, Z2
@@ -772,19 +775,33 @@ overwrite:
 	VMOVUPS Z28, K1, (DI)
 	VMULPS  Z29, Z30, Z29
 	VMOVUPS Z29, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm13x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -858,8 +875,8 @@ TEXT ·gemm13x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z28
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -951,8 +968,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z28
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1044,8 +1061,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z28
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1137,8 +1154,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z28
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1240,8 +1257,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z28
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1339,13 +1356,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z28
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z28
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z28, K1, Z2
@@ -1424,8 +1437,9 @@ done:
 	VMOVUPS       Z26, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z28, K2, Z27
 	VMOVUPS       Z27, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z28, Z2
@@ -1492,19 +1506,33 @@ overwrite:
 	VMOVUPS Z26, K1, (DI)
 	VMULPS  Z27, Z28, Z27
 	VMOVUPS Z27, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm12x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1573,8 +1601,8 @@ TEXT ·gemm12x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z26
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1659,8 +1687,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z26
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1745,8 +1773,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z26
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1831,8 +1859,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z26
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1927,8 +1955,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z26
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2019,13 +2047,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z26
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z26
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z26, K1, Z2
@@ -2098,8 +2122,9 @@ done:
 	VMOVUPS       Z24, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z26, K2, Z25
 	VMOVUPS       Z25, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z26, Z2
@@ -2161,19 +2186,33 @@ overwrite:
 	VMOVUPS Z24, K1, (DI)
 	VMULPS  Z25, Z26, Z25
 	VMOVUPS Z25, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm11x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2237,8 +2276,8 @@ TEXT ·gemm11x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z24
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2316,8 +2355,8 @@ loop:
 	LONG         $0x48768262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z24
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2395,8 +2434,8 @@ loop:
 	LONG         $0x48768262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z24
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2474,8 +2513,8 @@ loop:
 	LONG         $0x48768262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z24
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2563,8 +2602,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z24
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2648,13 +2687,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z24
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z24
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z24, K1, Z2
@@ -2721,8 +2756,9 @@ done:
 	VMOVUPS       Z22, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z24, K2, Z23
 	VMOVUPS       Z23, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z24, Z2
@@ -2779,19 +2815,33 @@ overwrite:
 	VMOVUPS Z22, K1, (DI)
 	VMULPS  Z23, Z24, Z23
 	VMOVUPS Z23, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm10x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2850,8 +2900,8 @@ TEXT ·gemm10x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z22
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -2922,8 +2972,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z22
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -2994,8 +3044,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z22
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3066,8 +3116,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z22
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3148,8 +3198,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z22
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3226,13 +3276,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z22
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z22
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z22, K1, Z2
@@ -3293,8 +3339,9 @@ done:
 	VMOVUPS       Z20, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z22, K2, Z21
 	VMOVUPS       Z21, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z22, Z2
@@ -3346,19 +3393,33 @@ overwrite:
 	VMOVUPS Z20, K1, (DI)
 	VMULPS  Z21, Z22, Z21
 	VMOVUPS Z21, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm9x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3412,8 +3473,8 @@ TEXT ·gemm9x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z20
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3477,8 +3538,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z20
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3542,8 +3603,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z20
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3607,8 +3668,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z20
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3682,8 +3743,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z20
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3753,13 +3814,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z20
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z20
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z20, K1, Z2
@@ -3814,8 +3871,9 @@ done:
 	VMOVUPS       Z18, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z20, K2, Z19
 	VMOVUPS       Z19, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z20, Z2
@@ -3862,19 +3920,33 @@ overwrite:
 	VMOVUPS Z18, K1, (DI)
 	VMULPS  Z19, Z20, Z19
 	VMOVUPS Z19, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm8x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3923,8 +3995,8 @@ TEXT ·gemm8x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z18
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3981,8 +4053,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z18
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4039,8 +4111,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z18
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4097,8 +4169,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z18
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4165,8 +4237,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z18
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4229,13 +4301,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z18
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z18
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z18, K1, Z2
@@ -4284,8 +4352,9 @@ done:
 	VMOVUPS       Z16, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z18, K2, Z17
 	VMOVUPS       Z17, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z18, Z2
@@ -4327,19 +4396,33 @@ overwrite:
 	VMOVUPS Z16, K1, (DI)
 	VMULPS  Z17, Z18, Z17
 	VMOVUPS Z17, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm7x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4383,8 +4466,8 @@ TEXT ·gemm7x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z16
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4434,8 +4517,8 @@ loop:
 	LONG         $0x48763262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z16
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4485,8 +4568,8 @@ loop:
 	LONG         $0x48763262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z16
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4536,8 +4619,8 @@ loop:
 	LONG         $0x48763262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z16
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4597,8 +4680,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z16
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4654,13 +4737,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z16
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z16
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z16, K1, Z2
@@ -4703,8 +4782,9 @@ done:
 	VMOVUPS       Z14, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z16, K2, Z15
 	VMOVUPS       Z15, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z16, Z2
@@ -4741,19 +4821,33 @@ overwrite:
 	VMOVUPS Z14, K1, (DI)
 	VMULPS  Z15, Z16, Z15
 	VMOVUPS Z15, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm6x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4792,8 +4886,8 @@ TEXT ·gemm6x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -4836,8 +4930,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -4880,8 +4974,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -4924,8 +5018,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -4978,8 +5072,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5028,13 +5122,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z2
@@ -5071,8 +5161,9 @@ done:
 	VMOVUPS       Z12, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z14, K2, Z13
 	VMOVUPS       Z13, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z14, Z2
@@ -5104,19 +5195,33 @@ overwrite:
 	VMOVUPS Z12, K1, (DI)
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm5x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5150,8 +5255,8 @@ TEXT ·gemm5x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5187,8 +5292,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5224,8 +5329,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5261,8 +5366,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5308,8 +5413,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5351,13 +5456,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z2
@@ -5388,8 +5489,9 @@ done:
 	VMOVUPS       Z10, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z12, K2, Z11
 	VMOVUPS       Z11, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z12, Z2
@@ -5416,19 +5518,33 @@ overwrite:
 	VMOVUPS Z10, K1, (DI)
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm4x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5457,8 +5573,8 @@ TEXT ·gemm4x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5487,8 +5603,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5517,8 +5633,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5547,8 +5663,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5587,8 +5703,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5623,13 +5739,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z2
@@ -5654,8 +5766,9 @@ done:
 	VMOVUPS       Z8, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z10, K2, Z9
 	VMOVUPS       Z9, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z10, Z2
@@ -5677,19 +5790,33 @@ overwrite:
 	VMOVUPS Z8, K1, (DI)
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm3x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5713,8 +5840,8 @@ TEXT ·gemm3x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5736,8 +5863,8 @@ loop:
 	LONG         $0x4876d262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5759,8 +5886,8 @@ loop:
 	LONG         $0x4876d262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5782,8 +5909,8 @@ loop:
 	LONG         $0x4876d262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5815,8 +5942,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5844,13 +5971,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z2
@@ -5869,8 +5992,9 @@ done:
 	VMOVUPS       Z6, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z8, K2, Z7
 	VMOVUPS       Z7, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z8, Z2
@@ -5887,19 +6011,33 @@ overwrite:
 	VMOVUPS Z6, K1, (DI)
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm2x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5918,8 +6056,8 @@ TEXT ·gemm2x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -5934,8 +6072,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -5950,8 +6088,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -5966,8 +6104,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -5992,8 +6130,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6014,13 +6152,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z2
@@ -6033,8 +6167,9 @@ done:
 	VMOVUPS       Z4, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z6, K2, Z5
 	VMOVUPS       Z5, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z6, Z2
@@ -6046,19 +6181,33 @@ overwrite:
 	VMOVUPS Z4, K1, (DI)
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm1x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6072,8 +6221,8 @@ TEXT ·gemm1x32AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6081,8 +6230,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*1), Z0
-	VMOVUPS      64(BX)(R8*1), Z1
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
 	VBROADCASTSS (SI)(AX*1), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6090,8 +6239,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*2), Z0
-	VMOVUPS      64(BX)(R8*2), Z1
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
 	VBROADCASTSS (SI)(AX*2), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6099,8 +6248,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R9*1), Z0
-	VMOVUPS      64(BX)(R9*1), Z1
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
 	VBROADCASTSS (SI)(R11*1), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6118,8 +6267,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
-	VMOVUPS      64(BX), Z1
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6133,27 +6282,32 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z4, K2, Z3
 	VMOVUPS       Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z4, Z2
 	VMOVUPS Z2, K1, (DI)
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
@@ -6202,16 +6356,20 @@ done:
 	VZEROUPPER
 	RET
 
-// func gemm14x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm14x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6262,7 +6420,7 @@ TEXT ·gemm14x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z15
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6319,7 +6477,7 @@ loop:
 	LONG         $0x487e3262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z15
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6376,7 +6534,7 @@ loop:
 	LONG         $0x487e3262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z15
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6433,7 +6591,7 @@ loop:
 	LONG         $0x487e3262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z15
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6500,7 +6658,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z15
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6563,11 +6721,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z15
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z15
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z15, K1, Z1
@@ -6624,8 +6780,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z15, K1, Z14
 	VMOVUPS       Z14, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z15, Z1
@@ -6669,19 +6826,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z14, Z15, Z14
 	VMOVUPS Z14, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm13x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6729,7 +6898,7 @@ TEXT ·gemm13x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6782,7 +6951,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6835,7 +7004,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6888,7 +7057,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6951,7 +7120,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7010,11 +7179,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z1
@@ -7067,8 +7234,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z14, K1, Z13
 	VMOVUPS       Z13, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z14, Z1
@@ -7109,19 +7277,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm12x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7166,7 +7346,7 @@ TEXT ·gemm12x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z13
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7215,7 +7395,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z13
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7264,7 +7444,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z13
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7313,7 +7493,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z13
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7372,7 +7552,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z13
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7427,11 +7607,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z13
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z13
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z13, K1, Z1
@@ -7480,8 +7658,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z13, K1, Z12
 	VMOVUPS       Z12, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z13, Z1
@@ -7519,19 +7698,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z12, Z13, Z12
 	VMOVUPS Z12, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm11x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7573,7 +7764,7 @@ TEXT ·gemm11x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7618,7 +7809,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7663,7 +7854,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7708,7 +7899,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7763,7 +7954,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7814,11 +8005,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z1
@@ -7863,8 +8052,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z12, K1, Z11
 	VMOVUPS       Z11, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z12, Z1
@@ -7899,19 +8089,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm10x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7950,7 +8152,7 @@ TEXT ·gemm10x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z11
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7991,7 +8193,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z11
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8032,7 +8234,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z11
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8073,7 +8275,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z11
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8124,7 +8326,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z11
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8171,11 +8373,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z11
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z11
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z11, K1, Z1
@@ -8216,8 +8416,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z11, K1, Z10
 	VMOVUPS       Z10, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z11, Z1
@@ -8249,19 +8450,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z10, Z11, Z10
 	VMOVUPS Z10, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm9x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8297,7 +8510,7 @@ TEXT ·gemm9x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8334,7 +8547,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8371,7 +8584,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8408,7 +8621,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8455,7 +8668,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8498,11 +8711,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z1
@@ -8539,8 +8750,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z10, K1, Z9
 	VMOVUPS       Z9, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z10, Z1
@@ -8569,19 +8781,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm8x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8614,7 +8838,7 @@ TEXT ·gemm8x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z9
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8647,7 +8871,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xc2
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z9
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8680,7 +8904,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xc2
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z9
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8713,7 +8937,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xc2
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z9
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8756,7 +8980,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z9
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8795,11 +9019,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z9
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z9
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z9, K1, Z1
@@ -8832,8 +9054,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z9, K1, Z8
 	VMOVUPS       Z8, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z9, Z1
@@ -8859,19 +9082,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z8, Z9, Z8
 	VMOVUPS Z8, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm7x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8901,7 +9136,7 @@ TEXT ·gemm7x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8930,7 +9165,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8959,7 +9194,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8988,7 +9223,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -9027,7 +9262,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -9062,11 +9297,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z1
@@ -9095,8 +9328,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z8, K1, Z7
 	VMOVUPS       Z7, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z8, Z1
@@ -9119,19 +9353,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm6x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9158,7 +9404,7 @@ TEXT ·gemm6x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z7
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9183,7 +9429,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z7
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9208,7 +9454,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z7
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9233,7 +9479,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z7
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9268,7 +9514,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z7
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9299,11 +9545,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z7
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z7
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z7, K1, Z1
@@ -9328,8 +9572,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z7, K1, Z6
 	VMOVUPS       Z6, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z7, Z1
@@ -9349,19 +9594,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z6, Z7, Z6
 	VMOVUPS Z6, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm5x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9385,7 +9642,7 @@ TEXT ·gemm5x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9406,7 +9663,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9427,7 +9684,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9448,7 +9705,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9479,7 +9736,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9506,11 +9763,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z1
@@ -9531,8 +9786,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z6, K1, Z5
 	VMOVUPS       Z5, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z6, Z1
@@ -9549,19 +9805,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm4x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9582,7 +9850,7 @@ TEXT ·gemm4x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z5
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9599,7 +9867,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z5
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9616,7 +9884,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z5
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9633,7 +9901,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z5
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9660,7 +9928,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z5
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9683,11 +9951,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z5
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z5
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z5, K1, Z1
@@ -9704,8 +9970,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z5, K1, Z4
 	VMOVUPS       Z4, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z5, Z1
@@ -9719,19 +9986,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z4, Z5, Z4
 	VMOVUPS Z4, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm3x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9749,7 +10028,7 @@ TEXT ·gemm3x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9762,7 +10041,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9775,7 +10054,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9788,7 +10067,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9811,7 +10090,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9830,11 +10109,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z1
@@ -9847,8 +10124,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z4, K1, Z3
 	VMOVUPS       Z3, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z4, Z1
@@ -9859,19 +10137,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm2x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9886,7 +10176,7 @@ TEXT ·gemm2x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z3
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9895,7 +10185,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z3
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9904,7 +10194,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z3
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9913,7 +10203,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z3
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9932,7 +10222,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z3
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9947,11 +10237,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z3
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z3
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z3, K1, Z1
@@ -9960,8 +10248,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z3, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z3, Z1
@@ -9969,19 +10258,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z2, Z3, Z2
 	VMOVUPS Z2, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm1x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9993,22 +10294,22 @@ TEXT ·gemm1x16AVX512BF16(SB), NOSPLIT, $0-88
 	JZ         tail
 
 loop:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z2
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS.Z    (BX)(R8*1), K1, Z0
 	VBROADCASTSS (SI)(AX*1), Z2
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS.Z    (BX)(R8*2), K1, Z0
 	VBROADCASTSS (SI)(AX*2), Z2
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS.Z    (BX)(R9*1), K1, Z0
 	VBROADCASTSS (SI)(R11*1), Z2
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10023,7 +10324,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS      (BX), Z0
+	VMOVUPS.Z    (BX), K1, Z0
 	VBROADCASTSS (SI), Z2
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10034,21 +10335,28 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z2
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z2
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z2, K1, Z1
 	VMOVUPS       Z1, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z2, Z1
 	VMOVUPS Z1, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 

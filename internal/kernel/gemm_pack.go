@@ -50,11 +50,11 @@ func (p *gemmPass[T]) packA(g *Gemm[T], lo, hi, h int) {
 func (p *gemmPass[T]) panelA(g *Gemm[T], r, lo, h int, flat bool) operand[T] {
 	switch {
 	case !flat:
-		return operand[T]{at: &p.a[(r-lo)*p.k], stride: h}
+		return operand[T]{at: &p.a[(r-lo)*p.k], stride: h, next: h * p.k}
 	case g.TransA:
-		return operand[T]{at: &g.A[p.k0*g.LDA+r], stride: g.LDA}
+		return operand[T]{at: &g.A[p.k0*g.LDA+r], stride: g.LDA, next: h}
 	}
-	return operand[T]{at: &g.A[r*g.LDA+p.k0], stride: g.LDA, byRows: true}
+	return operand[T]{at: &g.A[r*g.LDA+p.k0], stride: g.LDA, byRows: true, next: h * g.LDA}
 }
 
 // packB packs columns [j, j+n) of the current block of op(B) as panels of cols
