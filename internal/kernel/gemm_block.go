@@ -12,9 +12,9 @@ import (
 
 // engine is the GEMM of one instruction set and element type.
 type engine[T Float] struct {
-	rows, cols int // the largest micro-tile
+	rows, cols int // the largest micro-tile; cols is a power of two
 	lanes      int // elements of a vector
-	step       int // panel heights are multiples of it
+	step       int // panel heights are multiples of it, a power of two
 	kc, mc, nc int // block sizes: K, rows in L2, columns in L3
 	// direct: tile takes A and B also where they lie. If not, it wants B packed
 	// always, and A.
@@ -80,15 +80,21 @@ func (e *engine[T]) workspace() int {
 // kBlock is the length of the blocks that K is cut into. It must depend on K
 // alone, or the bits of C would depend on the partition.
 func (e *engine[T]) kBlock(k int) int {
+	if k <= e.kc {
+		return e.kc
+	}
 	blocks := (k + e.kc - 1) / e.kc
 	return min(e.kc, ((k+blocks-1)/blocks+15)&^15)
 }
 
 // panelHeight cuts m rows into panels of equal height, except for the last.
 func (e *engine[T]) panelHeight(m int) int {
-	panels := (m + e.rows - 1) / e.rows
-	h := (m + panels - 1) / panels
-	return (h + e.step - 1) / e.step * e.step
+	h := m
+	if m > e.rows {
+		panels := (m + e.rows - 1) / e.rows
+		h = (m + panels - 1) / panels
+	}
+	return (h + e.step - 1) &^ (e.step - 1)
 }
 
 // gemmPass is the state of one block call, but for the Gemm: a pointer to it in
@@ -169,20 +175,28 @@ func (p *gemmPass[T]) cutWorkspace(ws []T) {
 
 // columns computes columns [j0, j1), at most nc of them, for one block of K.
 func (p *gemmPass[T]) columns(g *Gemm[T], j0, j1 int) {
-	m := p.i1 - p.i0
-	blocks := (m + p.mc - 1) / p.mc
+	m, blocks := p.i1-p.i0, 1 // few divisions: small products feel them
+	if m > p.mc {
+		blocks = (m + p.mc - 1) / p.mc
+	}
 	flatA, flatB := p.flatA(g, j1-j0), p.flatB(g)
 	last := g.Act != NoActivation && p.k0+p.k == g.K
 	for i := range blocks {
-		lo, hi := p.i0+m*i/blocks, p.i0+m*(i+1)/blocks
-		h := p.panelHeight(hi - lo)
+		lo, hi := p.i0, p.i1
+		if blocks > 1 {
+			lo, hi = p.i0+m*i/blocks, p.i0+m*(i+1)/blocks
+		}
+		h, whole := p.panelHeight(hi-lo), 1
+		if h != hi-lo {
+			whole = (hi - lo) / h
+		}
 		done := j0 // columns that are finished
 		if !flatA {
 			p.packA(g, lo, hi, h)
 		}
 		for j := j0; j < j1; j += p.cols {
 			n := min(p.cols, j1-j)
-			group := (j - j0) % (packGroup * p.cols)
+			group := (j - j0) & (packGroup*p.cols - 1)
 			slot := p.b[group*p.k:]
 			if blocks > 1 { // kept for the other blocks of rows
 				slot = p.b[(j-j0)*p.k:]
@@ -198,12 +212,11 @@ func (p *gemmPass[T]) columns(g *Gemm[T], j0, j1 int) {
 				}
 				b = operand[T]{at: &slot[0], stride: p.packedCols(n)}
 			}
-			whole := (hi - lo) / h
 			p.tilesOf(g, whole, lo, h, j, n, p.panelA(g, lo, lo, h, flatA), b)
 			if r := lo + whole*h; r < hi {
 				p.tilesOf(g, 1, r, hi-r, j, n, p.panelA(g, r, lo, hi-r, flatA), b)
 			}
-			if next := j + n; last && ((next-j0)%(finishColumns*p.cols) == 0 || next == j1) {
+			if next := j + n; last && ((next-j0)&(finishColumns*p.cols-1) == 0 || next == j1) {
 				g.finish(lo, hi, done, next)
 				done = next
 			}
@@ -226,9 +239,11 @@ func (p *gemmPass[T]) from(g *Gemm[T], i, j int, c []T) operand[T] {
 // crop, the last columns go through a tile in the workspace: the same kernel,
 // the same bits.
 func (p *gemmPass[T]) tilesOf(g *Gemm[T], tiles, i, h, j, n int, a, b operand[T]) {
-	most := 1
-	if p.crop || n == p.cols {
-		most = max(1, callProducts/(h*p.cols*p.k))
+	most := tiles
+	if !p.crop && n < p.cols {
+		most = 1
+	} else if tile := h * p.cols * p.k; tiles*tile > callProducts {
+		most = max(1, callProducts/tile)
 	}
 	for done := 0; done < tiles; done += most {
 		at, r := a, i+done*h
