@@ -98,8 +98,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z30
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -198,8 +198,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z30
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -298,8 +298,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z30
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -398,8 +398,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z30
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -508,8 +508,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z30
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -875,8 +875,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z28
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -968,8 +968,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z28
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1061,8 +1061,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z28
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1154,8 +1154,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z28
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1257,8 +1257,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z28
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1601,8 +1601,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z26
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1687,8 +1687,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z26
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1773,8 +1773,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z26
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1859,8 +1859,8 @@ loop:
 	LONG         $0x48760262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z26
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -1955,8 +1955,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z26
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2276,8 +2276,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z24
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2355,8 +2355,8 @@ loop:
 	LONG         $0x48768262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z24
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2434,8 +2434,8 @@ loop:
 	LONG         $0x48768262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z24
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2513,8 +2513,8 @@ loop:
 	LONG         $0x48768262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z24
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2602,8 +2602,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z24
 	LONG         $0x487e9262
 	BYTE         $0x52
@@ -2900,8 +2900,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z22
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -2972,8 +2972,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z22
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3044,8 +3044,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z22
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3116,8 +3116,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z22
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3198,8 +3198,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z22
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3473,8 +3473,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z20
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3538,8 +3538,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z20
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3603,8 +3603,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z20
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3668,8 +3668,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z20
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3743,8 +3743,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z20
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -3995,8 +3995,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z18
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4053,8 +4053,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z18
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4111,8 +4111,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z18
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4169,8 +4169,8 @@ loop:
 	LONG         $0x4876a262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z18
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4237,8 +4237,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z18
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4466,8 +4466,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z16
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4517,8 +4517,8 @@ loop:
 	LONG         $0x48763262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z16
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4568,8 +4568,8 @@ loop:
 	LONG         $0x48763262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z16
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4619,8 +4619,8 @@ loop:
 	LONG         $0x48763262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z16
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4680,8 +4680,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z16
 	LONG         $0x487eb262
 	BYTE         $0x52
@@ -4886,8 +4886,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -4930,8 +4930,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -4974,8 +4974,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5018,8 +5018,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5072,8 +5072,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5255,8 +5255,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5292,8 +5292,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5329,8 +5329,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5366,8 +5366,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5413,8 +5413,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5573,8 +5573,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5603,8 +5603,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5633,8 +5633,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5663,8 +5663,8 @@ loop:
 	LONG         $0x48765262
 	BYTE         $0x52
 	BYTE         $0xcb
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5703,8 +5703,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5840,8 +5840,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5863,8 +5863,8 @@ loop:
 	LONG         $0x4876d262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5886,8 +5886,8 @@ loop:
 	LONG         $0x4876d262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5909,8 +5909,8 @@ loop:
 	LONG         $0x4876d262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -5942,8 +5942,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6056,8 +6056,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6072,8 +6072,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6088,8 +6088,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6104,8 +6104,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xef
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6130,8 +6130,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6221,8 +6221,8 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6230,8 +6230,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*1), K2, Z1
+	VMOVUPS      (BX)(R8*1), Z0
+	VMOVUPS      64(BX)(R8*1), Z1
 	VBROADCASTSS (SI)(AX*1), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6239,8 +6239,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
-	VMOVUPS.Z    64(BX)(R8*2), K2, Z1
+	VMOVUPS      (BX)(R8*2), Z0
+	VMOVUPS      64(BX)(R8*2), Z1
 	VBROADCASTSS (SI)(AX*2), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6248,8 +6248,8 @@ loop:
 	LONG         $0x4876f262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
-	VMOVUPS.Z    64(BX)(R9*1), K2, Z1
+	VMOVUPS      (BX)(R9*1), Z0
+	VMOVUPS      64(BX)(R9*1), Z1
 	VBROADCASTSS (SI)(R11*1), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6267,8 +6267,8 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
-	VMOVUPS.Z    64(BX), K2, Z1
+	VMOVUPS      (BX), Z0
+	VMOVUPS      64(BX), Z1
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -6420,7 +6420,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z15
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6477,7 +6477,7 @@ loop:
 	LONG         $0x487e3262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z15
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6534,7 +6534,7 @@ loop:
 	LONG         $0x487e3262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z15
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6591,7 +6591,7 @@ loop:
 	LONG         $0x487e3262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z15
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6658,7 +6658,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z15
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6898,7 +6898,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -6951,7 +6951,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7004,7 +7004,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7057,7 +7057,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7120,7 +7120,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z14
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7346,7 +7346,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z13
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7395,7 +7395,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z13
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7444,7 +7444,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z13
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7493,7 +7493,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z13
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7552,7 +7552,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z13
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7764,7 +7764,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7809,7 +7809,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7854,7 +7854,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7899,7 +7899,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -7954,7 +7954,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z12
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8152,7 +8152,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z11
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8193,7 +8193,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z11
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8234,7 +8234,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z11
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8275,7 +8275,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z11
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8326,7 +8326,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z11
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8510,7 +8510,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8547,7 +8547,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8584,7 +8584,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8621,7 +8621,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8668,7 +8668,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z10
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8838,7 +8838,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z9
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8871,7 +8871,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xc2
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z9
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8904,7 +8904,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xc2
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z9
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8937,7 +8937,7 @@ loop:
 	LONG         $0x487e5262
 	BYTE         $0x52
 	BYTE         $0xc2
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z9
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -8980,7 +8980,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z9
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -9136,7 +9136,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -9165,7 +9165,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -9194,7 +9194,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -9223,7 +9223,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf8
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -9262,7 +9262,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z8
 	LONG         $0x487ed262
 	BYTE         $0x52
@@ -9404,7 +9404,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z7
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9429,7 +9429,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z7
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9454,7 +9454,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z7
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9479,7 +9479,7 @@ loop:
 	LONG         $0x487ed262
 	BYTE         $0x52
 	BYTE         $0xf0
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z7
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9514,7 +9514,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z7
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9642,7 +9642,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9663,7 +9663,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9684,7 +9684,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9705,7 +9705,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xee
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9736,7 +9736,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z6
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9850,7 +9850,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z5
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9867,7 +9867,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z5
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9884,7 +9884,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z5
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9901,7 +9901,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xe6
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z5
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -9928,7 +9928,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z5
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10028,7 +10028,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10041,7 +10041,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10054,7 +10054,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10067,7 +10067,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xdc
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10090,7 +10090,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z4
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10176,7 +10176,7 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z3
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10185,7 +10185,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z3
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10194,7 +10194,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z3
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10203,7 +10203,7 @@ loop:
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xd4
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z3
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10222,7 +10222,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z3
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10294,22 +10294,22 @@ tile:
 	JZ         tail
 
 loop:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z2
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS.Z    (BX)(R8*1), K1, Z0
+	VMOVUPS      (BX)(R8*1), Z0
 	VBROADCASTSS (SI)(AX*1), Z2
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS.Z    (BX)(R8*2), K1, Z0
+	VMOVUPS      (BX)(R8*2), Z0
 	VBROADCASTSS (SI)(AX*2), Z2
 	LONG         $0x487ef262
 	BYTE         $0x52
 	BYTE         $0xca
-	VMOVUPS.Z    (BX)(R9*1), K1, Z0
+	VMOVUPS      (BX)(R9*1), Z0
 	VBROADCASTSS (SI)(R11*1), Z2
 	LONG         $0x487ef262
 	BYTE         $0x52
@@ -10324,7 +10324,7 @@ tail:
 	JZ    done
 
 single:
-	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS      (BX), Z0
 	VBROADCASTSS (SI), Z2
 	LONG         $0x487ef262
 	BYTE         $0x52

@@ -166,15 +166,23 @@ func (g *gen) prefetchTile(h, w int) {
 	}
 }
 
-// productLoop adds the k rank-1 updates, unroll at a time and then singly.
+// productLoop adds the k rank-1 updates, unroll at a time and then singly. The
+// last columns of a B that is not packed have a loop that reads no others: masks
+// take time.
 func (g *gen) productLoop(h, w int, a operandA) {
+	edge := g.masked() && !g.pairs
+	if edge {
+		g.MOVQ(operand.U64(1<<(w*g.lanes())-1), reg.R10)
+		g.CMPQ(reg.R10, g.slot("mask"))
+		g.JNE(label("edge"))
+	}
 	g.MOVQ(reg.RCX, reg.R10)
 	g.ANDQ(operand.Imm(unroll-1), reg.R10)
 	g.SHRQ(operand.Imm(uint64(bits.TrailingZeros(unroll))), reg.RCX)
 	g.JZ(label("tail"))
 	g.Label("loop")
 	for u := range unroll {
-		g.rankOne(h, w, u, a)
+		g.rankOne(h, w, u, a, g.move)
 	}
 	a.advance(unroll)
 	g.skip(reg.R8, reg.RBX, unroll)
@@ -184,24 +192,29 @@ func (g *gen) productLoop(h, w int, a operandA) {
 	g.TESTQ(reg.R10, reg.R10)
 	g.JZ(label("done"))
 	g.Label("single")
-	g.rankOne(h, w, 0, a)
+	g.rankOne(h, w, 0, a, g.move)
 	a.advance(1)
 	g.skip(reg.R8, reg.RBX, 1)
 	g.DECQ(reg.R10)
 	g.JNZ(label("single"))
+	if edge {
+		g.JMP(label("done"))
+		g.Label("edge")
+		g.rankOne(h, w, 0, a, func(row, b operand.Op) { g.moveZeroed(row, maskRegs[index(b)], b) })
+		a.advance(1)
+		g.skip(reg.R8, reg.RBX, 1)
+		g.DECQ(reg.RCX)
+		g.JNZ(label("edge"))
+	}
 	g.Label("done")
 }
 
 // rankOne adds one column of A times one row of B, u steps ahead.
-func (g *gen) rankOne(h, w, u int, a operandA) {
+func (g *gen) rankOne(h, w, u int, a operandA, load func(row, b operand.Op)) {
 	row := stepsAhead(reg.RBX, reg.R8, reg.R9, u)
 	for j := range w {
 		row.Disp = j * g.bytes
-		if g.masked() {
-			g.moveZeroed(row, maskRegs[j], g.vec(j))
-		} else {
-			g.move(row, g.vec(j))
-		}
+		load(row, g.vec(j))
 	}
 	first := w + h*w
 	spare := min(2, g.regs-first)
