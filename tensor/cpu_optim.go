@@ -54,23 +54,19 @@ func adamHyper(a *Args) kernel.AdamHyper {
 		WeightDecay: a.F[4], GradScale: a.F[5], Decoupled: a.I[0] != 0, Step: a.I[1]}
 }
 
-// adamKernels are those of [optimizers], but for BFloat16 there is one that widens and rounds itself.
-func adamKernels() [NumDTypes]Kernel {
-	k := optimizers(4, adamStep[float32], adamStep[float64])
-	k[BFloat16] = spread(listTotal, one, 32, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		at := 0
-		for i, n := range a.ListLen {
-			if from, to := max(lo-at, 0), min(hi-at, n); from < to {
-				list := a.List[5*i:]
-				wide := func(k int) []float32 { return unsafe.Slice((*float32)(list[k]), n)[from:to] }
-				half := func(k int) []BF16 { return unsafe.Slice((*BF16)(list[k]), n)[from:to] }
-				kernel.AdamBF16(wide(0), half(1), wide(2), wide(3), half(4), adamHyper(a))
-			}
-			at += n
+// adamBF16 is [mixed] for Adam and BFloat16: the kernel widens and rounds itself.
+var adamBF16 = spread(listTotal, one, 32, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	at := 0
+	for i, n := range a.ListLen {
+		if from, to := max(lo-at, 0), min(hi-at, n); from < to {
+			list := a.List[5*i:]
+			wide := func(k int) []float32 { return unsafe.Slice((*float32)(list[k]), n)[from:to] }
+			half := func(k int) []BF16 { return unsafe.Slice((*BF16)(list[k]), n)[from:to] }
+			kernel.AdamBF16(wide(0), half(1), wide(2), wide(3), half(4), adamHyper(a))
 		}
-	})
-	return k
-}
+		at += n
+	}
+})
 
 // SumSquaresBlock is the number of elements whose squares OpSumSquares adds up to one number.
 const SumSquaresBlock = 1 << 14

@@ -8562,6 +8562,107 @@ loop:
 	VZEROUPPER
 	RET
 
+// func gateBF16AVX2(dst *uint16, a *uint16, b *uint16, n int)
+// Requires: AVX, AVX2
+TEXT ·gateBF16AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD    (BX)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VCMPPS       $0x16, c32_0<>+0(SB), Y0, Y0
+	VPMOVZXWD    (SI)(AX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VANDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      X1, (DI)(AX*2)
+	VPMOVZXWD    16(BX)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VCMPPS       $0x16, c32_0<>+0(SB), Y0, Y0
+	VPMOVZXWD    16(SI)(AX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VANDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      X1, 16(DI)(AX*2)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func gateBF16PastAVX2(dst *uint16, a *uint16, b *uint16, n int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·gateBF16PastAVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD    (BX)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VCMPPS       $0x16, c32_0<>+0(SB), Y0, Y0
+	VPMOVZXWD    (SI)(AX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VANDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVNTPS     X1, (DI)(AX*2)
+	VPMOVZXWD    16(BX)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VCMPPS       $0x16, c32_0<>+0(SB), Y0, Y0
+	VPMOVZXWD    16(SI)(AX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VANDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVNTPS     X1, 16(DI)(AX*2)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func expF32AVX2(dst *float32, x *float32, n int)
 // Requires: AVX, AVX2, FMA3, MMX+
 TEXT ·expF32AVX2(SB), NOSPLIT, $0-24

@@ -964,6 +964,16 @@ func roundBF16AVX512(dst *uint16, src *float32, n int)
 //go:noescape
 func roundBF16PastAVX512(dst *uint16, src *float32, n int)
 
+// gateBF16AVX512 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
+//
+//go:noescape
+func gateBF16AVX512(dst *uint16, a *uint16, b *uint16, n int)
+
+// gateBF16PastAVX512 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gateBF16PastAVX512(dst *uint16, a *uint16, b *uint16, n int)
+
 // expF32AVX512 computes dst = exp(x). n is a positive multiple of 16.
 //
 //go:noescape

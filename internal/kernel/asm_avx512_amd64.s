@@ -36261,6 +36261,71 @@ loop:
 	VZEROUPPER
 	RET
 
+// func gateBF16AVX512(dst *uint16, a *uint16, b *uint16, n int)
+// Requires: AVX, AVX512F
+TEXT ·gateBF16AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD   (BX)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VCMPPS.BCST $0x16, c32_0<>+0(SB), Z0, K1
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMOVAPS.Z   Z0, K1, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z0
+	VPSRLD      $0x10, Z3, Z2
+	VBLENDMPS   Z0, Z2, K1, Z1
+	VPMOVDW     Z1, Y0
+	VMOVUPS     Y0, (DI)(AX*2)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func gateBF16PastAVX512(dst *uint16, a *uint16, b *uint16, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gateBF16PastAVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD   (BX)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VCMPPS.BCST $0x16, c32_0<>+0(SB), Z0, K1
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMOVAPS.Z   Z0, K1, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z0
+	VPSRLD      $0x10, Z3, Z2
+	VBLENDMPS   Z0, Z2, K1, Z1
+	VPMOVDW     Z1, Y0
+	VMOVNTPS    Y0, (DI)(AX*2)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
+	VZEROUPPER
+	RET
+
 // func expF32AVX512(dst *float32, x *float32, n int)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·expF32AVX512(SB), NOSPLIT, $0-24

@@ -670,6 +670,30 @@ func vecRoundBF16(dst []BF16, src []float32) int {
 	return end
 }
 
+// vecGateBF16 computes dst = a, or 0 where b <= 0. It returns how many elements it did: the first ones.
+func vecGateBF16(dst []BF16, a []BF16, b []BF16) int {
+	end := vectorLen(len(dst))
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(a)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(b))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		aAt := unsafe.Pointer(&a[done : done+n][0])
+		bAt := unsafe.Pointer(&b[done : done+n][0])
+		switch {
+		case far && active.vectors == vecAVX512:
+			gateBF16PastAVX512((*uint16)(dstAt), (*uint16)(aAt), (*uint16)(bAt), n)
+		case far && active.vectors == vecAVX2:
+			gateBF16PastAVX2((*uint16)(dstAt), (*uint16)(aAt), (*uint16)(bAt), n)
+		case active.vectors == vecAVX512:
+			gateBF16AVX512((*uint16)(dstAt), (*uint16)(aAt), (*uint16)(bAt), n)
+		case active.vectors == vecAVX2:
+			gateBF16AVX2((*uint16)(dstAt), (*uint16)(aAt), (*uint16)(bAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
 // vecExp computes dst = exp(x). It returns how many elements it did: the first ones.
 func vecExp[T Number](dst []T, x []T) int {
 	end := vectorLenOf[T](len(dst), 4)

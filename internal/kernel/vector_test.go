@@ -72,8 +72,21 @@ func arithmeticCases[T Float]() []vecCase[T] {
 	}
 }
 
+// halfCases are the kernels on bfloat16, which ends where the operands do.
+func halfCases() []vecCase[float32] {
+	return []vecCase[float32]{
+		{"ReLUBF16", firstInput, func(o *vecOperands[float32]) { ReLUBF16(halvesAtEnd(o.v[0]), halvesAtEnd(o.v[1])) }},
+		{"ReLUGradBF16", anyInput, func(o *vecOperands[float32]) {
+			ReLUGradBF16(halvesAtEnd(o.v[0]), halvesAtEnd(o.v[1]), halvesAtEnd(o.v[2]))
+		}},
+	}
+}
+
 func optimizerCases[T Float]() []vecCase[T] {
 	var cases []vecCase[T]
+	if half, ok := any(halfCases()).([]vecCase[T]); ok {
+		cases = half
+	}
 	for i, h := range []SGDHyper{
 		{LR: 0.1, GradScale: 1},
 		{LR: 0.1, WeightDecay: 0.01, GradScale: 0.5},

@@ -25,6 +25,11 @@ func conversions() []*spec {
 			})},
 		{name: "roundBF16", params: parse("dst []BF16, src []float32"), stream: true, doc: "rounds src to the nearest, ties to even.",
 			body: words(roundBF16)},
+		{name: "gateBF16", params: parse("dst, a, b []BF16"), stream: true, doc: "computes dst = a, or 0 where b <= 0.",
+			body: words(func(g *gen, i int) {
+				f := g.fp(4)
+				f.storeBF16(f.keep(f.compare(notAtMost, f.loadBF16("b", i), f.c(0)), f.loadBF16("a", i)), "dst", i)
+			})},
 	}
 }
 
