@@ -90,11 +90,12 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 
 // countLabels returns 1 over the number of labels that are not ignore, of one element.
 func (t *Tape) countLabels(y *header, ignore int64, d DType) *header {
-	v, counts, each, n := t.newTensor(Int64), t.newTensor(Bool, y.n), t.newTensor(d, y.n), t.newTensor(d)
+	dims := y.dims[:y.rank]
+	v, counts, each, n := t.newTensor(Int64), t.newTensor(Bool, dims...), t.newTensor(d, dims...), t.newTensor(d)
 	t.fill(v, float64(ignore))
 	t.binary(OpNe, counts, y, v)
 	t.cast(each, counts)
-	t.reduce(OpSum, n, nil, each, 0, 1)
+	t.reduce(OpSum, n, nil, each, 0, int(y.rank))
 	t.unary(OpRecip, n, n)
 	t.release(v)
 	t.release(counts)

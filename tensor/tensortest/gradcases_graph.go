@@ -112,6 +112,9 @@ func rowCases() map[tensor.Op][]GradCase {
 			row("plain", rows, func(x []tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x[0], tensor.Tensor{}, 1e-2) })},
 		tensor.OpCrossEntropy: {row("plain", rows, func(x []tensor.Tensor) tensor.Tensor { return labels(x[0], tensor.CrossEntropyOptions{}) }),
 			row("smoothing", rows, func(x []tensor.Tensor) tensor.Tensor { return labels(x[0], tensor.CrossEntropyOptions{Smoothing: 0.2}) }),
+			row("ignored, not counted", rows, func(x []tensor.Tensor) tensor.Tensor {
+				return labels(x[0], tensor.CrossEntropyOptions{Ignore: &ignore})
+			}),
 			row("ignored", rows, func(x []tensor.Tensor) tensor.Tensor {
 				return labels(x[0], tensor.CrossEntropyOptions{Ignore: &ignore, Count: 7})
 			})},

@@ -49,6 +49,7 @@ func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
 	s := &suite{Options: o, newDevice: newDevice, spy: newSpy()}
 	t.Run("table", s.table)
 	t.Run("memory", s.memory)
+	t.Run("inputs", s.inputs)
 	t.Run("values", s.values)
 	t.Run("special values", s.special)
 	t.Run("gradients", s.gradients)
@@ -288,6 +289,29 @@ func (s *suite) errors(t *testing.T) {
 	err := tensor.Try(func() { tensor.Data[float32](On(dev, x)) })
 	if !dev.Host() {
 		assert.ErrorContains(t, err, fmt.Sprintf("memory of %v is not the host's: copy it with ToHost", dev))
+	}
+}
+
+// inputs in host memory may change after Reset, without anybody having waited for the step.
+func (s *suite) inputs(t *testing.T) {
+	dev := s.newDevice(t)
+	const n, steps = 1000, 20
+	x, sums := make([]float32, n), tensor.New(dev, tensor.Float32, steps)
+	tape := tensor.NewTape(dev)
+	defer tape.Close()
+	for step := range steps {
+		for i := range x {
+			x[i] = float32(step)
+		}
+		y := tape.Input(tensor.FromSlice(x, n)).Sum()
+		e := tensor.NewExec(dev)
+		a := e.Args(tensor.OpCopy, tensor.Float32).Out(sums.Range(step, step+1)).In(y)
+		a.Rank, a.Dim[0], a.Stride[0][0], a.Stride[1][0] = 1, 1, 1, 1
+		e.Launch()
+		tape.Reset()
+	}
+	for step, v := range tensor.Floats(sums) {
+		require.Equal(t, float64(n*step), v)
 	}
 }
 
