@@ -146,16 +146,20 @@ func (q *Queue) spread(k *kernel, n int) {
 
 // run launches k with the parameters in q.args.
 func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
-	d := q.dev
-	if f := d.failed.Load(); f != nil {
-		panic(f)
-	}
-	f := d.funcs[k.number]
+	q.ready()
+	f := q.dev.funcs[k.number]
 	if f == nil {
 		f = q.mustCompile(k)
 	}
 	if err := q.stream.Launch(f, grid, block, shared, &q.args); err != nil {
 		q.again(f, grid, block, shared, err)
+	}
+}
+
+// ready panics if the device is useless.
+func (q *Queue) ready() {
+	if f := q.dev.failed.Load(); f != nil {
+		panic(f)
 	}
 }
 
