@@ -41,6 +41,7 @@ func Start(t testing.TB, cfg Config) *cuda.Driver {
 	os.Setenv("EMU_SHIM", filepath.Join(dir, "shim.h"))
 	os.Setenv("RINGO_CUDA_LIB", filepath.Join(dir, "libcuda.so"))
 	os.Setenv("RINGO_NVRTC_LIB", filepath.Join(dir, "libnvrtc.so"))
+	os.Setenv("RINGO_CUBLASLT_LIB", filepath.Join(dir, "libcublaslt.so"))
 	d, err := cuda.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +99,7 @@ func compile(dir string) error {
 			return err
 		}
 	}
-	for _, lib := range []string{"cuda", "nvrtc"} {
+	for _, lib := range []string{"cuda", "nvrtc", "cublaslt"} {
 		out, err := exec.Command("g++", "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread",
 			"-o", filepath.Join(tmp, "lib"+lib+".so"), filepath.Join(tmp, "fake"+lib+".cpp"), "-ldl").CombinedOutput()
 		if err != nil {
