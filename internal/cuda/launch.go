@@ -123,7 +123,7 @@ func (s *Stream) Launch(f *Func, grid, block Dim, shared int, a *Args) error {
 	if int32(r) != 0 {
 		return f.check(fmt.Sprintf("cuLaunchKernel[grid %v block %v shared %d]", grid, block, shared), r)
 	}
-	return s.afterLaunch(f)
+	return s.launched(f)
 }
 
 // Note says that another library has queued work on the stream, under a name of
@@ -132,11 +132,11 @@ func (s *Stream) Launch(f *Func, grid, block Dim, shared int, a *Args) error {
 func (s *Stream) Note(f *Func) error {
 	s.dev.stats.launches.Add(1)
 	s.dev.recent.add(f)
-	return s.afterLaunch(f)
+	return s.launched(f)
 }
 
-func (s *Stream) afterLaunch(f *Func) error {
-	if !s.dev.debug || s.capturing {
+func (s *Stream) launched(f *Func) error {
+	if !s.debug || s.capturing {
 		return nil
 	}
 	if r := dl.Call(s.dev.drv.fn.StreamSynchronize, s.handle); int32(r) != 0 {
