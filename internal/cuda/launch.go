@@ -140,7 +140,7 @@ func (s *Stream) launched(f *Func) error {
 		return nil
 	}
 	if r := dl.Call(s.dev.drv.fn.StreamSynchronize, s.handle); int32(r) != 0 {
-		return s.dev.fail("cuStreamSynchronize after "+f.Name, int(int32(r)))
+		return s.dev.fail("cuStreamSynchronize after the launch("+f.Name+")", int(int32(r)))
 	}
 	return nil
 }
