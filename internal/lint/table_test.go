@@ -39,7 +39,7 @@ var table = map[string]row{
 	"internal/lint":        {own: "...", others: "..."},
 
 	"tensor":            {own: "internal/kernel internal/trace internal/wait", others: "golang.org/x/sys"},
-	"tensor/cuda":       {own: "tensor internal/cuda"},
+	"tensor/cuda":       {own: "tensor internal/cuda internal/cuda/blas"},
 	"tensor/tensortest": {own: "tensor nn optim bench/gpt", others: "github.com/stretchr/testify"},
 	"tensor/gorgonia":   {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
