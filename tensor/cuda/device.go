@@ -248,7 +248,7 @@ func (d *Device) Close() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.locked(func() error {
+	err := d.locked(func() error {
 		err := d.syncStreams()
 		for _, h := range d.hosts {
 			err = errors.Join(err, h.Close())
@@ -260,4 +260,8 @@ func (d *Device) Close() error {
 		}
 		return err
 	})
+	if failed := d.failure(); failed != nil {
+		return failed
+	}
+	return err
 }

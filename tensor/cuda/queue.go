@@ -18,9 +18,10 @@ type Queue struct {
 	stream *cuda.Stream
 	args   cuda.Args // of the launch that is being prepared
 	op     tensor.Op
+	s      strided // parameters
+	list   tensorList
 	gemm   blas.Gemm   // the product that is being prepared
 	sub    tensor.Args // of a kernel that another one launches
-	s      strided     // one of its parameters
 
 	mu    sync.Mutex
 	marks [marksKept]mark
