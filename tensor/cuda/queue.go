@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/blas"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -19,6 +20,8 @@ type Queue struct {
 	op     tensor.Op
 	s      strided // parameters
 	list   tensorList
+	gemm   blas.Gemm   // the product that is being prepared
+	sub    tensor.Args // of a kernel that another one launches
 
 	mu    sync.Mutex
 	marks [marksKept]mark
