@@ -150,3 +150,17 @@ func TestWrongIndex(t *testing.T) {
 		require.NoError(t, q.Sync())
 	}
 }
+
+// TestFarPlaces copies with the places of tensors of 2^31 elements and more, which do not fit in a test.
+func TestFarPlaces(t *testing.T) {
+	dev := device(t)
+	require.NoError(t, dev.Bind())
+	f, err := cuda.FarCopy(dev)
+	require.NoError(t, err)
+	cuda.SetCopy(dev, f)
+	r := rng(24)
+	for _, y := range moves {
+		launch{op: tensor.OpCopy, d: tensor.Float32, outs: 1, set: y.set, x: []operand{random(r, tensor.Float32, y.elements(0)).shifted(1),
+			random(r, tensor.Float32, y.elements(1))}}.agree(t, dev, exact)
+	}
+}
