@@ -92,7 +92,7 @@ struct Device {
 struct State {
   std::mutex mu;
   std::condition_variable changed;  // an operation has finished
-  EmuConfig config = {2, 4ull << 30, 1, 0, 0, 0, 0, 0, 0, 60000000000ull, 13000};
+  EmuConfig config = {2, 4ull << 30, 1, 0, 0, 0, 0, 0, 0, 60000000000ull, 13000, 0};
   uint64_t allocs = 0, launches = 0, streams_made = 0;
   Device devices[MaxDevices];
   std::map<void*, std::shared_ptr<Stream>> streams;
