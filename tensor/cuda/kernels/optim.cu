@@ -77,7 +77,7 @@ template <class F> __device__ __forceinline__ void step_all(const List& list, in
 
 // The optimizers multiply gradients by *factor first, if there is one.
 
-extern "C" __global__ void sgd(List list, int part, const double* factor, int nesterov, int first, W lr, W mu, W in, W wd, W tiny) {
+extern "C" __global__ void sgd(const __grid_constant__ List list, int part, const double* factor, int nesterov, int first, W lr, W mu, W in, W wd, W tiny) {
   W scale = factor ? (W)*factor : W(1);
   step_all(list, part, [=](Element& e) {
     W d = flush(e.g, tiny) * scale + wd * e.p;
@@ -89,7 +89,7 @@ extern "C" __global__ void sgd(List list, int part, const double* factor, int ne
   });
 }
 
-extern "C" __global__ void adam(List list, int part, const double* factor, W step, W root, W eps, W in1, W b2, W in2, W tiny,
+extern "C" __global__ void adam(const __grid_constant__ List list, int part, const double* factor, W step, W root, W eps, W in1, W b2, W in2, W tiny,
                                 W least, W normal, W wd, W keep) {
   W scale = factor ? (W)*factor : W(1);
   step_all(list, part, [=](Element& e) {
@@ -116,7 +116,7 @@ __device__ __forceinline__ double total(double v) {
 }
 
 // sum_squares: y[b] is the sum of squares of block b: `part` elements of a tensor.
-extern "C" __global__ void sum_squares(List list, int part, double* y) {
+extern "C" __global__ void sum_squares(const __grid_constant__ List list, int part, double* y) {
   int i = group_of(list, blockIdx.x), t = threadIdx.x;
   i64 from = (i64)(blockIdx.x - list.start[i]) * part, n = list.len[i] - from < part ? list.len[i] - from : part;
   const T* x = (const T*)list.at[0][i] + from;
