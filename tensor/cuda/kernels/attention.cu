@@ -32,7 +32,7 @@ struct Head {
   int row, lane, lanes;
 };
 __device__ __forceinline__ Head this_head(const Heads& h) {
-  i64 n = blockIdx.y, b = n / h.heads, k = n % h.heads;
+  i64 n = blockIdx.x, b = n / h.heads, k = n % h.heads;
   int lanes = LANES / h.tile;
   return {n, (b * h.steps * 3 * h.heads + k) * h.hd, (b * h.steps * h.heads + k) * h.hd, 3 * h.heads * h.hd, h.heads * h.hd,
           (int)threadIdx.x / lanes, (int)threadIdx.x % lanes, lanes};
@@ -97,7 +97,7 @@ __device__ __forceinline__ W* shared_memory() {
 
 extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* qkv, Heads h) {
   Head t = this_head(h);
-  i64 i0 = (i64)blockIdx.x * h.tile, i = i0 + t.row, ld = h.hd + 1;
+  i64 i0 = (i64)blockIdx.y * h.tile, i = i0 + t.row, ld = h.hd + 1;
   W *q = shared_memory(), *kv = q + h.tile * ld, *p = kv + h.tile * ld + t.row * (h.tile + 1);
   const T *keys = qkv + t.qkv + t.width, *values = keys + t.width;
   fetch(q, qkv + t.qkv, t.stride, i0, h);
@@ -154,7 +154,7 @@ __device__ __forceinline__ void pair(W& s, W& ds, const W* q, const W* k, const 
 // attention_grad_kv: dv = (D*P)T gout and dk = scale * dsT q of a tile of keys.
 extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
   Head t = this_head(h);
-  i64 j0 = (i64)blockIdx.x * h.tile, j = j0 + t.row, ld = h.hd + 1, part = h.tile * ld;
+  i64 j0 = (i64)blockIdx.y * h.tile, j = j0 + t.row, ld = h.hd + 1, part = h.tile * ld;
   W *k = shared_memory(), *v = k + part, *q = v + part, *g = q + part;
   W *s = g + part + t.row * (h.tile + 1), *ds = s + h.tile * (h.tile + 1);
   fetch(k, qkv + t.qkv + t.width, t.stride, j0, h);
@@ -185,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad, c
 // attention_grad_q: dq = scale * ds k of a tile of queries.
 extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
   Head t = this_head(h);
-  i64 i0 = (i64)blockIdx.x * h.tile, i = i0 + t.row, ld = h.hd + 1, part = h.tile * ld;
+  i64 i0 = (i64)blockIdx.y * h.tile, i = i0 + t.row, ld = h.hd + 1, part = h.tile * ld;
   W *q = shared_memory(), *g = q + part, *k = g + part, *v = k + part, *ds = v + part + t.row * (h.tile + 1);
   fetch(q, qkv + t.qkv, t.stride, i0, h);
   fetch(g, gout + t.out, t.width, i0, h);
