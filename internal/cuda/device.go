@@ -109,7 +109,7 @@ func (dev *Device) PCIBusID() (string, error) {
 	id := make([]byte, 32)
 	r := dl.Call(dev.drv.fn.DeviceGetPCIBusID, uintptr(unsafe.Pointer(&id[0])), uintptr(len(id)), dev.handle())
 	s, _, _ := strings.Cut(string(id), "\x00")
-	return s, dev.check("cuDeviceGetPCIBusId", r)
+	return strings.ToLower(s), dev.check("cuDeviceGetPCIBusId", r)
 }
 
 // Lock binds the goroutine to its OS thread and makes the device's context

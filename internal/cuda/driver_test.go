@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"testing"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -99,7 +100,13 @@ func TestOwner(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 0, i)
 	_, err = r.dev.Owner(p + 512)
-	require.Error(t, err)
+	require.ErrorContains(t, err, "CUDA_ERROR_INVALID_VALUE")
+	h, err := r.dev.NewHost(512)
+	require.NoError(t, err)
+	defer h.Close()
+	first := unsafe.SliceData(h.Bytes())
+	_, err = r.dev.Owner(cuda.Ptr(uintptr(unsafe.Pointer(first))))
+	require.ErrorContains(t, err, "is not device memory")
 }
 
 func TestCopies(t *testing.T) {

@@ -106,3 +106,30 @@ func TestCaptureErrors(t *testing.T) {
 	}
 	require.ErrorContains(t, side.Wait(e), "CAPTURED_EVENT")
 }
+
+// Blocks that two streams share go into a capture and come out of it.
+func TestPoolAroundCapture(t *testing.T) {
+	r := newRig(t, emu.Config{})
+	side, e := r.stream(), r.event()
+	shared := func() {
+		p := r.alloc(512)
+		require.NoError(t, r.pool.Use(p, side))
+		require.NoError(t, e.Record(r.s))
+		require.NoError(t, side.Wait(e))
+		require.NoError(t, side.Fill(p, 0, 512))
+		require.NoError(t, r.pool.Free(p))
+	}
+	shared()
+	require.NoError(t, r.s.BeginCapture())
+	shared()
+	shared()
+	require.NoError(t, e.Record(side))
+	require.NoError(t, r.s.Wait(e))
+	g, err := r.s.EndCapture()
+	require.NoError(t, err)
+	defer g.Close()
+	require.Equal(t, 2, g.Nodes)
+	shared()
+	require.NoError(t, g.Launch(r.s))
+	require.NoError(t, r.s.Sync())
+}

@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"fmt"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/dl"
@@ -21,9 +22,20 @@ func (dev *Device) MemInfo() (free, total int64, err error) {
 // another library allocated it. It is an error when the address is not device
 // memory.
 func (dev *Device) Owner(p Ptr) (int, error) {
-	const deviceOrdinal = 9
+	const memoryType, deviceOrdinal, inDevice = 2, 9, 2
+	kind, err := dev.pointerAttribute(memoryType, p)
+	if err != nil {
+		return 0, err
+	}
+	if kind != inDevice {
+		return 0, fmt.Errorf("cuda: address %#x is not device memory", uint64(p))
+	}
+	return dev.pointerAttribute(deviceOrdinal, p)
+}
+
+func (dev *Device) pointerAttribute(attribute uintptr, p Ptr) (int, error) {
 	var v int32
-	r := dl.Call(dev.drv.fn.PointerGetAttribute, uintptr(unsafe.Pointer(&v)), deviceOrdinal, uintptr(p))
+	r := dl.Call(dev.drv.fn.PointerGetAttribute, uintptr(unsafe.Pointer(&v)), attribute, uintptr(p))
 	return int(v), dev.check("cuPointerGetAttribute", r)
 }
 

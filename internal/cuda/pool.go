@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 	"sync"
 )
@@ -132,6 +133,44 @@ func (p *Pool) take(key bin) (*block, error) {
 	return b, nil
 }
 
+// settle forgets the marks of free blocks. Before a capture it waits for them,
+// because a capture cannot wait for what was queued outside; after one it does
+// not, because nothing outside can wait for what was captured: the launches of
+// the graph are ordered as a whole.
+func (p *Pool) settle(wait bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, list := range p.free {
+		for _, b := range list {
+			for _, e := range b.marks {
+				if !wait {
+					break
+				}
+				if err := e.Sync(); err != nil {
+					return err
+				}
+			}
+			p.forget(b)
+		}
+	}
+	return nil
+}
+
+func (dev *Device) settlePools(wait bool) error {
+	for _, p := range dev.allPools() {
+		if err := p.settle(wait); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (dev *Device) allPools() []*Pool {
+	dev.mu.Lock()
+	defer dev.mu.Unlock()
+	return slices.Clone(dev.pools)
+}
+
 // forget takes the marks from a block.
 func (p *Pool) forget(b *block) {
 	p.spare = append(p.spare, b.marks...)
@@ -147,12 +186,9 @@ func (p *Pool) Use(ptr Ptr, s *Stream) error {
 	if err != nil || s == b.bin.stream {
 		return err
 	}
-	for _, u := range b.users {
-		if u == s {
-			return nil
-		}
+	if !slices.Contains(b.users, s) {
+		b.users = append(b.users, s)
 	}
-	b.users = append(b.users, s)
 	return nil
 }
 
@@ -210,10 +246,7 @@ func (dev *Device) ReleaseCaches() error {
 	if err := dev.Sync(); err != nil {
 		return err
 	}
-	dev.mu.Lock()
-	pools := dev.pools
-	dev.mu.Unlock()
-	for _, p := range pools {
+	for _, p := range dev.allPools() {
 		if err := p.release(); err != nil {
 			return err
 		}
@@ -263,12 +296,7 @@ func (p *Pool) Close() error {
 func (dev *Device) removePool(p *Pool) {
 	dev.mu.Lock()
 	defer dev.mu.Unlock()
-	for i, q := range dev.pools {
-		if q == p {
-			dev.pools = append(dev.pools[:i:i], dev.pools[i+1:]...)
-			return
-		}
-	}
+	dev.pools = slices.DeleteFunc(dev.pools, func(q *Pool) bool { return q == p })
 }
 
 // Held returns the bytes that the pool got from the driver, and those of them
@@ -282,10 +310,7 @@ func (p *Pool) Held() (held, used int64) {
 // usage says what every pool holds.
 func (dev *Device) usage() string {
 	var parts []string
-	dev.mu.Lock()
-	pools := dev.pools
-	dev.mu.Unlock()
-	for _, p := range pools {
+	for _, p := range dev.allPools() {
 		held, used := p.Held()
 		parts = append(parts, fmt.Sprintf("%s uses %s and caches %s", p.Name, size(used), size(held-used)))
 	}

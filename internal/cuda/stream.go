@@ -130,6 +130,9 @@ type Graph struct {
 // the device and allocating device memory are errors meanwhile.
 func (s *Stream) BeginCapture() error {
 	const threadLocal = 1
+	if err := s.dev.settlePools(true); err != nil {
+		return err
+	}
 	err := s.dev.check("cuStreamBeginCapture", dl.Call(s.dev.drv.fn.StreamBeginCapture, s.handle, threadLocal))
 	s.capturing = err == nil
 	return err
@@ -145,6 +148,9 @@ func (s *Stream) EndCapture() (*Graph, error) {
 		return nil, err
 	}
 	defer dl.Call(fn.GraphDestroy, graph)
+	if err := dev.settlePools(false); err != nil {
+		return nil, err
+	}
 	var nodes uintptr
 	if err := dev.check("cuGraphGetNodes", dl.Call(fn.GraphGetNodes, graph, 0, uintptr(unsafe.Pointer(&nodes)))); err != nil {
 		return nil, err

@@ -57,7 +57,7 @@ func (q *Queue) heads(a *tensor.Args, tile int) {
 
 // headGrid is a block for each tile of each head of the batch.
 func headGrid(a *tensor.Args, tile int) cuda.Dim {
-	return cuda.Dim{X: (a.Dim[1] + tile - 1) / tile, Y: a.Dim[0] * a.Dim[2] / (3 * a.I[0])}
+	return cuda.Dim{X: a.Dim[0] * a.Dim[2] / (3 * a.I[0]), Y: (a.Dim[1] + tile - 1) / tile}
 }
 
 func noTile(q *Queue, a *tensor.Args) {

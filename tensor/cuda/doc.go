@@ -3,8 +3,8 @@
 //	dev, err := cuda.NewDevice(0)
 //	tape := tensor.NewTape(dev)
 //
-// The driver and the compiler NVRTC are found at run time; without them NewDevice returns one sentence that says what is
-// missing and how to get it.
+// The driver, the compiler NVRTC and cuBLASLt are found at run time; without them NewDevice returns one sentence that says
+// what is missing and how to get it.
 //
 // # Kernels
 //
@@ -12,6 +12,10 @@
 // first launch that needs it (see internal/cuda: the code is cached on disk). A cell of the table is made by [newKernel]: the
 // kernel's file and name, the element type, and a function that fills the parameters and launches. Tables are a map per
 // group of operations, merged in table.go. An empty cell is an error that names operation, type and device.
+//
+// Matrix products are cuBLASLt's (see internal/cuda/blas), in full float32 and with float32 sums for 16-bit types, with bias
+// and ReLU in the same call where it has them. Products of groups of rows are a kernel that reads the groups' sizes on the
+// device: nobody waits for them. Attention is the plain kernel, without tensor cores.
 //
 // Results do not depend on timing, on the number of multiprocessors or on atomic operations: sums have a fixed order.
 // Elementwise operations, casts, dropout and optimizers give the bits of the CPU's kernels wherever these only add, multiply,

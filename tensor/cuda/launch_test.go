@@ -38,6 +38,23 @@ func prepare(dev *cuda.Device) (ps []*prepared) {
 	add(tensor.OpCopy, 64*96, 1, moves[7].set)
 	add(tensor.OpSum, 1000, 1, func(a *tensor.Args) { a.Dim = [6]int{1, 1000, 1} })
 	add(tensor.OpSum, 5000, 1, func(a *tensor.Args) { a.Dim = [6]int{1, 5000, 1} })
+	product := func(a *tensor.Args) {
+		a.Dim = [6]int{1, 16, 32, 8}
+		a.Stride[0][1], a.Stride[1][1], a.Stride[2][1] = 32, 8, 32
+	}
+	add(tensor.OpMatMul, 512, 2, product)
+	add(tensor.OpMatMul, 512, 3, product) // with a bias
+	add(tensor.OpLinearAct, 512, 3, func(a *tensor.Args) {
+		product(a)
+		a.I[5] = int(tensor.ActGELU)
+	})
+	add(tensor.OpSoftmax, 512, 1, func(a *tensor.Args) { a.Dim = [6]int{16, 32} })
+	add(tensor.OpRMSNormGradW, 512, 3, func(a *tensor.Args) { a.Dim = [6]int{16, 32} })
+	attend := add(tensor.OpAttention, 512, 2, func(a *tensor.Args) {
+		a.Dim, a.I, a.F, a.Outs = [6]int{1, 4, 24}, [8]int{8}, [8]float64{1, 0.5}, 2
+		a.I[2], a.I[3], a.I[4] = 0, 1, 16
+	})
+	attend.a.N = 3
 	adam := add(tensor.OpAdam, 1, 0, func(a *tensor.Args) {
 		a.N, a.I[1], a.F = 0, 1, [8]float64{1e-3, 0.9, 0.999, 1e-8}
 	})

@@ -47,3 +47,13 @@ func TestRealDescriptors(t *testing.T) {
 		}
 	}
 }
+
+func TestMissingLibrary(t *testing.T) {
+	q := query(12)
+	require.Contains(t, q.Names[0], "12", "the driver's own version comes first")
+	q.Env, q.Names, q.Wheels = "", []string{"libno-such-blas.so"}, nil
+	_, err := open(q)
+	require.ErrorIs(t, err, ErrNotFound)
+	require.ErrorContains(t, err, "pip install nvidia-cublas")
+	require.ErrorContains(t, err, "libno-such-blas.so")
+}

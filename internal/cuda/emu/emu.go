@@ -35,6 +35,7 @@ type Config struct {
 	FailLaunch int           // the n-th launch from now on fails
 	Timeout    time.Duration // of a kernel, one minute when 0
 	Version    int           // of the driver, 13000 when 0
+	NoPeers    bool          // peer access that earlier tests enabled is off again
 }
 
 // control are the emulator's own functions (src/emu.h).
@@ -47,7 +48,7 @@ type control struct {
 
 // nativeConfig is struct EmuConfig.
 type nativeConfig struct {
-	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version uint64
+	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version, noPeers uint64
 }
 
 // Start makes the emulated driver the one that cuda.Load opens, and sets it up
@@ -94,7 +95,7 @@ func reset(c Config) {
 		devices: uint64(max(0, or(c.Devices, 2))), memory: or(c.Memory, 4<<30), seed: or(c.Seed, 1),
 		delay: uint64(c.Delay), lazy: flag(c.Lazy), reverse: flag(c.Reverse), left: flag(c.Left),
 		failAlloc: uint64(c.FailAlloc), failLaunch: uint64(c.FailLaunch),
-		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)),
+		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)), noPeers: flag(c.NoPeers),
 	}
 	dl.Call(controls().Reset, uintptr(unsafe.Pointer(&n)))
 }

@@ -138,7 +138,7 @@ func TestOutOfMemoryIsNotSticky(t *testing.T) {
 }
 
 func TestPeerAccessMustBeEnabled(t *testing.T) {
-	r := newRig(t, emu.Config{Devices: 3}, faultSource)
+	r := newRig(t, emu.Config{Devices: 3, NoPeers: true}, faultSource)
 	d, err := cuda.Load()
 	require.NoError(t, err)
 	far, err := d.Open(2)

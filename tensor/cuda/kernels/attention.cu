@@ -18,30 +18,13 @@ struct Heads {
   i64 first, stride, elems;
 };
 
-// Philox 4x32-10 (Salmon et al. 2011): word i % 4 of block i / 4 under key.
-__device__ __forceinline__ u32 random_word(u64 key, u64 i) {
-  u32 c[4] = {(u32)(i >> 2), (u32)(i >> 34), 0, 0}, k0 = (u32)key, k1 = (u32)(key >> 32);
-  for (int r = 0; r < 10; r++) {
-    u64 p0 = (u64)c[0] * 0xD2511F53u, p1 = (u64)c[2] * 0xCD9E8D57u;
-    c[0] = (u32)(p1 >> 32) ^ c[1] ^ k0, c[1] = (u32)p1, c[2] = (u32)(p0 >> 32) ^ c[3] ^ k1, c[3] = (u32)p0;
-    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
-  }
-  int w = i & 3;
-  return w == 0 ? c[0] : w == 1 ? c[1] : w == 2 ? c[2] : c[3];
-}
-
 // kept is what the probability of query i and key j of a head is multiplied by.
 __device__ __forceinline__ W kept(const Heads& h, i64 head, i64 i, i64 j) {
   if (h.keep == 0) return 1;
   i64 e = (head * h.steps + i) * h.steps + j;
   i64 at = (h.first + h.stride * (e / h.elems)) * h.elems + e % h.elems;
-  return random_word(h.key, (u64)at) >= h.limit ? h.keep : W(0);
+  return word(philox(h.key, (u64)at >> 2), at) >= h.limit ? h.keep : W(0);
 }
-
-__device__ __forceinline__ float exp_(float x) { return expf(x); }
-__device__ __forceinline__ double exp_(double x) { return exp(x); }
-__device__ __forceinline__ float log_(float x) { return logf(x); }
-__device__ __forceinline__ double log_(double x) { return log(x); }
 
 // Head is one head: its number, where its rows are, the thread's row and place in the row, and the threads of a row.
 struct Head {
@@ -49,7 +32,7 @@ struct Head {
   int row, lane, lanes;
 };
 __device__ __forceinline__ Head this_head(const Heads& h) {
-  i64 n = blockIdx.y, b = n / h.heads, k = n % h.heads;
+  i64 n = blockIdx.x, b = n / h.heads, k = n % h.heads;
   int lanes = LANES / h.tile;
   return {n, (b * h.steps * 3 * h.heads + k) * h.hd, (b * h.steps * h.heads + k) * h.hd, 3 * h.heads * h.hd, h.heads * h.hd,
           (int)threadIdx.x / lanes, (int)threadIdx.x % lanes, lanes};
@@ -114,7 +97,7 @@ __device__ __forceinline__ W* shared_memory() {
 
 extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* qkv, Heads h) {
   Head t = this_head(h);
-  i64 i0 = (i64)blockIdx.x * h.tile, i = i0 + t.row, ld = h.hd + 1;
+  i64 i0 = (i64)blockIdx.y * h.tile, i = i0 + t.row, ld = h.hd + 1;
   W *q = shared_memory(), *kv = q + h.tile * ld, *p = kv + h.tile * ld + t.row * (h.tile + 1);
   const T *keys = qkv + t.qkv + t.width, *values = keys + t.width;
   fetch(q, qkv + t.qkv, t.stride, i0, h);
@@ -171,7 +154,7 @@ __device__ __forceinline__ void pair(W& s, W& ds, const W* q, const W* k, const 
 // attention_grad_kv: dv = (D*P)T gout and dk = scale * dsT q of a tile of keys.
 extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
   Head t = this_head(h);
-  i64 j0 = (i64)blockIdx.x * h.tile, j = j0 + t.row, ld = h.hd + 1, part = h.tile * ld;
+  i64 j0 = (i64)blockIdx.y * h.tile, j = j0 + t.row, ld = h.hd + 1, part = h.tile * ld;
   W *k = shared_memory(), *v = k + part, *q = v + part, *g = q + part;
   W *s = g + part + t.row * (h.tile + 1), *ds = s + h.tile * (h.tile + 1);
   fetch(k, qkv + t.qkv + t.width, t.stride, j0, h);
@@ -202,7 +185,7 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad, c
 // attention_grad_q: dq = scale * ds k of a tile of queries.
 extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
   Head t = this_head(h);
-  i64 i0 = (i64)blockIdx.x * h.tile, i = i0 + t.row, ld = h.hd + 1, part = h.tile * ld;
+  i64 i0 = (i64)blockIdx.y * h.tile, i = i0 + t.row, ld = h.hd + 1, part = h.tile * ld;
   W *q = shared_memory(), *g = q + part, *k = g + part, *v = k + part, *ds = v + part + t.row * (h.tile + 1);
   fetch(q, qkv + t.qkv, t.stride, i0, h);
   fetch(g, gout + t.out, t.width, i0, h);

@@ -1,24 +1,5 @@
 // Dropout and losses of single elements. T is a float.
 
-struct Words { u32 w[4]; };
-
-// philox is a block of the generator Philox4x32-10 (Salmon et al. 2011) under key, as in internal/kernel.
-__device__ __forceinline__ Words philox(u64 key, u64 n) {
-  u32 c0 = (u32)n, c1 = (u32)(n >> 32), c2 = 0, c3 = 0, k0 = (u32)key, k1 = (u32)(key >> 32);
-#pragma unroll
-  for (int i = 0; i < 10; i++) {
-    u64 p0 = (u64)c0 * 0xD2511F53u, p1 = (u64)c2 * 0xCD9E8D57u;
-    c0 = (u32)(p1 >> 32) ^ c1 ^ k0;
-    c2 = (u32)(p0 >> 32) ^ c3 ^ k1;
-    c1 = (u32)p1;
-    c3 = (u32)p0;
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  Words b = {{c0, c1, c2, c3}};
-  return b;
-}
-
 // dropout: word i%4 of block i/4 decides over the element with global index i: it is kept, times scale, if the word is at
 // least limit. Element e has index first + e if elems is 0, else (first + stride*(e/elems))*elems + e%elems.
 extern "C" __global__ void dropout(T* y, const T* x, i64 n, u64 key, u64 limit, W scale, i64 first, i64 stride, i64 elems) {
@@ -44,13 +25,10 @@ extern "C" __global__ void dropout(T* y, const T* x, i64 n, u64 key, u64 limit, 
   for (i64 e = first_item(); e < n; e += all_threads()) {
     u64 i = (u64)((first + stride * (e / elems)) * elems + e % elems);
     Words r = philox(key, i >> 2);
-    u32 w = (i & 2) ? ((i & 1) ? r.w[3] : r.w[2]) : ((i & 1) ? r.w[1] : r.w[0]);
-    y[e] = narrow<T>(w >= limit ? widen(x[e]) * scale : W(0));
+    y[e] = narrow<T>(word(r, i) >= limit ? widen(x[e]) * scale : W(0));
   }
 }
 
-__device__ __forceinline__ float exp_(float x) { return expf(x); }
-__device__ __forceinline__ double exp_(double x) { return exp(x); }
 __device__ __forceinline__ float log1p_(float x) { return log1pf(x); }
 __device__ __forceinline__ double log1p_(double x) { return log1p(x); }
 

@@ -1,17 +1,6 @@
 // Layer norm and RMS norm: a block for each row. T is a float; statistics and sums are in W and have a fixed order.
 
-enum { VEC = 16 / sizeof(T), MAX_WARPS = 16, COLS = 32, ROWS = 8 };
-template <int N> struct Count { enum { value = N }; };
-
-// pieces and whole are those of rows.cu.
-template <class F> __device__ __forceinline__ void pieces(i64 cols, bool vec, F f) {
-  if (vec)
-    for (i64 i = (i64)threadIdx.x * VEC; i < cols; i += (i64)blockDim.x * VEC) f(i, Count<VEC>());
-  else
-    for (i64 i = threadIdx.x; i < cols; i += blockDim.x) f(i, Count<1>());
-}
-__device__ __forceinline__ bool whole(const void* p, i64 cols) { return cols % VEC == 0 && aligned(p, 16); }
-template <int N> __device__ __forceinline__ Pack<T, N> load(const T* p) { return *(const Pack<T, N>*)p; }
+enum { MAX_WARPS = 16, COLS = 32, ROWS = 8 };
 
 // weights loads elements of w; where there is none, they are v.
 template <int N> __device__ __forceinline__ Pack<W, N> weights(const T* w, i64 i, W v) {
@@ -26,9 +15,6 @@ template <int N> __device__ __forceinline__ Pack<W, N> weights(const T* w, i64 i
   }
   return r;
 }
-
-__device__ __forceinline__ float sqrt_(float x) { return sqrtf(x); }
-__device__ __forceinline__ double sqrt_(double x) { return sqrt(x); }
 
 // Pair is two sums.
 struct Pair { W a, b; };

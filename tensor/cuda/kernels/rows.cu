@@ -2,26 +2,8 @@
 // elements that are a fixed distance apart, and the threads' sums are added as a tree: the order depends on the row's length
 // alone. The row is read again from the caches.
 
-enum { VEC = 16 / sizeof(T), MAX_WARPS = 16 };
-template <int N> struct Count { enum { value = N }; };
+enum { MAX_WARPS = 16 };
 
-// pieces calls f(i, Count<n>) for the pieces i..i+n of a row that this thread has: 16 bytes if vec, else one element.
-template <class F> __device__ __forceinline__ void pieces(i64 cols, bool vec, F f) {
-  if (vec)
-    for (i64 i = (i64)threadIdx.x * VEC; i < cols; i += (i64)blockDim.x * VEC) f(i, Count<VEC>());
-  else
-    for (i64 i = threadIdx.x; i < cols; i += blockDim.x) f(i, Count<1>());
-}
-
-// whole says whether rows of cols elements from p on begin at multiples of 16 bytes and end at one.
-__device__ __forceinline__ bool whole(const void* p, i64 cols) { return cols % VEC == 0 && aligned(p, 16); }
-
-template <int N> __device__ __forceinline__ Pack<T, N> load(const T* p) { return *(const Pack<T, N>*)p; }
-
-__device__ __forceinline__ float exp_(float x) { return expf(x); }
-__device__ __forceinline__ double exp_(double x) { return exp(x); }
-__device__ __forceinline__ float log_(float x) { return logf(x); }
-__device__ __forceinline__ double log_(double x) { return log(x); }
 __device__ __forceinline__ bool infinite(W x) { return x == INFINITY || x == -INFINITY; }
 
 // Sum is the largest element so far and the sum of exp(x - top).

@@ -152,6 +152,8 @@ API void emu_reset(const EmuConfig* c) {
   S.config = *c;
   S.allocs = S.launches = 0;
   for (auto& d : S.devices) d.error = Ok, d.detail.clear();
+  if (c->no_peers)
+    for (auto& d : S.devices) d.peers = 0;
   for (auto& s : S.streams) s.second->capture = nullptr;
 }
 API int emu_leaks(char* out, uint64_t n) {

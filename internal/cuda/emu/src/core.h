@@ -75,6 +75,7 @@ struct Stream {
   std::map<Module*, const EmuModule*> instances;
   std::mt19937_64 random;
   unsigned char* dynamic = nullptr;  // dynamic shared memory ends where this does
+  unsigned char* stacks[1024] = {};  // of fibers. Each is two mappings, of which Linux allows a process 65,530.
 };
 
 // Module is an image; each stream loads a copy of its own, so that kernels of
@@ -92,7 +93,7 @@ struct Device {
 struct State {
   std::mutex mu;
   std::condition_variable changed;  // an operation has finished
-  EmuConfig config = {2, 4ull << 30, 1, 0, 0, 0, 0, 0, 0, 60000000000ull, 13000};
+  EmuConfig config = {2, 4ull << 30, 1, 0, 0, 0, 0, 0, 0, 60000000000ull, 13000, 0};
   uint64_t allocs = 0, launches = 0, streams_made = 0;
   Device devices[MaxDevices];
   std::map<void*, std::shared_ptr<Stream>> streams;

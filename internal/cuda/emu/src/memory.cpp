@@ -176,11 +176,13 @@ API Result cuMemGetInfo_v2(size_t* f, size_t* t) {
   return Ok;
 }
 API Result cuPointerGetAttribute(void* v, int attribute, Addr p) {
-  constexpr int DeviceOrdinal = 9;
+  enum { MemoryType = 2, DeviceOrdinal = 9, InHost = 1, InDevice = 2 };
   Lock l(S.mu);
   Block* b = find(p, 1);
-  if (!b || attribute != DeviceOrdinal) return InvalidValue;
-  *(int*)v = b->device;
+  if (!b && !is_pinned(p, 1)) return InvalidValue;
+  if (attribute == MemoryType) *(int*)v = b ? InDevice : InHost;
+  else if (attribute == DeviceOrdinal) *(int*)v = b ? b->device : 0;
+  else return InvalidValue;
   return Ok;
 }
 API Result cuMemHostAlloc(void** p, size_t n, unsigned) {
