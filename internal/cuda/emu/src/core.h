@@ -75,6 +75,7 @@ struct Stream {
   std::map<Module*, const EmuModule*> instances;
   std::mt19937_64 random;
   unsigned char* dynamic = nullptr;  // dynamic shared memory ends where this does
+  unsigned char* stacks[1024] = {};  // of fibers. Each is two mappings, of which Linux allows a process 65,530.
 };
 
 // Module is an image; each stream loads a copy of its own, so that kernels of

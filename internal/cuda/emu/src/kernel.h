@@ -2,6 +2,8 @@
 #pragma once
 #include <stdint.h>
 
+constexpr unsigned long StackBytes = 64 << 10, StackGuard = 4096;  // of a fiber; the guard page before it
+
 struct EmuParam { unsigned size; bool pointer; };
 struct EmuKernel {
   const char* name;
@@ -12,6 +14,7 @@ struct EmuKernel {
 struct EmuLaunch {
   unsigned grid[3], block[3], shared;
   unsigned char* dynamic;  // the shared bytes
+  unsigned char** stacks;  // of 1024 fibers, made when needed: the stream's, for all its kernels
   uint64_t seed;           // of the order of blocks
   bool reverse;            // of the order of threads
   void** args;

@@ -137,6 +137,7 @@ static Result run_kernel(Launch& k, Stream& s) {
     at.args = k.args.data();
     at.seed = s.random();
     at.dynamic = s.dynamic - (at.shared + 15) / 16 * 16;
+    at.stacks = s.stacks;
     r = guarded(s, kernel.name, m, [&] { return m->run(&kernel, &at); }, detail);
     if (r && detail.empty()) detail = at.detail;
   }

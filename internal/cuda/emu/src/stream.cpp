@@ -68,6 +68,8 @@ static void work(std::shared_ptr<Stream> s) {
     s->finished++;
     S.changed.notify_all();
   }
+  for (auto p : s->stacks)
+    if (p) munmap(p - StackGuard, StackBytes + StackGuard);
 }
 
 Result enqueue(const std::shared_ptr<Stream>& s, Op op, bool captured) {
