@@ -149,6 +149,13 @@ func (q *Queue) spread(k *kernel, n int) {
 	}
 }
 
+// cover launches k with exactly as many blocks as n threads need.
+func (q *Queue) cover(k *kernel, n int) {
+	if n > 0 {
+		q.run(k, cuda.Dim{X: (n + threads - 1) / threads}, cuda.Dim{X: threads}, 0)
+	}
+}
+
 // run launches k with the parameters in q.args.
 func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
 	q.ready()

@@ -81,7 +81,7 @@ func TestLaunchesAllocateNothing(t *testing.T) {
 	before := dev.GPU().Stats()
 	for _, p := range ps {
 		n := testing.AllocsPerRun(10, func() { p.k(q, &p.a) })
-		require.Zero(t, n, p.name)
+		require.True(t, n == 0 || raceEnabled, "%s: %v allocations", p.name, n)
 	}
 	after := dev.GPU().Stats()
 	after.Launches = before.Launches

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"math"
 	"math/bits"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
@@ -107,7 +106,7 @@ func (q *Queue) transpose(k *kernel, a *tensor.Args, i, j int) {
 	q.ptrs(a, 2).places()
 	q.args.I64(rows).I64(cols).I64(ldy).I64(ldx)
 	tiles := int(s.n * ((rows + tile - 1) / tile) * ((cols + tile - 1) / tile))
-	q.run(k, cuda.Dim{X: min(tiles, math.MaxInt32)}, cuda.Dim{X: tile, Y: tileRows}, 0)
+	q.run(k, cuda.Dim{X: tiles}, cuda.Dim{X: tile, Y: tileRows}, 0)
 }
 
 // fill launches k(y, n, value), with the bits of the value.

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 var allTypes = append([]tensor.DType{tensor.Bool}, numberTypes...)
@@ -34,15 +35,16 @@ var moves = []layout{
 }
 
 func TestCopy(t *testing.T) {
-	dev := device(t)
-	each(t, allTypes, func(t *testing.T, d tensor.DType) {
-		r := rng(5)
-		for i, y := range moves {
-			launch{op: tensor.OpCopy, d: d, outs: 1, set: y.set, x: []operand{random(r, d, y.elements(0)).shifted(i % 2),
-				random(r, d, y.elements(1)).shifted(i % 3 / 2)}}.agree(t, dev, exact)
-			launch{op: tensor.OpCopy, d: d, outs: 1, set: y.set, x: []operand{random(r, d, y.elements(0)),
-				random(r, d, y.elements(1))}}.agree(t, dev, exact)
-		}
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, allTypes, func(t *testing.T, d tensor.DType) {
+			r := rng(5)
+			for i, y := range moves {
+				launch{op: tensor.OpCopy, d: d, outs: 1, set: y.set, x: []operand{random(r, d, y.elements(0)).shifted(i % 2),
+					random(r, d, y.elements(1)).shifted(i % 3 / 2)}}.agree(t, dev, exact)
+				launch{op: tensor.OpCopy, d: d, outs: 1, set: y.set, x: []operand{random(r, d, y.elements(0)),
+					random(r, d, y.elements(1))}}.agree(t, dev, exact)
+			}
+		})
 	})
 }
 
@@ -146,5 +148,19 @@ func TestWrongIndex(t *testing.T) {
 		require.ErrorContains(t, err, c.op.String())
 		require.ErrorContains(t, err, "index "+map[bool]string{true: "-5000000000"}[c.index < -1e9])
 		require.NoError(t, q.Sync())
+	}
+}
+
+// TestFarPlaces copies with the places of tensors of 2^31 elements and more, which do not fit in a test.
+func TestFarPlaces(t *testing.T) {
+	dev := device(t)
+	require.NoError(t, dev.Bind())
+	f, err := cuda.FarCopy(dev)
+	require.NoError(t, err)
+	cuda.SetCopy(dev, f)
+	r := rng(24)
+	for _, y := range moves {
+		launch{op: tensor.OpCopy, d: tensor.Float32, outs: 1, set: y.set, x: []operand{random(r, tensor.Float32, y.elements(0)).shifted(1),
+			random(r, tensor.Float32, y.elements(1))}}.agree(t, dev, exact)
 	}
 }

@@ -51,7 +51,7 @@ func (s sums) rows(q *Queue, a *tensor.Args, y, x cuda.Ptr, lines, n int) {
 		lanes, all := lanesFor(length), lines*parts
 		q.args.Reset().Ptr(y).Ptr(x)
 		q.i64(n).i64(length).i64(parts).i64(all).args.I32(lanes)
-		q.spread(k, all*lanes)
+		q.cover(k, all*lanes)
 	}
 	if parts == 1 {
 		launch(s.once, y, x, n, length, 1)
@@ -67,9 +67,11 @@ func (s sums) cols(q *Queue, a *tensor.Args, y, x cuda.Ptr, outer, n, inner, add
 	length, parts := cut(n, colPart, colParts)
 	launch := func(k *kernel, y, x cuda.Ptr, n, length, parts, add int) {
 		q.args.Reset().Ptr(y).Ptr(x)
-		q.i64(outer).i64(n).i64(inner).i64(length).i64(parts).args.I32(add)
+		q.i64(n).i64(inner).i64(length).i64(parts).args.I32(add)
 		blocks := outer * parts * ((inner + colThreads - 1) / colThreads)
-		q.run(k, cuda.Dim{X: min(blocks, q.dev.sms*16)}, cuda.Dim{X: colThreads, Y: rowThreads}, 0)
+		if blocks > 0 {
+			q.run(k, cuda.Dim{X: blocks}, cuda.Dim{X: colThreads, Y: rowThreads}, 0)
+		}
 	}
 	if parts == 1 {
 		launch(s.once, y, x, n, length, 1, add)
@@ -115,7 +117,7 @@ func extreme(q *Queue, k *kernel, a *tensor.Args) {
 		lanes = min(lanes, rowThreads)
 	}
 	q.ptrs(a, 3).i64(n).i64(inner).i64(all).args.I32(lanes)
-	q.spread(k, all*lanes)
+	q.cover(k, all*lanes)
 }
 
 var reduceKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{

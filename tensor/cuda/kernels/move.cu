@@ -15,19 +15,14 @@ enum { TILE = 32, TILE_ROWS = 8 };
 // accessed along their lines. A block has TILE x TILE_ROWS threads.
 extern "C" __global__ void transpose(T* y, const T* x, const __grid_constant__ Strided s, i64 rows, i64 cols, i64 ld_y, i64 ld_x) {
   __shared__ T tile[TILE][TILE + 1];
-  i64 down = (rows + TILE - 1) / TILE, across = (cols + TILE - 1) / TILE;
-  for (i64 b = blockIdx.x; b < s.n * down * across; b += gridDim.x) {
-    Place p = locate(s, b / (down * across));
-    i64 r0 = b / across % down * TILE, c0 = b % across * TILE;
-    i64 r = r0 + threadIdx.x;
-    for (int k = threadIdx.y; k < TILE; k += TILE_ROWS)
-      if (r < rows && c0 + k < cols) tile[k][threadIdx.x] = x[p.at[1] + (c0 + k) * ld_x + r];
-    __syncthreads();
-    i64 c = c0 + threadIdx.x;
-    for (int k = threadIdx.y; k < TILE; k += TILE_ROWS)
-      if (c < cols && r0 + k < rows) y[p.at[0] + (r0 + k) * ld_y + c] = tile[threadIdx.x][k];
-    __syncthreads();
-  }
+  i64 down = (rows + TILE - 1) / TILE, across = (cols + TILE - 1) / TILE, b = blockIdx.x;
+  Place p = locate(s, b / (down * across));
+  i64 r0 = b / across % down * TILE, c0 = b % across * TILE, r = r0 + threadIdx.x, c = c0 + threadIdx.x;
+  for (int k = threadIdx.y; k < TILE; k += TILE_ROWS)
+    if (r < rows && c0 + k < cols) tile[k][threadIdx.x] = x[p.at[1] + (c0 + k) * ld_x + r];
+  __syncthreads();
+  for (int k = threadIdx.y; k < TILE; k += TILE_ROWS)
+    if (c < cols && r0 + k < rows) y[p.at[0] + (r0 + k) * ld_y + c] = tile[threadIdx.x][k];
 }
 
 enum { VEC = 16 / sizeof(T) };

@@ -105,14 +105,13 @@ extern "C" __global__ void adam(const __grid_constant__ List list, int part, con
 __device__ __forceinline__ double total(double v) {
   __shared__ double shared[LANES];
   int t = threadIdx.x;
-  __syncthreads();
   shared[t] = v;
   __syncthreads();
   for (int k = LANES / 2; k > 0; k /= 2) {
     if (t < k) shared[t] += shared[t + k];
     __syncthreads();
   }
-  return shared[0];
+  return shared[t];
 }
 
 // sum_squares: y[b] is the sum of squares of block b: `part` elements of a tensor.

@@ -23,27 +23,22 @@ __device__ __forceinline__ W sum_lanes(W v, W* shared, int lanes) {
     if (t % lanes < k) shared[t] = plus(shared[t], shared[t + k]);
     __syncthreads();
   }
-  W sum = shared[t];
-  __syncthreads();
-  return sum;
+  return shared[t];
 }
 
 // sum_lines computes y[r] = the sum of part r of x: part r is elements r % parts * len on of line r / parts, which has n
 // elements. `lanes` threads do a part.
 template <class D, class S> __device__ __forceinline__ void sum_lines(D* y, const S* x, i64 n, i64 len, i64 parts, i64 all, int lanes) {
   __shared__ W shared[LANES];
-  int groups = LANES / lanes;
-  for (i64 b = blockIdx.x; b * groups < all; b += gridDim.x) {
-    i64 r = b * groups + threadIdx.x / lanes;
-    W sum = 0;
-    if (r < all) {
-      i64 from = r % parts * len, to = from + len < n ? from + len : n;
-      const S* line = x + r / parts * n;
-      for (i64 i = from + threadIdx.x % lanes; i < to; i += lanes) sum = plus(sum, widen(line[i]));
-    }
-    sum = sum_lanes(sum, shared, lanes);
-    if (r < all && threadIdx.x % lanes == 0) y[r] = narrow<D>(sum);
+  i64 r = (i64)blockIdx.x * (LANES / lanes) + threadIdx.x / lanes;
+  W sum = 0;
+  if (r < all) {
+    i64 from = r % parts * len, to = from + len < n ? from + len : n;
+    const S* line = x + r / parts * n;
+    for (i64 i = from + threadIdx.x % lanes; i < to; i += lanes) sum = plus(sum, widen(line[i]));
   }
+  sum = sum_lanes(sum, shared, lanes);
+  if (r < all && threadIdx.x % lanes == 0) y[r] = narrow<D>(sum);
 }
 
 extern "C" __global__ void sum_rows(T* y, const T* x, i64 n, i64 len, i64 parts, i64 all, int lanes) {
@@ -58,38 +53,35 @@ extern "C" __global__ void sum_row_ends(T* y, const W* x, i64 n, i64 len, i64 pa
 
 // sum_columns computes y[o, p, i] = the sum of rows p*len on of x[o, :, i], added to what is there if add. Blocks are COLS
 // columns by ROWS.
-template <class D, class S> __device__ __forceinline__ void sum_columns(D* y, const S* x, i64 outer, i64 n, i64 inner, i64 len, i64 parts, int add) {
+template <class D, class S> __device__ __forceinline__ void sum_columns(D* y, const S* x, i64 n, i64 inner, i64 len, i64 parts, int add) {
   __shared__ W shared[ROWS][COLS];
-  i64 across = (inner + COLS - 1) / COLS;
-  for (i64 b = blockIdx.x; b < outer * parts * across; b += gridDim.x) {
-    i64 i = b % across * COLS + threadIdx.x, p = b / across % parts, o = b / across / parts;
-    i64 from = p * len, to = from + len < n ? from + len : n;
-    W sum = 0;
-    if (i < inner)
-      for (i64 r = from + threadIdx.y; r < to; r += ROWS) sum = plus(sum, widen(x[(o * n + r) * inner + i]));
-    shared[threadIdx.y][threadIdx.x] = sum;
+  i64 across = (inner + COLS - 1) / COLS, b = blockIdx.x;
+  i64 i = b % across * COLS + threadIdx.x, p = b / across % parts, o = b / across / parts;
+  i64 from = p * len, to = from + len < n ? from + len : n;
+  W sum = 0;
+  if (i < inner)
+    for (i64 r = from + threadIdx.y; r < to; r += ROWS) sum = plus(sum, widen(x[(o * n + r) * inner + i]));
+  shared[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  for (int k = ROWS / 2; k > 0; k /= 2) {
+    if (threadIdx.y < k) shared[threadIdx.y][threadIdx.x] = plus(shared[threadIdx.y][threadIdx.x], shared[threadIdx.y + k][threadIdx.x]);
     __syncthreads();
-    for (int k = ROWS / 2; k > 0; k /= 2) {
-      if (threadIdx.y < k) shared[threadIdx.y][threadIdx.x] = plus(shared[threadIdx.y][threadIdx.x], shared[threadIdx.y + k][threadIdx.x]);
-      __syncthreads();
-    }
-    if (i < inner && threadIdx.y == 0) {
-      D* at = y + (o * parts + p) * inner + i;
-      sum = shared[0][threadIdx.x];
-      *at = narrow<D>(add ? plus(widen(*at), sum) : sum);
-    }
-    __syncthreads();
+  }
+  if (i < inner && threadIdx.y == 0) {
+    D* at = y + (o * parts + p) * inner + i;
+    sum = shared[0][threadIdx.x];
+    *at = narrow<D>(add ? plus(widen(*at), sum) : sum);
   }
 }
 
-extern "C" __global__ void sum_cols(T* y, const T* x, i64 outer, i64 n, i64 inner, i64 len, i64 parts, int add) {
-  sum_columns(y, x, outer, n, inner, len, parts, add);
+extern "C" __global__ void sum_cols(T* y, const T* x, i64 n, i64 inner, i64 len, i64 parts, int add) {
+  sum_columns(y, x, n, inner, len, parts, add);
 }
-extern "C" __global__ void sum_col_parts(W* y, const T* x, i64 outer, i64 n, i64 inner, i64 len, i64 parts, int add) {
-  sum_columns(y, x, outer, n, inner, len, parts, add);
+extern "C" __global__ void sum_col_parts(W* y, const T* x, i64 n, i64 inner, i64 len, i64 parts, int add) {
+  sum_columns(y, x, n, inner, len, parts, add);
 }
-extern "C" __global__ void sum_col_ends(T* y, const W* x, i64 outer, i64 n, i64 inner, i64 len, i64 parts, int add) {
-  sum_columns(y, x, outer, n, inner, len, parts, add);
+extern "C" __global__ void sum_col_ends(T* y, const W* x, i64 n, i64 inner, i64 len, i64 parts, int add) {
+  sum_columns(y, x, n, inner, len, parts, add);
 }
 
 // Best is an element and its place. The first NaN is best of all, then the first of the largest, or smallest, elements.
@@ -109,29 +101,27 @@ template <bool MAX> __device__ __forceinline__ Best better(Best a, Best b) {
 // extreme finds the best of the n elements of each of all lines: `lanes` threads a line.
 template <bool MAX> __device__ __forceinline__ void extreme(T* y, i64* at, const T* x, i64 n, i64 inner, i64 all, int lanes) {
   __shared__ Best shared[LANES];
-  int groups = LANES / lanes, t = threadIdx.x;
-  for (i64 b = blockIdx.x; b * groups < all; b += gridDim.x) {
-    i64 r = b * groups + t / lanes;
-    if (inner > 1) r = b * groups + t % groups;  // neighbouring threads read neighbouring columns
-    int lane = inner > 1 ? t / groups : t % lanes;
-    Best best = {0, -1};
-    if (r < all)
-      for (i64 i = lane; i < n; i += lanes) {
-        Best e = {widen(x[(r / inner * n + i) * inner + r % inner]), i};
-        best = better<MAX>(best, e);
-      }
-    int me = lane * groups + (inner > 1 ? t % groups : t / lanes);
-    shared[me] = best;
-    __syncthreads();
-    for (int k = lanes / 2; k > 0; k /= 2) {
-      if (lane < k) shared[me] = better<MAX>(shared[me], shared[me + k * groups]);
-      __syncthreads();
+  // Neighbouring threads read neighbouring elements: of a line, or of neighbouring columns.
+  int groups = LANES / lanes, t = threadIdx.x, lane = t % lanes, group = t / lanes;
+  if (inner > 1) lane = t / groups, group = t % groups;
+  i64 r = (i64)blockIdx.x * groups + group;
+  const T* line = x + r / inner * n * inner + r % inner;
+  Best best = {0, -1};
+  if (r < all)
+    for (i64 i = lane; i < n; i += lanes) {
+      Best e = {widen(line[i * inner]), i};
+      best = better<MAX>(best, e);
     }
-    if (r < all && lane == 0) {
-      y[r] = x[(r / inner * n + shared[me].at) * inner + r % inner];
-      if (at) at[r] = shared[me].at;
-    }
+  int me = lane * groups + group;
+  shared[me] = best;
+  __syncthreads();
+  for (int k = lanes / 2; k > 0; k /= 2) {
+    if (lane < k) shared[me] = better<MAX>(shared[me], shared[me + k * groups]);
     __syncthreads();
+  }
+  if (r < all && lane == 0) {
+    y[r] = line[shared[me].at * inner];
+    if (at) at[r] = shared[me].at;
   }
 }
 
