@@ -105,6 +105,9 @@ func driverQuery() dl.Query {
 
 func open(q dl.Query) (*Driver, error) {
 	lib, err := q.Open()
+	if err != nil && !dl.Enabled {
+		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: install NVIDIA's driver (libcuda comes with the driver, not with the CUDA toolkit): %w", ErrNoDriver, err)
 	}

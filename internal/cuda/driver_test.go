@@ -15,8 +15,8 @@ func TestNoDriver(t *testing.T) {
 	_, err := cuda.OpenDriver(cuda.DriverAt("libnosuchcuda.so.1"))
 	require.ErrorIs(t, err, cuda.ErrNoDriver)
 	require.ErrorIs(t, err, dl.ErrNotFound)
-	require.ErrorContains(t, err, "install NVIDIA's driver")
 	if dl.Enabled {
+		require.ErrorContains(t, err, "install NVIDIA's driver")
 		require.ErrorContains(t, err, "libnosuchcuda.so.1")
 	}
 }

@@ -80,6 +80,9 @@ func compilerQuery(major int) dl.Query {
 
 func openCompiler(q dl.Query) (*Compiler, error) {
 	lib, err := q.Open()
+	if err != nil && !dl.Enabled {
+		return nil, fmt.Errorf("%w: %w", ErrNoCompiler, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: get it with `pip install nvidia-cuda-nvrtc` (CUDA 12: nvidia-cuda-nvrtc-cu12) or with the CUDA toolkit: %w", ErrNoCompiler, err)
 	}

@@ -140,14 +140,14 @@ func TestBlockReductions(t *testing.T) {
 			n := threads - 5
 			x := make([]float32, n)
 			for i := range x {
-				x[i] = -1 - float32(i)
+				x[i] = 1 + float32(i)
 			}
-			sum := -float32(n*(n+1)) / 2
+			sum := float32(n*(n+1)) / 2
 			y := r.alloc(12 * threads)
 			require.NoError(t, r.s.Launch(r.kernel(preludeSource, "reduce"), dim(1), dim(threads), 0, cuda.NewArgs().Ptr(y).Ptr(r.put(x)).I32(n)))
 			got := get[float32](r, r.s, y, 3*threads)
 			for i := 0; i < len(got); i += 3 {
-				require.Equal(t, []float32{sum, -1, sum * float32(threads)}, got[i:i+3])
+				require.Equal(t, []float32{sum, float32(n), sum * float32(threads)}, got[i:i+3])
 			}
 		}
 	}

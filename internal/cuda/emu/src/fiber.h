@@ -1,5 +1,7 @@
 // How a block runs: its threads are fibers of one OS thread. A thread runs until
-// it waits at a barrier or for its warp, or ends. Every module has this state of
+// it waits at a barrier or for its warp, or ends; a warp runs until all of it
+// waits at a barrier, then the next one does. So warps are as far apart as their
+// barriers allow, and a missing barrier shows. Every module has this state of
 // its own, and every stream a copy of the module.
 #pragma once
 #include <setjmp.h>
@@ -26,15 +28,15 @@ enum : int { IllegalAddress = 700, Misaligned = 716, LaunchFailed = 719 };
 enum State : uint8_t { Ready, AtBarrier, InWarp, Idle };
 enum Kind : uint8_t { Shuffle, Ballot };
 struct Fiber { void* sp; unsigned tid; uint3 idx; State st; };
-// Warp holds what its waiting lanes brought: each says for whom it waits and
-// which lane's value it wants.
-struct Warp { uint32_t alive, waiting, want[32], source[32]; uint64_t in[32], out[32]; int line[32]; Kind kind[32]; Fiber* lane[32]; };
+// Warp has a fiber for each thread that had to wait, and holds what its waiting
+// lanes brought: each says for whom it waits and which lane's value it wants.
+struct Warp { unsigned threads, started, nfibers; uint32_t alive, waiting, want[32], source[32]; uint64_t in[32], out[32]; int line[32]; Kind kind[32]; Fiber* lane[32]; };
 
-static Fiber fibers[1024];
+static Fiber fibers[32][32];
 static Warp warps[32];
 static void* scheduler;
 static Fiber* cur;
-static unsigned nthreads, next_thread, alive, arrived, nfibers;
+static unsigned nthreads, nwarps, this_warp, alive, arrived;
 static int barrier_line;
 static const EmuKernel* kernel;
 static EmuLaunch* launch;
@@ -68,8 +70,9 @@ template <class... A> [[noreturn]] static void fail(int code, const char* format
 
 static void release_barrier() {
   arrived = 0;
-  for (unsigned i = 0; i < nfibers; i++)
-    if (fibers[i].st == AtBarrier) fibers[i].st = Ready;
+  for (unsigned w = 0; w < nwarps; w++)
+    for (unsigned i = 0; i < warps[w].nfibers; i++)
+      if (fibers[w][i].st == AtBarrier) fibers[w][i].st = Ready;
 }
 static void barrier(int line) {
   if (arrived && line != barrier_line) fail(LaunchFailed, "threads of a block wait at different __syncthreads, in lines %d and %d,", barrier_line, line);
@@ -126,13 +129,14 @@ static void left(unsigned tid) {
   if (arrived && arrived == alive) release_barrier();
   warps[tid >> 5].alive &= ~(1u << (tid & 31));
 }
-// entry is the first function of a fiber: it runs threads until one waits; the
-// rest go to new fibers.
+// entry is the first function of a fiber: it runs threads of its warp until one
+// waits; the rest go to new fibers.
 static void entry() {
   for (;;) {
-    while (next_thread < nthreads) {
-      unsigned t = next_thread++;
-      if (launch->reverse) t = nthreads - 1 - t;
+    Warp& w = warps[this_warp];
+    while (w.started < w.threads) {
+      unsigned k = w.started++;
+      unsigned t = this_warp * 32 + (launch->reverse ? w.threads - 1 - k : k);
       cur->tid = t;
       threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y)};
       kernel->body(launch->args);
@@ -142,7 +146,7 @@ static void entry() {
   }
 }
 static void start(Fiber* f) {
-  unsigned char*& stack = launch->stacks[f - fibers];
+  unsigned char*& stack = launch->stacks[f - fibers[0]];
   if (!stack) {
     auto p = (unsigned char*)mmap(0, StackBytes + StackGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {  // no fiber runs that could fail
@@ -164,41 +168,45 @@ static void resume(Fiber* f) {
   emu_switch(&scheduler, f->sp);
 }
 static void stuck() {
-  Fiber& f = fibers[0];
-  threadIdx = f.idx;
   snprintf(launch->detail, sizeof launch->detail, "%u of %u threads wait at __syncthreads (line %d) and the others never come, in block (%u,%u,%u)", arrived,
            alive, barrier_line, blockIdx.x, blockIdx.y, blockIdx.z);
   failed = LaunchFailed;
 }
-static void run_block() {
-  next_thread = arrived = nfibers = 0;
-  alive = nthreads;
-  for (unsigned w = 0; w * 32 < nthreads; w++) {
-    unsigned n = nthreads - w * 32;
-    warps[w].alive = n >= 32 ? ~0u : (1u << n) - 1;
-    warps[w].waiting = 0;
+
+// advance lets one thread of a warp run; false: all of them wait or have ended.
+static bool advance(unsigned at) {
+  Warp& w = warps[at];
+  this_warp = at;
+  for (unsigned i = 0; i < w.nfibers; i++)
+    if (fibers[at][i].st == Ready) return resume(&fibers[at][i]), true;
+  if (w.started < w.threads) {
+    Fiber* f = &fibers[at][w.nfibers++];
+    start(f);
+    return resume(f), true;
   }
-  while (alive) {
-    bool any = false;
-    for (unsigned i = 0; i < nfibers; i++)
-      if (fibers[i].st == Ready) {
-        any = true;
-        resume(&fibers[i]);
-        if (failed) return;
-      }
-    while (next_thread < nthreads) {
-      any = true;
-      start(&fibers[nfibers]);
-      resume(&fibers[nfibers++]);
-      if (failed) return;
+  // A lane may have ended that others of its warp wait for.
+  for (unsigned i = 0; i < w.nfibers; i++)
+    if (fibers[at][i].st == InWarp) {
+      cur = nullptr;
+      if (complete(w, w.want[fibers[at][i].tid & 31])) return true;
     }
-    // A lane may have ended that others of its warp wait for.
-    for (unsigned i = 0; !any && i < nfibers; i++)
-      if (fibers[i].st == InWarp) {
-        Warp& w = warps[fibers[i].tid >> 5];
-        cur = nullptr;
-        any = complete(w, w.want[fibers[i].tid & 31]);
-      }
+  return false;
+}
+static void run_block() {
+  arrived = 0;
+  alive = nthreads;
+  nwarps = (nthreads + 31) / 32;
+  for (unsigned i = 0; i < nwarps; i++) {
+    Warp& w = warps[i];
+    unsigned n = nthreads - i * 32;
+    w.threads = n >= 32 ? 32 : n;
+    w.alive = n >= 32 ? ~0u : (1u << n) - 1;
+    w.started = w.nfibers = w.waiting = 0;
+  }
+  while (alive && !failed) {
+    bool any = false;
+    for (unsigned i = 0; i < nwarps && !failed; i++)
+      while (!failed && advance(launch->reverse ? nwarps - 1 - i : i)) any = true;
     if (!any) return stuck();
   }
 }
