@@ -66,7 +66,7 @@ func noTile(q *Queue, a *tensor.Args) {
 
 // attention computes OpAttention: operands are output, logarithmic sums, qkv; see Tape.attention of package tensor.
 func attention(q *Queue, k *kernel, a *tensor.Args) {
-	tile, shared := attentionTile(a.DType, a.I[0], 2, 1)
+	tile, shared := attentionTile(a.DType, a.I[0], 3, 1)
 	if tile == 0 {
 		noTile(q, a)
 	}

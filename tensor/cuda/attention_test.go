@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 // heads is a case of attention.
@@ -43,15 +44,16 @@ func (h heads) agree(t *testing.T, dev tensor.Device, d tensor.DType) {
 }
 
 func TestAttention(t *testing.T) {
-	dev := device(t)
-	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-		for _, s := range [][4]int{{1, 1, 1, 1}, {2, 2, 3, 2}, {2, 17, 2, 16}, {1, 32, 1, 8}, {1, 33, 2, 7}, {1, 70, 1, 64}, {1, 40, 1, 130}} {
-			for _, causal := range []bool{true, false} {
-				for _, drop := range []float64{0, 0.3} {
-					heads{s[0], s[1], s[2], s[3], causal, drop}.agree(t, dev, d)
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+			for _, s := range [][4]int{{1, 1, 1, 1}, {2, 2, 3, 2}, {2, 17, 2, 16}, {1, 32, 1, 8}, {1, 33, 2, 7}, {1, 70, 1, 64}, {1, 40, 1, 130}} {
+				for _, causal := range []bool{true, false} {
+					for _, drop := range []float64{0, 0.3} {
+						heads{s[0], s[1], s[2], s[3], causal, drop}.agree(t, dev, d)
+					}
 				}
 			}
-		}
+		})
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 // product is a launch of OpMatMul or OpLinearAct, with rows that are `extra` elements longer than they need to be.
@@ -138,29 +139,30 @@ func counts(n ...int) operand {
 }
 
 func TestGrouped(t *testing.T) {
-	dev := device(t)
-	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-		r := rng(5)
-		for _, groups := range [][]int{{5}, {0, 3, 0, 70}, {64, 1, 130, 0}, {0, 0}} {
-			rows, n, k := 0, 17, 33
-			for _, c := range groups {
-				rows += c
-			}
-			for i := range 4 {
-				set := func(a *tensor.Args) {
-					a.Dim, a.Rank = [6]int{rows, n, k, len(groups)}, 4
-					a.I[0], a.F[0] = i&1, float64(i/2)
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+			r := rng(5)
+			for _, groups := range [][]int{{5}, {0, 3, 0, 70}, {64, 1, 130, 0}, {0, 0}} {
+				rows, n, k := 0, 17, 33
+				for _, c := range groups {
+					rows += c
 				}
-				forward := launch{op: tensor.OpGroupedLinear, d: d, outs: 1, x: []operand{random(r, d, rows*n), random(r, d, rows*k),
-					random(r, d, len(groups)*n*k), counts(groups...)}, set: set}
-				grad := launch{op: tensor.OpGroupedGrad, d: d, outs: 1, x: []operand{random(r, d, len(groups)*n*k), random(r, d, rows*n),
-					random(r, d, rows*k), counts(groups...)}, set: set}
-				if rows > 0 {
-					forward.agree(t, dev, sumsOf(k))
-					grad.agree(t, dev, sumsOf(rows))
+				for i := range 4 {
+					set := func(a *tensor.Args) {
+						a.Dim, a.Rank = [6]int{rows, n, k, len(groups)}, 4
+						a.I[0], a.F[0] = i&1, float64(i/2)
+					}
+					forward := launch{op: tensor.OpGroupedLinear, d: d, outs: 1, x: []operand{random(r, d, rows*n), random(r, d, rows*k),
+						random(r, d, len(groups)*n*k), counts(groups...)}, set: set}
+					grad := launch{op: tensor.OpGroupedGrad, d: d, outs: 1, x: []operand{random(r, d, len(groups)*n*k), random(r, d, rows*n),
+						random(r, d, rows*k), counts(groups...)}, set: set}
+					if rows > 0 {
+						forward.agree(t, dev, sumsOf(k))
+						grad.agree(t, dev, sumsOf(rows))
+					}
 				}
 			}
-		}
+		})
 	})
 }
 

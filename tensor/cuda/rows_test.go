@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 // rowShapes are rows and columns: less than a warp, whole vectors, more than a block.
@@ -60,23 +61,24 @@ func (l launch) with(set func(a *tensor.Args)) launch {
 }
 
 func TestSoftmax(t *testing.T) {
-	dev := device(t)
-	tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 0.01}
-	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-		for i, s := range rowShapes {
-			for _, c := range []struct {
-				op       tensor.Op
-				operands string
-			}{{tensor.OpSoftmax, "ox"}, {tensor.OpLogSoftmax, "ox"}, {tensor.OpLogSumExp, "Sx"}, {tensor.OpSoftmaxGrad, "oyx"},
-				{tensor.OpLogSoftmaxGrad, "oxx"}, {tensor.OpLogSumExpGrad, "oxsg"}} {
-				l := rowLaunch(c.op, d, s[0], s[1], uint64(i), 1, c.operands)
-				if c.op == tensor.OpLogSoftmaxGrad {
-					l.x[1] = values(d, s[0]*s[1], func(i int) float64 { return -math.Log(float64(s[1])) - float64(i%5)/8 })
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 0.01}
+		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+			for i, s := range rowShapes {
+				for _, c := range []struct {
+					op       tensor.Op
+					operands string
+				}{{tensor.OpSoftmax, "ox"}, {tensor.OpLogSoftmax, "ox"}, {tensor.OpLogSumExp, "Sx"}, {tensor.OpSoftmaxGrad, "oyx"},
+					{tensor.OpLogSoftmaxGrad, "oxx"}, {tensor.OpLogSumExpGrad, "oxsg"}} {
+					l := rowLaunch(c.op, d, s[0], s[1], uint64(i), 1, c.operands)
+					if c.op == tensor.OpLogSoftmaxGrad {
+						l.x[1] = values(d, s[0]*s[1], func(i int) float64 { return -math.Log(float64(s[1])) - float64(i%5)/8 })
+					}
+					l.x[1].offset = i % 2
+					l.agree(t, dev, tol)
 				}
-				l.x[1].offset = i % 2
-				l.agree(t, dev, tol)
 			}
-		}
+		})
 	})
 }
 
@@ -109,28 +111,29 @@ func TestSoftmaxOfSpecialValues(t *testing.T) {
 }
 
 func TestCrossEntropy(t *testing.T) {
-	dev := device(t)
-	tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 0.01}
-	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-		for i, s := range rowShapes {
-			for _, smoothing := range []float64{0, 0.1} {
-				l := rowLaunch(tensor.OpCrossEntropy, d, s[0], s[1], uint64(i), 2, "SSxl").with(func(a *tensor.Args) {
-					a.F[0], a.I[0] = smoothing, -100
-				})
-				l.x[3].set(0, -100) // ignored
-				l.agree(t, dev, tol)
-				for _, g := range []string{"s", "1"} {
-					l := rowLaunch(tensor.OpCrossEntropyGrad, d, s[0], s[1], uint64(i), 1, "oxsl"+g).with(func(a *tensor.Args) {
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 0.01}
+		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+			for i, s := range rowShapes {
+				for _, smoothing := range []float64{0, 0.1} {
+					l := rowLaunch(tensor.OpCrossEntropy, d, s[0], s[1], uint64(i), 2, "SSxl").with(func(a *tensor.Args) {
 						a.F[0], a.I[0] = smoothing, -100
 					})
-					l.x[3].set(s[0]/2, -100)
-					for r := range s[0] {
-						l.x[2].set(r, math.Log(float64(s[1]))+1)
-					}
+					l.x[3].set(0, -100) // ignored
 					l.agree(t, dev, tol)
+					for _, g := range []string{"s", "1"} {
+						l := rowLaunch(tensor.OpCrossEntropyGrad, d, s[0], s[1], uint64(i), 1, "oxsl"+g).with(func(a *tensor.Args) {
+							a.F[0], a.I[0] = smoothing, -100
+						})
+						l.x[3].set(s[0]/2, -100)
+						for r := range s[0] {
+							l.x[2].set(r, math.Log(float64(s[1]))+1)
+						}
+						l.agree(t, dev, tol)
+					}
 				}
 			}
-		}
+		})
 	})
 }
 
@@ -145,28 +148,29 @@ func TestLabelOutOfRange(t *testing.T) {
 }
 
 func TestNorms(t *testing.T) {
-	dev := device(t)
-	tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 1}
-	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-		for i, s := range rowShapes {
-			if s[1] < 2 {
-				continue // one column has no variance: 1/sqrt(eps) times what rounding leaves
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		tol := tolerance{f32: 1e-5, f64: 1e-12, half: 0x1p-7, floor: 1}
+		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+			for i, s := range rowShapes {
+				if s[1] < 2 {
+					continue // one column has no variance: 1/sqrt(eps) times what rounding leaves
+				}
+				for _, c := range []struct {
+					op       tensor.Op
+					outs     int
+					operands string
+				}{{tensor.OpLayerNorm, 3, "oSSxww"}, {tensor.OpLayerNorm, 3, "oSSxnn"}, {tensor.OpLayerNorm, 3, "oSSxwn"}, {tensor.OpRMSNorm, 2, "oSxw"}, {tensor.OpRMSNorm, 2, "oSxn"},
+					{tensor.OpLayerNormGradX, 1, "oxxwss"}, {tensor.OpLayerNormGradX, 1, "oxxnss"}, {tensor.OpRMSNormGradX, 1, "oxxws"},
+					{tensor.OpRMSNormGradX, 1, "oxxns"}} {
+					rowLaunch(c.op, d, s[0], s[1], uint64(i), c.outs, c.operands).with(func(a *tensor.Args) {
+						absent(a, c.operands)
+						if c.outs > 1 {
+							a.F[0] = 1e-5
+						}
+					}).agree(t, dev, tol)
+				}
 			}
-			for _, c := range []struct {
-				op       tensor.Op
-				outs     int
-				operands string
-			}{{tensor.OpLayerNorm, 3, "oSSxww"}, {tensor.OpLayerNorm, 3, "oSSxnn"}, {tensor.OpLayerNorm, 3, "oSSxwn"}, {tensor.OpRMSNorm, 2, "oSxw"}, {tensor.OpRMSNorm, 2, "oSxn"},
-				{tensor.OpLayerNormGradX, 1, "oxxwss"}, {tensor.OpLayerNormGradX, 1, "oxxnss"}, {tensor.OpRMSNormGradX, 1, "oxxws"},
-				{tensor.OpRMSNormGradX, 1, "oxxns"}} {
-				rowLaunch(c.op, d, s[0], s[1], uint64(i), c.outs, c.operands).with(func(a *tensor.Args) {
-					absent(a, c.operands)
-					if c.outs > 1 {
-						a.F[0] = 1e-5
-					}
-				}).agree(t, dev, tol)
-			}
-		}
+		})
 	})
 }
 
@@ -180,14 +184,15 @@ func absent(a *tensor.Args, operands string) {
 }
 
 func TestNormWeightGradients(t *testing.T) {
-	dev := device(t)
-	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-		for _, s := range [][2]int{{1, 1}, {7, 33}, {300, 40}, {1000, 3}, {0, 5}} {
-			for beta := range 2 {
-				set := func(a *tensor.Args) { a.F[0] = float64(beta) }
-				rowLaunch(tensor.OpLayerNormGradW, d, s[0], s[1], 1, 1, "wxxss").with(set).agree(t, dev, sumsOf(s[0]))
-				rowLaunch(tensor.OpRMSNormGradW, d, s[0], s[1], 1, 1, "wxxs").with(set).agree(t, dev, sumsOf(s[0]))
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+			for _, s := range [][2]int{{1, 1}, {7, 33}, {300, 40}, {1000, 3}, {0, 5}} {
+				for beta := range 2 {
+					set := func(a *tensor.Args) { a.F[0] = float64(beta) }
+					rowLaunch(tensor.OpLayerNormGradW, d, s[0], s[1], 1, 1, "wxxss").with(set).agree(t, dev, sumsOf(s[0]))
+					rowLaunch(tensor.OpRMSNormGradW, d, s[0], s[1], 1, 1, "wxxs").with(set).agree(t, dev, sumsOf(s[0]))
+				}
 			}
-		}
+		})
 	})
 }

@@ -98,7 +98,7 @@ __device__ __forceinline__ W* shared_memory() {
 extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* qkv, Heads h) {
   Head t = this_head(h);
   i64 i0 = (i64)blockIdx.y * h.tile, i = i0 + t.row, ld = h.hd + 1;
-  W *q = shared_memory(), *kv = q + h.tile * ld, *p = kv + h.tile * ld + t.row * (h.tile + 1);
+  W *q = shared_memory(), *k = q + h.tile * ld, *v = k + h.tile * ld, *p = v + h.tile * ld + t.row * (h.tile + 1);
   const T *keys = qkv + t.qkv + t.width, *values = keys + t.width;
   fetch(q, qkv + t.qkv, t.stride, i0, h);
   W acc[FEATURES] = {}, top = -INFINITY, sum = 0;
@@ -106,11 +106,12 @@ extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, co
   for (i64 j0 = 0; j0 < end; j0 += h.tile) {
     i64 n = i < h.steps ? seen(h, i, j0) : 0;
     __syncthreads();
-    fetch(kv, keys, t.stride, j0, h);
+    fetch(k, keys, t.stride, j0, h);
+    fetch(v, values, t.stride, j0, h);
     __syncthreads();
     W best = top;
     for (i64 c = t.lane; c < n; c += t.lanes) {
-      p[c] = h.scale * dot(q + t.row * ld, kv + c * ld, h.hd);
+      p[c] = h.scale * dot(q + t.row * ld, k + c * ld, h.hd);
       best = p[c] > best ? p[c] : best;
     }
     best = row_top(best, t.lanes);
@@ -122,12 +123,10 @@ extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, co
     }
     sum = sum * factor + row_sum(more, t.lanes);
     top = best;
-    __syncthreads();
-    fetch(kv, values, t.stride, j0, h);
-    __syncthreads();
+    __syncwarp();
 #pragma unroll
-    for (int k = 0; k < FEATURES; k++) acc[k] *= factor;
-    add_product(acc, p, 0, n, kv, t, h.hd);
+    for (int f = 0; f < FEATURES; f++) acc[f] *= factor;
+    add_product(acc, p, 0, n, v, t, h.hd);
   }
   if (i >= h.steps) return;
   store(out + t.out + i * t.width, acc, 1 / sum, t, h.hd);

@@ -19,12 +19,13 @@ template <int N> __device__ __forceinline__ Pack<W, N> weights(const T* w, i64 i
 // Pair is two sums.
 struct Pair { W a, b; };
 
-__device__ __forceinline__ Pair block(Pair v) {
-  __shared__ W a[MAX_WARPS], b[MAX_WARPS];
+// block adds v up over the block. A kernel's first and second call have memory of their own, 0 and 1.
+__device__ __forceinline__ Pair block(Pair v, int call) {
+  __shared__ W as[2][MAX_WARPS], bs[2][MAX_WARPS];
+  W *a = as[call], *b = bs[call];
 #pragma unroll
   for (int o = 16; o > 0; o >>= 1) v.a += __shfl_xor_sync(FULL_WARP, v.a, o), v.b += __shfl_xor_sync(FULL_WARP, v.b, o);
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
-  __syncthreads();  // the sums before these have been read
   if (lane == 0) a[warp] = v.a, b[warp] = v.b;
   __syncthreads();
   v = {0, 0};
@@ -40,7 +41,7 @@ __device__ __forceinline__ W squares(const T* x, W center, i64 cols, bool vec) {
 #pragma unroll
     for (int k = 0; k < n.value; k++) s.a += (widen(p.v[k]) - center) * (widen(p.v[k]) - center);
   });
-  return block(s).a;
+  return block(s, 1).a;
 }
 
 // normalize is y = (x-mean)*rstd*w + b.
@@ -64,7 +65,7 @@ extern "C" __global__ void layer_norm(T* y, W* mean, W* rstd, const T* x, const 
 #pragma unroll
     for (int k = 0; k < n.value; k++) s.a += widen(p.v[k]);
   });
-  W m = block(s).a / cols, d = 1 / sqrt_(squares(x, m, cols, vec) / cols + eps);
+  W m = block(s, 0).a / cols, d = 1 / sqrt_(squares(x, m, cols, vec) / cols + eps);
   if (threadIdx.x == 0) mean[r] = m, rstd[r] = d;
   normalize(y + r * cols, x, w, b, m, d, cols, vec);
 }
@@ -93,7 +94,7 @@ __device__ __forceinline__ void grad_x(T* d, const T* x, const T* g, const T* w,
       s.a += u, s.b += u * ((widen(p.v[k]) - mean) * rstd);
     }
   });
-  s = block(s);
+  s = block(s, 0);
   W a = centered ? s.a / cols : W(0), b = s.b / cols;
   pieces(cols, vec, [&](i64 i, auto n) {
     auto p = load<n.value>(x + i), q = load<n.value>(g + i);

@@ -147,19 +147,20 @@ extern "C" __global__ void log_sum_exp(W* y, const T* x, i64 cols) {
   if (threadIdx.x == 0) y[blockIdx.x] = log_of(s);
 }
 
-// scaled_exp is d = scale*(exp(x - lse) - off).
-__device__ __forceinline__ void scaled_exp(T* d, const T* x, W lse, W scale, W off, i64 cols, bool vec) {
+// scaled_exp is d = scale*(exp(x - lse) - off), less scale*hit for element y. d may be x.
+__device__ __forceinline__ void scaled_exp(T* d, const T* x, W lse, W scale, W off, i64 y, W hit, i64 cols, bool vec) {
   pieces(cols, vec, [&](i64 i, auto n) {
     auto p = load<n.value>(x + i);
 #pragma unroll
-    for (int k = 0; k < n.value; k++) p.v[k] = narrow<T>(scale * (exp_(widen(p.v[k]) - lse) - off));
+    for (int k = 0; k < n.value; k++)
+      p.v[k] = narrow<T>(scale * (exp_(widen(p.v[k]) - lse) - off - (i + k == y ? hit : W(0))));
     *(decltype(p)*)(d + i) = p;
   });
 }
 
 extern "C" __global__ void log_sum_exp_grad(T* d, const T* x, const W* lse, const T* g, i64 cols) {
   i64 r = blockIdx.x;
-  scaled_exp(d + r * cols, x + r * cols, lse[r], widen(g[r]), 0, cols, whole(d, cols) && whole(x, cols));
+  scaled_exp(d + r * cols, x + r * cols, lse[r], widen(g[r]), 0, -1, 0, cols, whole(d, cols) && whole(x, cols));
 }
 
 // cross_entropy: loss = (1-smoothing)*(lse - x[label]) + smoothing*(lse - mean(x)), and 0 for label `ignore`.
@@ -199,9 +200,5 @@ extern "C" __global__ void cross_entropy_grad(T* d, const T* x, const W* lse, co
     for (i64 i = threadIdx.x; i < cols; i += blockDim.x) d[i] = narrow<T>(W(0));
     return;
   }
-  W l = lse[r], at = scale * (exp_(widen(x[y]) - l) - off - (1 - smoothing));
-  __syncthreads();  // d may be x
-  scaled_exp(d, x, l, scale, off, cols, vec);
-  __syncthreads();
-  if (threadIdx.x == 0) d[y] = narrow<T>(at);
+  scaled_exp(d, x, lse[r], scale, off, y, 1 - smoothing, cols, vec);
 }

@@ -146,7 +146,7 @@ static void entry() {
   }
 }
 static void start(Fiber* f) {
-  unsigned char*& stack = launch->stacks[f - &fibers[0][0]];
+  unsigned char*& stack = launch->stacks[f - fibers[0]];
   if (!stack) {
     auto p = (unsigned char*)mmap(0, StackBytes + StackGuard, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (p == MAP_FAILED) {  // no fiber runs that could fail
