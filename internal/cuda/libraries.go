@@ -97,7 +97,8 @@ func (l Library) Wheel(major int) string { return catalog[l].pip[majors(major)[0
 // HowToGet is a sentence for errors.
 func (l Library) HowToGet(major int) string {
 	if wheel := l.Wheel(major); wheel != "" {
-		return "get it with `pip install " + wheel + "`"
+		return fmt.Sprintf("get %s with `pip install %s`", l, wheel)
 	}
-	return "it comes with NVIDIA's driver, not with the CUDA toolkit: install the driver, or start the container with its GPUs (docker run --gpus all)"
+	return fmt.Sprintf("%s comes with NVIDIA's driver, not with the CUDA toolkit: install the driver, or start the container "+
+		"with its GPUs (docker run --gpus all)", l)
 }
