@@ -101,7 +101,7 @@ func (t *trainer) plan() (*plan.Plan, error) {
 		unit.Params = append(unit.Params, p.Len())
 	}
 	return plan.New(plan.Model{Units: []plan.Unit{unit}}, plan.Config{Layout: plan.Layout{DP: t.r.World.Size()},
-		Params: t.params[0].Value.DType(), Optimizer: t.o.optim, NoClip: t.scaler == nil})
+		Params: t.params[0].Value.DType(), Optimizer: t.o.optim})
 }
 
 func (t *trainer) summary() (*summary, error) {
