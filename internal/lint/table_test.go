@@ -25,6 +25,7 @@ var table = map[string]row{
 	"internal/kernel":      {others: "golang.org/x/sys/cpu"},
 	"internal/dl":          {others: "github.com/ebitengine/purego"},
 	"internal/cuda":        {own: "internal/dl"},
+	"internal/cuda/blas":   {own: "internal/dl internal/cuda"},
 	"internal/cuda/emu":    {own: "internal/dl internal/cuda"},
 	"internal/trace":       {},
 	"internal/wait":        {},

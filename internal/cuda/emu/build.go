@@ -27,8 +27,9 @@ var flags = []string{"-std=c++17", "-O2", "-Wall", "-fPIC", "-shared", "-fvisibi
 
 // libraries lists which source files make which library.
 var libraries = map[string][]string{
-	"libcuda.so":  {"context.cpp", "stream.cpp", "graph.cpp", "memory.cpp", "copy.cpp", "launch.cpp", "fault.cpp"},
-	"libnvrtc.so": {"fakenvrtc.cpp"},
+	"libcuda.so":     {"context.cpp", "stream.cpp", "graph.cpp", "memory.cpp", "copy.cpp", "launch.cpp", "fault.cpp"},
+	"libnvrtc.so":    {"fakenvrtc.cpp"},
+	"libcublaslt.so": {"fakecublaslt.cpp"},
 }
 
 // build compiles the libraries and returns their folder, which is named by the
