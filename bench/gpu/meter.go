@@ -76,7 +76,7 @@ func (m *meter) add(what, unit string, work float64, fn func()) error {
 func (m *meter) random(dtype tensor.DType, dims ...int) tensor.Tensor {
 	x := tensor.New(m.dev, dtype, dims...)
 	m.fill(x, func() tensor.Tensor {
-		y := tensor.NewStaging(m.dev, dtype, blockLen)
+		y := tensor.NewStaging(tensor.Uncounted, m.dev, dtype, blockLen)
 		tensor.UniformInit(-1, 1).Fill(y, 1, 0)
 		return y
 	})
@@ -88,7 +88,7 @@ func (m *meter) whole(n uint64, dims ...int) tensor.Tensor {
 	x := tensor.New(m.dev, tensor.Int64, dims...)
 	delete(m.block, tensor.Int64) // of another n
 	m.fill(x, func() tensor.Tensor {
-		y := tensor.NewStaging(m.dev, tensor.Int64, blockLen)
+		y := tensor.NewStaging(tensor.Uncounted, m.dev, tensor.Int64, blockLen)
 		for i := range tensor.Data[int64](y) {
 			tensor.Data[int64](y)[i] = int64(tensor.RandomBits(2, uint64(i)) % n)
 		}
