@@ -146,11 +146,11 @@ func TestDoctorFindsLibraries(t *testing.T) {
 }
 
 func TestDoctorUnderEmulator(t *testing.T) {
-	emu.Start(t, emu.Config{Devices: 3})
-	env := os.Environ() // with the emulator's libraries
+	emu.Start(t, emu.Config{}) // two devices
+	env := os.Environ()        // with the emulator's libraries
 	d, code := diagnose(t, env, "-device", "cuda")
-	require.Len(t, d.GPUs, 3)
-	assert.Equal(t, "sm_90", d.GPUs[2].Arch)
+	require.Len(t, d.GPUs, 2)
+	assert.Equal(t, "sm_90", d.GPUs[1].Arch)
 	assert.True(t, d.Libraries[0].Found)
 	assert.True(t, filepath.IsAbs(d.Libraries[0].Path))
 	assert.Equal(t, "", d.Libraries[1].Problem, "NVRTC")
@@ -162,9 +162,6 @@ func TestDoctorUnderEmulator(t *testing.T) {
 	}
 	assert.Len(t, d.Wrong, missing)
 	assert.Equal(t, missing > 0, code != 0)
-
-	d, _ = diagnose(t, append(env, "EMU_DEVICES=0"), "-device", "cuda")
-	assert.Contains(t, strings.Join(d.Wrong, "; "), "the driver shows no GPU")
 }
 
 func TestDoctorText(t *testing.T) {

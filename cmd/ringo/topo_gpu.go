@@ -1,0 +1,171 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/nvml"
+)
+
+// gpuInfo is a GPU of a host and what it is linked to.
+type gpuInfo struct {
+	cuda.Info
+	NUMA  int      `json:"numa"`            // node, -1 when the system does not tell
+	PCIe  string   `json:"pcie,omitempty"`  // "gen 5 x16"; "" without NVML
+	Links []string `json:"links,omitempty"` // to each GPU of the host, as `nvidia-smi topo -m` says it; nil without NVML
+
+	Near []bool `json:"near"` // which GPUs of the host it may share tensor-parallel layers with
+}
+
+// findGPUs fills in the GPUs of this host, and says what stands in the way. A host without a driver has none.
+func (h *hostInfo) findGPUs(root fs.FS) {
+	driver, err := cuda.Load()
+	if err != nil {
+		return
+	}
+	found, err := driver.Devices()
+	if err != nil {
+		h.Notes = append(h.Notes, err.Error())
+		return
+	}
+	ids := make([]string, len(found))
+	for i, g := range found {
+		ids[i] = strings.ToLower(g.PCIBusID)
+		node, err := strconv.Atoi(text(root, "sys/bus/pci/devices/"+ids[i]+"/numa_node"))
+		if err != nil {
+			node = -1
+		}
+		h.GPUs = append(h.GPUs, gpuInfo{Info: found[i], NUMA: node})
+	}
+	if len(found) == 0 {
+		return
+	}
+	var gpus []nvml.GPU
+	lib, err := nvml.Load()
+	if err == nil {
+		gpus, err = lib.GPUs(ids)
+	}
+	if err != nil {
+		h.Notes = append(h.Notes, "how the GPUs are linked is not known: "+err.Error())
+		h.guessNear()
+		return
+	}
+	h.setLinks(gpus)
+}
+
+// setLinks takes over what NVML says. GPUs are near each other by NVLink, and on a host without NVLink by PCI Express,
+// as long as the way does not leave the host bridge.
+func (h *hostInfo) setLinks(gpus []nvml.GPU) {
+	nvlink := false
+	for _, g := range gpus {
+		for _, l := range g.Links {
+			nvlink = nvlink || l.NVLinks > 0
+		}
+	}
+	for i, g := range gpus {
+		to := &h.GPUs[i]
+		to.PCIe = fmt.Sprintf("gen %d x%d", g.PCIeGeneration, g.PCIeWidth)
+		to.Near = make([]bool, len(gpus))
+		for j, l := range g.Links {
+			word := l.String()
+			if i == j {
+				word = "X"
+			}
+			to.Links = append(to.Links, word)
+			to.Near[j] = i == j || l.NVLinks > 0 || !nvlink && l.Path <= nvml.PHB
+		}
+	}
+}
+
+// guessNear is setLinks without NVML: near is what is on one NUMA node.
+func (h *hostInfo) guessNear() {
+	for i := range h.GPUs {
+		h.GPUs[i].Near = make([]bool, len(h.GPUs))
+		for j := range h.GPUs {
+			h.GPUs[i].Near[j] = h.GPUs[i].NUMA == h.GPUs[j].NUMA
+		}
+	}
+}
+
+// nearRanks tells whether two ranks may share layers: on one host, and there with GPUs that are near each other. The k-th
+// rank of a host has its k-th GPU.
+func nearRanks(hosts []hostInfo) func(a, b int) bool {
+	type place struct{ host, k int }
+	at := map[int]place{}
+	for i, h := range hosts {
+		for k, rank := range h.Ranks {
+			at[rank] = place{i, k}
+		}
+	}
+	return func(a, b int) bool {
+		x, y := at[a], at[b]
+		gpus := hosts[x.host].GPUs
+		n := len(gpus)
+		return x.host == y.host && (n == 0 || gpus[x.k%n].Near[y.k%n])
+	}
+}
+
+// gpuNotes say where the number of ranks does not suit the GPUs.
+func gpuNotes(hosts []hostInfo) []string {
+	var out []string
+	for i, h := range hosts {
+		if n := len(h.GPUs); n > 0 && n != len(h.Ranks) {
+			out = append(out, fmt.Sprintf("host %d has %s and %s: on GPUs, start one rank for each (ringo run -n %d)",
+				i, count(n, "GPU"), count(len(h.Ranks), "rank"), n))
+		}
+	}
+	return out
+}
+
+func count(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// writeGPUs prints the GPUs of a host and the table of their links.
+func (h *hostInfo) writeGPUs(out io.Writer) {
+	for _, g := range h.GPUs {
+		line := fmt.Sprintf("GPU %d: %s, %s, %.1f GiB, PCI %s", g.Index, g.Name, g.Arch, float64(g.Memory)/(1<<30), g.PCIBusID)
+		if g.PCIe != "" {
+			line += ", " + g.PCIe
+		}
+		if g.NUMA >= 0 {
+			line += fmt.Sprintf(", NUMA node %d", g.NUMA)
+		}
+		fmt.Fprintf(out, "  %s\n", line)
+	}
+	if len(h.GPUs) > 1 && h.GPUs[0].Links != nil {
+		w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
+		fmt.Fprint(w, "  links")
+		for _, g := range h.GPUs {
+			fmt.Fprintf(w, "\tGPU %d", g.Index)
+		}
+		fmt.Fprintln(w)
+		for _, g := range h.GPUs {
+			fmt.Fprintf(w, "  GPU %d\t%s\n", g.Index, strings.Join(g.Links, "\t"))
+		}
+		_ = w.Flush() // as any print
+	}
+	for _, note := range h.Notes {
+		fmt.Fprintf(out, "  %s\n", note)
+	}
+}
+
+// gpusOfHost is what the first rank of a host finds out about its GPUs; the other ranks leave it to that one.
+func gpusOfHost(hosts []hostInfo, rank int) hostInfo {
+	var found hostInfo
+	for _, h := range hosts {
+		if h.Ranks[0] == rank {
+			found.findGPUs(os.DirFS("/"))
+		}
+	}
+	return found
+}
