@@ -229,11 +229,3 @@ func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
 // realCompiler is the NVRTC that the environment names, before the emulator's takes its place.
 var realCompiler = os.Getenv("RINGO_NVRTC_LIB")
-
-func TestMain(m *testing.M) {
-	dir, err := os.UserCacheDir() // of this test alone: compiled by g++
-	if err == nil {
-		os.Setenv("RINGO_CUDA_CACHE", dir+"/ringo/emu/kernels")
-	}
-	os.Exit(m.Run())
-}

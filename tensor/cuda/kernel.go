@@ -83,19 +83,24 @@ func cell(k *kernel, launch launcher) tensor.Kernel {
 
 // Rows of the table are made by these, with a kernel of one name in every type.
 
-func row(file, name string, launch launcher, types ...tensor.DType) (r [tensor.NumDTypes]tensor.Kernel) {
+func row(file, name string, launch launcher, types []tensor.DType) (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, t := range types {
 		r[t] = cell(newKernel(file, name, elems[t]), launch)
 	}
 	return r
 }
 
+var (
+	floatTypes  = []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16}
+	numberTypes = []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16, tensor.Int32, tensor.Int64, tensor.Uint8}
+)
+
 func floats(file, name string, launch launcher) [tensor.NumDTypes]tensor.Kernel {
-	return row(file, name, launch, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16)
+	return row(file, name, launch, floatTypes)
 }
 
 func numbers(file, name string, launch launcher) [tensor.NumDTypes]tensor.Kernel {
-	return row(file, name, launch, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16, tensor.Int32, tensor.Int64, tensor.Uint8)
+	return row(file, name, launch, numberTypes)
 }
 
 // ptr adds operand i of a to the parameters.
@@ -146,16 +151,20 @@ func (q *Queue) spread(k *kernel, n int) {
 
 // run launches k with the parameters in q.args.
 func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
-	d := q.dev
-	if f := d.failed.Load(); f != nil {
-		panic(f)
-	}
-	f := d.funcs[k.number]
+	q.ready()
+	f := q.dev.funcs[k.number]
 	if f == nil {
 		f = q.mustCompile(k)
 	}
 	if err := q.stream.Launch(f, grid, block, shared, &q.args); err != nil {
 		q.again(f, grid, block, shared, err)
+	}
+}
+
+// ready panics if the device is useless.
+func (q *Queue) ready() {
+	if f := q.dev.failed.Load(); f != nil {
+		panic(f)
 	}
 }
 

@@ -17,6 +17,7 @@ type Queue struct {
 	stream *cuda.Stream
 	args   cuda.Args // of the launch that is being prepared
 	op     tensor.Op
+	s      strided // one of its parameters
 
 	mu    sync.Mutex
 	marks [marksKept]mark

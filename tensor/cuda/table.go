@@ -7,7 +7,7 @@ var table tensor.Table
 
 // groups are the tables of each file.
 var groups = []map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	unaryKernels,
+	unaryKernels, arithKernels, moveKernels, reduceKernels,
 }
 
 func init() {
