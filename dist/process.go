@@ -36,6 +36,11 @@ func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) 
 	if env.Threads > 0 {
 		cfg.Threads = env.Threads
 	}
+	if cfg.Device == nil {
+		if cfg.Device, err = Devices(env.Device); err != nil {
+			return fmt.Errorf("%w (RINGO_DEVICE)", err)
+		}
+	}
 	if env.Source == "" {
 		return runLocal(ctx, cfg, max(cfg.Ranks, 1), fn)
 	}

@@ -34,9 +34,8 @@ type Config struct {
 	Threads int
 	// Timeout is that of the world group (0: DefaultTimeout). RINGO_TIMEOUT, which ringo run -timeout sets, beats it.
 	Timeout time.Duration
-	// Device makes the device of a rank: number local of those that run on this host, with a number of threads; nil: a
-	// tensor.CPU. Run closes it, if it has a Close method, when all ranks are done.
-	Device func(local, threads int) (tensor.Device, error)
+	// Device makes the devices of the ranks (see Devices); nil: those that RINGO_DEVICE names, or CPUs.
+	Device DeviceFunc
 	// JoinTimeout is how long a process waits for the other ranks to come (0: 1 minute). RINGO_JOIN_TIMEOUT beats it.
 	JoinTimeout time.Duration
 	// Log takes what Rank.Logf prints (nil: os.Stdout) and, when a group fails, the last operations of each rank (nil:
@@ -124,11 +123,11 @@ type place struct{ rank, size, local, beside int }
 
 // device makes the device of a rank, and what closes it.
 func (cfg *Config) device(at place) (tensor.Device, func(), error) {
-	if cfg.Device == nil {
-		dev := tensor.NewCPU(cfg.Threads)
-		return dev, dev.Close, nil
+	make := cfg.Device
+	if make == nil {
+		make = newCPU
 	}
-	dev, err := cfg.Device(at.local, cfg.Threads)
+	dev, err := make(at.local, cfg.Threads)
 	if err != nil {
 		return nil, nil, fmt.Errorf("dist: making the device of rank %d: %w", at.rank, err)
 	}
