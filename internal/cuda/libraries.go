@@ -99,6 +99,6 @@ func (l Library) HowToGet(major int) string {
 	if wheel := l.Wheel(major); wheel != "" {
 		return fmt.Sprintf("get %s with `pip install %s`", l, wheel)
 	}
-	return fmt.Sprintf("%s comes with NVIDIA's driver, not with the CUDA toolkit: install the driver, or start the container "+
+	return fmt.Sprintf("%s comes with NVIDIA's driver, not with the CUDA toolkit: install NVIDIA's driver, or start the container "+
 		"with its GPUs (docker run --gpus all)", l)
 }

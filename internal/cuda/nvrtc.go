@@ -47,6 +47,16 @@ var loadCompiler = sync.OnceValues(func() (*Compiler, error) {
 // library.
 func LoadCompiler() (*Compiler, error) { return loadCompiler() }
 
+// OpenCompiler opens the NVRTC at a path; "" looks for one of CUDA 13, then 12.
+func OpenCompiler(path string) (*Compiler, error) {
+	q := LibNVRTC.Query(13)
+	q.Env = ""
+	if path != "" {
+		q.Names, q.Wheels = []string{path}, nil
+	}
+	return openCompiler(q, 13)
+}
+
 func openCompiler(q dl.Query, driver int) (*Compiler, error) {
 	lib, err := q.Open()
 	if err != nil {
