@@ -5,25 +5,24 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
-	"github.com/ringo-ml/ringo/internal/nvml"
 )
 
 // gpuInfo is a GPU of a host and what it is linked to.
 type gpuInfo struct {
 	cuda.Info
 	NUMA  int      `json:"numa"`            // node, -1 when the system does not tell
-	PCIe  string   `json:"pcie,omitempty"`  // "gen 5 x16"; "" without NVML
-	Links []string `json:"links,omitempty"` // to each GPU of the host, as `nvidia-smi topo -m` says it; nil without NVML
-
-	Near []bool `json:"near"` // which GPUs of the host it may share tensor-parallel layers with
+	Links []string `json:"links,omitempty"` // to each GPU of the host, in the words of `nvidia-smi topo -m`; nil without NVML
+	Near  []bool   `json:"near"`            // which GPUs of the host it may share tensor-parallel layers with
 }
 
-// findGPUs fills in the GPUs of this host, and says what stands in the way. A host without a driver has none.
+// findGPUs fills in the GPUs of this host that a program may use, and says what stands in the way. A host without a driver
+// has none.
 func (h *hostInfo) findGPUs(root fs.FS) {
 	driver, err := cuda.Load()
 	if err != nil {
@@ -34,51 +33,49 @@ func (h *hostInfo) findGPUs(root fs.FS) {
 		h.Notes = append(h.Notes, err.Error())
 		return
 	}
-	ids := make([]string, len(found))
-	for i, g := range found {
-		ids[i] = strings.ToLower(g.PCIBusID)
-		node, err := strconv.Atoi(text(root, "sys/bus/pci/devices/"+ids[i]+"/numa_node"))
+	for _, g := range found {
+		node, err := strconv.Atoi(text(root, "sys/bus/pci/devices/"+strings.ToLower(g.PCIBusID)+"/numa_node"))
 		if err != nil {
 			node = -1
 		}
-		h.GPUs = append(h.GPUs, gpuInfo{Info: found[i], NUMA: node})
+		h.GPUs = append(h.GPUs, gpuInfo{Info: g, NUMA: node})
 	}
 	if len(found) == 0 {
 		return
 	}
-	var gpus []nvml.GPU
-	lib, err := nvml.Load()
-	if err == nil {
-		gpus, err = lib.GPUs(ids)
-	}
+	links, err := cuda.ReadTopology()
 	if err != nil {
 		h.Notes = append(h.Notes, "how the GPUs are linked is not known: "+err.Error())
 		h.guessNear()
 		return
 	}
-	h.setLinks(gpus)
+	h.setLinks(links)
 }
 
-// setLinks takes over what NVML says. GPUs are near each other by NVLink, and on a host without NVLink by PCI Express,
-// as long as the way does not leave the host bridge.
-func (h *hostInfo) setLinks(gpus []nvml.GPU) {
-	nvlink := false
-	for _, g := range gpus {
-		for _, l := range g.Links {
-			nvlink = nvlink || l.NVLinks > 0
+// setLinks takes over what NVML says about the GPUs that CUDA shows. They are near each other by NVLink, and on a host
+// without NVLink by PCI Express, as long as the way does not leave the host bridge.
+func (h *hostInfo) setLinks(t *cuda.Topology) {
+	at := make([]int, len(h.GPUs)) // in t
+	for i, g := range h.GPUs {
+		at[i] = slices.IndexFunc(t.GPUs, func(x cuda.GPU) bool { return strings.EqualFold(x.BusID, g.PCIBusID) })
+		if at[i] < 0 {
+			h.Notes = append(h.Notes, "how the GPUs are linked is not known: NVML does not show "+g.PCIBusID)
+			h.guessNear()
+			return
 		}
 	}
-	for i, g := range gpus {
-		to := &h.GPUs[i]
-		to.PCIe = fmt.Sprintf("gen %d x%d", g.PCIeGeneration, g.PCIeWidth)
-		to.Near = make([]bool, len(gpus))
-		for j, l := range g.Links {
-			word := l.String()
-			if i == j {
-				word = "X"
-			}
-			to.Links = append(to.Links, word)
-			to.Near[j] = i == j || l.NVLinks > 0 || !nvlink && l.Path <= nvml.PHB
+	byNVLink := false
+	for i := range h.GPUs {
+		for j := range h.GPUs {
+			word := t.Paths[at[i]][at[j]]
+			h.GPUs[i].Links = append(h.GPUs[i].Links, word)
+			byNVLink = byNVLink || strings.HasPrefix(word, "NV")
+		}
+	}
+	for i := range h.GPUs {
+		for _, word := range h.GPUs[i].Links {
+			pcie := word == "PIX" || word == "PXB" || word == "PHB"
+			h.GPUs[i].Near = append(h.GPUs[i].Near, word == "X" || strings.HasPrefix(word, "NV") || pcie && !byNVLink)
 		}
 	}
 }
@@ -134,9 +131,6 @@ func count(n int, what string) string {
 func (h *hostInfo) writeGPUs(out io.Writer) {
 	for _, g := range h.GPUs {
 		line := fmt.Sprintf("GPU %d: %s, %s, %.1f GiB, PCI %s", g.Index, g.Name, g.Arch, float64(g.Memory)/(1<<30), g.PCIBusID)
-		if g.PCIe != "" {
-			line += ", " + g.PCIe
-		}
 		if g.NUMA >= 0 {
 			line += fmt.Sprintf(", NUMA node %d", g.NUMA)
 		}

@@ -2,7 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"os"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -10,26 +10,23 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
-	"github.com/ringo-ml/ringo/internal/nvml"
-	"github.com/ringo-ml/ringo/internal/nvml/nvmltest"
 )
 
 // linked makes the links of a host from the words of nvidia-smi, a row for each GPU.
-func linked(rows ...string) []nvml.GPU {
-	kinds := map[string]nvml.Link{"X": {}, "NV": {NVLinks: 12, Path: nvml.SYS}, "PIX": {Path: nvml.PIX}, "PHB": {Path: nvml.PHB}, "SYS": {Path: nvml.SYS}}
-	out := make([]nvml.GPU, len(rows))
+func linked(rows ...string) *cuda.Topology {
+	t := new(cuda.Topology)
 	for i, r := range rows {
-		for _, word := range strings.Fields(r) {
-			out[i].Links = append(out[i].Links, kinds[word])
-		}
+		t.GPUs = append(t.GPUs, cuda.GPU{BusID: fmt.Sprintf("0000:%02x:00.0", 0xa0+i)})
+		t.Paths = append(t.Paths, strings.Fields(r))
 	}
-	return out
+	return t
 }
 
 func TestPlacementsOnGPUs(t *testing.T) {
 	for name, c := range map[string]struct {
-		links []nvml.GPU
+		links *cuda.Topology
 		ranks int
 		want  string
 	}{
@@ -44,7 +41,11 @@ func TestPlacementsOnGPUs(t *testing.T) {
 		"neighbors are the others": {linked("X SYS NV SYS", "SYS X SYS NV", "NV SYS X SYS", "SYS NV SYS X"), 4, "dp=4 pp=4"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			h := hostInfo{GPUs: make([]gpuInfo, len(c.links))}
+			n := len(c.links.GPUs)
+			h := hostInfo{GPUs: make([]gpuInfo, n)}
+			for i, g := range c.links.GPUs {
+				h.GPUs[i].PCIBusID = strings.ToUpper(g.BusID)
+			}
 			h.setLinks(c.links)
 			for r := range c.ranks {
 				h.Ranks = append(h.Ranks, r)
@@ -56,7 +57,7 @@ func TestPlacementsOnGPUs(t *testing.T) {
 			}
 			assert.Equal(t, c.want, strings.Join(got, " "))
 			notes := gpuNotes(hosts)
-			assert.Equal(t, c.ranks != len(c.links), len(notes) == 1)
+			assert.Equal(t, c.ranks != n, len(notes) == 1)
 		})
 	}
 }
@@ -83,18 +84,16 @@ func topo(t *testing.T, env ...string) (topology, string) {
 
 func TestTopoWithGPUs(t *testing.T) {
 	emu.Start(t, emu.Config{}) // two devices
-	lib := nvmltest.Build(t)
-	top, text := topo(t, "RINGO_NVML_LIB="+lib, "FAKE_NVML=switch")
+	top, text := topo(t)
 	require.Len(t, top.Hosts[0].GPUs, 2)
-	assert.Equal(t, []string{"X", "NV18"}, top.Hosts[0].GPUs[0].Links)
-	assert.Equal(t, "gen 5 x16", top.Hosts[0].GPUs[1].PCIe)
+	assert.Equal(t, []string{"X", "NV2"}, top.Hosts[0].GPUs[0].Links)
 	assert.Equal(t, "tp=2", top.Meshes[1].Mesh)
-	assert.Regexp(t, `GPU 0: CPU emulator 0, sm_90, 4.0 GiB, PCI 0000:01:00.0, gen 5 x16`, text)
-	assert.Regexp(t, `links +GPU 0 +GPU 1\n +GPU 0 +X +NV18\n +GPU 1 +NV18 +X\n`, text)
+	assert.Regexp(t, `GPU 0: CPU emulator 0, sm_90, 4.0 GiB, PCI 0000:01:00.0`, text)
+	assert.Regexp(t, `links +GPU 0 +GPU 1\n +GPU 0 +X +NV2\n +GPU 1 +NV2 +X\n`, text)
 
 	top, text = topo(t, "RINGO_NVML_LIB=/none")
 	assert.Nil(t, top.Hosts[0].GPUs[0].Links)
-	assert.Contains(t, text, "how the GPUs are linked is not known: nvml: NVML comes with NVIDIA's driver")
+	assert.Contains(t, text, "how the GPUs are linked is not known: cuda: NVML comes with NVIDIA's driver")
 
 	top, _ = topo(t, "RINGO_CUDA_LIB=/none")
 	assert.Empty(t, top.Hosts[0].GPUs)
@@ -103,10 +102,16 @@ func TestTopoWithGPUs(t *testing.T) {
 
 func TestNUMANodeOfGPU(t *testing.T) {
 	emu.Start(t, emu.Config{})
-	t.Setenv("RINGO_NVML_LIB", os.DevNull)
 	var h hostInfo
 	h.findGPUs(fstest.MapFS{"sys/bus/pci/devices/0000:02:00.0/numa_node": {Data: []byte("1\n")}})
 	require.Len(t, h.GPUs, 2)
 	assert.Equal(t, [2]int{-1, 1}, [2]int{h.GPUs[0].NUMA, h.GPUs[1].NUMA})
-	assert.Equal(t, []bool{true, false}, h.GPUs[0].Near)
+	assert.Equal(t, []bool{true, true}, h.GPUs[0].Near)
+}
+
+func TestGPUsThatNVMLDoesNotShow(t *testing.T) {
+	h := hostInfo{GPUs: []gpuInfo{{Info: cuda.Info{PCIBusID: "0000:01:00.0"}}}}
+	h.setLinks(linked("X"))
+	assert.Equal(t, []string{"how the GPUs are linked is not known: NVML does not show 0000:01:00.0"}, h.Notes)
+	assert.Equal(t, []bool{true}, h.GPUs[0].Near)
 }

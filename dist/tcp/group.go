@@ -98,6 +98,7 @@ func (g *group) pipe(l *link) *pipe {
 		p = newPipe(g, l)
 		if p.err, p.left = g.err, l.left.Load(); p.left {
 			p.over = backend.ErrLeft
+			g.goodbyes.Store(true)
 		}
 		g.pipes[l.peer.Rank] = p
 	}
@@ -202,8 +203,7 @@ func (g *group) compare(p *pipe, h *header) {
 }
 
 // accuse sends this rank's view of operation seq to a peer whose fingerprint differs. The peer compares and aborts the
-// group with what it finds; until then this rank sends nothing and no
-// operation ends well. g.mu is held.
+// group with what it finds; until then this rank sends nothing and no operation ends well. g.mu is held.
 func (g *group) accuse(p *pipe, seq uint64) {
 	if p.link.down.Load() {
 		op := g.ops[seq%history].copy.Kind.String()

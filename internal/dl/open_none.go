@@ -2,7 +2,7 @@
 
 package dl
 
-// Enabled says whether this binary can open libraries: not with -tags nodl.
+// Enabled says whether this binary can open libraries at all.
 const Enabled = false
 
 func open(string) (uintptr, error) { return 0, errNoDL }

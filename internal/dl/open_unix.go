@@ -4,7 +4,7 @@ package dl
 
 import "github.com/ebitengine/purego"
 
-// Enabled says whether this binary can open libraries: not with -tags nodl.
+// Enabled says whether this binary can open libraries at all.
 const Enabled = true
 
 func open(name string) (uintptr, error) {

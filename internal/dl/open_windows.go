@@ -14,7 +14,7 @@ const alteredSearchPath = 0x8
 
 var loadLibraryEx = syscall.NewLazyDLL("kernel32.dll").NewProc("LoadLibraryExW")
 
-// Enabled says whether this binary can open libraries: not with -tags nodl.
+// Enabled says whether this binary can open libraries at all.
 const Enabled = true
 
 func open(name string) (uintptr, error) {
