@@ -239,7 +239,7 @@ func (d *Device) Close() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.locked(func() error {
+	err := d.locked(func() error {
 		err := d.syncStreams()
 		for _, h := range d.hosts {
 			err = errors.Join(err, h.Close())
@@ -251,4 +251,8 @@ func (d *Device) Close() error {
 		}
 		return err
 	})
+	if failed := d.failure(); failed != nil {
+		return failed
+	}
+	return err
 }

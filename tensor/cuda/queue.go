@@ -17,7 +17,8 @@ type Queue struct {
 	stream *cuda.Stream
 	args   cuda.Args // of the launch that is being prepared
 	op     tensor.Op
-	s      strided // one of its parameters
+	s      strided // parameters
+	list   tensorList
 
 	mu    sync.Mutex
 	marks [marksKept]mark

@@ -7,7 +7,7 @@ var table tensor.Table
 
 // groups are the tables of each file.
 var groups = []map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	unaryKernels, arithKernels, moveKernels, reduceKernels,
+	unaryKernels, arithKernels, moveKernels, reduceKernels, indexKernels, floatKernels, optimKernels,
 }
 
 func init() {
