@@ -31,11 +31,11 @@ func (o *options) bench(names []string, out io.Writer) error {
 			todo = append(todo, sections[i])
 		}
 	}
-	dev, err := openDevice(o.device)
+	dev, closer, err := openDevice(o.device)
 	if err != nil {
 		return err
 	}
-	defer dev.Close()
+	defer closer()
 	var other peer
 	if o.python != "" {
 		if other, err = o.startTorch(); err != nil {
@@ -56,12 +56,6 @@ func (o *options) bench(names []string, out io.Writer) error {
 		return fmt.Errorf("not measured:\n  %s", strings.Join(wrong, "\n  "))
 	}
 	return nil
-}
-
-// device is what sections measure on.
-type device interface {
-	tensor.Device
-	Close()
 }
 
 // measure runs sections until the deadline, and prints rows as they come. What is wrong does not stop what follows.

@@ -1,28 +1,24 @@
 package main
 
 import (
-	"fmt"
-
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
-	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// openDevice opens what sections measure on. The CPU has one thread, like PyTorch beside it.
-func openDevice(name string) (device, error) {
-	switch name {
-	case "cpu":
-		return tensor.NewCPU(1), nil
-	case "cuda":
-		d, err := cuda.NewDevice(0)
-		if err != nil {
-			return nil, err
-		}
-		return gpu{d}, nil
+// openDevice opens what sections measure on, as rank 0 would get it. The CPU has one thread, like PyTorch beside it.
+func openDevice(name string) (dev tensor.Device, closer func(), err error) {
+	f, err := dist.Devices(name)
+	if err != nil {
+		return nil, nil, err
 	}
-	return nil, fmt.Errorf("-device %q is not cpu or cuda", name)
+	if dev, err = f(0, 1); err != nil {
+		return nil, nil, err
+	}
+	switch x := dev.(type) {
+	case interface{ Close() }:
+		closer = x.Close
+	case interface{ Close() error }:
+		closer = func() { _ = x.Close() } // the program ends
+	}
+	return dev, closer, nil
 }
-
-// gpu is a GPU whose Close has nobody to report to.
-type gpu struct{ *cuda.Device }
-
-func (g gpu) Close() { _ = g.Device.Close() } // the program ends

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
@@ -13,8 +14,10 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // TestMain turns the test binary into the program when the environment says so, and into `ringo doctor`, which finds nothing.
@@ -94,6 +97,29 @@ func TestBundleOnEmulator(t *testing.T) {
 	assert.Contains(t, out, "suite/gpu.test: 2 passed, 0 failed, 0 skipped")
 }
 
+// TestDevices opens GPUs as ranks do, and measures what moves bytes alone.
+func TestDevices(t *testing.T) {
+	emu.Start(t, emu.Config{}) // two devices
+	open, err := dist.Devices("cuda")
+	require.NoError(t, err)
+	for local, want := range []string{"cuda:0", "cuda:1", "cuda:0"} {
+		dev, err := open(local, 1)
+		require.NoError(t, err)
+		assert.Equal(t, want, fmt.Sprint(dev))
+		require.NoError(t, dev.(io.Closer).Close())
+	}
+	dev, closer, err := openDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	m := &meter{dev: dev, section: "copy", small: true, block: map[tensor.DType]tensor.Tensor{}}
+	require.NoError(t, measureCopy(m))
+	require.Len(t, m.rows, 1)
+	assert.Positive(t, m.rows[0].median)
+
+	_, _, err = openDevice("tpu")
+	assert.ErrorContains(t, err, `no device "tpu": there are cpu, cuda`)
+}
+
 func TestPack(t *testing.T) {
 	if os.Getenv("RINGO_LONG") != "1" {
 		t.Skip("builds all test binaries: RINGO_LONG=1")
@@ -169,9 +195,9 @@ func (p *fakePeer) close()        {}
 
 // TestSections measures every section, in small, with as little time as possible.
 func TestSections(t *testing.T) {
-	dev, err := openDevice("cpu")
+	dev, closer, err := openDevice("cpu")
 	require.NoError(t, err)
-	defer dev.Close()
+	defer closer()
 	o := &options{device: "cpu", window: time.Microsecond, deadline: time.Now().Add(time.Minute)}
 	var out strings.Builder
 	p := new(fakePeer)
