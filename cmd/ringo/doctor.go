@@ -16,7 +16,7 @@ import (
 
 // doctorCmd is `ringo doctor`.
 type doctorCmd struct {
-	Device string `default:"cpu" placeholder:"NAME" help:"What training needs: cpu or cuda."`
+	Device string `default:"cpu" env:"RINGO_DEVICE" placeholder:"NAME" help:"What training needs: cpu or cuda."`
 	JSON   bool   `help:"Print one JSON object."`
 }
 

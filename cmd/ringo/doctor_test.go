@@ -62,6 +62,10 @@ func TestDoctorOnBareMachine(t *testing.T) {
 	assert.Contains(t, errs, "no CUDA driver: libcuda comes with NVIDIA's driver")
 	assert.Equal(t, 1, strings.Count(errs, "\n"), "one sentence: %s", errs)
 
+	_, errs, code = doctor(t, []string{"RINGO_DEVICE=cuda"})
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "no CUDA driver")
+
 	_, errs, code = doctor(t, nil, "-device", "tpu")
 	assert.Equal(t, 2, code)
 	assert.Contains(t, errs, `-device "tpu" is not cpu or cuda`)
