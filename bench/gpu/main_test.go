@@ -42,7 +42,7 @@ func testBundle(t *testing.T) string {
 	require.NoError(t, os.MkdirAll(filepath.Dir(suite), 0o755))
 	body, err := os.ReadFile(self)
 	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(suite, body, 0o755))
+	require.NoError(t, os.WriteFile(suite+built, body, 0o755))
 	file := filepath.Join(dir, "ringo-gpu")
 	require.NoError(t, join(file, self, dir, []string{"suite/gpu.test"}))
 	return file

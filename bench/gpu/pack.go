@@ -21,6 +21,9 @@ const module = "github.com/ringo-ml/ringo"
 // emulator is the package whose importers have tests that run on a GPU; its own are about the emulator.
 const emulator = module + "/internal/cuda/emu"
 
+// built ends the names of programs while they are built: one package's folder may be another one's name.
+const built = ".built"
+
 // pack builds the file for linux/amd64, or for what GOOS and GOARCH say. It needs Go and the module's folder.
 func pack(file string, out io.Writer) error {
 	tmp, err := os.MkdirTemp("", "ringo-gpu-")
@@ -33,7 +36,7 @@ func pack(file string, out io.Writer) error {
 		return err
 	}
 	build := func(name string, args ...string) error {
-		args = append(args, "-ldflags=-s -w", "-o", filepath.Join(tmp, name))
+		args = append(args, "-ldflags=-s -w", "-o", filepath.Join(tmp, name)+built)
 		_, err := goTool(append(args, module+"/"+name)...)
 		return err
 	}
@@ -49,7 +52,7 @@ func pack(file string, out io.Writer) error {
 		}
 		files = append(files, name)
 	}
-	if err := join(file, filepath.Join(tmp, "bench/gpu"), tmp, files); err != nil {
+	if err := join(file, filepath.Join(tmp, "bench/gpu")+built, tmp, files); err != nil {
 		return err
 	}
 	info, err := os.Stat(file)
@@ -124,7 +127,7 @@ func join(file, program, dir string, files []string) error {
 	z := zip.NewWriter(f)
 	z.SetOffset(int64(len(body)))
 	for _, name := range files {
-		content, err := os.ReadFile(filepath.Join(dir, name))
+		content, err := os.ReadFile(filepath.Join(dir, name) + built)
 		if err != nil {
 			return err
 		}
