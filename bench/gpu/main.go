@@ -65,11 +65,13 @@ type options struct {
 	python      string
 }
 
-// all shows the machine, tests, and measures even when a test failed.
+// all shows the machine, tests for half of the time, and measures even when a test failed.
 func (o *options) all(out io.Writer) error {
 	if err := o.doctor(out); err != nil {
 		return fmt.Errorf("nothing was tested or measured: %w", err)
 	}
-	failed := o.test(nil, out)
+	half := *o
+	half.deadline = o.deadline.Add(-o.limit / 2)
+	failed := half.test(nil, out)
 	return errors.Join(failed, o.bench(nil, out))
 }

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -148,25 +150,51 @@ func (o *options) test(names []string, out io.Writer) error {
 	return nil
 }
 
-// suite runs the tests of one package. Of the output it prints what belongs to failures.
+// atOnce is how many tests run at the same time.
+const atOnce = 4
+
+// suite runs the tests of one package, each in a process of its own: an error inside a kernel is the last thing that CUDA
+// does in a process. Of the output it prints what belongs to failures.
 func (o *options) suite(b *bundle, name string, out io.Writer) (ok bool, err error) {
 	ctx, cancel := context.WithDeadline(context.Background(), o.deadline)
 	defer cancel()
-	cmd, err := b.command(ctx, name, "-test.v", "-test.run", o.run)
+	lister, err := b.command(ctx, name, "-test.list", cmp.Or(o.run, "."))
 	if err != nil {
 		return false, err
 	}
+	listed, err := lister.Output()
+	if err != nil {
+		return false, fmt.Errorf("%s: %w", name, err)
+	}
 	start := time.Now()
-	text, runErr := cmd.CombinedOutput()
-	s := summarize(text)
+	tests := slices.DeleteFunc(strings.Fields(string(listed)), func(t string) bool { return !strings.HasPrefix(t, "Test") })
+	texts := make([][]byte, len(tests))
+	errs := make([]error, len(tests))
+	var wg sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for i, test := range tests {
+		slots <- struct{}{}
+		wg.Go(func() {
+			cmd := exec.CommandContext(ctx, lister.Path, "-test.v", "-test.run", "^"+test+"$")
+			cmd.Dir, cmd.Env = lister.Dir, lister.Env
+			texts[i], errs[i] = cmd.CombinedOutput()
+			<-slots
+		})
+	}
+	wg.Wait()
+	s := summarize(bytes.Join(texts, nil))
 	fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped, %.1f s\n", name, s.passed, s.failed, s.skipped, time.Since(start).Seconds())
 	for _, why := range s.reasons {
 		fmt.Fprintf(out, "  skipped: %s\n", why)
 	}
-	if runErr != nil {
-		fmt.Fprintf(out, "%s\n%s: %v\n", lastLines(text, 200), name, runErr)
+	ok = true
+	for i, err := range errs {
+		if err != nil {
+			ok = false
+			fmt.Fprintf(out, "%s\n%s of %s: %v\n", lastLines(texts[i], 60), tests[i], name, err)
+		}
 	}
-	return runErr == nil, nil
+	return ok, nil
 }
 
 // summary counts the tests of a package.
