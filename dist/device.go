@@ -16,7 +16,7 @@ type DeviceFunc func(local, threads int) (tensor.Device, error)
 
 var (
 	devicesMu sync.Mutex
-	devices   = map[string]DeviceFunc{"cpu": newCPU}
+	devices   = map[string]DeviceFunc{"cpu": newCPU, "cuda": newCUDA}
 )
 
 func newCPU(_, threads int) (tensor.Device, error) { return tensor.NewCPU(threads), nil }
@@ -28,8 +28,8 @@ func RegisterDevice(name string, f DeviceFunc) {
 	devices[name] = f
 }
 
-// Devices returns what Config.Device is for a kind of device by its name, as a flag -device takes it: "cpu", or a name that was
-// registered. "" leaves it to RINGO_DEVICE.
+// Devices returns what Config.Device is for a kind of device by its name, as a flag -device takes it: "cpu", "cuda", or a
+// name that was registered. "" leaves it to RINGO_DEVICE.
 func Devices(name string) (DeviceFunc, error) {
 	if name == "" {
 		return nil, nil

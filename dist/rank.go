@@ -131,8 +131,11 @@ func (cfg *Config) device(at place) (tensor.Device, func(), error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("dist: making the device of rank %d: %w", at.rank, err)
 	}
-	if x, ok := dev.(interface{ Close() }); ok {
+	switch x := dev.(type) {
+	case interface{ Close() }:
 		return dev, x.Close, nil
+	case interface{ Close() error }:
+		return dev, func() { _ = x.Close() }, nil // what failed on the device has been reported there
 	}
 	return dev, func() {}, nil
 }

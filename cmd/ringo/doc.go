@@ -14,6 +14,10 @@
 //
 // measure what collectives and links can do on this machine or job.
 //
+//	ringo doctor
+//
+// shows what was found here, GPUs and their libraries included, what is missing, and how to get it.
+//
 //	ringo plan -layers 24 -dim 1024 -heads 16 -batch 512 -layout dp=4,fsdp=16,tp=2 -stage 2 -params bfloat16
 //
 // predicts the memory of a rank and what a step sends, with the formulas, before anything is started.

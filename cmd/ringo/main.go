@@ -20,6 +20,7 @@ type cli struct {
 	Bench   benchCmd   `cmd:"" help:"Measure collectives: latency, bandwidth, what is possible."`
 	Ckpt    ckptCmd    `cmd:"" help:"List, verify, compare and convert checkpoints."`
 	Topo    topoCmd    `cmd:"" help:"Show hosts, caches and links, and where to place ranks."`
+	Doctor  doctorCmd  `cmd:"" help:"Show what was found here, what is missing, and how to get it."`
 	Plan    planCmd    `cmd:"" help:"Predict the memory and traffic of training a transformer."`
 	Version versionCmd `cmd:"" help:"Print the version."`
 }

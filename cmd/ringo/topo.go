@@ -29,9 +29,10 @@ type topoCmd struct {
 
 // Help is the text below the flags of `ringo topo -h`.
 func (*topoCmd) Help() string {
-	return `Shows the hosts of a job with their cores, NUMA nodes and caches (on Linux, from /sys), measures latency (half a round trip
+	return `Shows the hosts of a job with their cores, NUMA nodes and caches (on Linux, from /sys), their GPUs with the links between them
+(with NVML, which comes with NVIDIA's driver; in the words of nvidia-smi topo -m), measures latency (half a round trip
 of 4 bytes) and bandwidth (8 messages of 1 MiB in flight, one pair of ranks at a time) from each rank to each other, and says
-which meshes suit the ranks: tensor parallel inside a host, data and pipeline parallel across hosts.
+which meshes suit the ranks: tensor parallel inside a host, among GPUs with NVLink, data and pipeline parallel across.
 
   ringo topo -ranks 4
   ringo run -rdzv node0:29400 -nodes 2 -n 4 ringo topo      # of a job: ringo topo is one rank of it
@@ -47,6 +48,7 @@ type topology struct {
 	LatencyUS [][]float64 `json:"latency_us"`    // [from][to]
 	Bandwidth [][]float64 `json:"bandwidth_gbs"` // [from][to], in 10⁹ bytes per second
 	Meshes    []placement `json:"meshes"`        // the first one that suits
+	Notes     []string    `json:"notes,omitempty"`
 }
 
 // placement is a mesh and when to use it.
@@ -129,7 +131,9 @@ func topoRank(r *dist.Rank, emit func(*topology) error) error {
 		t.Hosts[i].Ranks = append(t.Hosts[i].Ranks, rank)
 		hostOf[rank] = i
 	}
-	t.Meshes = placements(hostOf)
+	if err := t.addGPUs(r.World, hostOf); err != nil {
+		return err
+	}
 	l := &linkMeter{g: r.World.With(dist.Name("links")), x: r.Alloc(tensor.Float32, linkBytes/4)}
 	for from := range n {
 		for to := range n {
@@ -152,6 +156,20 @@ func topoRank(r *dist.Rank, emit func(*topology) error) error {
 	}
 	t.Backend = l.g.Engine()
 	return emit(t)
+}
+
+// addGPUs lets the first rank of each host look for its GPUs, and places meshes on all of them.
+func (t *topology) addGPUs(g *dist.Group, hostOf []int) error {
+	all, err := dist.AllGatherObject(g, gpusOfHost(t.Hosts, g.Rank()))
+	if err != nil {
+		return err
+	}
+	for i := range t.Hosts {
+		found := all[t.Hosts[i].Ranks[0]]
+		t.Hosts[i].GPUs, t.Hosts[i].Notes = found.GPUs, found.Notes
+	}
+	t.Meshes, t.Notes = placements(hostOf, nearRanks(t.Hosts)), gpuNotes(t.Hosts)
+	return nil
 }
 
 func square(n int) [][]float64 {
@@ -261,6 +279,7 @@ func (t *topology) write(out io.Writer) {
 		for _, line := range h.lines() {
 			fmt.Fprintf(out, "  %s\n", line)
 		}
+		h.writeGPUs(out)
 	}
 	fmt.Fprintf(out, "\n%d ranks, %s\n", t.Ranks, t.Backend)
 	writeMatrix(out, "µs", t.LatencyUS)
@@ -271,6 +290,9 @@ func (t *topology) write(out io.Writer) {
 		fmt.Fprintf(w, "  %s\t%s\n", p.Mesh, p.When)
 	}
 	_ = w.Flush() // as any print
+	for _, note := range t.Notes {
+		fmt.Fprintf(out, "  %s\n", note)
+	}
 }
 
 func writeMatrix(out io.Writer, unit string, m [][]float64) {

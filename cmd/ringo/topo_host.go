@@ -21,6 +21,8 @@ type hostInfo struct {
 	Memory int        `json:"memory_bytes"`
 	NUMA   []numaNode `json:"numa"`
 	Caches []cache    `json:"caches"`
+	GPUs   []gpuInfo  `json:"gpus"`
+	Notes  []string   `json:"notes,omitempty"` // what could not be found out about them
 }
 
 // numaNode is memory and the cores near it.

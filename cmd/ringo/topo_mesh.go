@@ -6,17 +6,24 @@ import "fmt"
 const maxTensor = 8
 
 // placements returns the meshes that suit ranks on these hosts (hostOf[rank], numbered from 0), the simplest first.
-// Tensor parallelism sends activations several times a layer and cannot hide it: it stays inside a host. Data parallelism
-// sends gradients once a step, pipelines send activations between neighbors only: they go across.
-func placements(hostOf []int) []placement {
+// Tensor parallelism sends activations several times a layer and cannot hide it: it stays inside a host, among ranks that
+// are near each other. Data parallelism sends gradients once a step, pipelines send activations between neighbors only:
+// they go across.
+func placements(hostOf []int, near func(a, b int) bool) []placement {
 	n, hosts := len(hostOf), 0
 	for _, h := range hostOf {
 		hosts = max(hosts, h+1)
 	}
 	out := []placement{{fmt.Sprintf("dp=%d", n), "the model and its optimizer fit on one rank"}}
-	tp := tensorWidth(hostOf)
+	tp := tensorWidth(n, near)
+	linked := "inside a host"
+	if tp < tensorWidth(n, func(a, b int) bool { return hostOf[a] == hostOf[b] }) {
+		linked = "between GPUs that are linked closely"
+	}
 	switch {
 	case n == 1:
+	case tp == 1 && linked != "inside a host":
+		out = append(out, placement{fmt.Sprintf("pp=%d", n), "they do not: no neighbors have GPUs that are linked closely, pipeline between them"})
 	case tp == 1 && hosts == n:
 		out = append(out, placement{fmt.Sprintf("pp=%d", n), "they do not: one rank on each host, pipeline across"})
 	case tp == 1 && hosts == 1:
@@ -27,7 +34,7 @@ func placements(hostOf []int) []placement {
 		out = append(out, placement{fmt.Sprintf("tp=%d", n), "they do not: tensor parallel inside the host"})
 	default:
 		out = append(out, placement{fmt.Sprintf("dp=%d,tp=%d", n/tp, tp),
-			fmt.Sprintf("they do not, but on %d: tensor parallel inside a host, data parallel across", tp)})
+			fmt.Sprintf("they do not, but on %d: tensor parallel %s, data parallel across", tp, linked)})
 		if hosts > 1 && inOrder(hostOf, hosts) {
 			out = append(out, acrossHosts(n, hosts, tp))
 		}
@@ -54,16 +61,16 @@ func acrossHosts(n, hosts, tp int) placement {
 	return p
 }
 
-// tensorWidth returns the largest power of two, at most maxTensor, such that each block of so many ranks is on one host.
-func tensorWidth(hostOf []int) int {
+// tensorWidth returns the largest power of two, at most maxTensor, such that in each block of so many of n ranks all are
+// near each other.
+func tensorWidth(n int, near func(a, b int) bool) int {
 	best := 1
-	for width := 2; width <= maxTensor; width *= 2 {
-		if len(hostOf)%width != 0 {
-			break
-		}
-		for r, h := range hostOf {
-			if h != hostOf[r/width*width] {
-				return best
+	for width := 2; width <= maxTensor && n%width == 0; width *= 2 {
+		for a := range n {
+			for b := a / width * width; b < a; b++ {
+				if !near(a, b) {
+					return best
+				}
 			}
 		}
 		best = width

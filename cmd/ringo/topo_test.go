@@ -67,7 +67,7 @@ func TestPlacements(t *testing.T) {
 			hostOf = append(hostOf, int(h-'0'))
 		}
 		var got []string
-		for _, p := range placements(hostOf) {
+		for _, p := range placements(hostOf, func(a, b int) bool { return hostOf[a] == hostOf[b] }) {
 			got = append(got, p.Mesh)
 			assert.NotEmpty(t, p.When)
 		}

@@ -11,6 +11,12 @@ type versionCmd struct{}
 
 // Run prints version, commit if known, Go version and platform, on one line.
 func (versionCmd) Run() error {
+	fmt.Printf("ringo %s %s %s/%s\n", ringoVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return nil
+}
+
+// ringoVersion is the version, with the commit if known.
+func ringoVersion() string {
 	version, commit := "(devel)", ""
 	if info, ok := debug.ReadBuildInfo(); ok {
 		if info.Main.Version != "" {
@@ -22,6 +28,5 @@ func (versionCmd) Run() error {
 			}
 		}
 	}
-	fmt.Printf("ringo %s%s %s %s/%s\n", version, commit, runtime.Version(), runtime.GOOS, runtime.GOARCH)
-	return nil
+	return version + commit
 }

@@ -34,7 +34,7 @@ type options struct {
 func main() {
 	var o options
 	flag.IntVar(&o.ranks, "ranks", 2, "goroutine `ranks` (under ringo run, the launcher decides)")
-	flag.StringVar(&o.device, "device", "", "`kind` of device that ranks compute on, such as cpu (default: RINGO_DEVICE, or cpu)")
+	flag.StringVar(&o.device, "device", "", "`kind` of device that ranks compute on, cpu or cuda (default: RINGO_DEVICE, or cpu)")
 	flag.IntVar(&o.threads, "threads", 0, "computing threads of a rank (0: cores/ranks)")
 	flag.IntVar(&o.epochs, "epochs", 5, "passes over the training set")
 	flag.IntVar(&o.steps, "steps", 0, "training steps, instead of -epochs")

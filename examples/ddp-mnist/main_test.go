@@ -96,7 +96,17 @@ func TestDevice(t *testing.T) {
 	}
 	o := short()
 	o.device = "abacus"
-	require.ErrorContains(t, run(o, io.Discard), `dist: no device "abacus": there are cpu, remote`)
+	require.ErrorContains(t, run(o, io.Discard), `dist: no device "abacus": there are cpu, cuda, remote`)
+}
+
+// Without a driver, -device cuda is an error that names libcuda and how to get it.
+func TestNoCUDA(t *testing.T) {
+	t.Setenv("RINGO_CUDA_LIB", "/none/libcuda.so.1")
+	o := short()
+	o.device = "cuda"
+	err := run(o, io.Discard)
+	require.ErrorContains(t, err, "libcuda comes with NVIDIA's driver")
+	require.NotContains(t, err.Error(), "\n")
 }
 
 // What was counted is what was planned.

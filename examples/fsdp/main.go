@@ -32,7 +32,7 @@ type options struct {
 func main() {
 	var o options
 	flag.IntVar(&o.ranks, "ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
-	flag.StringVar(&o.device, "device", "", "`kind` of device that ranks compute on, such as cpu (default: RINGO_DEVICE, or cpu)")
+	flag.StringVar(&o.device, "device", "", "`kind` of device that ranks compute on, cpu or cuda (default: RINGO_DEVICE, or cpu)")
 	flag.IntVar(&o.steps, "steps", 30, "training steps of each stage")
 	flag.IntVar(&o.batch, "batch", 16, "sequences of the global batch, over all ranks")
 	flag.IntVar(&o.width, "width", 48, "features, a multiple of 4")

@@ -3,7 +3,6 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"unsafe"
 
@@ -85,23 +84,12 @@ type Funcs struct {
 	OccupancyMaxActiveBlock uintptr `sym:"cuOccupancyMaxActiveBlocksPerMultiprocessor"`
 }
 
-var load = sync.OnceValues(func() (*Driver, error) { return open(driverQuery()) })
+var load = sync.OnceValues(func() (*Driver, error) { return open(LibDriver.Query(0)) })
 
 // Load opens the CUDA driver, once per process; later calls return the same.
 // The error says in one sentence what is missing and how to get it; it wraps
 // ErrNoDriver. RINGO_CUDA_LIB names another library of the same interface.
 func Load() (*Driver, error) { return load() }
-
-func driverQuery() dl.Query {
-	q := dl.Query{What: "the CUDA driver", Env: "RINGO_CUDA_LIB"}
-	switch runtime.GOOS {
-	case "linux":
-		q.Names = []string{"libcuda.so.1"}
-	case "windows":
-		q.Names = []string{"nvcuda.dll"}
-	}
-	return q
-}
 
 func open(q dl.Query) (*Driver, error) {
 	lib, err := q.Open()
@@ -109,7 +97,7 @@ func open(q dl.Query) (*Driver, error) {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: install NVIDIA's driver (libcuda comes with the driver, not with the CUDA toolkit): %w", ErrNoDriver, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrNoDriver, LibDriver.HowToGet(0), err)
 	}
 	d := &Driver{Lib: lib, devices: map[int]*Device{}}
 	if err := d.readVersion(); err != nil {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -62,16 +61,9 @@ type pciInfo struct {
 }
 
 var loadNVML = sync.OnceValues(func() (*nvml, error) {
-	q := dl.Query{What: "NVML", Env: "RINGO_NVML_LIB"}
-	switch runtime.GOOS {
-	case "linux":
-		q.Names = []string{"libnvidia-ml.so.1"}
-	case "windows":
-		q.Names = []string{"nvml.dll"}
-	}
-	lib, err := q.Open()
+	lib, err := LibNVML.Query(0).Open()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("cuda: %s: %w", LibNVML.HowToGet(0), err)
 	}
 	n := &nvml{lib: lib}
 	if err := lib.Resolve(&n.fn); err != nil {

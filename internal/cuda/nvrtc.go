@@ -3,7 +3,6 @@ package cuda
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"strings"
 	"sync"
 	"unsafe"
@@ -39,7 +38,7 @@ var loadCompiler = sync.OnceValues(func() (*Compiler, error) {
 	if d, err := Load(); err == nil {
 		major = d.Version / 1000
 	}
-	return openCompiler(compilerQuery(major))
+	return openCompiler(LibNVRTC.Query(major), major)
 })
 
 // LoadCompiler opens NVRTC, once per process: the one of the driver's major
@@ -50,41 +49,21 @@ func LoadCompiler() (*Compiler, error) { return loadCompiler() }
 
 // OpenCompiler opens the NVRTC at a path; "" looks for one of CUDA 13, then 12.
 func OpenCompiler(path string) (*Compiler, error) {
-	q := compilerQuery(13)
+	q := LibNVRTC.Query(13)
 	q.Env = ""
 	if path != "" {
 		q.Names, q.Wheels = []string{path}, nil
 	}
-	return openCompiler(q)
+	return openCompiler(q, 13)
 }
 
-// compilerQuery looks for the NVRTC of one major version of CUDA first: an older
-// driver may refuse what a newer NVRTC made.
-func compilerQuery(major int) dl.Query {
-	versions := []int{13, 12}
-	if major == 12 {
-		versions = []int{12, 13}
-	}
-	q := dl.Query{What: "NVRTC, CUDA's compiler", Env: "RINGO_NVRTC_LIB", Wheels: []string{"cu13/lib", "cu12/lib", "cuda_nvrtc/lib"}}
-	for _, v := range versions {
-		switch runtime.GOOS {
-		case "linux":
-			q.Names = append(q.Names, fmt.Sprintf("libnvrtc.so.%d", v))
-		case "windows":
-			q.Names = append(q.Names, fmt.Sprintf("nvrtc64_%d0_0.dll", v))
-			q.Wheels = []string{"cu13/bin/x86_64", "cu13/bin", "cuda_nvrtc/bin"}
-		}
-	}
-	return q
-}
-
-func openCompiler(q dl.Query) (*Compiler, error) {
+func openCompiler(q dl.Query, driver int) (*Compiler, error) {
 	lib, err := q.Open()
 	if err != nil && !dl.Enabled {
 		return nil, fmt.Errorf("%w: %w", ErrNoCompiler, err)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: get it with `pip install nvidia-cuda-nvrtc` (CUDA 12: nvidia-cuda-nvrtc-cu12) or with the CUDA toolkit: %w", ErrNoCompiler, err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrNoCompiler, LibNVRTC.HowToGet(driver), err)
 	}
 	c := &Compiler{Lib: lib}
 	if err := lib.Resolve(&c.fn); err != nil {

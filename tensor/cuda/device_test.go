@@ -72,6 +72,7 @@ func TestLaunchBinds(t *testing.T) {
 }
 
 func TestCopyBetweenDevices(t *testing.T) {
+	emu.Start(t, emu.Config{Devices: 2})
 	dev := device(t)
 	other := open(t, 1)
 	x, y := ones(dev, 1000), tensor.New(other, tensor.Float32, 1000)

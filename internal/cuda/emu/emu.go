@@ -55,9 +55,12 @@ type nativeConfig struct {
 // for the test; at its end holds, faults and errors are gone again. Devices,
 // compiled modules and what the test leaves open live on, as one process has
 // one driver. Tests that use the emulator do not run in parallel. A test is
-// skipped where the emulator cannot be built.
+// skipped where the emulator cannot be built. See OnGPU.
 func Start(t testing.TB, cfg Config) *cuda.Driver {
 	t.Helper()
+	if OnGPU() {
+		return gpu(t, cfg)
+	}
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("the CUDA emulator runs on linux/amd64 only")
 	}
@@ -141,22 +144,29 @@ func NVRTC(t testing.TB) *cuda.Compiler {
 
 // Heal ends a sticky error, for which real CUDA needs a new process, and sets
 // everything up as Start does for a zero Config.
-func Heal() { reset(Config{}) }
+func Heal() {
+	if !OnGPU() {
+		reset(Config{})
+	}
+}
 
 // Leaks describes device memory, pinned memory, streams, events and graphs that
-// are open, a line each; "" is none.
+// are open, a line each; "" is none, and always so on a GPU.
 func Leaks() string {
+	if OnGPU() {
+		return ""
+	}
 	text := make([]byte, 1<<16)
 	dl.Call(controls().Leaks, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)))
 	return cString(text)
 }
 
 // Hold stops a stream before its next operation until it is released.
-func Hold(s *cuda.Stream) { dl.Call(controls().Hold, s.Handle(), 1) }
+func Hold(s *cuda.Stream) { dl.Call(emulator().Hold, s.Handle(), 1) }
 
 // Release lets a held stream go on.
-func Release(s *cuda.Stream) { dl.Call(controls().Hold, s.Handle(), 0) }
+func Release(s *cuda.Stream) { dl.Call(emulator().Hold, s.Handle(), 0) }
 
 // Protected says whether Go code that touches device memory faults: this needs
 // a processor with protection keys (PKU).
-func Protected() bool { return int32(dl.Call(controls().Protected)) != 0 }
+func Protected() bool { return int32(dl.Call(emulator().Protected)) != 0 }

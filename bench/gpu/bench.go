@@ -1,0 +1,152 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// peer measures the same in another framework.
+type peer interface {
+	measure(section string) ([]row, error)
+	about() string
+	close()
+}
+
+// bench measures sections, all if none is named, each by Ringo and right behind by PyTorch.
+func (o *options) bench(names []string, out io.Writer) error {
+	todo := sections
+	if len(names) > 0 {
+		todo = nil
+		for _, name := range names {
+			i := slices.IndexFunc(sections, func(s section) bool { return s.name == name })
+			if i < 0 {
+				return fmt.Errorf("no section %s; `gpu list` names them", name)
+			}
+			todo = append(todo, sections[i])
+		}
+	}
+	dev, closer, err := openDevice(o.device)
+	if err != nil {
+		return err
+	}
+	defer closer()
+	var other peer
+	if o.python != "" {
+		if other, err = o.startTorch(); err != nil {
+			fmt.Fprintf(out, "PyTorch is not measured: %v\n", err)
+		} else {
+			defer other.close()
+		}
+	}
+	fmt.Fprintf(out, "\n%v, %s", dev, runtime.Version())
+	if other != nil {
+		fmt.Fprintf(out, ", %s", other.about())
+	}
+	fmt.Fprintln(out)
+	rows, wrong := o.measure(dev, todo, other, out)
+	fmt.Fprintln(out)
+	writeTable(out, rows)
+	if len(wrong) > 0 {
+		return fmt.Errorf("not measured:\n  %s", strings.Join(wrong, "\n  "))
+	}
+	return nil
+}
+
+// measure runs sections until the deadline, and prints rows as they come. What is wrong does not stop what follows.
+func (o *options) measure(dev tensor.Device, todo []section, other peer, out io.Writer) (rows []row, wrong []string) {
+	for i, s := range todo {
+		if time.Now().After(o.deadline) {
+			for _, left := range todo[i:] {
+				wrong = append(wrong, left.name+": no time was left (-limit)")
+			}
+			return rows, wrong
+		}
+		m := &meter{dev: dev, section: s.name, small: o.device == "cpu", length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{}}
+		var err error
+		if panicked := tensor.Try(func() { err = s.run(m) }); panicked != nil {
+			err = panicked
+		}
+		if err != nil {
+			wrong = append(wrong, fmt.Sprintf("%s by Ringo: %v", s.name, err))
+		}
+		m.block = nil
+		runtime.GC() // gives device memory back
+		found := m.rows
+		if other != nil && !s.alone {
+			theirs, err := other.measure(s.name)
+			if err != nil {
+				wrong = append(wrong, fmt.Sprintf("%s by PyTorch: %v", s.name, err))
+			}
+			found = append(found, theirs...)
+		}
+		for _, r := range found {
+			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.4g\t%.4g\t%.4g\n", r.section, r.what, r.variant, r.unit, r.median, r.low, r.high)
+		}
+		rows = append(rows, found...)
+	}
+	return rows, wrong
+}
+
+// writeTable prints rows side by side: a line for each case, with Ringo's median and range, those of the other variants
+// and, for each of them, Ringo's median by theirs. Figures in GB/s also get their part of the bandwidth of copying.
+func writeTable(out io.Writer, rows []row) {
+	fmt.Fprintln(out, "| section | case | unit | Ringo | PyTorch | ratio | of copy |\n|---|---|---|---|---|---|---|")
+	copied := 0.0
+	for _, r := range rows {
+		if r.section == "copy" && r.variant == "ringo" {
+			copied = r.median
+		}
+	}
+	done := map[[2]string]bool{}
+	for _, r := range rows {
+		key := [2]string{r.section, r.what}
+		if done[key] {
+			continue
+		}
+		done[key] = true
+		ours, theirs, ratios, part := "–", []string{}, []string{}, ""
+		i := slices.IndexFunc(rows, func(x row) bool { return x.section == r.section && x.what == r.what && x.variant == "ringo" })
+		if i >= 0 {
+			ours = rows[i].span()
+			if r.unit == "GB/s" && copied > 0 {
+				part = fmt.Sprintf("%.0f%%", 100*rows[i].median/copied)
+			}
+		}
+		for _, x := range rows {
+			if x.section != r.section || x.what != r.what || x.variant == "ringo" {
+				continue
+			}
+			theirs = append(theirs, x.variant+" "+x.span())
+			if i >= 0 {
+				ratios = append(ratios, fmt.Sprintf("%.2f×", rows[i].median/x.median))
+			}
+		}
+		fmt.Fprintf(out, "| %s | %s | %s | %s | %s | %s | %s |\n", r.section, r.what, r.unit, ours,
+			strings.Join(theirs, "; "), strings.Join(ratios, "; "), part)
+	}
+}
+
+// span writes the median with the range of the windows.
+func (r row) span() string {
+	if r.low == r.high {
+		return figure(r.median)
+	}
+	return fmt.Sprintf("%s (%s–%s)", figure(r.median), figure(r.low), figure(r.high))
+}
+
+// figure writes a number with three digits, without an exponent.
+func figure(x float64) string {
+	switch {
+	case x >= 100:
+		return fmt.Sprintf("%.0f", x)
+	case x >= 10:
+		return fmt.Sprintf("%.1f", x)
+	}
+	return fmt.Sprintf("%.2f", x)
+}

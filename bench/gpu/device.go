@@ -1,0 +1,24 @@
+package main
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// openDevice opens what sections measure on, as rank 0 would get it. The CPU has one thread, like PyTorch beside it.
+func openDevice(name string) (dev tensor.Device, closer func(), err error) {
+	f, err := dist.Devices(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if dev, err = f(0, 1); err != nil {
+		return nil, nil, err
+	}
+	switch x := dev.(type) {
+	case interface{ Close() }:
+		closer = x.Close
+	case interface{ Close() error }:
+		closer = func() { _ = x.Close() } // the program ends
+	}
+	return dev, closer, nil
+}

@@ -1,0 +1,255 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// TestMain turns the test binary into the program when the environment says so, and into `ringo doctor`, which finds nothing.
+func TestMain(m *testing.M) {
+	if os.Getenv("GPU_TEST_PROGRAM") == "1" && !strings.HasSuffix(os.Args[0], "gpu.test") {
+		if err := run(os.Args[1:], os.Stdout); err != nil {
+			os.Stderr.WriteString("gpu: " + err.Error() + "\n")
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// testBundle makes a bundle whose program and whose one suite are this test binary.
+func testBundle(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	dir := t.TempDir()
+	suite := filepath.Join(dir, "suite", "gpu.test")
+	require.NoError(t, os.MkdirAll(filepath.Dir(suite), 0o755))
+	body, err := os.ReadFile(self)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(suite+built, body, 0o755))
+	file := filepath.Join(dir, "ringo-gpu")
+	require.NoError(t, join(file, self, dir, []string{"suite/gpu.test"}))
+	return file
+}
+
+func program(t *testing.T, file string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.Command(file, args...)
+	cmd.Env = append(os.Environ(), "GPU_TEST_PROGRAM=1")
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// TestOneKernel is what the suite of these tests runs on a device.
+func TestOneKernel(t *testing.T) {
+	dev, err := emu.Start(t, emu.Config{}).Open(0)
+	require.NoError(t, err)
+	require.NoError(t, dev.Lock())
+	defer dev.Unlock()
+	_, err = dev.Module(cuda.Source{Name: "one.cu", Text: `extern "C" __global__ void one(float* x) { *x = 1; }`})
+	require.NoError(t, err)
+}
+
+func TestBundleWithoutGPU(t *testing.T) {
+	t.Setenv("RINGO_CUDA_LIB", "") // which the emulator sets
+	if _, err := cuda.LibDriver.Query(0).Open(); err == nil {
+		t.Skip("this machine has a CUDA driver")
+	}
+	file := testBundle(t)
+	out, err := program(t, file, "list")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "test suite/gpu.test: ")
+	assert.Contains(t, out, "TestOneKernel")
+	assert.Contains(t, out, "bench gpt2: ")
+
+	out, err = program(t, file, "test", "-run", "TestOneKernel")
+	require.NoError(t, err, out)
+	assert.Regexp(t, `suite/gpu.test: 0 passed, 0 failed, 1 skipped, [0-9.]+ s\n  skipped: no CUDA driver: libcuda comes with`, out)
+
+	out, err = program(t, file, "bench", "copy")
+	require.Error(t, err)
+	assert.Contains(t, out, "gpu: no CUDA driver: libcuda comes with")
+
+	_, err = program(t, file, "test", "tensor/none")
+	assert.Error(t, err)
+}
+
+func TestBundleOnEmulator(t *testing.T) {
+	emu.Start(t, emu.Config{}) // sets the variables that name its libraries
+	out, err := program(t, testBundle(t), "test", "-run", "TestOneKernel|TestSummary")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "suite/gpu.test: 2 passed, 0 failed, 0 skipped")
+}
+
+// TestDevices opens GPUs as ranks do, and measures what moves bytes alone.
+func TestDevices(t *testing.T) {
+	emu.Start(t, emu.Config{}) // two devices
+	open, err := dist.Devices("cuda")
+	require.NoError(t, err)
+	for local, want := range []string{"cuda:0", "cuda:1", "cuda:0"} {
+		dev, err := open(local, 1)
+		require.NoError(t, err)
+		assert.Equal(t, want, fmt.Sprint(dev))
+		require.NoError(t, dev.(io.Closer).Close())
+	}
+	dev, closer, err := openDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	m := &meter{dev: dev, section: "copy", small: true, block: map[tensor.DType]tensor.Tensor{}}
+	require.NoError(t, measureCopy(m))
+	require.Len(t, m.rows, 1)
+	assert.Positive(t, m.rows[0].median)
+
+	_, _, err = openDevice("tpu")
+	assert.ErrorContains(t, err, `no device "tpu": there are cpu, cuda`)
+}
+
+func TestPack(t *testing.T) {
+	if os.Getenv("RINGO_LONG") != "1" {
+		t.Skip("builds all test binaries: RINGO_LONG=1")
+	}
+	file := filepath.Join(t.TempDir(), "ringo-gpu")
+	require.NoError(t, pack(file, io.Discard))
+	out, err := program(t, file, "list")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "test tensor/cuda: ")
+	out, err = program(t, file, "doctor", "-device", "cpu")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "libcuda")
+}
+
+func TestSummary(t *testing.T) {
+	s := summarize([]byte(`=== RUN   TestA
+--- PASS: TestA (0.01s)
+=== RUN   TestB
+=== RUN   TestB/x
+    b_test.go:3: inner
+    --- SKIP: TestB/x (0.00s)
+--- PASS: TestB (0.00s)
+    c_test.go:10: no driver: none
+--- SKIP: TestC (0.00s)
+    c_test.go:12: no driver: none
+--- SKIP: TestD (0.00s)
+    e_test.go:1: wrong
+--- FAIL: TestE (0.00s)
+FAIL
+`))
+	assert.Equal(t, summary{passed: 2, failed: 1, skipped: 2, reasons: []string{"no driver: none"}}, s)
+}
+
+func TestParseRow(t *testing.T) {
+	r, err := parseRow("gemm\tfloat32 1x2x3\tTF32\tTFLOP/s\t2.5\t2\t3e2")
+	require.NoError(t, err)
+	assert.Equal(t, row{"gemm", "float32 1x2x3", "TF32", "TFLOP/s", 2.5, 2, 300}, r)
+	for _, line := range []string{"", "a\tb", "a\tb\tc\td\t1\t2\tx"} {
+		_, err := parseRow(line)
+		assert.Error(t, err, line)
+	}
+}
+
+func TestTable(t *testing.T) {
+	var out strings.Builder
+	writeTable(&out, []row{
+		{"copy", "1 GiB", "ringo", "GB/s", 4000, 3990, 4010},
+		{"rows", "add", "ringo", "GB/s", 3600, 3600, 3600},
+		{"rows", "add", "eager", "GB/s", 3000, 2900, 3100},
+		{"mlp", "batch 64", "eager", "steps/s", 12.345, 12, 13},
+		{"mlp", "batch 64", "CUDA graph", "steps/s", 5, 5, 5},
+	})
+	assert.Equal(t, `| section | case | unit | Ringo | PyTorch | ratio | of copy |
+|---|---|---|---|---|---|---|
+| copy | 1 GiB | GB/s | 4000 (3990–4010) |  |  | 100% |
+| rows | add | GB/s | 3600 | eager 3000 (2900–3100) | 1.20× | 90% |
+| mlp | batch 64 | steps/s | – | eager 12.3 (12.0–13.0); CUDA graph 5.00 |  |  |
+`, out.String())
+}
+
+// fakePeer is a framework that knows one section.
+type fakePeer struct{ asked []string }
+
+func (p *fakePeer) measure(section string) ([]row, error) {
+	p.asked = append(p.asked, section)
+	if section != "gemm" {
+		return nil, errors.New("not known")
+	}
+	return []row{{section, "float32 64x64x64", "eager", "TFLOP/s", 1, 1, 1}}, nil
+}
+func (p *fakePeer) about() string { return "fake" }
+func (p *fakePeer) close()        {}
+
+// TestSections measures every section, in small, with as little time as possible.
+func TestSections(t *testing.T) {
+	dev, closer, err := openDevice("cpu")
+	require.NoError(t, err)
+	defer closer()
+	o := &options{device: "cpu", window: time.Microsecond, deadline: time.Now().Add(time.Minute)}
+	var out strings.Builder
+	p := new(fakePeer)
+	rows, wrong := o.measure(dev, sections, p, &out)
+	var asked []string
+	for _, s := range sections {
+		found := 0
+		for _, r := range rows {
+			if r.section == s.name && r.variant == "ringo" {
+				found++
+				assert.True(t, r.low <= r.median && r.median <= r.high, r)
+				assert.Equal(t, s.name == "allocs", r.median == 0, "%v", r)
+			}
+		}
+		assert.Positive(t, found, s.name)
+		if !s.alone {
+			asked = append(asked, s.name)
+		}
+	}
+	assert.Equal(t, asked, p.asked)
+	assert.Len(t, wrong, len(asked)-1)
+	assert.Contains(t, wrong[0], "copy by PyTorch: not known")
+	assert.Contains(t, out.String(), "gemm\tfloat32 64x64x64\teager\tTFLOP/s\t1\t1\t1\n")
+
+	o.deadline = time.Now()
+	rows, wrong = o.measure(dev, sections, p, &out)
+	assert.Empty(t, rows)
+	assert.Len(t, wrong, len(sections))
+}
+
+// TestTorch asks the Python program for its sections.
+func TestTorch(t *testing.T) {
+	python := os.Getenv("RINGO_PYTHON")
+	if python == "" {
+		python = "python3"
+	}
+	if exec.Command(python, "-c", "import torch").Run() != nil {
+		t.Skip("this test needs PyTorch: set RINGO_PYTHON to a Python that has it")
+	}
+	o := &options{device: "cpu", python: python, window: time.Microsecond}
+	p, err := o.startTorch()
+	require.NoError(t, err)
+	defer p.close()
+	assert.Contains(t, p.about(), "PyTorch")
+	for _, s := range sections {
+		if s.alone {
+			_, err := p.measure(s.name)
+			assert.Error(t, err)
+			continue
+		}
+		rows, err := p.measure(s.name)
+		require.NoError(t, err)
+		assert.NotEmpty(t, rows)
+	}
+}

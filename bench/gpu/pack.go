@@ -1,0 +1,146 @@
+package main
+
+import (
+	"archive/zip"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// maxBytes is how large the file may be: machines with GPUs are often fed through narrow doors.
+const maxBytes = 64 << 20
+
+const module = "github.com/ringo-ml/ringo"
+
+// emulator is the package whose importers have tests that run on a GPU; its own are about the emulator.
+const emulator = module + "/internal/cuda/emu"
+
+// built ends the names of programs while they are built: one package's folder may be another one's name.
+const built = ".built"
+
+// pack builds the file for linux/amd64, or for what GOOS and GOARCH say. It needs Go and the module's folder.
+func pack(file string, out io.Writer) error {
+	tmp, err := os.MkdirTemp("", "ringo-gpu-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	suites, err := suitesOf()
+	if err != nil {
+		return err
+	}
+	build := func(name string, args ...string) error {
+		args = append(args, "-ldflags=-s -w", "-o", filepath.Join(tmp, name)+built)
+		_, err := goTool(append(args, module+"/"+name)...)
+		return err
+	}
+	files := []string{"cmd/ringo"}
+	for _, name := range append([]string{"bench/gpu"}, files...) {
+		if err := build(name, "build"); err != nil {
+			return err
+		}
+	}
+	for _, name := range suites {
+		if err := build(name, "test", "-c"); err != nil {
+			return err
+		}
+		files = append(files, name)
+	}
+	if err := join(file, filepath.Join(tmp, "bench/gpu")+built, tmp, files); err != nil {
+		return err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(out, "%s: %.1f MiB, tests of %s\n", file, float64(info.Size())/(1<<20), strings.Join(suites, ", "))
+	if info.Size() > maxBytes {
+		return fmt.Errorf("%s is larger than %d MiB", file, maxBytes>>20)
+	}
+	return nil
+}
+
+// goTool runs go without cgo and returns what it prints.
+func goTool(args ...string) ([]byte, error) {
+	cmd := exec.Command("go", args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	var errs bytes.Buffer
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go %s: %w\n%s", strings.Join(args, " "), err, errs.Bytes())
+	}
+	return out, nil
+}
+
+// suitesOf lists the packages, without the module's path, whose tests run on a GPU.
+func suitesOf() ([]string, error) {
+	list, err := goTool("list", "-json=ImportPath,TestImports,XTestImports", module+"/...")
+	if err != nil {
+		return nil, err
+	}
+	var suites []string
+	for d := json.NewDecoder(bytes.NewReader(list)); ; {
+		var p struct {
+			ImportPath                string
+			TestImports, XTestImports []string
+		}
+		if err := d.Decode(&p); err == io.EOF {
+			return suites, nil
+		} else if err != nil {
+			return nil, err
+		}
+		if p.ImportPath != emulator && slices.Contains(append(p.TestImports, p.XTestImports...), emulator) && !isTool(p.ImportPath) {
+			suites = append(suites, strings.TrimPrefix(p.ImportPath, module+"/"))
+		}
+	}
+}
+
+// isTool tells packages whose tests start the emulator to test a program, not a GPU.
+func isTool(path string) bool {
+	return strings.HasPrefix(path, module+"/cmd/") || strings.HasPrefix(path, module+"/bench/")
+}
+
+// join writes the program with an archive of the files, which lie below dir, behind it.
+func join(file, program, dir string, files []string) error {
+	body, err := os.ReadFile(program)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(file, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if _, err := f.Write(body); err != nil {
+		return err
+	}
+	z := zip.NewWriter(f)
+	z.SetOffset(int64(len(body)))
+	for _, name := range files {
+		content, err := os.ReadFile(filepath.Join(dir, name) + built)
+		if err != nil {
+			return err
+		}
+		w, err := z.Create(name)
+		if err != nil {
+			return err
+		}
+		if _, err := w.Write(content); err != nil {
+			return err
+		}
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,179 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+
+	"github.com/ringo-ml/ringo/bench/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// section is a group of measurements. torch_gpu.py has one of the same name with the same cases, unless alone.
+type section struct {
+	name, what string
+	alone      bool
+	run        func(*meter) error
+}
+
+var sections = []section{
+	{"copy", "from one place of the device's memory to another, bytes read and written", false, measureCopy},
+	{"host", "small operations that the host launches", false, measureHost},
+	{"allocs", "Go allocations of a small operation", true, measureAllocs},
+	{"gemm", "matrix products", false, measureGEMM},
+	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows},
+	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
+	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
+}
+
+// pick returns one of two sizes.
+func (m *meter) pick(gpu, small int) int {
+	if m.small {
+		return small
+	}
+	return gpu
+}
+
+func measureCopy(m *meter) error {
+	n := m.pick(1<<30, 1<<20)
+	x, y := m.random(tensor.Float32, n), tensor.New(m.dev, tensor.Float32, n)
+	return m.add(tensor.FormatBytes(4*n), "GB/s", 8e-9*float64(n), func() { tensor.Copy(y, x) })
+}
+
+// hostOp is y = 2x + 1 of 1024 elements, on a tape that is reset now and then.
+func hostOp(m *meter) func() {
+	tape := tensor.NewTape(m.dev, tensor.NoGrad())
+	x, calls := m.random(tensor.Float32, 1024), 0
+	return func() {
+		if calls++; calls%100 == 0 {
+			tape.Reset()
+		}
+		tape.Input(x).Affine(2, 1)
+	}
+}
+
+func measureHost(m *meter) error { return m.add("2x+1 of 1024 elements", "ops/s", 1, hostOp(m)) }
+
+func measureAllocs(m *meter) error {
+	op := hostOp(m)
+	const n = 1000
+	for range n {
+		op()
+	}
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	for range n {
+		op()
+	}
+	runtime.ReadMemStats(&after)
+	per := float64(after.Mallocs-before.Mallocs) / n
+	m.rows = append(m.rows, row{m.section, "2x+1 of 1024 elements", "ringo", "allocs/op", per, per, per})
+	return m.dev.Queue(0).Sync()
+}
+
+// gemms are m, n and k of x·wᵀ with x [m,k] and w [n,k]: squares, and the layers of GPT-2 at 32 × 1024 tokens.
+var gemms = [][3]int{{1024, 1024, 1024}, {2048, 2048, 2048}, {4096, 4096, 4096}, {8192, 8192, 8192},
+	{32768, 2304, 768}, {32768, 768, 3072}, {32768, 50304, 768}}
+
+func measureGEMM(m *meter) error {
+	var failed error
+	shapes := gemms
+	if m.small {
+		shapes = [][3]int{{64, 64, 64}}
+	}
+	for _, dtype := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
+		for _, s := range shapes {
+			tape := tensor.NewTape(m.dev, tensor.NoGrad())
+			x, w := m.random(dtype, s[0], s[2]), m.random(dtype, s[1], s[2])
+			failed = errors.Join(failed, m.add(fmt.Sprintf("%v %dx%dx%d", dtype, s[0], s[1], s[2]), "TFLOP/s",
+				2e-12*float64(s[0])*float64(s[1])*float64(s[2]), func() {
+					tensor.MatMul(tape.Input(x), tape.Input(w), false, true)
+					tape.Reset()
+				}))
+		}
+	}
+	return failed
+}
+
+func measureRows(m *meter) error {
+	r, c := m.pick(16384, 64), m.pick(4096, 64)
+	var failed error
+	for _, dtype := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
+		tape := tensor.NewTape(m.dev, tensor.NoGrad())
+		x, y, w, b := m.random(dtype, r, c), m.random(dtype, r, c), m.random(dtype, c), m.random(dtype, c)
+		size := 1e-9 * float64(r*c*dtype.Size())
+		for _, k := range []struct {
+			name  string
+			moved float64 // times the size of x
+			fn    func(x tensor.Tensor)
+		}{
+			{"add", 3, func(x tensor.Tensor) { x.Add(tape.Input(y)) }},
+			{"gelu", 2, func(x tensor.Tensor) { x.GELUTanh() }},
+			{"softmax", 2, func(x tensor.Tensor) { x.Softmax() }},
+			{"layernorm", 2, func(x tensor.Tensor) { tensor.LayerNorm(x, tape.Input(w), tape.Input(b), 1e-5) }},
+		} {
+			failed = errors.Join(failed, m.add(fmt.Sprintf("%v %s %dx%d", dtype, k.name, r, c), "GB/s", k.moved*size, func() {
+				k.fn(tape.Input(x))
+				tape.Reset()
+			}))
+		}
+	}
+	return errors.Join(failed, m.adamw())
+}
+
+// adamw is the gradient of a sum and a step: the sum reads the parameter, the gradient is written, and the step reads
+// four and writes three numbers per parameter.
+func (m *meter) adamw() error {
+	n := m.pick(11264, 64)
+	layer := nn.NewLinear(n, n)
+	layer.B = nil
+	opt := optim.NewAdamW(nn.Init(layer, m.dev, tensor.Float32, 1), optim.AdamWConfig{LR: 1e-4, WeightDecay: 0.1})
+	tape := tensor.NewTape(m.dev)
+	return m.add(fmt.Sprintf("float32 sum, gradient and AdamW of %dx%d", n, n), "GB/s", 36e-9*float64(n*n), func() {
+		tape.Backward(tape.Use(layer.W).Sum())
+		m.step(opt)
+		tape.Reset()
+	})
+}
+
+func (m *meter) step(opt *optim.Optimizer) {
+	if err := opt.Step(); err != nil {
+		panic(&tensor.Failure{Op: "step", Err: err})
+	}
+}
+
+func measureMLP(m *meter) error {
+	var failed error
+	for _, batch := range []int{64, 256} {
+		net := nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
+		opt := optim.NewSGD(nn.Init(net, m.dev, tensor.Float32, 1), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+		tape := tensor.NewTape(m.dev)
+		x, y := m.random(tensor.Float32, batch, 784), m.whole(10, batch)
+		failed = errors.Join(failed, m.add(fmt.Sprintf("batch %d", batch), "steps/s", 1, func() {
+			tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
+			m.step(opt)
+			tape.Reset()
+		}))
+	}
+	return failed
+}
+
+func measureGPT2(m *meter) error {
+	config, batch := gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, m.pick(32, 2)
+	if m.small {
+		config = gpt.Config{Vocab: 64, Length: 16, Width: 32, Layers: 2, Heads: 2}
+	}
+	net := gpt.New(config)
+	net.Head.W = net.Tok.W
+	opt := optim.NewAdamW(nn.Init(net, m.dev, tensor.BFloat16, 1), optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1})
+	tape := tensor.NewTape(m.dev)
+	x, y := m.whole(uint64(config.Vocab), batch, config.Length), m.whole(uint64(config.Vocab), batch, config.Length)
+	what := fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
+	return m.add(what, "tokens/s", float64(batch*config.Length), func() {
+		tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
+		m.step(opt)
+		tape.Reset()
+	})
+}

@@ -1,0 +1,195 @@
+"""What the Go program beside it measures, in PyTorch: reads names of sections, prints their rows, then "end".
+
+usage: python -c "$(cat torch_gpu.py)" cuda|cpu SECONDS
+
+A row is section, case, variant, unit, median, lowest and highest of five windows of SECONDS, each of calls and a synchronization
+at its end, like Ringo's. cpu has small sizes, to try the program.
+"""
+import sys
+import time
+
+import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+DEVICE = sys.argv[1]
+GPU = DEVICE == "cuda"
+WINDOWS, WINDOW = 5, float(sys.argv[2])
+
+
+def sync():
+    if GPU:
+        torch.cuda.synchronize()
+
+
+def row(section, case, variant, unit, work, call):
+    def once(n):
+        start = time.perf_counter()
+        for _ in range(n):
+            call()
+        sync()
+        return (time.perf_counter() - start) / n
+
+    once(3)
+    n = min(max(1, int(WINDOW / once(3))), 5000)
+    rates = sorted(work / once(n) for _ in range(WINDOWS))
+    print(section, case, variant, unit, *(f"{x:.5g}" for x in (rates[WINDOWS // 2], rates[0], rates[-1])), sep="\t")
+
+
+def size_name(n):
+    for shift, unit in ((30, "GiB"), (20, "MiB")):
+        if n >> shift:
+            return f"{n / (1 << shift):.2f} {unit}"
+
+
+def random(dtype, *dims):
+    return torch.empty(dims, device=DEVICE).uniform_(-1, 1).to(dtype)
+
+
+def copy():
+    n = 1 << 30 if GPU else 1 << 20
+    x = random(torch.float32, n)
+    y = torch.empty_like(x)
+    row("copy", size_name(4 * n), "eager", "GB/s", 8e-9 * n, lambda: y.copy_(x))
+
+
+def host():
+    x = random(torch.float32, 1024)
+    row("host", "2x+1 of 1024 elements", "eager", "ops/s", 1, lambda: torch.add(1, x, alpha=2))
+
+
+def gemm():
+    shapes = [(n, n, n) for n in (1024, 2048, 4096, 8192)] + [(32768, 2304, 768), (32768, 768, 3072), (32768, 50304, 768)]
+    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        for m, n, k in shapes if GPU else [(64, 64, 64)]:
+            x, w = random(dtype, m, k), random(dtype, n, k)
+            for tf32 in (False, True) if GPU and name == "float32" else (False,):
+                torch.backends.cuda.matmul.allow_tf32 = tf32
+                row("gemm", f"{name} {m}x{n}x{k}", "TF32" if tf32 else "eager", "TFLOP/s", 2e-12 * m * n * k, lambda: x @ w.t())
+    torch.backends.cuda.matmul.allow_tf32 = False
+
+
+def rows():
+    r, c = (16384, 4096) if GPU else (64, 64)
+    for name, dtype in (("float32", torch.float32), ("bfloat16", torch.bfloat16)):
+        x, y, w, b = random(dtype, r, c), random(dtype, r, c), random(dtype, c), random(dtype, c)
+        size = 1e-9 * x.numel() * x.element_size()
+        for what, moved, call in (
+            ("add", 3, lambda: x + y),
+            ("gelu", 2, lambda: F.gelu(x, approximate="tanh")),
+            ("softmax", 2, lambda: F.softmax(x, -1)),
+            ("layernorm", 2, lambda: F.layer_norm(x, (c,), w, b)),
+        ):
+            row("rows", f"{name} {what} {r}x{c}", "eager", "GB/s", moved * size, call)
+    n = 11264 if GPU else 64
+    p = nn.Parameter(random(torch.float32, n, n))
+    opt = torch.optim.AdamW([p], lr=1e-4, weight_decay=0.1, fused=True)
+
+    def step():
+        opt.zero_grad(set_to_none=True)
+        p.sum().backward()
+        opt.step()
+
+    row("rows", f"float32 sum, gradient and AdamW of {n}x{n}", "eager", "GB/s", 36e-9 * n * n, step)
+
+
+def mlp():
+    for batch in (64, 256):
+        net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)).to(DEVICE)
+        opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9, fused=True)
+        x, y = random(torch.float32, batch, 784), torch.randint(0, 10, (batch,), device=DEVICE)
+
+        def work():
+            F.cross_entropy(net(x), y).backward()
+            opt.step()
+
+        def step():
+            opt.zero_grad(set_to_none=True)
+            work()
+
+        row("mlp", f"batch {batch}", "eager", "steps/s", 1, step)
+        if not GPU:
+            continue
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(5):
+                step()
+        torch.cuda.current_stream().wait_stream(side)
+        opt.zero_grad(set_to_none=True)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+        row("mlp", f"batch {batch}", "CUDA graph", "steps/s", 1, graph.replay)
+
+
+class Block(nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.heads = heads
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+
+    def forward(self, x):
+        b, t, c = x.shape
+        q, k, v = (y.view(b, t, self.heads, c // self.heads).transpose(1, 2) for y in self.qkv(self.norm1(x)).split(c, 2))
+        a = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(a.transpose(1, 2).reshape(b, t, c))
+        return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
+
+
+class GPT(nn.Module):
+    def __init__(self, vocabulary, length, width, layers, heads):
+        super().__init__()
+        self.tok, self.pos = nn.Embedding(vocabulary, width), nn.Embedding(length, width)
+        self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
+        self.norm, self.head = nn.LayerNorm(width), nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.tok.weight
+        nn.init.normal_(self.tok.weight, std=0.02)
+
+    def forward(self, ids, labels):
+        x = self.tok(ids) + self.pos.weight
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), labels.flatten())
+
+
+def gpt2():
+    vocabulary, length, width, layers, heads, batch = (50304, 1024, 768, 12, 12, 32) if GPU else (64, 16, 32, 2, 2, 2)
+    net = GPT(vocabulary, length, width, layers, heads).to(DEVICE)
+    opt = torch.optim.AdamW(net.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
+    ids, labels = (torch.randint(0, vocabulary, (batch, length), device=DEVICE) for _ in range(2))
+    for variant, loss in (("compiled", torch.compile(net)), ("eager", net)) if GPU else (("eager", net),):
+
+        def step():
+            opt.zero_grad(set_to_none=True)
+            with torch.autocast(DEVICE, torch.bfloat16):
+                value = loss(ids, labels)
+            value.backward()
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+            opt.step()
+
+        row("gpt2", f"{layers} layers of {width}, batch {batch}, length {length}", variant, "tokens/s", batch * length, step)
+
+
+def main():
+    torch.manual_seed(0)
+    sections = {f.__name__: f for f in (copy, host, gemm, rows, mlp, gpt2)}
+    about = f"PyTorch {torch.__version__}"
+    torch.set_num_threads(1)  # of the host, like Ringo
+    if GPU:
+        about += f", CUDA {torch.version.cuda}, {torch.cuda.get_device_name()}"
+    print(about)
+    for line in sys.stdin:
+        problem = ""
+        try:
+            sections[line.strip()]()
+        except Exception as e:  # the next section may work
+            problem = f"{type(e).__name__}: {e}".splitlines()[0]
+        if GPU:
+            torch.cuda.empty_cache()
+        print("end", problem)
+
+
+main()

@@ -1,0 +1,7 @@
+//go:build !linux
+
+package main
+
+func sharedMemory() sharedReport {
+	return sharedReport{Problem: "only Linux has sealed memory files"}
+}

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+)
+
+// doctor runs `ringo doctor args…` with these variables only. It sees no Python of this machine.
+func doctor(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], append([]string{"doctor"}, args...)...)
+	cmd.Env = append(env, "RINGO_TEST_CLI=1", "HOME="+t.TempDir())
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	_ = cmd.Run() // the exit status is what the tests look at
+	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
+}
+
+// diagnose is doctor -json.
+func diagnose(t *testing.T, env []string, args ...string) (*diagnosis, int) {
+	t.Helper()
+	out, errs, code := doctor(t, env, append(args, "-json")...)
+	d := new(diagnosis)
+	require.NoError(t, json.Unmarshal([]byte(out), d), "%s%s", out, errs)
+	return d, code
+}
+
+func bareMachine(t *testing.T) {
+	t.Helper()
+	if runtime.GOOS != "linux" {
+		t.Skip("the libraries have these names on Linux")
+	}
+	t.Setenv("RINGO_CUDA_LIB", "") // which the emulator sets
+	if _, err := cuda.LibDriver.Query(0).Open(); err == nil {
+		t.Skip("this machine has a CUDA driver")
+	}
+}
+
+func TestDoctorOnBareMachine(t *testing.T) {
+	bareMachine(t)
+	out, errs, code := doctor(t, nil)
+	assert.Zero(t, code, errs)
+	assert.Regexp(t, `libcuda +everything on a GPU +not found`, out)
+	assert.Contains(t, out, "Training runs on the CPU")
+	assert.Contains(t, out, "libcuda comes with NVIDIA's driver")
+
+	_, errs, code = doctor(t, nil, "-device", "cuda")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "no CUDA driver: libcuda comes with NVIDIA's driver")
+	assert.Equal(t, 1, strings.Count(errs, "\n"), "one sentence: %s", errs)
+
+	_, errs, code = doctor(t, []string{"RINGO_DEVICE=cuda"})
+	assert.Equal(t, 1, code)
+	assert.Contains(t, errs, "no CUDA driver")
+
+	_, errs, code = doctor(t, nil, "-device", "tpu")
+	assert.Equal(t, 2, code)
+	assert.Contains(t, errs, `-device "tpu" is not cpu or cuda`)
+}
+
+func TestDoctorFindsWrongSettings(t *testing.T) {
+	for env, want := range map[string]string{"RINGO_CPU=sse1": "RINGO_CPU=sse1", "RINGO_SHM=maybe": "RINGO_SHM=maybe"} {
+		d, code := diagnose(t, []string{env})
+		assert.Equal(t, 1, code)
+		require.Len(t, d.Wrong, 1)
+		assert.Contains(t, d.Wrong[0], want)
+	}
+}
+
+// fakes are libraries that know their version.
+var fakes = map[string]string{
+	"libnvrtc.so.13":    `int nvrtcVersion(int *a, int *b) { *a = 13; *b = 5; return 0; }`,
+	"libnvrtc.so.12":    `int nvrtcVersion(int *a, int *b) { *a = 12; *b = 9; return 0; }`,
+	"libcublasLt.so.13": `unsigned long cublasLtGetVersion(void) { return 131000; }`,
+	"libnccl.so.2":      `int ncclGetVersion(int *v) { *v = 23203; return 0; }`,
+	"old/libnccl.so.2":  `int ncclGetVersion(int *v) { *v = 21705; return 0; }`,
+	"libnvidia-ml.so.1": `int nvmlInit_v2(void) { return 0; }
+		int nvmlSystemGetDriverVersion(char *s, unsigned n) { const char *v = "580.159.04"; while ((*s++ = *v++)); return n < 12; }`,
+}
+
+// install compiles a library of fakes, or writes garbage, into root/folder.
+func install(t *testing.T, root, folder, lib string) {
+	t.Helper()
+	path := filepath.Join(root, folder, filepath.Base(lib))
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	if lib == "garbage/libnvrtc.so.13" {
+		require.NoError(t, os.WriteFile(path, []byte("no library"), 0o644))
+		return
+	}
+	source := filepath.Join(t.TempDir(), "fake.c")
+	require.NoError(t, os.WriteFile(source, []byte(fakes[lib]), 0o644))
+	out, err := exec.Command("gcc", "-shared", "-fPIC", "-o", path, source).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+}
+
+func TestDoctorFindsLibraries(t *testing.T) {
+	bareMachine(t)
+	if _, err := exec.LookPath("gcc"); err != nil {
+		t.Skip("the libraries of this test are made by gcc, which is not installed")
+	}
+	const site = "lib/python3.12/site-packages/nvidia/"
+	for name, c := range map[string]struct {
+		folder, lib, variable string // the variable names the root
+		index                 int    // in Libraries
+		version, problem      string
+	}{
+		"CUDA 13 wheel":          {site + "cu13/lib", "libnvrtc.so.13", "VIRTUAL_ENV", 1, "13.5", ""},
+		"CUDA 12 wheel":          {site + "cuda_nvrtc/lib", "libnvrtc.so.12", "VIRTUAL_ENV", 1, "12.9", ""},
+		"toolkit":                {"lib64", "libnvrtc.so.13", "CUDA_HOME", 1, "13.5", ""},
+		"conda":                  {"lib", "libcublasLt.so.13", "CONDA_PREFIX", 2, "13.10.0", ""},
+		"loader's path":          {".", "libnccl.so.2", "LD_LIBRARY_PATH", 3, "2.32.3", ""},
+		"NCCL wheel":             {site + "nccl/lib", "libnccl.so.2", "VIRTUAL_ENV", 3, "2.32.3", ""},
+		"old NCCL":               {site + "nccl/lib", "old/libnccl.so.2", "VIRTUAL_ENV", 3, "2.17.5", "NCCL 2.17.5; 2.18.0 or newer is needed"},
+		"NVML":                   {".", "libnvidia-ml.so.1", "LD_LIBRARY_PATH", 4, "driver 580.159.04", ""},
+		"damaged":                {site + "cu13/lib", "garbage/libnvrtc.so.13", "VIRTUAL_ENV", 1, "", "file too short"},
+		"wheel in another place": {"nvidia/cu13/lib", "libnvrtc.so.13", "VIRTUAL_ENV", 1, "", "library not found"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			root := t.TempDir()
+			install(t, root, c.folder, c.lib)
+			d, code := diagnose(t, []string{c.variable + "=" + root})
+			assert.Zero(t, code)
+			lib := d.Libraries[c.index]
+			assert.Equal(t, c.version, lib.Version)
+			if c.problem != "" {
+				assert.Contains(t, lib.Problem, c.problem)
+				assert.Contains(t, d.Get, cuda.Library(c.index).Wheel(13))
+				return
+			}
+			assert.Empty(t, lib.Problem)
+			assert.Equal(t, filepath.Join(root, c.folder, filepath.Base(c.lib)), lib.Path)
+			if wheel := cuda.Library(c.index).Wheel(13); wheel != "" {
+				assert.NotContains(t, d.Get, wheel)
+			}
+		})
+	}
+}
+
+func TestDoctorUnderEmulator(t *testing.T) {
+	emu.Start(t, emu.Config{}) // two devices
+	env := os.Environ()        // with the emulator's libraries
+	d, code := diagnose(t, env, "-device", "cuda")
+	require.Len(t, d.GPUs, 2)
+	assert.Equal(t, "sm_90", d.GPUs[1].Arch)
+	assert.True(t, d.Libraries[0].Found)
+	assert.True(t, filepath.IsAbs(d.Libraries[0].Path))
+	assert.Equal(t, "", d.Libraries[1].Problem, "NVRTC")
+	missing := 0
+	for _, lib := range d.Libraries[1:3] {
+		if lib.Problem != "" {
+			missing++
+		}
+	}
+	assert.Len(t, d.Wrong, missing)
+	assert.Equal(t, missing > 0, code != 0)
+}
+
+func TestDoctorText(t *testing.T) {
+	gpu := cuda.Info{Index: 1, Name: "NVIDIA H200", Arch: "sm_100", Memory: 140 << 30, PCIBusID: "0000:3b:00.0"}
+	found := libraryReport{Name: "libcuda", Found: true, Path: "/lib/libcuda.so.580", Version: "CUDA 13.0"}
+	lacking := libraryReport{Name: "libcuda", Problem: "not found", Get: "install the driver"}
+	for name, c := range map[string]struct {
+		d    diagnosis
+		want []string
+	}{
+		"all":     {diagnosis{OpensLibs: true, Libraries: []libraryReport{found}, GPUs: []cuda.Info{gpu}}, []string{"CUDA 13.0, /lib/libcuda.so.580", "GPU 1: NVIDIA H200, compute capability 10.0, 140.0 GiB, PCI 0000:3b:00.0", "Everything is there"}},
+		"wheels":  {diagnosis{OpensLibs: true, Libraries: []libraryReport{found}, GPUs: []cuda.Info{gpu}, Get: "pip install x"}, []string{"get what is missing:\n  pip install x"}},
+		"no GPU":  {diagnosis{OpensLibs: true, Libraries: []libraryReport{found}}, []string{"the driver shows none"}},
+		"on bus":  {diagnosis{OpensLibs: true, Libraries: []libraryReport{lacking}, Hardware: []string{"0000:3b:00.0"}}, []string{"one is on the PCI bus (0000:3b:00.0), but no libcuda; install the driver"}},
+		"nodl":    {diagnosis{}, []string{"built with -tags nodl"}},
+		"limited": {diagnosis{Limits: []limit{{Name: "open files", Option: "n", Value: 64, Note: "few"}, {Name: "locked", Option: "l", Value: -1}}}, []string{"64 (few)", "unlimited"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out strings.Builder
+			c.d.write(&out)
+			for _, want := range c.want {
+				assert.Contains(t, out.String(), want)
+			}
+		})
+	}
+}
+
+func TestLimits(t *testing.T) {
+	for _, c := range []struct {
+		option string
+		value  int64
+		want   string
+	}{
+		{"n", 256, "256 (few for jobs of many ranks: ulimit -n 65536)"},
+		{"n", 65536, "65536"},
+		{"l", 8 << 20, "8 MiB (NCCL over InfiniBand locks more: ulimit -l unlimited)"},
+		{"l", -1, "unlimited"},
+		{"v", 32 << 30, "32.0 GiB (ranks that are processes reserve 80 GiB of addresses to share memory: ulimit -v unlimited, or RINGO_SHM=0)"},
+		{"v", 100 << 30, "100.0 GiB"},
+	} {
+		l := limit{Option: c.option, Value: c.value}
+		l.judge()
+		assert.Equal(t, c.want, l.String())
+	}
+}
+
+func TestNVIDIAHardware(t *testing.T) {
+	device := func(vendor, class string) map[string]string {
+		return map[string]string{"vendor": vendor, "class": class}
+	}
+	root := fstest.MapFS{}
+	for id, files := range map[string]map[string]string{
+		"0000:00:02.0": device("0x8086", "0x030000"), // another's GPU
+		"0000:3b:00.0": device("0x10de", "0x030200"),
+		"0000:3b:00.1": device("0x10de", "0x040300"), // its sound
+	} {
+		for file, content := range files {
+			root["sys/bus/pci/devices/"+id+"/"+file] = &fstest.MapFile{Data: []byte(content + "\n")}
+		}
+	}
+	assert.Equal(t, []string{"0000:3b:00.0"}, nvidiaHardware(root))
+}

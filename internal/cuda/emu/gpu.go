@@ -1,0 +1,52 @@
+package emu
+
+import (
+	"os"
+	"testing"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+)
+
+// OnGPU says whether tests run on the driver that cuda.Load finds, not on the
+// emulator: with RINGO_TEST_GPU=1, which scripts/gpu sets.
+func OnGPU() bool { return os.Getenv("RINGO_TEST_GPU") == "1" }
+
+// running is the test that Start was called by last.
+var running testing.TB
+
+// gpu is Start on a GPU. A test that asks for what only the emulator can do, or
+// for more devices than there are, is skipped.
+func gpu(t testing.TB, cfg Config) *cuda.Driver {
+	t.Helper()
+	running = t
+	if cfg.FailAlloc != 0 || cfg.FailLaunch != 0 || cfg.Memory != 0 || cfg.Version != 0 || cfg.Timeout != 0 || cfg.Devices < 0 {
+		onlyEmulated()
+	}
+	d, err := cuda.Load()
+	if err != nil {
+		t.Skip(err)
+	}
+	n, err := d.Count()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := max(cfg.Devices, 1); n < want {
+		t.Skipf("this test needs %d GPUs; there are %d", want, n)
+	}
+	return d
+}
+
+// emulator returns the emulator's own functions. A test that runs on a GPU is
+// skipped here.
+func emulator() *control {
+	onlyEmulated()
+	return controls()
+}
+
+// onlyEmulated skips the running test when it is on a GPU.
+func onlyEmulated() {
+	if OnGPU() {
+		running.Helper()
+		running.Skip("only the emulator can do what this test needs")
+	}
+}
