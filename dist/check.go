@@ -48,10 +48,17 @@ func memory(what string, x tensor.Tensor) (backend.Mem, error) {
 	if !x.Contiguous() {
 		return backend.Mem{}, fmt.Errorf("%v is not contiguous", x.Shape())
 	}
-	if !x.Device().Host() {
-		return backend.Mem{}, fmt.Errorf("%v is in the memory of %v, not of the host", x.Shape(), x.Device())
+	return backend.Mem{Ptr: x.Ptr(), Bytes: x.Len() * x.DType().Size(), Device: !x.Device().Host()}, nil
+}
+
+// mine checks that tensors are in memory of the host, or of the rank's own device.
+func (c *call) mine(dev tensor.Device) error {
+	for _, x := range c.xs {
+		if x.Valid() && !x.Device().Host() && x.Device() != dev {
+			return fmt.Errorf("%v is in the memory of %v, which is not this rank's device", x.Shape(), x.Device())
+		}
 	}
-	return backend.Mem{Ptr: x.Ptr(), Bytes: x.Len() * x.DType().Size()}, nil
+	return nil
 }
 
 // give and take set the input and the output of c.
@@ -218,6 +225,9 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 	cm := g.c
 	cm.mu.Lock()
 	defer cm.mu.Unlock()
+	if err == nil {
+		err = c.mine(cm.dev)
+	}
 	if g.err == nil && g.closed {
 		err = errClosed
 	}
@@ -241,7 +251,11 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 	cm.recorded(l, op)
 	g.payload[c.kind] += uint64(max(op.Src.Bytes, op.Dst.Bytes))
 	g.calls[c.kind]++
-	if err := l.be.Issue(op); err != nil {
+	err = l.stage(l.slot(seq))
+	if err == nil {
+		err = l.be.Issue(op)
+	}
+	if err != nil {
 		g.fail(err)
 		return Work{l, seq}
 	}

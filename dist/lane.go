@@ -40,6 +40,7 @@ type slot struct {
 	dimsBuf [tensor.MaxRank]int
 	parts   []Work
 	record  int // in the flight recorder
+	staged  staged
 }
 
 func (l *lane) slot(seq uint64) *slot { return &l.ring[seq%backend.Depth] }
@@ -85,6 +86,7 @@ func (l *lane) finish(done uint64) {
 	}
 	l.moved = l.c.now()
 	for s := before + 1; s <= done; s++ {
+		l.unstage(l.slot(s))
 		l.c.finished(l, s)
 	}
 	l.done.Store(done)

@@ -22,6 +22,7 @@ type cpuQueue struct {
 	pool   *pool
 	half   scratch   // widened 16-bit operands
 	chunks []float32 // parts of them, per thread
+	blocks []float32 // of OpSumSquares, per thread
 	wide   Args
 	// the operand that is being widened or rounded, and its float32 memory
 	operand int
@@ -37,6 +38,12 @@ type cpuQueue struct {
 
 // Sync returns nil: kernels of the CPU are done when their launch returns.
 func (q *cpuQueue) Sync() error { return nil }
+
+// Mark returns what is over.
+func (q *cpuQueue) Mark() Pending { return Pending{} }
+
+// After waits for p.
+func (q *cpuQueue) After(p Pending) error { return p.Wait() }
 
 var (
 	cpuTable   Table

@@ -92,7 +92,7 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 	OpCos:          maps1(kernel.Cos[float32], kernel.Cos[float64]),
 	OpTanh:         maps1(kernel.Tanh[float32], kernel.Tanh[float64]),
 	OpSigmoid:      maps1(kernel.Sigmoid[float32], kernel.Sigmoid[float64]),
-	OpReLU:         maps1(kernel.ReLU[float32], kernel.ReLU[float64]),
+	OpReLU:         withBF16(map1(kernel.ReLUBF16), maps1(kernel.ReLU[float32], kernel.ReLU[float64])),
 	OpGELU:         maps1(kernel.GELU[float32], kernel.GELU[float64]),
 	OpGELUTanh:     maps1(kernel.GELUTanh[float32], kernel.GELUTanh[float64]),
 	OpSiLU:         maps1(kernel.SiLU[float32], kernel.SiLU[float64]),
@@ -105,7 +105,7 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 	OpCosGrad:      maps2(kernel.CosGrad[float32], kernel.CosGrad[float64]),
 	OpTanhGrad:     maps2(kernel.TanhGrad[float32], kernel.TanhGrad[float64]),
 	OpSigmoidGrad:  maps2(kernel.SigmoidGrad[float32], kernel.SigmoidGrad[float64]),
-	OpReLUGrad:     maps2(kernel.ReLUGrad[float32], kernel.ReLUGrad[float64]),
+	OpReLUGrad:     withBF16(map2(kernel.ReLUGradBF16), maps2(kernel.ReLUGrad[float32], kernel.ReLUGrad[float64])),
 	OpGELUGrad:     maps2(kernel.GELUGrad[float32], kernel.GELUGrad[float64]),
 	OpGELUTanhGrad: maps2(kernel.GELUTanhGrad[float32], kernel.GELUTanhGrad[float64]),
 	OpSiLUGrad:     maps2(kernel.SiLUGrad[float32], kernel.SiLUGrad[float64]),
@@ -155,6 +155,8 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 	OpDropout: floats(dropoutKernel[float32](), dropoutKernel[float64]()),
 
 	OpSumSquares: sumSquaresKernels,
+	OpGradNorm:   {Float64: gradNormKernel},
+	OpClip:       {Float64: clipKernel},
 	OpSGD:        optimizers(3, sgdStep[float32], sgdStep[float64]),
-	OpAdam:       optimizers(4, adamStep[float32], adamStep[float64]),
+	OpAdam:       withBF16(adamBF16, optimizers(4, adamStep[float32], adamStep[float64])),
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // Fence tells when an asynchronous operation, numbered seq, no longer touches the memory that it was given.
-// A lane of package dist is one.
+// A lane of package dist is one, and so is a queue of a device (Queue.Mark). Over means, where the memory is a device's: what is
+// launched on its queue 0 from then on comes after the operation.
 type Fence interface {
 	// FenceDone reports whether operation seq is over. It does not block.
 	FenceDone(seq uint64) bool
@@ -95,19 +96,8 @@ func newStorage(dev Device, kind MemoryKind, bytes int) *storage {
 	}
 	s.ptr = p
 	runtime.AddCleanup(s, dev.Free, p)
-	if bytes > 0 {
-		upload(dev, p, make([]byte, bytes))
-	}
+	fillBytes(dev, p, bytes, 0)
 	return s
-}
-
-// upload copies b to device memory and waits.
-func upload(dev Device, p Ptr, b []byte) {
-	q := dev.Queue(0)
-	dev.Copy(p, unsafe.Pointer(unsafe.SliceData(b)), len(b), q)
-	if err := q.Sync(); err != nil {
-		panic(&Failure{Op: "copy", Err: err})
-	}
 }
 
 // Borrow marks x's memory as used by operation seq of f until the fence passes: step memory is not reused before,
@@ -125,8 +115,8 @@ func Place(x Tensor, p Ptr) { x.hdr().st.ptr = p }
 
 // Spoil fills x with NaN in debug mode (RINGO_DEBUG=1), to show who reads memory that was given up.
 func Spoil(x Tensor) {
-	if h := x.hdr(); debugMode && h.st.dev.Host() && h.ld == 0 {
-		spoil(h.ptr(), h.n*h.dtype.Size())
+	if h := x.hdr(); debugMode && h.ld == 0 {
+		spoil(h.st.dev, h.ptr(), h.n*h.dtype.Size())
 	}
 }
 

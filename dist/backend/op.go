@@ -72,8 +72,9 @@ func (r Red) String() string {
 
 // Mem is contiguous memory of Bytes bytes at Ptr.
 type Mem struct {
-	Ptr   tensor.Ptr
-	Bytes int
+	Ptr    tensor.Ptr
+	Bytes  int
+	Device bool // in memory of the rank's device that Go code may not touch; only where Caps.Device
 }
 
 // RankOrder as Op.Algo leaves the algorithm to the engine, among those that combine elements in rank order.

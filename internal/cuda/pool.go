@@ -15,7 +15,8 @@ import (
 // never waits, which block is given out does not depend on timing, and in a
 // steady state no call allocates in the driver or on the Go heap.
 //
-// Blocks have 16 sizes per doubling (at most 1/16 is wasted) and are not split.
+// Blocks have 16 sizes per doubling, at least 512 bytes apart, and are not split:
+// at most 1/16 or 511 bytes are wasted.
 //
 // A captured graph reads and writes its blocks at every launch: what a step
 // allocates during the capture comes from a pool that nothing else uses.
@@ -23,6 +24,7 @@ type Pool struct {
 	Name string // what is kept in it, for the error when memory runs out
 
 	dev    *Device
+	exact  bool // neither rounds nor caches: debugging
 	mu     sync.Mutex
 	blocks map[Ptr]*block
 	free   map[bin][]*block
@@ -48,20 +50,18 @@ type block struct {
 // NewPool makes an allocator. All pools of a device give their caches back when
 // one of them finds no memory.
 func (dev *Device) NewPool(name string) *Pool {
-	p := &Pool{Name: name, dev: dev, blocks: map[Ptr]*block{}, free: map[bin][]*block{}}
+	p := &Pool{Name: name, dev: dev, exact: debugging(), blocks: map[Ptr]*block{}, free: map[bin][]*block{}}
 	dev.mu.Lock()
 	dev.pools = append(dev.pools, p)
 	dev.mu.Unlock()
 	return p
 }
 
-// blockSize rounds a size up to a class: 16 per doubling, at least 512 bytes.
+// blockSize rounds a size up to a class: 16 per doubling, multiples of 512.
 func blockSize(n int) int {
-	if n <= 512 {
-		return 512
-	}
-	step := 1 << (bits.Len(uint(n-1)) - 5)
-	return (n + step - 1) &^ (step - 1)
+	n = max(n, 1)
+	step := max(512, 1<<bits.Len(uint(n-1))>>5)
+	return (n + step - 1) / step * step
 }
 
 // Alloc returns n bytes for use on stream s, aligned to at least 256 bytes.
@@ -72,6 +72,9 @@ func (p *Pool) Alloc(s *Stream, n int) (Ptr, error) {
 		panic(fmt.Sprintf("cuda: allocation of %d bytes", n))
 	}
 	key := bin{s, blockSize(n)}
+	if p.exact {
+		key.size = max(n, 1)
+	}
 	b, err := p.take(key)
 	if err != nil {
 		return 0, err
@@ -174,6 +177,9 @@ func (p *Pool) Free(ptr Ptr) error {
 	b.users = b.users[:0]
 	b.inUse = false
 	p.used -= int64(b.bin.size)
+	if p.exact {
+		return p.drop(b)
+	}
 	p.free[b.bin] = append(p.free[b.bin], b)
 	return nil
 }
@@ -219,16 +225,21 @@ func (p *Pool) release() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error
-	for key, list := range p.free {
+	for _, list := range p.free {
 		for _, b := range list {
-			p.forget(b)
-			delete(p.blocks, b.ptr)
-			p.held -= int64(key.size)
-			errs = append(errs, p.dev.free(b.ptr))
+			errs = append(errs, p.drop(b))
 		}
 	}
 	clear(p.free)
 	return errors.Join(errs...)
+}
+
+// drop gives a block back to the driver, which waits for the device.
+func (p *Pool) drop(b *block) error {
+	p.forget(b)
+	delete(p.blocks, b.ptr)
+	p.held -= int64(b.bin.size)
+	return p.dev.free(b.ptr)
 }
 
 // Close gives the pool's cache back and forgets the pool. Blocks that are still

@@ -14,13 +14,14 @@ type Stream struct {
 	dev       *Device
 	handle    uintptr
 	capturing bool
+	debug     bool // wait after every launch
 }
 
 // NewStream makes a stream. A lower priority number is more urgent; 0 is the
 // least urgent and the default, -5 the most urgent on today's devices.
 func (dev *Device) NewStream(name string, priority int) (*Stream, error) {
 	const nonBlocking = 1
-	s := &Stream{Name: name, dev: dev}
+	s := &Stream{Name: name, dev: dev, debug: debugging()}
 	r := dl.Call(dev.drv.fn.StreamCreate, uintptr(unsafe.Pointer(&s.handle)), nonBlocking, uintptr(priority))
 	if err := dev.check("cuStreamCreateWithPriority", r); err != nil {
 		return nil, err
@@ -42,12 +43,12 @@ func (s *Stream) Close() error {
 // Sync waits for everything queued on the stream. It is counted.
 func (s *Stream) Sync() error {
 	s.dev.stats.syncs.Add(1)
-	return s.dev.check("cuStreamSynchronize", dl.Call(s.dev.drv.fn.StreamSynchronize, s.handle))
+	return s.dev.check("cuStreamSynchronize", dl.Call4(s.dev.drv.fn.StreamSynchronize, s.handle, 0, 0, 0))
 }
 
 // Done says whether everything queued so far has run, without waiting.
 func (s *Stream) Done() (bool, error) {
-	r := dl.Call(s.dev.drv.fn.StreamQuery, s.handle)
+	r := dl.Call4(s.dev.drv.fn.StreamQuery, s.handle, 0, 0, 0)
 	if int32(r) == codeNotReady {
 		return false, nil
 	}
@@ -84,13 +85,13 @@ func (e *Event) Close() error {
 // Record marks the end of what is queued on s so far, in place of the event's
 // earlier mark. Event and stream belong to one device.
 func (e *Event) Record(s *Stream) error {
-	return s.dev.check("cuEventRecord", dl.Call(s.dev.drv.fn.EventRecord, e.handle, s.handle))
+	return s.dev.check("cuEventRecord", dl.Call4(s.dev.drv.fn.EventRecord, e.handle, s.handle, 0, 0))
 }
 
 // Done says whether the work before the last mark has run. An event that was
 // never recorded is done.
 func (e *Event) Done() (bool, error) {
-	r := dl.Call(e.dev.drv.fn.EventQuery, e.handle)
+	r := dl.Call4(e.dev.drv.fn.EventQuery, e.handle, 0, 0, 0)
 	if int32(r) == codeNotReady {
 		return false, nil
 	}
@@ -100,7 +101,7 @@ func (e *Event) Done() (bool, error) {
 // Sync makes the host wait for the last mark. It is counted.
 func (e *Event) Sync() error {
 	e.dev.stats.syncs.Add(1)
-	return e.dev.check("cuEventSynchronize", dl.Call(e.dev.drv.fn.EventSynchronize, e.handle))
+	return e.dev.check("cuEventSynchronize", dl.Call4(e.dev.drv.fn.EventSynchronize, e.handle, 0, 0, 0))
 }
 
 // Elapsed returns the milliseconds between two timed events that have run.
@@ -113,7 +114,7 @@ func (e *Event) Elapsed(since *Event) (float32, error) {
 // Wait makes what is queued on s from now on wait for the event's last mark,
 // which may be in a stream of another device. The host does not wait.
 func (s *Stream) Wait(e *Event) error {
-	return s.dev.check("cuStreamWaitEvent", dl.Call(s.dev.drv.fn.StreamWaitEvent, s.handle, e.handle, 0))
+	return s.dev.check("cuStreamWaitEvent", dl.Call4(s.dev.drv.fn.StreamWaitEvent, s.handle, e.handle, 0, 0))
 }
 
 // Graph is a recorded sequence of work that is launched as one.
@@ -159,7 +160,7 @@ func (s *Stream) EndCapture() (*Graph, error) {
 func (g *Graph) Launch(s *Stream) error {
 	s.dev.stats.launches.Add(1)
 	s.dev.recent.add(g.last)
-	return s.dev.check("cuGraphLaunch", dl.Call(s.dev.drv.fn.GraphLaunch, g.exec, s.handle))
+	return s.dev.check("cuGraphLaunch", dl.Call4(s.dev.drv.fn.GraphLaunch, g.exec, s.handle, 0, 0))
 }
 
 // Close destroys the graph; launches already queued still run.

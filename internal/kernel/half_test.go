@@ -114,3 +114,23 @@ func TestHalfSlices(t *testing.T) {
 		}
 	}
 }
+
+// ReLU and its gradient: to the bit what the float32 kernels give, rounded; all numbers there are.
+func TestReLUBF16(t *testing.T) {
+	const all = 1 << 16
+	x, g := make([]BF16, all), make([]BF16, all)
+	for i := range x {
+		x[i], g[i] = BF16(i), BF16(Bits(1, uint64(i)))
+	}
+	wide, wideG, want, got := make([]float32, all), make([]float32, all), make([]BF16, all), make([]BF16, all)
+	BF16ToF32(wide, x)
+	BF16ToF32(wideG, g)
+	ReLUGrad(wideG, wideG, wide)
+	ReLU(wide, wide)
+	F32ToBF16(want, wide)
+	ReLUBF16(got, x)
+	assert.Equal(t, want, got)
+	F32ToBF16(want, wideG)
+	ReLUGradBF16(got, g, x)
+	assert.Equal(t, want, got)
+}
