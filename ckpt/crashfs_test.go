@@ -1,6 +1,7 @@
 package ckpt
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -352,4 +353,20 @@ func (c *crashFS) clone() *crashFS {
 		return m
 	}
 	return &crashFS{root: copyOf(c.root)}
+}
+
+// fingerprint is the same for file systems that hold the same.
+func (c *crashFS) fingerprint() string {
+	h := sha256.New()
+	var walk func(n *node)
+	walk = func(n *node) {
+		fmt.Fprintln(h, n.dir, len(n.data), len(n.entries))
+		h.Write(n.data)
+		for _, name := range slices.Sorted(maps.Keys(n.entries)) {
+			fmt.Fprintf(h, "%q", name)
+			walk(n.entries[name])
+		}
+	}
+	walk(c.root)
+	return string(h.Sum(nil))
 }

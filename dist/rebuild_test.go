@@ -92,7 +92,7 @@ func TestRebuildProcesses(t *testing.T) {
 		for engine, env := range engines {
 			t.Run(fmt.Sprintf("%s %d ranks, %s", engine, c.n, c.deaths), func(t *testing.T) {
 				t.Parallel()
-				j := startJob(t, c.n, nil, 0, "DIST_TEST_CHILD=rebuild:30,"+c.deaths, env, "RINGO_TIMEOUT=5s")
+				j := startJob(t, c.n, nil, 0, "DIST_TEST_CHILD=rebuild:30,"+c.deaths, env, "RINGO_TIMEOUT=20s") // deaths are seen at once
 				said := trained(t, j, c.left...)
 				if c.gen > 0 {
 					assert.Contains(t, said, fmt.Sprintf("generation %d", c.gen))
