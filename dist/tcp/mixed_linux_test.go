@@ -3,6 +3,7 @@ package tcp_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,7 +100,7 @@ func TestWhichGroupsShare(t *testing.T) {
 func TestWaitingDrivesBothKinds(t *testing.T) {
 	t.Parallel()
 	const rounds, count = 200, 10_000
-	begin := time.Now()
+	took := make([]time.Duration, rounds) // on rank 0
 	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		m, err := r.Mesh("dp=2,tp=2")
 		if err != nil {
@@ -110,7 +111,8 @@ func TestWaitingDrivesBothKinds(t *testing.T) {
 		token := tensor.New(r.Device, tensor.Int32, 1)
 		in := func() dist.Work { return m.Group("tp").AllReduce(x, dist.Max) }
 		across := func() dist.Work { return m.Group("dp").AllReduce(y, dist.Max) }
-		for range rounds {
+		for i := range rounds {
+			begin := time.Now()
 			var works []dist.Work // in the order in which the rank waits
 			switch me {
 			case 0:
@@ -137,17 +139,26 @@ func TestWaitingDrivesBothKinds(t *testing.T) {
 					return fmt.Errorf("rank %d: %w", me, err)
 				}
 			}
+			if me == 0 {
+				took[i] = time.Since(begin)
+			}
 		}
 		return g.Barrier().Wait()
 	}))
-	assert.Less(t, time.Since(begin), 5*time.Second, "%d rounds", rounds) // a rank that only looks now and then needs 50 ms for each
+	prompt(t, took)
+}
+
+// prompt: a rank that only looks now and then needs 50 ms for each round. A busy machine may delay many of them, not most.
+func prompt(t *testing.T, took []time.Duration) {
+	slices.Sort(took)
+	assert.Less(t, took[len(took)/2], 25*time.Millisecond, "%d rounds, slowest %v", len(took), took[len(took)-1])
 }
 
 // Two goroutines of a rank wait, each for a group of another kind.
 func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
 	t.Parallel()
 	const rounds, count = 100, 30_000
-	begin := time.Now()
+	took := make([]time.Duration, rounds) // rank 0's on the group that works in one host
 	require.NoError(t, onMachines(t, 4, func(rank int) string { return fmt.Sprint(rank / 2) }, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		m, err := r.Mesh("dp=2,tp=2")
 		if err != nil {
@@ -155,9 +166,13 @@ func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
 		}
 		loop := func(g *dist.Group) error {
 			x := tensor.New(r.Device, tensor.Float32, count)
-			for range rounds {
+			for i := range rounds {
+				begin := time.Now()
 				if err := g.AllReduce(x, dist.Sum).Wait(); err != nil {
 					return err
+				}
+				if r.World.Rank() == 0 && g == m.Group("tp") {
+					took[i] = time.Since(begin)
 				}
 			}
 			return nil
@@ -170,5 +185,5 @@ func TestTwoGoroutinesWaitForBothKinds(t *testing.T) {
 		}
 		return err
 	}))
-	assert.Less(t, time.Since(begin), 5*time.Second)
+	prompt(t, took)
 }

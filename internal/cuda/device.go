@@ -39,7 +39,6 @@ type Device struct {
 
 	drv    *Driver
 	ctx    uintptr
-	debug  bool
 	stats  counters
 	recent history
 
@@ -62,7 +61,7 @@ func (d *Driver) Open(index int) (*Device, error) {
 	if index < 0 || index >= n {
 		return nil, fmt.Errorf("cuda: there is no device %d: %d found (CUDA_VISIBLE_DEVICES=%q)", index, n, os.Getenv("CUDA_VISIBLE_DEVICES"))
 	}
-	dev := &Device{Index: index, drv: d, debug: os.Getenv("RINGO_CUDA_DEBUG") == "1", modules: map[string]*Module{}}
+	dev := &Device{Index: index, drv: d, modules: map[string]*Module{}}
 	if err := dev.describe(); err != nil {
 		return nil, err
 	}
@@ -156,6 +155,11 @@ func (dev *Device) EnablePeer(peer *Device) error {
 	}
 	return dev.check("cuCtxEnablePeerAccess", r)
 }
+
+// debugging says whether errors are to be found where they happen: streams made
+// now wait after every launch, and pools give every block its own memory in the
+// driver, exactly as long as asked for.
+func debugging() bool { return os.Getenv("RINGO_CUDA_DEBUG") == "1" }
 
 // check is nil for success.
 func (dev *Device) check(call string, r uintptr) error {

@@ -123,8 +123,8 @@ func (s *Stream) Launch(f *Func, grid, block Dim, shared int, a *Args) error {
 	if int32(r) != 0 {
 		return f.check(fmt.Sprintf("cuLaunchKernel[grid %v block %v shared %d]", grid, block, shared), r)
 	}
-	if s.dev.debug && !s.capturing {
-		return f.check("cuStreamSynchronize after launch", dl.Call(s.dev.drv.fn.StreamSynchronize, s.handle))
+	if s.debug && !s.capturing {
+		return f.check("cuStreamSynchronize after the launch", dl.Call(s.dev.drv.fn.StreamSynchronize, s.handle))
 	}
 	return nil
 }

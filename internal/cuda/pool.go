@@ -23,6 +23,7 @@ type Pool struct {
 	Name string // what is kept in it, for the error when memory runs out
 
 	dev    *Device
+	exact  bool // neither rounds nor caches: debugging
 	mu     sync.Mutex
 	blocks map[Ptr]*block
 	free   map[bin][]*block
@@ -48,7 +49,7 @@ type block struct {
 // NewPool makes an allocator. All pools of a device give their caches back when
 // one of them finds no memory.
 func (dev *Device) NewPool(name string) *Pool {
-	p := &Pool{Name: name, dev: dev, blocks: map[Ptr]*block{}, free: map[bin][]*block{}}
+	p := &Pool{Name: name, dev: dev, exact: debugging(), blocks: map[Ptr]*block{}, free: map[bin][]*block{}}
 	dev.mu.Lock()
 	dev.pools = append(dev.pools, p)
 	dev.mu.Unlock()
@@ -72,6 +73,9 @@ func (p *Pool) Alloc(s *Stream, n int) (Ptr, error) {
 		panic(fmt.Sprintf("cuda: allocation of %d bytes", n))
 	}
 	key := bin{s, blockSize(n)}
+	if p.exact {
+		key.size = max(n, 1)
+	}
 	b, err := p.take(key)
 	if err != nil {
 		return 0, err
@@ -174,6 +178,9 @@ func (p *Pool) Free(ptr Ptr) error {
 	b.users = b.users[:0]
 	b.inUse = false
 	p.used -= int64(b.bin.size)
+	if p.exact {
+		return p.drop(b)
+	}
 	p.free[b.bin] = append(p.free[b.bin], b)
 	return nil
 }
@@ -219,16 +226,21 @@ func (p *Pool) release() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var errs []error
-	for key, list := range p.free {
+	for _, list := range p.free {
 		for _, b := range list {
-			p.forget(b)
-			delete(p.blocks, b.ptr)
-			p.held -= int64(key.size)
-			errs = append(errs, p.dev.free(b.ptr))
+			errs = append(errs, p.drop(b))
 		}
 	}
 	clear(p.free)
 	return errors.Join(errs...)
+}
+
+// drop gives a block back to the driver, which waits for the device.
+func (p *Pool) drop(b *block) error {
+	p.forget(b)
+	delete(p.blocks, b.ptr)
+	p.held -= int64(b.bin.size)
+	return p.dev.free(b.ptr)
 }
 
 // Close gives the pool's cache back and forgets the pool. Blocks that are still

@@ -1,32 +1,64 @@
 package emu
 
 import (
-	"crypto/sha256"
-	"embed"
-	"encoding/hex"
-	"fmt"
-	"os"
 	"os/exec"
 	"path/filepath"
-	"sync"
+	"runtime"
 	"testing"
+	"time"
+	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-//go:embed src
-var sources embed.FS
-
-// Config is what a test wants of the emulated machine.
+// Config is what a test wants of the emulated machine. The zero value is two
+// devices of 4 GiB whose streams run as fast as they can.
 type Config struct {
-	Devices int // 2 when 0
+	Devices int    // 2 when 0; at most 8
+	Memory  uint64 // bytes of each device, 4 GiB when 0
+	Seed    uint64 // of pauses and of the order of blocks
+
+	// Delay is the longest pause of a stream before an operation; one in four
+	// has one.
+	Delay time.Duration
+	// Lazy lets a stream run only as far as somebody waits for it (the host, or
+	// another stream through an event): a wait that was left out always shows.
+	Lazy bool
+	// Reverse runs the threads of a block from the last to the first.
+	Reverse bool
+	// Left puts the guard page before an allocation instead of behind it.
+	Left bool
+
+	FailAlloc  int           // the n-th allocation from now on finds no memory
+	FailLaunch int           // the n-th launch from now on fails
+	Timeout    time.Duration // of a kernel, one minute when 0
+	Version    int           // of the driver, 13000 when 0
+}
+
+// control are the emulator's own functions (src/emu.h).
+type control struct {
+	Reset     uintptr `sym:"emu_reset"`
+	Leaks     uintptr `sym:"emu_leaks"`
+	Hold      uintptr `sym:"emu_hold"`
+	Protected uintptr `sym:"emu_protected"`
+}
+
+// nativeConfig is struct EmuConfig.
+type nativeConfig struct {
+	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version uint64
 }
 
 // Start makes the emulated driver the one that cuda.Load opens, and sets it up
-// for this test, which is skipped where there is no g++. Tests that use the
-// emulator do not run in parallel.
+// for the test; at its end holds, faults and errors are gone again. Devices,
+// compiled modules and what the test leaves open live on, as one process has
+// one driver. Tests that use the emulator do not run in parallel. A test is
+// skipped where the emulator cannot be built.
 func Start(t testing.TB, cfg Config) *cuda.Driver {
 	t.Helper()
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		t.Skip("the CUDA emulator runs on linux/amd64 only")
+	}
 	if _, err := exec.LookPath("g++"); err != nil {
 		t.Skip("the CUDA emulator needs g++, which is not installed")
 	}
@@ -34,81 +66,64 @@ func Start(t testing.TB, cfg Config) *cuda.Driver {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg.Devices == 0 {
-		cfg.Devices = 2
-	}
-	os.Setenv("EMU_DEVICES", fmt.Sprint(cfg.Devices))
-	os.Setenv("EMU_SHIM", filepath.Join(dir, "shim.h"))
-	os.Setenv("RINGO_CUDA_LIB", filepath.Join(dir, "libcuda.so"))
-	os.Setenv("RINGO_NVRTC_LIB", filepath.Join(dir, "libnvrtc.so"))
+	setenv(t, "RINGO_CUDA_LIB", filepath.Join(dir, "libcuda.so"))
+	setenv(t, "RINGO_NVRTC_LIB", filepath.Join(dir, "libnvrtc.so"))
+	setenv(t, "RINGO_CUDA_CACHE", filepath.Join(dir, "cubin"))
+	setenv(t, "EMU_SHIM", filepath.Join(dir, "shim.h"))
+	reset(cfg)
+	t.Cleanup(func() { reset(Config{}) })
 	d, err := cuda.Load()
 	if err != nil {
 		t.Fatal(err)
 	}
+	if d.Lib.Path != filepath.Join(dir, "libcuda.so") {
+		t.Fatalf("emu: this process already uses the driver %s", d.Lib.Path)
+	}
 	return d
 }
 
-// build compiles the libraries, once per content.
-var build = sync.OnceValues(func() (string, error) {
-	sum := sha256.New()
-	files, err := sources.ReadDir("src")
-	if err != nil {
-		return "", err
+func reset(c Config) {
+	n := nativeConfig{
+		devices: uint64(or(c.Devices, 2)), memory: or(c.Memory, 4<<30), seed: or(c.Seed, 1),
+		delay: uint64(c.Delay), lazy: flag(c.Lazy), reverse: flag(c.Reverse), left: flag(c.Left),
+		failAlloc: uint64(c.FailAlloc), failLaunch: uint64(c.FailLaunch),
+		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)),
 	}
-	for _, f := range files {
-		text, err := sources.ReadFile("src/" + f.Name())
-		if err != nil {
-			return "", err
-		}
-		fmt.Fprintf(sum, "%s %d ", f.Name(), len(text))
-		sum.Write(text)
-	}
-	base, err := os.UserCacheDir()
-	if err != nil {
-		base = os.TempDir()
-	}
-	dir := filepath.Join(base, "ringo", "emu", hex.EncodeToString(sum.Sum(nil)[:8]))
-	if _, err := os.Stat(dir); err == nil {
-		return dir, nil
-	}
-	return dir, compile(dir)
-})
-
-// compile builds into a folder of another name and renames it: test binaries of
-// several packages may do so at the same time.
-func compile(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
-	}
-	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer os.RemoveAll(tmp)
-	files, err := sources.ReadDir("src")
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		text, err := sources.ReadFile("src/" + f.Name())
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(tmp, f.Name()), text, 0o644); err != nil {
-			return err
-		}
-	}
-	for _, lib := range []string{"cuda", "nvrtc"} {
-		out, err := exec.Command("g++", "-std=c++17", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread",
-			"-o", filepath.Join(tmp, "lib"+lib+".so"), filepath.Join(tmp, "fake"+lib+".cpp"), "-ldl").CombinedOutput()
-		if err != nil {
-			return fmt.Errorf("emu: g++ for lib%s.so: %w\n%s", lib, err, out)
-		}
-	}
-	if err := os.Rename(tmp, dir); err != nil {
-		if _, statErr := os.Stat(dir); statErr != nil {
-			return err
-		}
-	}
-	return nil
+	dl.Call(controls().Reset, uintptr(unsafe.Pointer(&n)))
 }
+
+func or[T comparable](v, other T) T {
+	var zero T
+	if v == zero {
+		return other
+	}
+	return v
+}
+
+func flag(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// Heal ends a sticky error: real CUDA needs a new process for that.
+func Heal() { reset(Config{}) }
+
+// Leaks describes device memory, pinned memory, streams, events and graphs that
+// are open, a line each; "" is none.
+func Leaks() string {
+	text := make([]byte, 1<<16)
+	dl.Call(controls().Leaks, uintptr(unsafe.Pointer(&text[0])), uintptr(len(text)))
+	return cString(text)
+}
+
+// Hold stops a stream before its next operation until it is released.
+func Hold(s *cuda.Stream) { dl.Call(controls().Hold, s.Handle(), 1) }
+
+// Release lets a held stream go on.
+func Release(s *cuda.Stream) { dl.Call(controls().Hold, s.Handle(), 0) }
+
+// Protected says whether Go code that touches device memory faults: this needs
+// a processor with protection keys (PKU).
+func Protected() bool { return int32(dl.Call(controls().Protected)) != 0 }

@@ -1,168 +1,197 @@
-// CPU emulation of a CUDA kernel module: one OS thread, fibers for CUDA threads.
+// CUDA's language and built-ins for g++: what a kernel may use. All of CUDA's
+// names that are not here do not compile, which tells that the emulator needs them.
 #pragma once
+#include <assert.h>
+#include <limits.h>
 #include <math.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <mutex>
-#include <type_traits>
-#include <utility>
+#include <time.h>
+#include "fiber.h"
+
 #define __global__
 #define __device__
 #define __host__
 #define __forceinline__ inline __attribute__((always_inline))
+#define __noinline__ __attribute__((noinline))
 #define __launch_bounds__(...)
-#define __shared__ static
-#define __constant__ static
+#define __shared__ static __attribute__((section("emu_shared")))
+#define __constant__ static const
+#define __grid_constant__
 #define __align__(n) alignas(n)
 #define __restrict__ __restrict
-struct uint3_ { unsigned x, y, z; };
-struct dim3 { unsigned x, y, z; };
-struct alignas(16) float4 { float x, y, z, w; };
-struct alignas(8) float2 { float x, y; };
-static inline float4 make_float4(float a, float b, float c, float d) { return {a, b, c, d}; }
-static uint3_ threadIdx, blockIdx;
-static dim3 blockDim, gridDim;
-alignas(64) static unsigned char emu_dynsmem[232448];
 
-#define RINGO_EMU 1
+// Vector types.
+#define EMU_VECTORS(T, n)                                                                                      \
+  struct alignas(2 * sizeof(T)) n##2 { T x, y; };                                                              \
+  struct n##3 { T x, y, z; };                                                                                  \
+  struct alignas(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) n##4 { T x, y, z, w; };                              \
+  static inline n##2 make_##n##2(T x, T y) { return {x, y}; }                                                  \
+  static inline n##3 make_##n##3(T x, T y, T z) { return {x, y, z}; }                                          \
+  static inline n##4 make_##n##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+#define EMU_VECTORS_BUT_3(T, n)                                                                                \
+  struct alignas(2 * sizeof(T)) n##2 { T x, y; };                                                              \
+  struct alignas(4 * sizeof(T) > 16 ? 16 : 4 * sizeof(T)) n##4 { T x, y, z, w; };                              \
+  static inline n##2 make_##n##2(T x, T y) { return {x, y}; }                                                  \
+  static inline n##4 make_##n##4(T x, T y, T z, T w) { return {x, y, z, w}; }
+EMU_VECTORS(float, float)
+EMU_VECTORS(double, double)
+EMU_VECTORS(int, int)
+EMU_VECTORS(signed char, char)
+EMU_VECTORS(unsigned char, uchar)
+EMU_VECTORS(short, short)
+EMU_VECTORS(unsigned short, ushort)
+EMU_VECTORS(long long, longlong)
+EMU_VECTORS(unsigned long long, ulonglong)
+EMU_VECTORS_BUT_3(unsigned, uint)
+static inline uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, y, z}; }
+
+// Barriers and the warp. The line tells different barriers apart.
+#define __syncthreads() emu::barrier(__LINE__)
+#define __syncthreads_or(p) emu::barrier_vote(__LINE__, (p) != 0, 0)
+#define __syncthreads_and(p) emu::barrier_vote(__LINE__, (p) != 0, 1)
+#define __syncthreads_count(p) emu::barrier_vote(__LINE__, (p) != 0, 2)
 namespace emu {
-enum State : uint8_t { Run, WaitBlock, WaitWarp, Idle };
-struct Fiber { void* sp; unsigned tid; uint3_ idx; State st; uint32_t gen; unsigned char* stack; };
-struct Warp { uint32_t gen, arrived, alive; uint64_t slot[2][32]; };
-constexpr size_t StackBytes = 64 << 10;
-static Fiber fib[1024];
-static Warp warp[32];
-static void* sched_sp;
-static Fiber* cur;
-static unsigned nthreads, next_tid, alive, arrived, nfib;
-static uint32_t bgen;
-static void (*body)(void**);
-static void** args;
-static uint64_t switches;
-static const bool rev = getenv("EMU_REVERSE") != 0; // threads in descending order: shows order-dependent kernels
+static int votes;  // of the barrier under way
+static inline int barrier_vote(int line, bool p, int kind) {
+  static unsigned total;
+  if (!arrived) votes = 0, total = alive;
+  votes += p;
+  barrier(line);
+  int n = votes;
+  unsigned of = total;
+  barrier(-line);  // everybody has read before the next vote
+  return kind == 0 ? n > 0 : kind == 1 ? n == (int)of : n;
+}
+static inline unsigned lane() { return cur->tid & 31; }
+// in_part is the lane s of the part of width w that this lane is in.
+static inline unsigned in_part(unsigned s, int w) { return (lane() & ~(w - 1)) | (s & (w - 1)); }
+static inline unsigned down(unsigned d, int w) { return (lane() & (w - 1)) + d < (unsigned)w ? lane() + d : lane(); }
+static inline unsigned up(unsigned d, int w) { return (lane() & (w - 1)) >= d ? lane() - d : lane(); }
+static inline unsigned other(unsigned x, int w) { return ((lane() ^ x) & ~(w - 1)) <= (lane() & ~(w - 1)) ? lane() ^ x : lane(); }
+static inline unsigned ballot(uint32_t mask, bool p, int line) { return (unsigned)exchange(mask, p, 0, Ballot, line); }
+static constexpr unsigned all = ~0u;
+static constexpr int width(int w = 32) { return w; }
+}  // namespace emu
+#define __syncwarp(...) emu::ballot(emu::mask(__VA_ARGS__), false, __LINE__)
+namespace emu { static constexpr uint32_t mask(uint32_t m = ~0u) { return m; } }
+#define __shfl_sync(m, v, s, ...) emu::shuffle(m, v, emu::in_part(s, emu::width(__VA_ARGS__)), __LINE__)
+#define __shfl_xor_sync(m, v, x, ...) emu::shuffle(m, v, emu::other(x, emu::width(__VA_ARGS__)), __LINE__)
+#define __shfl_down_sync(m, v, d, ...) emu::shuffle(m, v, emu::down(d, emu::width(__VA_ARGS__)), __LINE__)
+#define __shfl_up_sync(m, v, d, ...) emu::shuffle(m, v, emu::up(d, emu::width(__VA_ARGS__)), __LINE__)
+#define __ballot_sync(m, p) emu::ballot(m, (p) != 0, __LINE__)
+#define __any_sync(m, p) (emu::ballot(m, (p) != 0, __LINE__) != 0)
+#define __all_sync(m, p) (emu::ballot(m, (p) == 0, __LINE__) == 0)
 
-extern "C" void emu_switch(void** save, void* to);
-asm(".text\n.local emu_switch\n.type emu_switch,@function\nemu_switch:\n"
-    "push %rbp\npush %rbx\npush %r12\npush %r13\npush %r14\npush %r15\n"
-    "mov %rsp,(%rdi)\nmov %rsi,%rsp\n"
-    "pop %r15\npop %r14\npop %r13\npop %r12\npop %rbx\npop %rbp\nret\n.size emu_switch,.-emu_switch\n");
+// Atomics: streams are threads, so these are real.
+namespace emu {
+template <class T> struct Bits { typedef std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t> type; };
+template <class T, class F> static T update(T* p, F f) {
+  typedef typename Bits<T>::type B;
+  B old = __atomic_load_n((B*)p, __ATOMIC_SEQ_CST), next;
+  T o;
+  do {
+    memcpy(&o, &old, sizeof o);
+    T n = f(o);
+    memcpy(&next, &n, sizeof n);
+  } while (!__atomic_compare_exchange_n((B*)p, &old, next, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST));
+  return o;
+}
+template <class T> struct Same { typedef T type; };
+template <class T> using Arg = typename Same<T>::type;  // not deduced
+}  // namespace emu
+#define EMU_ATOMIC(name, expr) \
+  template <class T> static inline T name(T* p, emu::Arg<T> v) { return emu::update(p, [v](T o) -> T { return expr; }); }
+EMU_ATOMIC(atomicAdd, o + v)
+EMU_ATOMIC(atomicSub, o - v)
+EMU_ATOMIC(atomicMax, o > v ? o : v)
+EMU_ATOMIC(atomicMin, o < v ? o : v)
+EMU_ATOMIC(atomicExch, ((void)o, v))
+EMU_ATOMIC(atomicAnd, o & v)
+EMU_ATOMIC(atomicOr, o | v)
+EMU_ATOMIC(atomicXor, o ^ v)
+template <class T> static inline T atomicCAS(T* p, emu::Arg<T> c, emu::Arg<T> v) {
+  return emu::update(p, [c, v](T o) -> T { return o == c ? v : o; });
+}
+static inline void __threadfence() { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
+static inline void __threadfence_block() { __threadfence(); }
+static inline void __threadfence_system() { __threadfence(); }
+static inline void __nanosleep(unsigned ns) {
+  timespec t = {0, (long)ns};
+  nanosleep(&t, nullptr);
+}
+static inline void __trap() { emu::fail(emu::LaunchFailed, "__trap()"); }
+#define assert_failed(e) emu::fail(710, "%s:%d: assertion failed: %s", __FILE__, __LINE__, #e)
+#undef assert
+#define assert(e) ((e) ? (void)0 : assert_failed(e))
 
-static void yield(State s, uint32_t gen) {
-  Fiber* f = cur;
-  f->st = s; f->gen = gen; f->idx = threadIdx;
-  emu_switch(&f->sp, sched_sp);
-  threadIdx = f->idx;
+// Loads and stores with cache hints.
+#define EMU_LOAD(name) template <class T> static inline T name(const T* p) { return *p; }
+EMU_LOAD(__ldg) EMU_LOAD(__ldcg) EMU_LOAD(__ldca) EMU_LOAD(__ldcs) EMU_LOAD(__ldlu) EMU_LOAD(__ldcv)
+#define EMU_STORE(name) template <class T> static inline void name(T* p, emu::Arg<T> v) { *p = v; }
+EMU_STORE(__stcg) EMU_STORE(__stcs) EMU_STORE(__stwb) EMU_STORE(__stwt)
+
+// Bits.
+template <class To, class From> static inline To emu_cast(From v) {
+  static_assert(sizeof(To) == sizeof(From), "");
+  To r;
+  memcpy(&r, &v, sizeof r);
+  return r;
 }
-static inline void arrive_exit(unsigned tid) { // an exited thread no longer holds anyone up
-  alive--;
-  if (arrived && arrived == alive) { arrived = 0; bgen++; }
-  Warp& w = warp[tid >> 5];
-  w.alive &= ~(1u << (tid & 31));
-}
-static void entry() { // one fiber runs threads until one of them blocks; the rest go to new fibers
-  for (;;) {
-    while (next_tid < nthreads) {
-      unsigned t = next_tid++; if (rev) t = nthreads - 1 - t;
-      cur->tid = t;
-      threadIdx = {t % blockDim.x, t / blockDim.x % blockDim.y, t / (blockDim.x * blockDim.y)};
-      body(args);
-      arrive_exit(cur->tid);
-    }
-    yield(Idle, 0);
-  }
-}
-static void start(Fiber* f) {
-  if (!f->stack) f->stack = (unsigned char*)mmap(0, StackBytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  void** sp = (void**)(f->stack + StackBytes - 64);
-  *--sp = 0; *--sp = (void*)entry;
-  for (int i = 0; i < 6; i++) *--sp = 0;
-  f->sp = sp; f->st = Run;
-}
-static inline bool ready(Fiber* f) {
-  switch (f->st) {
-    case Run: return true;
-    case WaitBlock: return f->gen != bgen;
-    case WaitWarp: return f->gen != warp[f->tid >> 5].gen;
-    default: return false;
-  }
-}
-static int run_block() { // 0 ok, 1 deadlock (barrier not reached by all)
-  next_tid = 0; alive = nthreads; arrived = 0; nfib = 0;
-  for (unsigned w = 0; w * 32 < nthreads; w++) {
-    unsigned n = nthreads - w * 32; warp[w].alive = n >= 32 ? ~0u : (1u << n) - 1; warp[w].arrived = 0;
-  }
-  while (alive) {
-    bool any = false;
-    for (unsigned i = 0; i < nfib; i++) if (ready(&fib[i])) {
-      any = true; cur = &fib[i]; cur->st = Run; switches++; emu_switch(&sched_sp, cur->sp);
-    }
-    while (next_tid < nthreads) { any = true; Fiber* f = &fib[nfib++]; start(f); cur = f; switches++; emu_switch(&sched_sp, f->sp); }
-    if (!any) return 1;
-  }
-  return 0;
-}
-static void block_barrier() {
-  uint32_t g = bgen;
-  if (++arrived == alive) { arrived = 0; bgen++; return; }
-  yield(WaitBlock, g);
-}
-static uint64_t* warp_exchange(uint32_t mask, uint64_t v) {
-  Warp& w = warp[cur->tid >> 5];
-  uint32_t g = w.gen;
-  uint64_t* s = w.slot[g & 1];
-  s[cur->tid & 31] = v;
-  w.arrived |= 1u << (cur->tid & 31);
-  if ((w.arrived & mask) == (mask & w.alive)) { w.arrived = 0; w.gen++; } else yield(WaitWarp, g);
-  return s;
-}
-template <class T> static T shfl(uint32_t mask, T v, unsigned src) {
-  static_assert(sizeof(T) <= 8, "");
-  uint64_t b = 0; memcpy(&b, &v, sizeof v);
-  b = warp_exchange(mask, b)[src & 31]; memcpy(&v, &b, sizeof v);
-  return v;
-}
-template <class... A, size_t... I> static void call(void (*f)(A...), void** p, std::index_sequence<I...>) {
-  f(*(std::remove_cv_t<std::remove_reference_t<A>>*)p[I]...);
-}
-template <class... A> static void invoke(void (*f)(A...), void** p) { call(f, p, std::index_sequence_for<A...>{}); }
-static std::mutex mu;
-static int launch(void (*b)(void**), const unsigned* g, const unsigned* blk, unsigned shmem, void** p) {
-  std::lock_guard<std::mutex> l(mu);
-  if (blk[0] * blk[1] * blk[2] > 1024 || shmem > sizeof emu_dynsmem) return 1;
-  body = b; args = p; gridDim = {g[0], g[1], g[2]}; blockDim = {blk[0], blk[1], blk[2]}; nthreads = blk[0] * blk[1] * blk[2];
-  for (unsigned z = 0; z < g[2]; z++) for (unsigned y = 0; y < g[1]; y++) for (unsigned x = 0; x < g[0]; x++) {
-    blockIdx = {x, y, z};
-    memset(emu_dynsmem, 0xff, shmem); // NaN: uninitialised shared memory shows
-    if (run_block()) { fprintf(stderr, "emu: barrier deadlock in block %u,%u,%u\n", x, y, z); return 719; }
-  }
-  return 0;
-}
-}
-#define EMU_EXPORT(k) extern "C" __attribute__((visibility("default"))) int emu_launch_##k(const unsigned* g, const unsigned* b, unsigned sh, void** p) { \
-  return emu::launch([](void** q) { emu::invoke(k, q); }, g, b, sh, p); }
-extern "C" __attribute__((visibility("default"))) uint64_t emu_switches() { return emu::switches; }
-static inline void __syncthreads() { emu::block_barrier(); }
-static inline void __syncwarp(unsigned m = ~0u) { emu::warp_exchange(m, 0); }
-template <class T> static inline T __shfl_xor_sync(unsigned m, T v, int x) { return emu::shfl(m, v, (emu::cur->tid & 31) ^ x); }
-template <class T> static inline T __shfl_sync(unsigned m, T v, int s) { return emu::shfl(m, v, s); }
-template <class T> static inline T __shfl_down_sync(unsigned m, T v, unsigned d) { unsigned l = emu::cur->tid & 31; return emu::shfl(m, v, l + d > 31 ? l : l + d); }
-template <class T> static inline T __shfl_up_sync(unsigned m, T v, unsigned d) { unsigned l = emu::cur->tid & 31; return emu::shfl(m, v, l < d ? l : l - d); }
-static inline unsigned __ballot_sync(unsigned m, int p) { uint64_t* s = emu::warp_exchange(m, p != 0); unsigned r = 0; for (int i = 0; i < 32; i++) if (m >> i & 1 && s[i]) r |= 1u << i; return r; }
-template <class T> static inline T atomicAdd(T* p, T v) { T o = *p; *p = o + v; return o; }
-template <class T> static inline T atomicMax(T* p, T v) { T o = *p; if (v > o) *p = v; return o; }
-template <class T> static inline T atomicCAS(T* p, T c, T v) { T o = *p; if (o == c) *p = v; return o; }
-static inline float __uint_as_float(unsigned u) { float f; memcpy(&f, &u, 4); return f; }
-static inline unsigned __float_as_uint(float f) { unsigned u; memcpy(&u, &f, 4); return u; }
+static inline float __uint_as_float(unsigned u) { return emu_cast<float>(u); }
+static inline float __int_as_float(int u) { return emu_cast<float>(u); }
+static inline unsigned __float_as_uint(float f) { return emu_cast<unsigned>(f); }
+static inline int __float_as_int(float f) { return emu_cast<int>(f); }
+static inline double __longlong_as_double(long long u) { return emu_cast<double>(u); }
+static inline long long __double_as_longlong(double f) { return emu_cast<long long>(f); }
+static inline int __popc(unsigned v) { return __builtin_popcount(v); }
+static inline int __popcll(unsigned long long v) { return __builtin_popcountll(v); }
+static inline int __clz(int v) { return v ? __builtin_clz((unsigned)v) : 32; }
+static inline int __clzll(long long v) { return v ? __builtin_clzll((unsigned long long)v) : 64; }
+static inline int __ffs(int v) { return __builtin_ffs(v); }
+static inline unsigned __umulhi(unsigned a, unsigned b) { return (unsigned)((uint64_t)a * b >> 32); }
+static inline unsigned long long __umul64hi(unsigned long long a, unsigned long long b) { return (unsigned long long)((unsigned __int128)a * b >> 64); }
+static inline unsigned __funnelshift_l(unsigned lo, unsigned hi, unsigned s) { return (unsigned)((((uint64_t)hi << 32 | lo) << (s & 31)) >> 32); }
+
+// Arithmetic.
+#define EMU_MINMAX(T)                                              \
+  static inline T min(T a, T b) { return a < b ? a : b; }          \
+  static inline T max(T a, T b) { return a > b ? a : b; }
+EMU_MINMAX(int) EMU_MINMAX(unsigned) EMU_MINMAX(long) EMU_MINMAX(unsigned long) EMU_MINMAX(long long) EMU_MINMAX(unsigned long long)
+static inline float min(float a, float b) { return fminf(a, b); }
+static inline float max(float a, float b) { return fmaxf(a, b); }
+static inline double min(double a, double b) { return fmin(a, b); }
+static inline double max(double a, double b) { return fmax(a, b); }
 static inline float rsqrtf(float x) { return 1.f / sqrtf(x); }
+static inline double rsqrt(double x) { return 1. / sqrt(x); }
+static inline float __saturatef(float x) { return x < 0.f || x != x ? 0.f : x > 1.f ? 1.f : x; }
+static inline float __fdividef(float a, float b) { return a / b; }
+static inline float __frcp_rn(float a) { return 1.f / a; }
+static inline float __fsqrt_rn(float a) { return sqrtf(a); }
+static inline float __fmul_rn(float a, float b) { return a * b; }
+static inline float __fadd_rn(float a, float b) { return a + b; }
+static inline float __fsub_rn(float a, float b) { return a - b; }
+static inline float __fdiv_rn(float a, float b) { return a / b; }
+static inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+// glibc declares some of these names for itself.
 #define __expf(x) expf(x)
-template <class T> static inline T __ldg(const T* p) { return *p; }
-static inline int min(int a, int b) { return a < b ? a : b; }
-static inline int max(int a, int b) { return a > b ? a : b; }
+#define __exp10f(x) exp10f(x)
+#define __logf(x) logf(x)
+#define __log2f(x) log2f(x)
+#define __log10f(x) log10f(x)
+#define __sinf(x) sinf(x)
+#define __cosf(x) cosf(x)
+#define __tanf(x) tanf(x)
+#define __powf(x, y) powf(x, y)
+#define __sincosf(x, s, c) sincosf(x, s, c)
+static inline int __float2int_rn(float x) { return (int)rintf(x); }
+static inline int __float2int_rz(float x) { return (int)x; }
+static inline long long clock64() { timespec t; clock_gettime(CLOCK_MONOTONIC, &t); return t.tv_sec * 1000000000ll + t.tv_nsec; }
 
-static inline float __int_as_float(int i) { float f; memcpy(&f, &i, 4); return f; }
-static inline unsigned short emu_bf16(float x) { unsigned u = __float_as_uint(x); if (x != x) return 0x7fff; return (u + 0x7fff + (u >> 16 & 1)) >> 16; }
-static inline unsigned short emu_f16(float x) { _Float16 h = x; unsigned short r; memcpy(&r, &h, 2); return r; }
-static inline float emu_f16_float(unsigned short b) { _Float16 h; memcpy(&h, &b, 2); return h; }
+// 16-bit floats, rounded to nearest, ties to even.
+static inline unsigned short emu_bf16(float x) {
+  unsigned u = __float_as_uint(x);
+  return x != x ? 0x7fff : (unsigned short)((u + 0x7fff + (u >> 16 & 1)) >> 16);
+}
+static inline unsigned short emu_f16(float x) {
+  return x != x ? 0x7fff : emu_cast<unsigned short>((_Float16)x);
+}
+static inline float emu_f16_float(unsigned short b) { return (float)emu_cast<_Float16>(b); }

@@ -1,0 +1,133 @@
+package emu
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"embed"
+	"encoding/hex"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ringo-ml/ringo/internal/dl"
+)
+
+//go:embed src
+var sources embed.FS
+
+// flags are g++'s. initial-exec: the fault handler reads a thread-local variable
+// on threads where it must not allocate.
+var flags = []string{"-std=c++17", "-O2", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden",
+	"-ftls-model=initial-exec", "-U_FORTIFY_SOURCE", "-pthread"}
+
+// libraries lists which source files make which library.
+var libraries = map[string][]string{
+	"libcuda.so":  {"context.cpp", "stream.cpp", "graph.cpp", "memory.cpp", "copy.cpp", "launch.cpp", "fault.cpp"},
+	"libnvrtc.so": {"fakenvrtc.cpp"},
+}
+
+// build compiles the libraries and returns their folder, which is named by the
+// content of all sources and made once.
+var build = sync.OnceValues(func() (string, error) {
+	sum := sha256.New()
+	fmt.Fprint(sum, flags, libraries)
+	err := eachSource(func(name string, text []byte) error {
+		fmt.Fprintf(sum, "%s %d ", name, len(text))
+		_, err := sum.Write(text)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	base, err := os.UserCacheDir()
+	if err != nil {
+		base = os.TempDir()
+	}
+	dir := filepath.Join(base, "ringo", "emu", hex.EncodeToString(sum.Sum(nil)[:8]))
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	return dir, compile(dir)
+})
+
+// compile builds in a folder of another name and renames it: the test binaries
+// of several packages may do so at the same time.
+func compile(dir string) error {
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return err
+	}
+	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(tmp)
+	err = eachSource(func(name string, text []byte) error {
+		return os.WriteFile(filepath.Join(tmp, name), text, 0o644)
+	})
+	if err != nil {
+		return err
+	}
+	for lib, files := range libraries {
+		cmd := exec.Command("g++", append(append(flags[:len(flags):len(flags)], "-o", lib), append(files, "-ldl")...)...)
+		cmd.Dir = tmp
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("emu: %s: %w\n%s", cmd, err, out)
+		}
+	}
+	if err := os.Rename(tmp, dir); err != nil {
+		if _, statErr := os.Stat(dir); statErr != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eachSource(do func(name string, text []byte) error) error {
+	return fs.WalkDir(sources, "src", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		text, err := sources.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		return do(strings.TrimPrefix(path, "src/"), text)
+	})
+}
+
+// controls opens the emulated driver beside package cuda: the loader knows that
+// it is the same library.
+var controls = sync.OnceValue(func() *control {
+	dir, err := build()
+	if err != nil {
+		panic(err)
+	}
+	lib, err := dl.Open("the emulated driver", filepath.Join(dir, "libcuda.so"))
+	if err != nil {
+		panic(err)
+	}
+	c := new(control)
+	if err := lib.Resolve(c); err != nil {
+		panic(err)
+	}
+	return c
+})
+
+// setenv sets a variable for good: the driver and the compiler of a process are
+// opened once, whichever test comes first.
+func setenv(t testing.TB, key, value string) {
+	if err := os.Setenv(key, value); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cString is the text before the zero byte.
+func cString(b []byte) string {
+	text, _, _ := bytes.Cut(b, []byte{0})
+	return string(text)
+}

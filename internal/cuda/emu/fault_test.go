@@ -1,0 +1,194 @@
+package emu_test
+
+import (
+	"runtime/debug"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+)
+
+const faultSource = `
+extern "C" __global__ void read(const float* x, float* y, int i) { y[0] = x[i]; }
+extern "C" __global__ void write(float* x, int i) { if (threadIdx.x == 3) x[i] = 1.f; }
+extern "C" __global__ void vector(const float* x, float* y, int i) { *(float4*)y = *(const float4*)(x + i); }
+extern "C" __global__ void shared(float* y, int i) { __shared__ float s[32]; s[i] = 1.f; y[0] = s[i]; }
+extern "C" __global__ void dynamic(float* y, int i) { extern __shared__ __align__(16) float s[]; s[i] = 1.f; y[0] = s[i]; }
+extern "C" __global__ void trap(float* y) { if (threadIdx.x == 1) __trap(); }
+extern "C" __global__ void divide(int* y, int d) { y[0] = 7 / d; }
+extern "C" __global__ void forever(volatile float* y) { while (y[0] != 1.f) {} }
+extern "C" __global__ void some(float* y) { if (threadIdx.x < 16) __syncthreads(); else __syncwarp(0xffffffffu); y[0] = 1.f; }
+extern "C" __global__ void __launch_bounds__(64) two(float* y) {
+  if (threadIdx.x < 32) __syncthreads();
+  else
+    __syncthreads();
+  y[0] = 1.f;
+}
+extern "C" __global__ void lanes(float* y) {
+  if (threadIdx.x < 16) y[0] = __shfl_xor_sync(0xffffffffu, 1.f, 1);
+  else y[1] = __shfl_xor_sync(0xffffffffu, 1.f, 1);
+}
+struct pair { float* a; int b; };
+extern "C" __global__ void in_struct(pair p) { p.a[p.b] = 1.f; }
+`
+
+func TestFaultsAreErrors(t *testing.T) {
+	const n = 1024 // 4096 bytes: no rounding
+	for _, c := range []struct {
+		kernel string
+		cfg    emu.Config
+		args   func(r *rig, x, y cuda.Ptr) *cuda.Args
+		block  int
+		want   []string
+	}{
+		{"read", emu.Config{}, xyi(n), 1, []string{"CUDA_ERROR_ILLEGAL_ADDRESS (700)", "kernel read", "0 bytes after the end of memory of 4096 bytes", "thread (0,0,0)"}},
+		{"read", emu.Config{Left: true}, xyi(-1), 1, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "4 bytes before the start of memory of 4096 bytes"}},
+		{"write", emu.Config{}, xi(n + 5), 32, []string{"kernel write", "20 bytes after the end", "thread (3,0,0)"}},
+		{"vector", emu.Config{}, xyi(1), 1, []string{"CUDA_ERROR_MISALIGNED_ADDRESS", "kernel vector", "test.cu:4"}},
+		{"shared", emu.Config{}, yi(32), 1, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "test.cu:5", "index 32"}},
+		{"dynamic", emu.Config{}, yi(64), 1, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "kernel dynamic"}},
+		{"trap", emu.Config{}, y0, 2, []string{"CUDA_ERROR_LAUNCH_FAILED", "kernel trap", "thread (1,0,0)"}},
+		{"divide", emu.Config{}, yi(0), 1, []string{"CUDA_ERROR_LAUNCH_FAILED", "division by zero"}},
+		{"forever", emu.Config{Timeout: time.Millisecond}, y0, 1, []string{"CUDA_ERROR_LAUNCH_TIMEOUT", "kernel forever"}},
+		{"some", emu.Config{}, y0, 32, []string{"CUDA_ERROR_LAUNCH_FAILED", "kernel some", "the others never come"}},
+		{"two", emu.Config{}, y0, 64, []string{"CUDA_ERROR_LAUNCH_FAILED", "different __syncthreads", "lines 12 and 14"}},
+		{"lanes", emu.Config{}, y0, 32, []string{"CUDA_ERROR_LAUNCH_FAILED", "lanes of a warp meet with masks 0xffffffff (line 18) and 0xffffffff (line 19)"}},
+		{"in_struct", emu.Config{}, inStruct(n), 1, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "0 bytes after the end"}},
+		{"read", emu.Config{}, goMemory, 1, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "parameter 0 is not device memory"}},
+		{"read", emu.Config{FailLaunch: 1}, xyi(0), 1, []string{"CUDA_ERROR_LAUNCH_FAILED", "a failure that the test asked for"}},
+	} {
+		t.Run(c.kernel, func(t *testing.T) {
+			r := newRig(t, c.cfg, faultSource)
+			x, y := put(r, make([]float32, n)), put(r, make([]float32, n))
+			r.launch(r.s, c.kernel, 1, c.block, 256, c.args(r, x, y))
+			err := r.s.Sync()
+			for _, want := range append(c.want, "newest first: "+c.kernel) {
+				require.ErrorContains(t, err, want)
+			}
+			require.ErrorContains(t, r.s.Fill(x, 0, 4), c.want[0], "the error is sticky")
+			emu.Heal()
+			require.NoError(t, r.s.Fill(x, 0, 4))
+			require.NoError(t, r.s.Sync())
+		})
+	}
+}
+
+func xyi(i int) func(*rig, cuda.Ptr, cuda.Ptr) *cuda.Args {
+	return func(_ *rig, x, y cuda.Ptr) *cuda.Args { return cuda.NewArgs().Ptr(x).Ptr(y).I32(i) }
+}
+
+func xi(i int) func(*rig, cuda.Ptr, cuda.Ptr) *cuda.Args {
+	return func(_ *rig, x, _ cuda.Ptr) *cuda.Args { return cuda.NewArgs().Ptr(x).I32(i) }
+}
+
+func yi(i int) func(*rig, cuda.Ptr, cuda.Ptr) *cuda.Args {
+	return func(_ *rig, _, y cuda.Ptr) *cuda.Args { return cuda.NewArgs().Ptr(y).I32(i) }
+}
+
+func y0(_ *rig, _, y cuda.Ptr) *cuda.Args { return cuda.NewArgs().Ptr(y) }
+
+func inStruct(i int32) func(*rig, cuda.Ptr, cuda.Ptr) *cuda.Args {
+	return func(_ *rig, x, _ cuda.Ptr) *cuda.Args {
+		p := struct {
+			a cuda.Ptr
+			b int32
+		}{x, i}
+		return cuda.NewArgs().Struct(unsafe.Pointer(&p), int(unsafe.Sizeof(p)))
+	}
+}
+
+func goMemory(_ *rig, _, y cuda.Ptr) *cuda.Args {
+	x := new(float32)
+	return cuda.NewArgs().Ptr(cuda.Ptr(uintptr(unsafe.Pointer(x)))).Ptr(y).I32(0)
+}
+
+// An allocation that does not end at a page has canaries behind it.
+func TestWriteBehindSmallMemory(t *testing.T) {
+	t.Setenv("RINGO_CUDA_DEBUG", "1") // pools do not round
+	r := newRig(t, emu.Config{}, faultSource)
+	x := put(r, make([]float32, 10))
+	f, err := r.module.Func("write")
+	require.NoError(t, err)
+	err = r.s.Launch(f, cuda.Dim{}, cuda.Dim{X: 32}, 0, cuda.NewArgs().Ptr(x).I32(10))
+	require.ErrorContains(t, err, "cuStreamSynchronize after the launch(write) on device 0: CUDA_ERROR_ILLEGAL_ADDRESS")
+	require.ErrorContains(t, err, "kernel write: bytes just outside of memory of 40 bytes were written")
+}
+
+func TestUseAfterFree(t *testing.T) {
+	r := newRig(t, emu.Config{}, faultSource)
+	x, y := put(r, make([]float32, 1024)), put(r, make([]float32, 1024))
+	require.NoError(t, r.pool.Free(x))
+	require.NoError(t, r.dev.ReleaseCaches())
+	r.launch(r.s, "read", 1, 1, 0, cuda.NewArgs().Ptr(x).Ptr(y).I32(3))
+	require.ErrorContains(t, r.s.Sync(), "byte 12 of freed memory of 4096 bytes")
+}
+
+func TestOutOfMemoryIsNotSticky(t *testing.T) {
+	r := newRig(t, emu.Config{}, faultSource)
+	emu.Start(t, emu.Config{Memory: 1 << 20})
+	_, err := r.pool.Alloc(r.s, 2<<20)
+	require.True(t, cuda.IsOutOfMemory(err), "%v", err)
+	_, err = r.pool.Alloc(r.s, 512<<10)
+	require.NoError(t, err)
+}
+
+func TestPeerAccessMustBeEnabled(t *testing.T) {
+	r := newRig(t, emu.Config{Devices: 3}, faultSource)
+	d, err := cuda.Load()
+	require.NoError(t, err)
+	far, err := d.Open(2)
+	require.NoError(t, err)
+	require.NoError(t, far.Lock())
+	s, err := far.NewStream("far", 0)
+	require.NoError(t, err)
+	defer s.Close()
+	pool := far.NewPool("far")
+	x, err := pool.Alloc(s, 4096)
+	require.NoError(t, err)
+	far.Unlock()
+	y := r.alloc(4096)
+	args := cuda.NewArgs().Ptr(x).Ptr(y).I32(3)
+	r.launch(r.s, "read", 1, 1, 0, args)
+	require.ErrorContains(t, r.s.Sync(), "parameter 0 is memory of device 2, and no peer access is enabled")
+	emu.Start(t, emu.Config{Devices: 3})
+	require.NoError(t, r.dev.EnablePeer(far))
+	require.NoError(t, r.dev.EnablePeer(far), "twice is fine")
+	r.launch(r.s, "read", 1, 1, 0, args)
+	require.NoError(t, r.s.Sync())
+	require.NoError(t, far.Lock())
+	defer far.Unlock()
+	require.NoError(t, pool.Free(x))
+	require.NoError(t, pool.Close())
+}
+
+// Go turns a fault into a panic in the same process, before and after a kernel's.
+func TestGoKeepsItsFaults(t *testing.T) {
+	nilPanics := func() {
+		var p *[4]int
+		require.Panics(t, func() { p[1]++ })
+	}
+	nilPanics()
+	r := newRig(t, emu.Config{}, faultSource)
+	nilPanics()
+	x := put(r, make([]float32, 1024))
+	r.launch(r.s, "write", 1, 32, 0, cuda.NewArgs().Ptr(x).I32(1024))
+	require.Error(t, r.s.Sync())
+	nilPanics()
+}
+
+func TestGoCannotTouchDeviceMemory(t *testing.T) {
+	r := newRig(t, emu.Config{}, faultSource)
+	if !emu.Protected() {
+		t.Skip("this processor has no memory protection keys")
+	}
+	x := put(r, make([]float32, 1024))
+	debug.SetPanicOnFault(true)
+	defer debug.SetPanicOnFault(false)
+	require.Panics(t, func() { **(**float32)(unsafe.Pointer(&x)) = 1 })
+	require.NoError(t, r.s.Fill(x, 0, 4096))
+	require.NoError(t, r.s.Sync())
+}

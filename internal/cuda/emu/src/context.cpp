@@ -1,0 +1,169 @@
+// Devices, contexts and errors.
+#include "core.h"
+#include <stdio.h>
+#include <string.h>
+
+State S;
+
+// Contexts are handles of a device each; every thread has a stack of them.
+static constexpr uintptr_t ContextBase = 0x1000;
+static thread_local int stack[16], depth;
+
+int current() { return depth ? stack[depth - 1] : -1; }
+
+Result usable(int* device) {
+  *device = current();
+  if (*device < 0) return InvalidContext;
+  return S.devices[*device].error;
+}
+
+static int device_of_context(void* ctx) {
+  uintptr_t d = (uintptr_t)ctx - ContextBase;
+  return d < S.config.devices ? (int)d : -1;
+}
+
+API Result cuInit(unsigned) {
+  install_handler();
+  return S.config.devices ? Ok : NoDevice;
+}
+API Result cuDriverGetVersion(int* v) { *v = (int)S.config.version; return Ok; }
+API Result cuDeviceGetCount(int* n) { *n = (int)S.config.devices; return Ok; }
+API Result cuDeviceGet(int* d, int i) {
+  if (i < 0 || i >= (int)S.config.devices) return InvalidDevice;
+  *d = i;
+  return Ok;
+}
+API Result cuDeviceGetName(char* s, int n, int d) {
+  snprintf(s, n, "CPU emulator %d", d);
+  return Ok;
+}
+API Result cuDeviceTotalMem_v2(size_t* n, int) { *n = S.config.memory; return Ok; }
+API Result cuDeviceGetPCIBusId(char* s, int n, int d) {
+  snprintf(s, n, "0000:%02x:00.0", d + 1);
+  return Ok;
+}
+API Result cuDeviceGetAttribute(int* v, int a, int) {
+  static const std::map<int, int> values = {
+      {1, 1024}, {8, (int)DefaultShared}, {10, 32}, {16, 4}, {38, 4 << 20}, {39, 2048},
+      {75, 9}, {76, 0}, {81, 233472}, {97, (int)MaxShared}};
+  auto i = values.find(a);
+  *v = i == values.end() ? 0 : i->second;
+  return Ok;
+}
+API Result cuDeviceCanAccessPeer(int* can, int a, int b) { *can = a != b; return Ok; }
+
+API Result cuDevicePrimaryCtxRetain(void** ctx, int d) {
+  if (d < 0 || d >= (int)S.config.devices) return InvalidDevice;
+  *ctx = (void*)(ContextBase + d);
+  return Ok;
+}
+API Result cuDevicePrimaryCtxRelease_v2(int) { return Ok; }
+API Result cuCtxPushCurrent_v2(void* ctx) {
+  int d = device_of_context(ctx);
+  if (d < 0 || depth == 16) return InvalidContext;
+  stack[depth++] = d;
+  return Ok;
+}
+API Result cuCtxPopCurrent_v2(void** ctx) {
+  if (!depth) return InvalidContext;
+  *ctx = (void*)(ContextBase + stack[--depth]);
+  return Ok;
+}
+// cuCtxSetCurrent replaces the top of the stack, as CUDA does.
+API Result cuCtxSetCurrent(void* ctx) {
+  if (depth) depth--;
+  return ctx ? cuCtxPushCurrent_v2(ctx) : Ok;
+}
+API Result cuCtxGetCurrent(void** ctx) {
+  *ctx = depth ? (void*)(ContextBase + stack[depth - 1]) : nullptr;
+  return Ok;
+}
+API Result cuCtxGetDevice(int* d) {
+  *d = current();
+  return *d < 0 ? InvalidContext : Ok;
+}
+API Result cuCtxSynchronize() {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  if (capturing_here()) return break_capture();
+  wait_device(l, d);
+  return S.devices[d].error;
+}
+API Result cuCtxEnablePeerAccess(void* peer, unsigned) {
+  Lock l(S.mu);
+  int d, p = device_of_context(peer);
+  if (Result r = usable(&d)) return r;
+  if (p < 0 || p == d) return InvalidContext;
+  if (S.devices[d].peers >> p & 1) return PeerEnabled;
+  S.devices[d].peers |= 1ull << p;
+  return Ok;
+}
+
+static const std::map<Result, std::pair<const char*, const char*>> errors = {
+    {Ok, {"CUDA_SUCCESS", "no error"}},
+    {InvalidValue, {"CUDA_ERROR_INVALID_VALUE", "invalid argument"}},
+    {OutOfMemory, {"CUDA_ERROR_OUT_OF_MEMORY", "out of memory"}},
+    {NoDevice, {"CUDA_ERROR_NO_DEVICE", "no CUDA-capable device is detected"}},
+    {InvalidDevice, {"CUDA_ERROR_INVALID_DEVICE", "invalid device ordinal"}},
+    {InvalidImage, {"CUDA_ERROR_INVALID_IMAGE", "device kernel image is invalid"}},
+    {InvalidContext, {"CUDA_ERROR_INVALID_CONTEXT", "invalid device context"}},
+    {InvalidHandle, {"CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"}},
+    {NotFound, {"CUDA_ERROR_NOT_FOUND", "named symbol not found"}},
+    {NotReady, {"CUDA_ERROR_NOT_READY", "device not ready"}},
+    {IllegalAddress, {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"}},
+    {LaunchTimeout, {"CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"}},
+    {PeerEnabled, {"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"}},
+    {Misaligned, {"CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"}},
+    {LaunchFailed, {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}},
+    {NotSupported, {"CUDA_ERROR_NOT_SUPPORTED", "operation not supported"}},
+    {CaptureUnsupported, {"CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"}},
+    {CaptureInvalidated, {"CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"}},
+    {CaptureMerge, {"CUDA_ERROR_STREAM_CAPTURE_MERGE", "operation would result in a merge of separate capture sequences"}},
+    {CaptureUnmatched, {"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not ended in the same stream as it began"}},
+    {CaptureUnjoined, {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"}},
+    {CaptureIsolation, {"CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"}},
+    {CapturedEvent, {"CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"}},
+};
+API Result cuGetErrorName(Result r, const char** s) {
+  auto i = errors.find(r);
+  *s = i == errors.end() ? nullptr : i->second.first;
+  return *s ? Ok : InvalidValue;
+}
+// cuGetErrorString adds what the emulator knows about a sticky error.
+API Result cuGetErrorString(Result r, const char** s) {
+  auto i = errors.find(r);
+  *s = i == errors.end() ? nullptr : i->second.second;
+  if (!*s) return InvalidValue;
+  Lock l(S.mu);
+  for (auto& d : S.devices)
+    if (d.error == r && r != Ok) {
+      static thread_local char text[1024];
+      snprintf(text, sizeof text, "%s: %s", i->second.second, d.detail.c_str());
+      *s = text;
+    }
+  return Ok;
+}
+
+API void emu_reset(const EmuConfig* c) {
+  Lock l(S.mu);
+  for (auto& s : S.streams) s.second->held = false;
+  for (int d = 0; d < MaxDevices; d++) wait_device(l, d);
+  S.config = *c;
+  S.allocs = S.launches = 0;
+  for (auto& d : S.devices) d.error = Ok, d.detail.clear();
+  for (auto& s : S.streams) s.second->capture = nullptr;
+}
+API int emu_leaks(char* out, uint64_t n) {
+  Lock l(S.mu);
+  std::string text;
+  int count = leaked_memory(text);
+  auto add = [&](size_t k, const char* what) {
+    if (k) text += std::to_string(k) + " " + what + "\n", count += (int)k;
+  };
+  add(S.streams.size(), "streams");
+  add(S.events.size(), "events");
+  add(S.graphs.size() + S.execs.size(), "graphs");
+  snprintf(out, n, "%s", text.c_str());
+  return count;
+}

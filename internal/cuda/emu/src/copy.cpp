@@ -1,0 +1,64 @@
+// Copies and fills.
+#include "core.h"
+#include <string.h>
+
+// queue puts work on device memory into a stream; it runs under the fault handler.
+static Result queue(void* h, const char* name, std::function<void()> body) {
+  int d;
+  if (Result r = usable(&d)) return r;
+  auto s = stream_of(h);
+  if (!s || s->device != d) return InvalidHandle;
+  std::string n = name;
+  return enqueue(s, {n, [n, body](Stream& t) {
+    std::string detail;
+    Result r = guarded(t, n, nullptr, [&] { body(); return Ok; }, detail);
+    if (r) {
+      Lock l(S.mu);
+      S.devices[t.device].detail = detail;
+    }
+    return r;
+  }, false});
+}
+
+API Result cuMemcpyHtoDAsync_v2(Addr dst, const void* src, size_t n, void* h) {
+  Lock l(S.mu);
+  if (!is_memory(dst, n)) return InvalidValue;
+  if (is_pinned((Addr)src, n)) return queue(h, "copy from host", [=] { memcpy((void*)dst, src, n); });
+  auto s = stream_of(h);  // pageable memory is staged, so it may change after this call
+  if (s && s->capture) return s->capture->broken = true, CaptureUnsupported;
+  auto stage = std::make_shared<std::vector<char>>((const char*)src, (const char*)src + n);
+  return queue(h, "copy from host", [=] { memcpy((void*)dst, stage->data(), n); });
+}
+API Result cuMemcpyDtoHAsync_v2(void* dst, Addr src, size_t n, void* h) {
+  Lock l(S.mu);
+  if (!is_memory(src, n)) return InvalidValue;
+  bool pin = is_pinned((Addr)dst, n);
+  auto s = stream_of(h);
+  if (!pin && s && s->capture) return s->capture->broken = true, CaptureUnsupported;
+  if (pin) return queue(h, "copy to host", [=] { memcpy(dst, (void*)src, n); });
+  auto stage = std::make_shared<std::vector<char>>(n);
+  if (Result r = queue(h, "copy to host", [=] { memcpy(stage->data(), (void*)src, n); })) return r;
+  wait_for(l, *s, s->issued);  // pageable memory has been written when the call returns
+  if (Result r = S.devices[s->device].error) return r;
+  memcpy(dst, stage->data(), n);
+  return Ok;
+}
+API Result cuMemcpyDtoDAsync_v2(Addr dst, Addr src, size_t n, void* h) {
+  Lock l(S.mu);
+  if (!is_memory(dst, n) || !is_memory(src, n)) return InvalidValue;
+  if (dst < src + n && src < dst + n) return InvalidValue;  // CUDA leaves it undefined
+  return queue(h, "copy", [=] { memcpy((void*)dst, (void*)src, n); });
+}
+API Result cuMemcpyPeerAsync(Addr dst, void*, Addr src, void*, size_t n, void* h) {
+  return cuMemcpyDtoDAsync_v2(dst, src, n, h);
+}
+API Result cuMemsetD8Async(Addr dst, unsigned char v, size_t n, void* h) {
+  Lock l(S.mu);
+  if (!is_memory(dst, n)) return InvalidValue;
+  return queue(h, "fill", [=] { memset((void*)dst, v, n); });
+}
+API Result cuMemsetD32Async(Addr dst, unsigned v, size_t n, void* h) {
+  Lock l(S.mu);
+  if (!is_memory(dst, 4 * n) || dst % 4) return InvalidValue;
+  return queue(h, "fill", [=] { for (size_t i = 0; i < n; i++) ((unsigned*)dst)[i] = v; });
+}

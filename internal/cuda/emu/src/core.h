@@ -1,0 +1,127 @@
+// Inside the emulated driver. One lock guards everything but device memory,
+// the operations of streams run without it.
+#pragma once
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <random>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+#include "emu.h"
+#include "kernel.h"
+
+typedef int Result;
+typedef uint64_t Addr;
+enum : Result {
+  Ok = 0, InvalidValue = 1, OutOfMemory = 2, InvalidImage = 200, InvalidContext = 201,
+  NoDevice = 100, InvalidDevice = 101, InvalidHandle = 400, NotFound = 500, NotReady = 600, IllegalAddress = 700,
+  LaunchTimeout = 702, PeerEnabled = 704, Misaligned = 716, LaunchFailed = 719, NotSupported = 801,
+  CaptureUnsupported = 900, CaptureInvalidated = 901, CaptureMerge = 902, CaptureUnmatched = 903,
+  CaptureUnjoined = 904, CaptureIsolation = 905, CapturedEvent = 907,
+};
+constexpr int MaxDevices = 8;
+constexpr unsigned MaxShared = 232448, DefaultShared = 49152;
+
+struct Stream;
+typedef std::function<Result(Stream&)> Run;
+
+// Op is an operation of a stream. An op that keeps order (events) runs even
+// after an error.
+struct Op { std::string name; Run run; bool keeps_order; };
+
+struct Node { Op op; std::vector<int> deps; };
+struct Graph { std::vector<Node> nodes; };
+
+// Capture is a recording: which streams take part, and whether it is still good.
+struct Capture {
+  Graph graph;
+  Stream* origin;
+  std::thread::id thread;
+  std::vector<std::shared_ptr<Stream>> streams;
+  bool broken = false, ended = false;
+};
+
+struct Event {
+  int device;
+  bool timed;
+  uint64_t recorded = 0, done = 0;   // marks made and reached
+  uint64_t when = 0;                 // nanoseconds, of the last mark reached
+  std::shared_ptr<Stream> stream;    // of the last mark, and its place there
+  uint64_t place = 0;
+  std::shared_ptr<Capture> capture;  // the mark is inside a graph, after these nodes
+  std::vector<int> frontier;
+};
+
+struct Module;
+
+struct Stream {
+  int device;
+  std::deque<Op> queue;
+  uint64_t issued = 0, finished = 0, demand = 0;  // operations, counted from the beginning
+  bool held = false, closing = false;
+  std::condition_variable wake;
+  std::shared_ptr<Capture> capture;
+  std::vector<int> frontier;  // the nodes that the next one comes after
+  std::map<Module*, const EmuModule*> instances;
+  std::mt19937_64 random;
+  unsigned char* dynamic = nullptr;  // dynamic shared memory ends where this does
+};
+
+// Module is an image; each stream loads a copy of its own, so that kernels of
+// different streams run at the same time and share nothing.
+struct Module { int device; std::string image; const EmuModule* first; };
+struct Function { Module* module; unsigned index; int shared; };
+
+struct Device {
+  Result error = Ok;      // sticky: CUDA's contexts do not recover
+  std::string detail;
+  uint64_t used = 0;
+  uint64_t peers = 0;     // bit i: device i's memory may be used
+};
+
+struct State {
+  std::mutex mu;
+  std::condition_variable changed;  // an operation has finished
+  EmuConfig config = {2, 4ull << 30, 1, 0, 0, 0, 0, 0, 0, 60000000000ull, 13000};
+  uint64_t allocs = 0, launches = 0, streams_made = 0;
+  Device devices[MaxDevices];
+  std::map<void*, std::shared_ptr<Stream>> streams;
+  std::map<void*, std::shared_ptr<Event>> events;
+  std::map<void*, std::unique_ptr<Module>> modules;
+  std::map<void*, std::unique_ptr<Function>> functions;
+  std::map<void*, std::shared_ptr<Graph>> graphs, execs;
+};
+extern State S;
+typedef std::unique_lock<std::mutex> Lock;
+
+// context.cpp
+int current();                                     // the thread's device, -1 is none
+Result usable(int* device);                        // a context is current and has no error
+// stream.cpp
+std::shared_ptr<Stream> stream_of(void* handle);   // with the lock held; null: no such stream
+Result enqueue(const std::shared_ptr<Stream>&, Op, bool captured = true);
+void demand(Stream&, uint64_t place);
+void wait_for(Lock&, Stream&, uint64_t place);
+void wait_device(Lock&, int device);
+bool capturing_here();                             // the thread captures: it must not wait or allocate
+Result break_capture();
+// graph.cpp
+Result run_graph(const Graph&, Stream&);
+Result wait_in_capture(const std::shared_ptr<Stream>&, const std::shared_ptr<Event>&);
+// memory.cpp
+void touch_device_memory(bool allowed);            // for the calling thread
+int device_of(Addr);                               // whose address range; -1 is none
+bool is_memory(Addr, uint64_t n);
+bool is_pinned(Addr, uint64_t n);
+std::string describe(Addr);                        // of an address that faulted
+std::string damaged();                             // an allocation written beyond its end; "" is none
+int leaked_memory(std::string& out);
+// fault.cpp
+void install_handler();
+void worker_stack();                               // signals of this thread get a stack of their own
+Result guarded(Stream&, const std::string& name, const EmuModule*, const std::function<Result()>&, std::string& detail);

@@ -1,0 +1,36 @@
+// What the emulated driver offers besides CUDA's own interface: to the tests
+// (Config, leaks, holds) and to other emulated libraries, which find these
+// functions by dlsym in the library that RINGO_CUDA_LIB names.
+#pragma once
+#include <stdint.h>
+#define API extern "C" __attribute__((visibility("default")))
+
+struct EmuConfig {
+  uint64_t devices, memory;  // how many, bytes of each
+  uint64_t seed;             // of delays and orders
+  uint64_t delay_ns;         // the longest pause before an operation of a stream
+  uint64_t lazy;             // a stream runs only as far as somebody waits for it
+  uint64_t reverse;          // threads of a block run from the last to the first
+  uint64_t left;             // allocations begin (not end) at a guard page
+  uint64_t fail_alloc;       // this allocation, counted from 1, finds no memory; 0 is none
+  uint64_t fail_launch;      // this launch fails; 0 is none
+  uint64_t timeout_ns;       // a kernel that runs longer is ended
+  uint64_t version;          // what cuDriverGetVersion answers
+};
+
+// emu_reset sets the configuration, ends holds, clears errors and counts. It
+// waits for all streams first.
+API void emu_reset(const EmuConfig*);
+// emu_leaks writes what is allocated or open, a line each, and returns how many.
+API int emu_leaks(char* out, uint64_t n);
+// emu_hold stops a stream before its next operation, until released.
+API int emu_hold(void* stream, int held);
+// emu_protected says whether device memory faults on threads of the host.
+API int emu_protected();
+
+// emu_enqueue queues an operation on a stream, or adds it to the graph that is
+// being captured there. It runs on the stream's thread, may block, and returns
+// a CUresult; drop is called once when arg is not needed any more.
+API int emu_enqueue(void* stream, const char* name, int (*run)(void* arg), void* arg, void (*drop)(void* arg));
+// emu_is_memory says whether n bytes at p are device memory in use.
+API int emu_is_memory(uint64_t p, uint64_t n);

@@ -1,0 +1,147 @@
+// Capture of streams into graphs. A graph keeps who comes after whom, and every
+// launch runs its nodes in another order that respects it: a wait that was left
+// out shows.
+#include "core.h"
+#include <algorithm>
+
+static thread_local std::weak_ptr<Capture> capturing;  // begun by this thread
+
+bool capturing_here() {
+  auto c = capturing.lock();
+  return c && !c->ended;
+}
+Result break_capture() {
+  if (auto c = capturing.lock()) c->broken = true;
+  return CaptureUnsupported;
+}
+
+API Result cuStreamBeginCapture_v2(void* h, int mode) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  auto s = stream_of(h);
+  if (!s || s->device != d) return InvalidHandle;
+  if (mode < 0 || mode > 2) return InvalidValue;
+  if (s->capture) return CaptureUnsupported;
+  auto c = std::make_shared<Capture>();
+  c->origin = s.get();
+  c->thread = std::this_thread::get_id();
+  c->streams.push_back(s);
+  s->capture = c;
+  s->frontier.clear();
+  if (mode != 2) capturing = c;  // relaxed: the thread may do what it likes
+  return Ok;
+}
+
+// before marks all nodes that come before those in front.
+static std::vector<bool> before(const Graph& g, const std::vector<int>& front) {
+  std::vector<bool> seen(g.nodes.size());
+  std::vector<int> todo = front;
+  while (!todo.empty()) {
+    int n = todo.back();
+    todo.pop_back();
+    if (seen[n]) continue;
+    seen[n] = true;
+    todo.insert(todo.end(), g.nodes[n].deps.begin(), g.nodes[n].deps.end());
+  }
+  return seen;
+}
+
+API Result cuStreamEndCapture(void* h, void** graph) {
+  Lock l(S.mu);
+  *graph = nullptr;
+  auto s = stream_of(h);
+  if (!s || !s->capture) return InvalidValue;
+  auto c = s->capture;
+  if (c->origin != s.get()) return CaptureUnmatched;
+  auto joined = before(c->graph, s->frontier);
+  bool all = std::all_of(joined.begin(), joined.end(), [](bool b) { return b; });
+  c->ended = true;
+  for (auto& t : c->streams) t->capture = nullptr, t->frontier.clear();
+  if (c->broken) return CaptureInvalidated;
+  if (!all) return CaptureUnjoined;
+  auto g = std::make_shared<Graph>(c->graph);
+  S.graphs[g.get()] = g;
+  *graph = g.get();
+  return Ok;
+}
+API Result cuStreamIsCapturing(void* h, int* status) {
+  Lock l(S.mu);
+  auto s = stream_of(h);
+  if (!s) return InvalidHandle;
+  *status = !s->capture ? 0 : s->capture->broken ? 2 : 1;
+  return Ok;
+}
+
+Result wait_in_capture(const std::shared_ptr<Stream>& s, const std::shared_ptr<Event>& e) {
+  if (!e->capture) {
+    if (!e->recorded) return Ok;
+    s->capture->broken = true;
+    return CaptureIsolation;
+  }
+  if (e->capture->ended) return CapturedEvent;
+  if (s->capture && s->capture != e->capture) return CaptureMerge;
+  if (!s->capture) {
+    s->capture = e->capture;
+    s->frontier.clear();
+    e->capture->streams.push_back(s);
+  }
+  for (int n : e->frontier)
+    if (std::find(s->frontier.begin(), s->frontier.end(), n) == s->frontier.end()) s->frontier.push_back(n);
+  return Ok;
+}
+
+Result run_graph(const Graph& g, Stream& s) {
+  std::vector<int> missing(g.nodes.size()), ready;
+  std::vector<std::vector<int>> after(g.nodes.size());
+  for (size_t i = 0; i < g.nodes.size(); i++) {
+    missing[i] = (int)g.nodes[i].deps.size();
+    for (int d : g.nodes[i].deps) after[d].push_back((int)i);
+    if (!missing[i]) ready.push_back((int)i);
+  }
+  while (!ready.empty()) {
+    size_t k = s.random() % ready.size();
+    int n = ready[k];
+    ready[k] = ready.back();
+    ready.pop_back();
+    if (Result r = g.nodes[n].op.run(s)) return r;
+    for (int m : after[n])
+      if (!--missing[m]) ready.push_back(m);
+  }
+  return Ok;
+}
+
+API Result cuGraphGetNodes(void* h, void**, size_t* n) {
+  Lock l(S.mu);
+  auto i = S.graphs.find(h);
+  if (i == S.graphs.end()) return InvalidValue;
+  *n = i->second->nodes.size();
+  return Ok;
+}
+API Result cuGraphInstantiateWithFlags(void** exec, void* h, unsigned long long) {
+  Lock l(S.mu);
+  auto i = S.graphs.find(h);
+  if (i == S.graphs.end()) return InvalidValue;
+  auto x = std::make_shared<Graph>(*i->second);
+  S.execs[x.get()] = x;
+  *exec = x.get();
+  return Ok;
+}
+API Result cuGraphDestroy(void* h) {
+  Lock l(S.mu);
+  return S.graphs.erase(h) ? Ok : InvalidValue;
+}
+API Result cuGraphExecDestroy(void* h) {
+  Lock l(S.mu);
+  return S.execs.erase(h) ? Ok : InvalidValue;
+}
+API Result cuGraphLaunch(void* h, void* hs) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  auto i = S.execs.find(h);
+  auto s = stream_of(hs);
+  if (i == S.execs.end() || !s || s->device != d) return InvalidHandle;
+  auto g = i->second;
+  return enqueue(s, {"graph", [g](Stream& t) { return run_graph(*g, t); }, false});
+}

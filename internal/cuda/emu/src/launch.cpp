@@ -1,0 +1,184 @@
+// Modules, functions and launches.
+#include "core.h"
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static constexpr char Magic[] = "EMUCUBIN";
+static constexpr size_t Header = 16;  // magic and length; then a shared library
+
+// load opens a copy of the image. Each has a file of its own: the loader gives
+// out the same library for the same name.
+static const EmuModule* load(const std::string& image, void** handle) {
+  const char* tmp = getenv("TMPDIR");
+  std::string path = std::string(tmp ? tmp : "/tmp") + "/ringo-emu-XXXXXX";
+  int fd = mkstemp(&path[0]);
+  if (fd < 0) return nullptr;
+  const char* p = image.data() + Header;
+  for (size_t n = image.size() - Header; n;) {
+    ssize_t k = write(fd, p, n);
+    if (k <= 0) break;
+    p += k, n -= k;
+  }
+  close(fd);
+  *handle = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  unlink(path.c_str());
+  if (!*handle) {
+    fprintf(stderr, "CUDA emulator: %s\n", dlerror());
+    return nullptr;
+  }
+  auto get = (const EmuModule* (*)())dlsym(*handle, "emu_module");
+  return get ? get() : nullptr;
+}
+
+API Result cuModuleLoadData(void** h, const void* image) {
+  uint64_t n;
+  if (memcmp(image, Magic, 8)) return InvalidImage;
+  memcpy(&n, (const char*)image + 8, 8);
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  if (capturing_here()) return break_capture();
+  auto m = std::make_unique<Module>();
+  m->device = d;
+  m->image.assign((const char*)image, Header + n);
+  void* handle;
+  m->first = load(m->image, &handle);
+  if (!m->first) return InvalidImage;
+  *h = m.get();
+  S.modules[*h] = std::move(m);
+  return Ok;
+}
+// The code of an unloaded module stays: a stream may be running it.
+API Result cuModuleUnload(void* h) {
+  Lock l(S.mu);
+  return S.modules.count(h) ? Ok : InvalidHandle;
+}
+API Result cuModuleGetFunction(void** f, void* h, const char* name) {
+  Lock l(S.mu);
+  auto m = S.modules.find(h);
+  if (m == S.modules.end()) return InvalidHandle;
+  for (unsigned i = 0; i < m->second->first->count; i++)
+    if (!strcmp(m->second->first->kernels[i].name, name)) {
+      auto fn = std::make_unique<Function>(Function{m->second.get(), i, (int)DefaultShared});
+      *f = fn.get();
+      S.functions[*f] = std::move(fn);
+      return Ok;
+    }
+  return NotFound;
+}
+
+enum { MaxThreadsPerBlock = 0, MaxDynamicShared = 8 };
+API Result cuFuncGetAttribute(int* v, int a, void* h) {
+  Lock l(S.mu);
+  auto f = S.functions.find(h);
+  if (f == S.functions.end()) return InvalidHandle;
+  *v = a == MaxThreadsPerBlock ? (int)f->second->module->first->kernels[f->second->index].max_threads
+       : a == MaxDynamicShared ? f->second->shared : 0;
+  return Ok;
+}
+API Result cuFuncSetAttribute(void* h, int a, int v) {
+  Lock l(S.mu);
+  auto f = S.functions.find(h);
+  if (f == S.functions.end()) return InvalidHandle;
+  if (a != MaxDynamicShared) return Ok;
+  if (v < 0 || v > (int)MaxShared) return InvalidValue;
+  f->second->shared = v;
+  return Ok;
+}
+API Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void*, int threads, size_t) {
+  if (threads < 1 || threads > 1024) return InvalidValue;
+  *n = 2048 / threads;
+  return Ok;
+}
+
+// Launch is one launch, with its parameters copied.
+struct Launch {
+  Module* module;
+  unsigned index;
+  EmuLaunch at;
+  std::vector<char> values;
+  std::vector<void*> args;
+  std::string wrong;  // found at the launch, reported when it runs
+  Result code;
+};
+
+static std::string check_params(const EmuKernel& k, void** params, int device) {
+  for (unsigned i = 0; i < k.count; i++)
+    for (unsigned at = 0; at + 8 <= k.params[i].size; at += 8) {
+      Addr p;
+      memcpy(&p, (char*)params[i] + at, 8);
+      int owner = device_of(p);
+      std::string who = "parameter " + std::to_string(i);
+      if (k.params[i].pointer && p && owner < 0 && !is_pinned(p, 1)) return who + " is not device memory";
+      if (owner >= 0 && owner != device && !(S.devices[device].peers >> owner & 1))
+        return who + " is memory of device " + std::to_string(owner) + ", and no peer access is enabled";
+    }
+  return "";
+}
+
+static const EmuModule* instance(Stream& s, Module* m) {
+  auto& i = s.instances[m];
+  void* handle;
+  if (!i) i = load(m->image, &handle);
+  return i;
+}
+
+static Result run(Launch& k, Stream& s) {
+  const EmuModule* m = instance(s, k.module);
+  if (!m) return InvalidImage;
+  const EmuKernel& kernel = m->kernels[k.index];
+  std::string detail = k.wrong;
+  Result r = k.code;
+  if (!r) {
+    EmuLaunch at = k.at;
+    at.args = k.args.data();
+    at.seed = s.random();
+    at.dynamic = s.dynamic - (at.shared + 15) / 16 * 16;
+    r = guarded(s, kernel.name, m, [&] { return m->run(&kernel, &at); }, detail);
+    if (r && detail.empty()) detail = at.detail;
+  }
+  Lock l(S.mu);
+  std::string text = damaged();
+  if (!r && !text.empty()) r = IllegalAddress, detail = text + ", found after this kernel";
+  if (r && !S.devices[s.device].error) S.devices[s.device].detail = std::string("kernel ") + kernel.name + ": " + detail;
+  return r;
+}
+
+static Result check_shape(const Function& f, const EmuKernel& k, const EmuLaunch& at) {
+  const unsigned *g = at.grid, *b = at.block;
+  uint64_t threads = (uint64_t)b[0] * b[1] * b[2];
+  if (!g[0] || !g[1] || !g[2] || g[0] > 0x7fffffffu || g[1] > 65535 || g[2] > 65535) return InvalidValue;
+  if (!threads || threads > k.max_threads || b[0] > 1024 || b[1] > 1024 || b[2] > 64) return InvalidValue;
+  return at.shared > (unsigned)f.shared ? InvalidValue : Ok;
+}
+
+API Result cuLaunchKernel(void* h, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                          unsigned shared, void* hs, void** params, void** extra) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  auto fi = S.functions.find(h);
+  auto s = stream_of(hs);
+  if (fi == S.functions.end() || !s || s->device != d || fi->second->module->device != d) return InvalidHandle;
+  Function& f = *fi->second;
+  const EmuKernel& k = f.module->first->kernels[f.index];
+  auto launch = std::make_shared<Launch>(Launch{f.module, f.index, {{gx, gy, gz}, {bx, by, bz}, shared}, {}, {}, "", Ok});
+  launch->at.reverse = S.config.reverse;
+  if (extra) return InvalidValue;
+  if (Result r = check_shape(f, k, launch->at)) return r;
+  size_t bytes = 0;
+  for (unsigned i = 0; i < k.count; i++) bytes += (k.params[i].size + 15) / 16 * 16;
+  launch->values.resize(bytes + 16);
+  char* at = launch->values.data() + (-(uintptr_t)launch->values.data() & 15);
+  for (unsigned i = 0; i < k.count; i++, at += (k.params[i - 1].size + 15) / 16 * 16) {
+    memcpy(at, params[i], k.params[i].size);
+    launch->args.push_back(at);
+  }
+  launch->wrong = check_params(k, params, d);
+  if (!launch->wrong.empty()) launch->code = IllegalAddress;
+  if (++S.launches == S.config.fail_launch) launch->code = LaunchFailed, launch->wrong = "a failure that the test asked for";
+  return enqueue(s, {k.name, [launch](Stream& t) { return run(*launch, t); }, false});
+}

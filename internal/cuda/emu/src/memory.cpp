@@ -1,0 +1,211 @@
+// Device memory. Every allocation has pages of its own between guard pages, at
+// an address that is never used again; it is filled with NaN.
+#include "core.h"
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+
+namespace {
+constexpr uint64_t Page = 4096, Guard = 64 << 10, Align = 256, ArenaBytes = 1ull << 40;
+constexpr int Fill = 0xff, Canary = 0xa5;
+
+// Block is an allocation; its pages are [pages, pages+room), the bytes
+// [at, at+size) of them were asked for, and the rest of [slack, slack+rest) is
+// filled with canaries.
+struct Block { Addr pages; uint64_t room, size; Addr slack; uint64_t rest; int device; bool freed; };
+struct Pinned { uint64_t size; };
+std::map<Addr, Block> blocks;   // by the address given out
+std::map<Addr, Block> places;   // by pages, freed ones too, for messages
+std::map<Addr, uint64_t> pinned;
+struct Arena { Addr base = 0, next = 0; } arenas[MaxDevices];
+
+// Protection keys, where the processor has them: threads that are not the
+// emulator's may not touch device memory.
+int key = -1;
+bool make_key() {
+  key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
+  return true;
+}
+const bool made = make_key();
+
+Block* find(Addr p, uint64_t n) {
+  auto i = blocks.upper_bound(p);
+  if (i == blocks.begin()) return nullptr;
+  --i;
+  return p + n <= i->first + i->second.size && p + n >= p ? &i->second : nullptr;
+}
+}  // namespace
+
+void touch_device_memory(bool allowed) {
+  if (key >= 0) pkey_set(key, allowed ? 0 : PKEY_DISABLE_ACCESS);
+}
+API int emu_protected() { return key >= 0; }
+
+int device_of(Addr p) {
+  for (int d = 0; d < MaxDevices; d++)
+    if (arenas[d].base && p >= arenas[d].base && p < arenas[d].base + ArenaBytes) return d;
+  return -1;
+}
+bool is_memory(Addr p, uint64_t n) { return find(p, n); }
+bool is_pinned(Addr p, uint64_t n) {
+  auto i = pinned.upper_bound(p);
+  if (i == pinned.begin()) return false;
+  --i;
+  return p + n <= i->first + i->second;
+}
+API int emu_is_memory(uint64_t p, uint64_t n) {
+  Lock l(S.mu);
+  return is_memory(p, n);
+}
+
+// nearest is the allocation, freed ones too, that an address belongs to or is
+// closest to.
+static const Block* nearest(Addr p) {
+  auto after = places.upper_bound(p), before = after;
+  if (before != places.begin()) --before;
+  if (before == places.end()) return nullptr;
+  if (after == places.end()) return &before->second;
+  Addr end = before->second.pages + before->second.room;
+  return p < end || p - end < after->first - p ? &before->second : &after->second;
+}
+
+std::string describe(Addr p) {
+  char text[200];
+  const Block* b = nearest(p);
+  if (device_of(p) < 0 || !b) {
+    snprintf(text, sizeof text, "address %#llx, which is not device memory", (unsigned long long)p);
+    return text;
+  }
+  Addr at = b->slack - b->size, end = b->slack;
+  auto say = [&](const char* format, uint64_t distance) {
+    snprintf(text, sizeof text, format, (unsigned long long)distance, b->freed ? "freed memory" : "memory", (unsigned long long)b->size);
+  };
+  if (p < at) say("%llu bytes before the start of %s of %llu bytes", at - p);
+  else if (p < end) say("byte %llu of %s of %llu bytes", p - at);
+  else say("%llu bytes after the end of %s of %llu bytes", p - end);
+  return text;
+}
+
+static std::string damage(const Block& b) {
+  auto p = (const unsigned char*)b.slack;
+  for (uint64_t i = 0; i < b.rest; i++)
+    if (p[i] != Canary) return "bytes just outside of memory of " + std::to_string(b.size) + " bytes were written";
+  return "";
+}
+std::string damaged() {
+  for (auto& i : blocks)
+    if (i.second.rest) {
+      std::string text = damage(i.second);
+      if (text.empty()) continue;
+      memset((void*)i.second.slack, Canary, i.second.rest);  // reported once
+      return text;
+    }
+  return "";
+}
+
+static bool reserve(Arena& a) {
+  if (a.base) return true;
+  void* p = mmap(0, ArenaBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) return false;
+  a.base = (Addr)p;
+  a.next = a.base + Guard;
+  return true;
+}
+
+API Result cuMemAlloc_v2(Addr* out, size_t n) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  if (capturing_here()) return break_capture();
+  if (!n) return InvalidValue;
+  if (++S.allocs == S.config.fail_alloc || S.devices[d].used + n > S.config.memory) return OutOfMemory;
+  Arena& a = arenas[d];
+  Block b = {0, (n + Page - 1) / Page * Page, n, 0, 0, d, false};
+  if (!reserve(a) || a.next + b.room + Guard > a.base + ArenaBytes) return OutOfMemory;
+  b.pages = a.next;
+  a.next += b.room + Guard;
+  if (mprotect((void*)b.pages, b.room, PROT_READ | PROT_WRITE)) return OutOfMemory;
+  if (key >= 0) pkey_mprotect((void*)b.pages, b.room, PROT_READ | PROT_WRITE, key);
+  Addr at = b.pages;
+  if (S.config.left) {
+    b.slack = at + n;
+    b.rest = b.room - n;
+  } else {
+    at = b.pages + b.room - (n + Align - 1) / Align * Align;
+    b.slack = at + n;
+    b.rest = b.pages + b.room - b.slack;
+  }
+  touch_device_memory(true);
+  memset((void*)b.pages, Canary, b.room);
+  memset((void*)at, Fill, n);
+  touch_device_memory(false);
+  S.devices[d].used += n;
+  blocks[at] = places[b.pages] = b;
+  *out = at;
+  return Ok;
+}
+API Result cuMemFree_v2(Addr p) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  if (capturing_here()) return break_capture();
+  auto i = blocks.find(p);
+  if (i == blocks.end()) return InvalidValue;
+  wait_device(l, i->second.device);
+  i = blocks.find(p);
+  if (i == blocks.end()) return InvalidValue;
+  Block b = i->second;
+  touch_device_memory(true);
+  std::string text = damage(b);
+  touch_device_memory(false);
+  blocks.erase(i);
+  places[b.pages].freed = true;
+  S.devices[b.device].used -= b.size;
+  mmap((void*)b.pages, b.room, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (text.empty()) return S.devices[d].error;
+  S.devices[b.device].error = IllegalAddress;
+  S.devices[b.device].detail = text;
+  return IllegalAddress;
+}
+API Result cuMemGetInfo_v2(size_t* f, size_t* t) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  *t = S.config.memory;
+  *f = *t - S.devices[d].used;
+  return Ok;
+}
+API Result cuPointerGetAttribute(void* v, int attribute, Addr p) {
+  constexpr int DeviceOrdinal = 9;
+  Lock l(S.mu);
+  Block* b = find(p, 1);
+  if (!b || attribute != DeviceOrdinal) return InvalidValue;
+  *(int*)v = b->device;
+  return Ok;
+}
+API Result cuMemHostAlloc(void** p, size_t n, unsigned) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  if (capturing_here()) return break_capture();
+  if (!n || posix_memalign(p, Page, n)) return n ? OutOfMemory : InvalidValue;
+  memset(*p, Fill, n);
+  pinned[(Addr)*p] = n;
+  return Ok;
+}
+API Result cuMemFreeHost(void* p) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  for (int i = 0; i < MaxDevices; i++) wait_device(l, i);
+  if (!pinned.erase((Addr)p)) return InvalidValue;
+  free(p);
+  return Ok;
+}
+
+int leaked_memory(std::string& out) {
+  for (auto& b : blocks)
+    out += std::to_string(b.second.size) + " bytes of device " + std::to_string(b.second.device) + "\n";
+  for (auto& b : pinned) out += std::to_string(b.second) + " bytes of pinned host memory\n";
+  return (int)(blocks.size() + pinned.size());
+}

@@ -1,0 +1,246 @@
+// Streams, each a thread that runs a queue, and events.
+#include "core.h"
+#include <chrono>
+#include <string.h>
+#include <sys/mman.h>
+
+static uint64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
+std::shared_ptr<Stream> stream_of(void* h) {
+  auto i = S.streams.find(h);
+  return i == S.streams.end() ? nullptr : i->second;
+}
+static std::shared_ptr<Event> event_of(void* h) {
+  auto i = S.events.find(h);
+  return i == S.events.end() ? nullptr : i->second;
+}
+
+// stream_for_work is a stream that takes work from this thread: its device is
+// the current one.
+static Result stream_for_work(void* h, std::shared_ptr<Stream>* s) {
+  int d;
+  if (Result r = usable(&d)) return r;
+  *s = stream_of(h);  // the null stream is not one of ours: nothing in the project uses it
+  if (!*s || (*s)->device != d) return InvalidHandle;
+  return Ok;
+}
+
+static bool may_run(Stream& s) {
+  if (s.queue.empty() || s.held) return false;
+  return !S.config.lazy || s.finished < s.demand || s.closing;
+}
+
+// dynamic_shared reserves dynamic shared memory with a guard page behind it.
+static unsigned char* dynamic_shared() {
+  size_t n = MaxShared + 4096 - MaxShared % 4096;
+  auto p = (unsigned char*)mmap(0, n + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  mprotect(p + n, 4096, PROT_NONE);
+  return p + n;
+}
+
+static void fail(Stream& s, Result r, const std::string& name) {
+  Device& d = S.devices[s.device];
+  if (d.error) return;
+  d.error = r;
+  if (d.detail.empty()) d.detail = name;
+}
+
+static void work(std::shared_ptr<Stream> s) {
+  worker_stack();
+  touch_device_memory(true);
+  s->dynamic = dynamic_shared();
+  Lock l(S.mu);
+  for (;;) {
+    s->wake.wait(l, [&] { return may_run(*s) || (s->closing && s->queue.empty()); });
+    if (s->queue.empty()) break;
+    Op op = std::move(s->queue.front());
+    s->queue.pop_front();
+    uint64_t pause = S.config.delay_ns && s->random() % 4 == 0 ? s->random() % S.config.delay_ns : 0;
+    bool skip = S.devices[s->device].error && !op.keeps_order;
+    l.unlock();
+    if (pause) std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
+    Result r = skip ? Ok : op.run(*s);
+    Op().run.swap(op.run);  // what it holds goes without the lock
+    l.lock();
+    if (r) fail(*s, r, op.name);
+    s->finished++;
+    S.changed.notify_all();
+  }
+}
+
+Result enqueue(const std::shared_ptr<Stream>& s, Op op, bool captured) {
+  if (captured && s->capture) {
+    Capture& c = *s->capture;
+    if (c.broken) return CaptureInvalidated;
+    c.graph.nodes.push_back({std::move(op), s->frontier});
+    s->frontier = {(int)c.graph.nodes.size() - 1};
+    return Ok;
+  }
+  s->queue.push_back(std::move(op));
+  s->issued++;
+  if (may_run(*s)) s->wake.notify_one();
+  return Ok;
+}
+
+void demand(Stream& s, uint64_t place) {
+  if (place > s.demand) s.demand = place;
+  if (may_run(s)) s.wake.notify_one();
+}
+void wait_for(Lock& l, Stream& s, uint64_t place) {
+  demand(s, place);
+  S.changed.wait(l, [&] { return s.finished >= place; });
+}
+void wait_device(Lock& l, int device) {
+  std::vector<std::pair<std::shared_ptr<Stream>, uint64_t>> all;
+  for (auto& i : S.streams)
+    if (i.second->device == device) all.push_back({i.second, i.second->issued});
+  for (auto& i : all) demand(*i.first, i.second);
+  for (auto& i : all) wait_for(l, *i.first, i.second);
+}
+
+API Result cuStreamCreateWithPriority(void** h, unsigned flags, int) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  if (flags > 1) return InvalidValue;
+  auto s = std::make_shared<Stream>();
+  s->device = d;
+  s->random.seed(S.config.seed * 1000003 + S.streams_made++);
+  S.streams[s.get()] = s;
+  *h = s.get();
+  std::thread(work, s).detach();
+  return Ok;
+}
+API Result cuStreamDestroy_v2(void* h) {
+  Lock l(S.mu);
+  auto s = stream_of(h);
+  if (!s) return InvalidHandle;
+  s->closing = true;  // what is queued still runs
+  s->held = false;
+  s->wake.notify_one();
+  S.streams.erase(h);
+  return Ok;
+}
+API Result cuStreamGetPriority(void*, int* p) { *p = 0; return Ok; }
+API Result cuStreamSynchronize(void* h) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  auto s = stream_of(h);
+  if (!s) return InvalidHandle;
+  if (s->capture) return s->capture->broken = true, CaptureUnsupported;
+  wait_for(l, *s, s->issued);
+  return S.devices[s->device].error;
+}
+API Result cuStreamQuery(void* h) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  auto s = stream_of(h);
+  if (!s) return InvalidHandle;
+  if (s->capture) return s->capture->broken = true, CaptureUnsupported;
+  demand(*s, s->issued);
+  return s->finished >= s->issued ? Ok : NotReady;
+}
+
+API Result cuEventCreate(void** h, unsigned flags) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  auto e = std::make_shared<Event>();
+  e->device = d;
+  e->timed = !(flags & 2);
+  S.events[e.get()] = e;
+  *h = e.get();
+  return Ok;
+}
+API Result cuEventDestroy_v2(void* h) {
+  Lock l(S.mu);
+  return S.events.erase(h) ? Ok : InvalidHandle;
+}
+API Result cuEventRecord(void* h, void* hs) {
+  Lock l(S.mu);
+  std::shared_ptr<Stream> s;
+  if (Result r = stream_for_work(hs, &s)) return r;
+  auto e = event_of(h);
+  if (!e || e->device != s->device) return InvalidHandle;
+  e->capture = s->capture;
+  if (s->capture) {
+    e->frontier = s->frontier;
+    return Ok;
+  }
+  uint64_t mark = ++e->recorded;
+  Result r = enqueue(s, {"event record", [e, mark](Stream&) {
+    Lock l(S.mu);
+    e->done = mark;
+    e->when = now();
+    return Ok;
+  }, true});
+  e->stream = s;
+  e->place = s->issued;
+  return r;
+}
+API Result cuStreamWaitEvent(void* hs, void* h, unsigned) {
+  Lock l(S.mu);
+  std::shared_ptr<Stream> s;
+  if (Result r = stream_for_work(hs, &s)) return r;
+  auto e = event_of(h);
+  if (!e) return InvalidHandle;
+  if (e->capture || s->capture) return wait_in_capture(s, e);
+  if (!e->recorded) return Ok;
+  auto from = e->stream;
+  uint64_t mark = e->recorded, place = e->place;
+  return enqueue(s, {"event wait", [e, from, mark, place](Stream&) {
+    Lock l(S.mu);
+    demand(*from, place);
+    S.changed.wait(l, [&] { return e->done >= mark; });
+    return Ok;
+  }, true});
+}
+API Result cuEventQuery(void* h) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  auto e = event_of(h);
+  if (!e) return InvalidHandle;
+  if (e->capture) return e->capture->broken = true, CapturedEvent;
+  if (e->done >= e->recorded) return Ok;
+  demand(*e->stream, e->place);
+  return NotReady;
+}
+API Result cuEventSynchronize(void* h) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  auto e = event_of(h);
+  if (!e) return InvalidHandle;
+  if (e->capture) return e->capture->broken = true, CapturedEvent;
+  if (e->done < e->recorded) wait_for(l, *e->stream, e->place);
+  return S.devices[e->device].error;
+}
+API Result cuEventElapsedTime(float* ms, void* ha, void* hb) {
+  Lock l(S.mu);
+  auto a = event_of(ha), b = event_of(hb);
+  if (!a || !b || !a->timed || !b->timed || !a->recorded || !b->recorded) return InvalidHandle;
+  if (a->done < a->recorded || b->done < b->recorded) return NotReady;
+  *ms = (float)((double)((int64_t)(b->when - a->when)) / 1e6);
+  return Ok;
+}
+
+API int emu_hold(void* h, int held) {
+  Lock l(S.mu);
+  auto s = stream_of(h);
+  if (!s) return InvalidHandle;
+  s->held = held;
+  if (may_run(*s)) s->wake.notify_one();
+  return Ok;
+}
+API int emu_enqueue(void* h, const char* name, int (*run)(void*), void* arg, void (*drop)(void*)) {
+  std::shared_ptr<void> keep(arg, [drop](void* a) { if (drop) drop(a); });
+  Lock l(S.mu);
+  std::shared_ptr<Stream> s;
+  if (Result r = stream_for_work(h, &s)) return r;
+  return enqueue(s, {name, [run, keep](Stream&) { return run(keep.get()); }, false});
+}
