@@ -17,7 +17,8 @@ func errorf(format string, a ...any) error { return fmt.Errorf("data: "+format, 
 
 // slot is the memory of one batch, with its headers for both sizes of batch, made once.
 type slot struct {
-	full, last view // last: the smaller batch at the end of an epoch
+	full, last view           // last: the smaller batch at the end of an epoch
+	sent       tensor.Pending // the copy to the device
 }
 
 // view is a batch and the host memory that it is prepared in, which is the batch's own on a device in host memory.
@@ -31,25 +32,27 @@ func (l *Loader) newSlot() slot {
 	if dev == nil {
 		dev = hostDevice
 	}
-	host := dev
-	if !dev.Host() {
-		host = hostDevice
-	}
 	rows := min(l.cfg.Batch, l.n)
 	_, most := part(rows, 0, l.cfg.Sharder.Size()) // rank 0 has the largest part
 	sx, sy := l.ds.Shapes()
-	full := view{x: newRows(host, sx, most), y: newRows(host, sy, most)}
-	full.X, full.Y = full.x, full.y
+	var full view
+	full.X, full.Y = newRows(dev, sx, most), newRows(dev, sy, most)
+	full.x, full.y = full.X, full.Y
 	if !dev.Host() {
-		full.X, full.Y = newRows(dev, sx, most), newRows(dev, sy, most)
+		full.x, full.y = stagedRows(dev, sx, most), stagedRows(dev, sy, most)
 	}
-	return slot{l.cut(full, sx, sy, rows), l.cut(full, sx, sy, l.n%l.cfg.Batch)}
+	return slot{full: l.cut(full, sx, sy, rows), last: l.cut(full, sx, sy, l.n%l.cfg.Batch)}
 }
 
 var hostDevice = tensor.FromSlice([]uint8{0}, 1).Device() // whose memory every CPU device may use
 
 func newRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
 	return tensor.New(dev, s.DType, append([]int{rows}, s.Dims...)...)
+}
+
+// stagedRows is newRows for the host memory that dev copies from.
+func stagedRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
+	return tensor.NewStaging(dev, s.DType, append([]int{rows}, s.Dims...)...)
 }
 
 // cut returns this rank's part of a batch of global rows, in the memory of all.
@@ -81,17 +84,26 @@ func (s *slot) batch(last bool) Batch { return s.view(last).Batch }
 
 // upload copies a prepared batch to its device. It runs in the loop's goroutine, on the computing queue: after the
 // steps that read what was there.
-func (s *slot) upload(last bool) error {
+func (s *slot) upload(last bool) {
 	v := s.view(last)
 	dev := v.X.Device()
 	if dev.Host() || v.Rows == 0 {
-		return nil
+		return
 	}
 	q := dev.Queue(0)
 	dev.Copy(v.X.Ptr(), v.x.Ptr(), len(v.x.Bytes()), q)
 	dev.Copy(v.Y.Ptr(), v.y.Ptr(), len(v.y.Bytes()), q)
-	if err := q.Sync(); err != nil {
-		return errorf("copying a batch to %v: %w", dev, err)
+	s.sent = q.Mark()
+}
+
+// settle waits until the batch's memory may be filled again: no collective reads it, and what was prepared is on the device.
+// That copy began before the step that uses the batch, so there is seldom anything to wait for.
+func (s *slot) settle(last bool) error {
+	v := s.view(last)
+	tensor.Settle(v.X)
+	tensor.Settle(v.Y)
+	if err := s.sent.Wait(); err != nil {
+		return errorf("copying a batch to %v: %w", v.X.Device(), err)
 	}
 	return nil
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"unsafe"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -167,60 +168,71 @@ func TestStepsDoNotAllocate(t *testing.T) {
 	assert.LessOrEqual(t, many, few+20)
 }
 
-// remote is a device whose memory is not the host's.
-type remote struct {
-	tensor.Device
-	copies, bytes int
-	pending       bool
-	err           error
-}
-
-func (d *remote) String() string         { return "remote" }
-func (d *remote) Host() bool             { return false }
-func (d *remote) Memory() *tensor.Memory { return new(tensor.Memory) }
-func (d *remote) Alloc(n int) (tensor.Ptr, error) {
-	return unsafe.Pointer(unsafe.SliceData(make([]uint64, n/8+1))), nil
-}
-func (d *remote) Free(tensor.Ptr)        {}
-func (d *remote) Queue(int) tensor.Queue { return d }
-func (d *remote) Sync() error            { d.pending = false; return d.err }
-func (d *remote) Copy(dst, src tensor.Ptr, n int, _ tensor.Queue) {
-	copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
-	d.copies, d.bytes, d.pending = d.copies+1, d.bytes+n, true
-}
-
+// On a device with memory of its own, batches are copied in the order of its queue, from memory that is not filled again
+// before they are there, and nobody waits for the steps.
 func TestDevice(t *testing.T) {
-	dev := &remote{}
-	l := NewLoader(numbers(20), Config{Batch: 6, Shuffle: true, Device: dev, Sharder: rankOf{1, 3}})
-	dev.copies, dev.bytes = 0, 0 // but for those that made the tensors
-	want, _ := epochOf(t, NewLoader(numbers(20), Config{Batch: 6, Shuffle: true, Sharder: rankOf{1, 3}}), 1)
+	dev := tensortest.NewRemote(t, 1)
+	sharder := rankOf{1, 3}
+	l := NewLoader(numbers(2000), Config{Batch: 6, Shuffle: true, Device: dev, Sharder: sharder})
+	want, _ := epochOf(t, NewLoader(numbers(2000), Config{Batch: 6, Shuffle: true, Sharder: sharder}), 1)
+	seen := tensor.New(dev, tensor.Int32, 2000)
+	dev.Counts()
+	n, steps := 0, 0
 	for i, b := range l.Epoch(t.Context(), 1) {
-		assert.Same(t, dev, b.X.Device())
-		assert.False(t, dev.pending, "the copy is over before the host memory is filled again")
-		var got []int
-		for _, v := range unsafe.Slice((*int32)(b.Y.Ptr()), b.Rows) {
-			got = append(got, int(v))
-		}
-		assert.Equal(t, want[i], got)
+		require.Equal(t, tensor.Device(dev), b.X.Device())
+		tensor.Copy(seen.Range(n, n+b.Rows), b.Y.Range(0, b.Rows))
+		n, steps = n+len(want[i]), steps+1
 	}
 	require.NoError(t, l.Err())
-	assert.Equal(t, 8, dev.copies)
-	assert.Equal(t, 7*(2*8+4), dev.bytes) // 2+2+2+1 rows
-
-	dev.err = errors.New("device lost")
-	for range l.Epoch(t.Context(), 2) {
-		assert.Fail(t, "yielded")
+	c := dev.Counts()
+	assert.Equal(t, tensortest.Counts{Up: 2 * steps, Within: steps, Waits: steps}, c)
+	var got []int
+	for _, v := range tensor.Data[int32](tensor.ToHost(seen.Range(0, n))) {
+		got = append(got, int(v))
 	}
+	assert.Equal(t, slices.Concat(want...), got)
+}
+
+// lost is a device that stops working.
+type lost struct {
+	*tensor.CPU
+	err error
+}
+
+func (d *lost) Host() bool             { return false }
+func (d *lost) Queue(int) tensor.Queue { return lostQueue{d.CPU.Queue(0), d} }
+func (d *lost) Kernels() *tensor.Table {
+	return &tensor.Table{tensor.OpFill: {tensor.Uint8: func(tensor.Queue, *tensor.Args) {}}}
+}
+func (d *lost) FenceDone(uint64) bool  { return false }
+func (d *lost) FenceWait(uint64) error { return d.err }
+
+type lostQueue struct {
+	tensor.Queue
+	dev *lost
+}
+
+func (q lostQueue) Mark() tensor.Pending { return tensor.Pending{F: q.dev} }
+
+func TestLostDevice(t *testing.T) {
+	dev := &lost{tensor.NewCPU(1), errors.New("device lost")}
+	defer dev.Close()
+	l := NewLoader(numbers(20), Config{Batch: 6, Device: dev})
+	steps := 0
+	for range l.Epoch(t.Context(), 2) {
+		steps++
+	}
+	assert.Equal(t, 1, steps)
 	assert.ErrorIs(t, l.Err(), dev.err)
-	assert.ErrorContains(t, l.Err(), "copying a batch to remote")
+	assert.ErrorContains(t, l.Err(), "copying a batch to cpu")
 }
 
 // A rank without rows in a batch neither asks the dataset nor copies.
 func TestNoRows(t *testing.T) {
-	dev, calls := &remote{}, 0
+	dev, calls := tensortest.NewRemote(t, 2), 0
 	ds := failing{numbers(5), func(idx []int) error { calls++; return nil }}
 	l := NewLoader(ds, Config{Batch: 4, Device: dev, Sharder: rankOf{2, 3}})
-	dev.copies = 0
+	dev.Counts()
 	var rows []int
 	for _, b := range l.Epoch(t.Context(), 0) {
 		rows = append(rows, b.Rows)
@@ -228,5 +240,5 @@ func TestNoRows(t *testing.T) {
 	require.NoError(t, l.Err())
 	assert.Equal(t, []int{1, 0}, rows)
 	assert.Equal(t, 1, calls)
-	assert.Equal(t, 2, dev.copies)
+	assert.Equal(t, 2, dev.Counts().Up)
 }

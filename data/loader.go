@@ -79,19 +79,15 @@ func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 		defer f.close()
 		for i := l.step; i < l.steps; i++ {
 			k, err := f.take(ctx)
-			if err == nil {
-				err = l.slots[k].upload(l.isLast(i))
-			}
 			if err != nil {
 				l.err = err
 				return
 			}
-			b := l.slots[k].batch(l.isLast(i))
+			s := &l.slots[k]
+			s.upload(l.isLast(i))
 			l.advance(epoch, i)
-			more := yield(i, b)
-			tensor.Settle(b.X) // a collective may still read it
-			tensor.Settle(b.Y)
-			if !more {
+			more := yield(i, s.batch(l.isLast(i)))
+			if l.err = s.settle(l.isLast(i)); l.err != nil || !more {
 				return
 			}
 			f.free <- k

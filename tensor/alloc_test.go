@@ -6,8 +6,6 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-var floatTypes = []DType{Float32, Float64, BFloat16, Float16}
-
 // A step allocates nothing on the Go heap once the tape's slabs are there.
 func TestStepAllocatesNothing(t *testing.T) {
 	skipInDebug(t)

@@ -16,7 +16,7 @@ func castOf(v float64, s, d DType) float64 {
 	limits := map[DType][2]float64{Int32: {math.MinInt32, math.MaxInt32}, Int64: {math.MinInt64, math.MaxInt64}, Uint8: {0, 255}}
 	switch {
 	case d == Bool:
-		return truth(v != 0)
+		return float64(b2i(v != 0))
 	case d == BFloat16:
 		return float64(kernel.ToBF16(float32(v)).Float32())
 	case d == Float16:

@@ -38,6 +38,12 @@ type cpuQueue struct {
 // Sync returns nil: kernels of the CPU are done when their launch returns.
 func (q *cpuQueue) Sync() error { return nil }
 
+// Mark returns what is over.
+func (q *cpuQueue) Mark() Pending { return Pending{} }
+
+// After waits for p.
+func (q *cpuQueue) After(p Pending) error { return p.Wait() }
+
 var (
 	cpuTable   Table
 	hostDevice = NewCPU(1) // the device of FromSlice: memory that any CPU device may use

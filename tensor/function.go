@@ -1,9 +1,6 @@
 package tensor
 
-import (
-	"slices"
-	"unsafe"
-)
+import "slices"
 
 // Function is a differentiable operation from outside, such as a collective. One value serves many calls: what belongs
 // to a call is in its Ctx.
@@ -26,7 +23,6 @@ type Ctx struct {
 	saved []*header
 	outs  []*header // further outputs
 	ints  []int
-	host  []byte
 }
 
 // Tape returns the tape of the call.
@@ -70,20 +66,7 @@ func (c *Ctx) HostInts(x Tensor) []int64 {
 	if h.dtype != Int64 || h.ld != 0 {
 		fail("HostInts", []Shape{h.shape()}, "needs a contiguous int64 tensor")
 	}
-	if c.t.dev.Host() {
-		return Data[int64](x)
-	}
-	n := h.n * 8
-	if len(c.host) < n+8 {
-		c.host = make([]byte, n+8)
-	}
-	p := unsafe.Pointer(unsafe.SliceData(c.host))
-	p = unsafe.Add(p, int(-uintptr(p)&7))
-	c.t.dev.Copy(p, h.ptr(), n, c.t.q)
-	if err := c.t.q.Sync(); err != nil {
-		panic(&Failure{Op: "HostInts", Shapes: []Shape{h.shape()}, Err: err})
-	}
-	return unsafe.Slice((*int64)(p), h.n)
+	return Data[int64](ToHost(x))
 }
 
 func (c *Ctx) keeps(h *header) bool { return slices.Contains(c.saved, h) || slices.Contains(c.outs, h) }

@@ -118,56 +118,6 @@ func TestHostInts(t *testing.T) {
 	}
 }
 
-// cube is an operation from outside: x³, with a kernel for float32 and float64.
-var cube = Register(OpSpec{Name: "test_cube", Saves: 1, VJP: cubeVJP,
-	CPU: [NumDTypes]Kernel{Float32: cubeKernel[float32], Float64: cubeKernel[float64]}})
-
-func cubeKernel[T float32 | float64](_ Queue, a *Args) {
-	dst, x := Operand[T](a, 0), Operand[T](a, 1)
-	for i, v := range x {
-		dst[i] = v*v*v + T(a.F[0])
-	}
-}
-
-func cubeVJP(t *Tape, n *Node, need uint8) {
-	if need != 1 {
-		panic("need")
-	}
-	g, three := n.Grad(), n.In(0).Scale(float64(n.I[0])) // freed by the tape
-	t.AddGrad(n, 0, g.Mul(three.Mul(n.In(0))))
-}
-
-func cubeOf(x Tensor) Tensor {
-	t := x.Tape()
-	x = x.Reshape(x.Shape().Dims...) // packs a view with gaps
-	y := t.NewLike(x)
-	t.Args(cube, x.DType()).Out(y).In(x)
-	t.Launch()
-	if n := t.Record(cube, y, x); n != nil {
-		n.I[0] = 3
-	}
-	return y
-}
-
-func TestRegister(t *testing.T) {
-	assert.Equal(t, "test_cube", cube.String())
-	dev := NewCPU(1)
-	defer dev.Close()
-	for k := range 3 {
-		g := newGradRun(t, dev, cube, gradCase{fn: func(_ *Tape, x []Tensor) Tensor { return cubeOf(x[0]) }}, [][]int{{2, k + 1}}, uint64(k))
-		plain := g.grads(t, how{})
-		requireGrads(t, g.numeric(), plain, 1e-6, "cube")
-		requireGrads(t, plain, g.grads(t, how{inner: true, scope: true}), 1e-13, "in a scope")
-	}
-	tape := NewTape(dev)
-	x := tape.Input(FromSlice([]BF16{0x3fc0, 0xc000}, 2)) // 1.5, −2: through float32
-	assert.Equal(t, []float64{3.375, -8}, Floats(cubeOf(x)))
-	column := tape.Input(FromSlice([]float32{1, 2, 3, 4}, 2, 2)).Slice(1, 1, 2)
-	assert.Equal(t, []float64{8, 64}, Floats(cubeOf(column)))
-	assert.ErrorContains(t, Try(func() { tape.Args(cube, Float32).In(column) }), "test_cube float32[2,1]: not contiguous")
-	assert.ErrorContains(t, Try(func() { cubeOf(tape.Input(FromSlice([]int32{1}, 1))) }), "test_cube int32[1], int32[1]: cpu has no kernel for int32")
-}
-
 // The memory that a rule from outside makes on its way is freed, and what it hands on may be the gradient itself.
 func TestRegisteredRuleMemory(t *testing.T) {
 	pass := Register(OpSpec{Name: "test_pass", VJP: func(t *Tape, n *Node, _ uint8) {

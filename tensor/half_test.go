@@ -15,7 +15,7 @@ func TestHalfGradients(t *testing.T) {
 	ignore := int64(-1)
 	for name, f := range map[string]func(x, w Tensor) Tensor{
 		"cross_entropy": func(x, _ Tensor) Tensor {
-			return CrossEntropy(x, randomInts(40, 3), CrossEntropyOptions{Ignore: &ignore, Count: 3})
+			return CrossEntropy(x, randomTokens(hostDevice, 40, 3), CrossEntropyOptions{Ignore: &ignore, Count: 3})
 		},
 		"logsumexp":  func(x, _ Tensor) Tensor { return x.LogSumExp().Sum() },
 		"layer_norm": func(x, w Tensor) Tensor { return LayerNorm(x, w, Tensor{}, 1e-5).Mul(w).Sum() },

@@ -25,7 +25,7 @@ var activationOps = [...]struct{ op, grad Op }{
 // Linear returns x·wᵀ + b for x [..., in], w [out, in] and b [out] (or none), as torch.nn.functional.linear.
 func Linear(x, w, b Tensor) Tensor { return LinearAct(x, w, b, NoActivation) }
 
-// LinearAct returns act(x·wᵀ + b), with the bits of [Linear] and the activation one after the other but in one
+// LinearAct returns act(x·wᵀ + b), on the CPU with the bits of [Linear] and the activation one after the other but in one
 // operation: x·wᵀ is still in cache when act is applied to it.
 func LinearAct(x, w, b Tensor, act Activation) Tensor {
 	t := tapeOfOp(OpLinear, x, w)
@@ -77,10 +77,11 @@ func (t *Tape) record3(op Op, out, x, w, b *header) *Node {
 	return t.rec(op, out, x, w, b)
 }
 
-// linear launches out = act(x·wᵀ + b), and pre = x·wᵀ + b if that is wanted. Types of 16 bits round in between.
+// linear launches out = act(x·wᵀ + b), and pre = x·wᵀ + b if that is wanted; as two operations where the device has no
+// kernel for both.
 func (t *Tape) linear(out, x, w, b *header, act Activation, pre *header) {
 	g := gemm{batch: 1, m: x.rowCount(), n: w.dims[0], k: w.dims[1], tb: true, bias: b, act: act, pre: pre}
-	if act == NoActivation || !out.dtype.IsHalf() {
+	if act == NoActivation || t.table[OpLinearAct][out.dtype] != nil {
 		t.gemm(out, x, w, &g)
 		return
 	}
@@ -150,7 +151,7 @@ func (t *Tape) activationGrad(n *Node) {
 		n.aux[1] = db
 	}
 	rows, cols := n.out.rowCount(), n.out.dims[n.out.rank-1]
-	if d.dtype.IsHalf() || d.n == 0 {
+	if t.table[OpActGrad][d.dtype] == nil || d.n == 0 {
 		t.unary(activationOps[act].grad, d, g, from)
 		if db != nil {
 			t.colSum(db, d, rows, cols, 0)

@@ -53,17 +53,19 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	if o.Ignore != nil {
 		ignore = *o.Ignore
 	}
-	counted := t.checkLabels(x, y, cols, ignore)
+	counted, st := t.checkLabels(x, y, cols, ignore), statType(x.dtype)
+	var known *header // 1 over the number of labels that count, where only the device knows it
 	switch {
 	case count != 0:
 	case o.Ignore == nil:
 		count = t.globalCount(y.n)
 	case t.rows.Total > t.localRows:
 		fail("cross_entropy", []Shape{x.shape(), y.shape()}, "labels may be ignored and the batch is shared between ranks: give Count")
-	default:
+	case t.dev.Host():
 		count = float64(counted)
+	default:
+		count, known = 1, t.countLabels(y, ignore, st)
 	}
-	st := statType(x.dtype)
 	loss, lse := t.newTensor(st, y.n), t.newTensor(st, y.n)
 	if y.n > 0 {
 		a := t.byRow(OpCrossEntropy, cols, x.dtype, []*header{loss, lse}, []*header{x, y})
@@ -71,13 +73,33 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 		t.Launch()
 	}
 	out := t.meanLoss(loss, count)
-	n := t.rec(OpCrossEntropy, out, x, y)
-	if n == nil {
-		t.release(lse)
-		return out.tensor()
+	if known != nil {
+		t.binary(OpMul, out, out, known)
 	}
-	n.aux[0], n.F[0], n.F[1], n.I[0] = lse, count, o.Smoothing, int(ignore)
+	n := t.rec(OpCrossEntropy, out, x, y)
+	if known == nil {
+		t.keepStats(n, lse)
+	} else {
+		t.keepStats(n, lse, known)
+	}
+	if n != nil {
+		n.F[0], n.F[1], n.I[0] = count, o.Smoothing, int(ignore)
+	}
 	return out.tensor()
+}
+
+// countLabels returns 1 over the number of labels that are not ignore, of one element.
+func (t *Tape) countLabels(y *header, ignore int64, d DType) *header {
+	v, counts, each, n := t.newTensor(Int64), t.newTensor(Bool, y.n), t.newTensor(d, y.n), t.newTensor(d)
+	t.fill(v, float64(ignore))
+	t.binary(OpNe, counts, y, v)
+	t.cast(each, counts)
+	t.reduce(OpSum, n, nil, each, 0, 1)
+	t.unary(OpRecip, n, n)
+	t.release(v)
+	t.release(counts)
+	t.release(each)
+	return n
 }
 
 // fitLabels reports whether there is a label for each row of x. Either may be flattened; but labels of as many
@@ -89,7 +111,7 @@ func fitLabels(x, y *header) bool {
 	return y.rank != x.rank-1 || slices.Equal(y.dims[:y.rank], x.dims[:y.rank])
 }
 
-// checkLabels returns how many labels count. Labels in device memory are not looked at.
+// checkLabels returns how many labels count. Labels in device memory are not looked at here: see Kernel.
 func (t *Tape) checkLabels(x, y *header, cols int, ignore int64) int {
 	if !t.dev.Host() {
 		return y.n
@@ -112,6 +134,9 @@ func crossEntropyVJP(t *Tape, n *Node, _ uint8) {
 	d := t.newLike(x)
 	if x.n > 0 {
 		g := t.upstream(n)
+		if known := n.aux[1]; known != nil {
+			t.binary(OpMul, g, g, known)
+		}
 		a := t.byRow(OpCrossEntropyGrad, x.dims[x.rank-1], x.dtype, []*header{d}, []*header{x, n.aux[0], y, g})
 		a.F[0], a.I[0] = n.F[1], n.I[0]
 		t.Launch()

@@ -34,6 +34,10 @@ type OpSpec struct {
 	// CPU holds the kernels of the host. Where there is one for Float32 but none for the 16-bit floats, these are
 	// computed through float32.
 	CPU [NumDTypes]Kernel
+
+	// optional says that the tape does without where a device has no kernel, by other operations. The 16-bit floats of the
+	// host round more often so.
+	optional bool
 }
 
 var (
@@ -63,7 +67,7 @@ func define(op Op, s OpSpec) {
 	if ops[op].Name != "" {
 		fail("Register", nil, "operation %d is %s already", op, ops[op].Name)
 	}
-	if s.CPU[Float32] != nil {
+	if s.CPU[Float32] != nil && !s.optional {
 		for _, d := range []DType{BFloat16, Float16} {
 			if s.CPU[d] == nil {
 				s.CPU[d] = via32(s.CPU[Float32])

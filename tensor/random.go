@@ -2,7 +2,6 @@ package tensor
 
 import (
 	"math"
-	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
 )
@@ -57,16 +56,15 @@ func (in Initializer) Fill(x Tensor, key, first uint64) {
 	if !h.dtype.IsFloat() || h.ld != 0 {
 		fail("Initializer.Fill", []Shape{h.shape()}, "needs a contiguous float tensor")
 	}
-	p, bytes := h.ptr(), h.n*h.dtype.Size()
-	var staged Ptr
+	host := x
 	if !h.st.dev.Host() {
-		p, staged = alignedBytes(bytes)
+		host = New(hostDevice, h.dtype, h.n)
 	}
-	for i := range h.n {
+	for i, p := 0, host.Ptr(); i < h.n; i++ {
 		storeFloat(p, h.dtype, i, in.at(key, first+uint64(i)))
 	}
-	if staged != nil {
-		upload(h.st.dev, h.ptr(), unsafe.Slice((*byte)(p), bytes))
+	if host != x {
+		Copy(x, host)
 	}
 }
 

@@ -109,6 +109,9 @@ const (
 	numBuiltin
 )
 
+// BuiltinOps is the number of built-in operations: those from it on were registered.
+const BuiltinOps = numBuiltin
+
 // rules is every built-in operation with its gradient rule; what computes it on the CPU is in cpuKernels.
 var rules = map[Op]OpSpec{
 	OpApply:      {Name: "apply", VJP: applyVJP},
@@ -174,8 +177,8 @@ var rules = map[Op]OpSpec{
 
 	OpMatMul:        {Name: "matmul", Saves: 3, VJP: matmulVJP},
 	OpLinear:        {Name: "linear", Saves: 3, VJP: linearVJP},
-	OpLinearAct:     {Name: "linear_act", Saves: 3 | SaveOut, VJP: linearActVJP},
-	OpActGrad:       {Name: "act_grad", Const: true},
+	OpLinearAct:     {Name: "linear_act", Saves: 3 | SaveOut, VJP: linearActVJP, optional: true},
+	OpActGrad:       {Name: "act_grad", Const: true, optional: true},
 	OpGroupedLinear: {Name: "grouped_linear", Saves: 7, VJP: groupedVJP},
 	OpGroupedGrad:   {Name: "grouped_grad", Const: true},
 	OpColSum:        {Name: "colsum", Const: true},

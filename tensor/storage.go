@@ -95,19 +95,8 @@ func newStorage(dev Device, kind MemoryKind, bytes int) *storage {
 	}
 	s.ptr = p
 	runtime.AddCleanup(s, dev.Free, p)
-	if bytes > 0 {
-		upload(dev, p, make([]byte, bytes))
-	}
+	fillBytes(dev, p, bytes, 0)
 	return s
-}
-
-// upload copies b to device memory and waits.
-func upload(dev Device, p Ptr, b []byte) {
-	q := dev.Queue(0)
-	dev.Copy(p, unsafe.Pointer(unsafe.SliceData(b)), len(b), q)
-	if err := q.Sync(); err != nil {
-		panic(&Failure{Op: "copy", Err: err})
-	}
 }
 
 // Borrow marks x's memory as used by operation seq of f until the fence passes: step memory is not reused before,
@@ -125,8 +114,8 @@ func Place(x Tensor, p Ptr) { x.hdr().st.ptr = p }
 
 // Spoil fills x with NaN in debug mode (RINGO_DEBUG=1), to show who reads memory that was given up.
 func Spoil(x Tensor) {
-	if h := x.hdr(); debugMode && h.st.dev.Host() && h.ld == 0 {
-		spoil(h.ptr(), h.n*h.dtype.Size())
+	if h := x.hdr(); debugMode && h.ld == 0 {
+		spoil(h.st.dev, h.ptr(), h.n*h.dtype.Size())
 	}
 }
 

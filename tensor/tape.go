@@ -41,6 +41,7 @@ type Tape struct {
 	rows              Rows
 	localRows         int
 	poller            Poller
+	sent              Pending // the last copy from host memory
 }
 
 // TapeOption configures NewTape.
@@ -227,11 +228,13 @@ func (t *Tape) Reset() {
 	t.used = t.used[:0]
 	t.rows, t.localRows = Rows{}, 0
 	t.serial++
+	_ = t.sent.Wait() // the next Sync returns the error
+	t.sent = Pending{}
 	t.mem.report()
 }
 
 // Input puts a tensor from outside (a batch) on the tape, with no copy where the memory is the device's already. x must
-// not change before Reset. Its Rows become those of the step. A tensor of another tape is copied; no gradient flows back.
+// not change before Reset. A tensor in host memory is copied to a device that has its own, in the order of its queue. Its Rows become those of the step. A tensor of another tape is copied; no gradient flows back.
 func (t *Tape) Input(x Tensor) Tensor {
 	h := x.hdr()
 	var in *header
@@ -239,11 +242,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 	case h.tape == t:
 		return x
 	case !t.reaches(h):
-		in = t.newLike(h)
-		if h.ld != 0 {
-			fail("Input", []Shape{h.shape()}, "not contiguous")
-		}
-		t.dev.Copy(in.ptr(), h.ptr(), h.n*h.dtype.Size(), t.q)
+		in = t.fetch(h)
 	case h.tape != nil:
 		in = t.contiguousCopy(h)
 	default:
@@ -251,6 +250,24 @@ func (t *Tape) Input(x Tensor) Tensor {
 	}
 	in.rows = h.rows
 	return t.noteRows(in).tensor()
+}
+
+// fetch copies a tensor that the device cannot reach. Reset waits until the host's memory has been read.
+func (t *Tape) fetch(h *header) *header {
+	if h.ld != 0 {
+		fail("Input", []Shape{h.shape()}, "not contiguous")
+	}
+	in := t.newLike(h)
+	if h.n == 0 {
+		return in
+	}
+	if h.st.dev.Host() {
+		t.dev.Copy(in.ptr(), h.ptr(), h.n*h.dtype.Size(), t.q)
+		t.sent = t.q.Mark()
+	} else {
+		Copy(in.tensor(), h.tensor())
+	}
+	return in
 }
 
 // reaches reports whether the device's kernels can read h's memory.

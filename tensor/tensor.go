@@ -186,23 +186,23 @@ func FromPtr(dev Device, p Ptr, dtype DType, dims ...int) Tensor {
 func Keep(x Tensor, owner Ptr) { x.hdr().st.heap = owner }
 
 // Data returns x's elements as a slice over its own memory (of the whole span when x has a leading stride). The
-// memory must be the host's; the slice of a tape's tensor is valid as long as the tensor is.
+// memory must be the host's (see ToHost); the slice of a tape's tensor is valid as long as the tensor is.
 func Data[T Elem](x Tensor) []T {
 	h := x.hdr()
 	if DTypeOf[T]() != h.dtype {
 		fail("Data", []Shape{h.shape()}, "read as %v", DTypeOf[T]())
 	}
 	if !h.st.dev.Host() {
-		fail("Data", []Shape{h.shape()}, "memory of %v is not the host's", h.st.dev)
+		fail("Data", []Shape{h.shape()}, "memory of %v is not the host's: copy it with ToHost", h.st.dev)
 	}
 	return unsafe.Slice((*T)(h.ptr()), h.span())
 }
 
-// Bytes returns the raw memory of a contiguous tensor in host memory.
+// Bytes returns the raw memory of a contiguous tensor in host memory (see ToHost).
 func (x Tensor) Bytes() []byte {
 	h := x.hdr()
 	if !h.st.dev.Host() || h.ld != 0 {
-		fail("Bytes", []Shape{h.shape()}, "not contiguous host memory")
+		fail("Bytes", []Shape{h.shape()}, "not contiguous host memory (it is on %v; see ToHost)", h.st.dev)
 	}
 	return unsafe.Slice((*byte)(h.ptr()), h.n*h.dtype.Size())
 }
@@ -265,17 +265,8 @@ func (x Tensor) Item() float64 {
 func Floats(x Tensor) []float64 { return appendFloats(make([]float64, 0, x.hdr().n), x) }
 
 func appendFloats(out []float64, x Tensor) []float64 {
-	h := x.hdr()
+	h := ToHost(x).h
 	p := h.ptr()
-	if !h.st.dev.Host() {
-		q := h.st.dev.Queue(0)
-		buf, _ := alignedBytes(h.span() * h.dtype.Size())
-		h.st.dev.Copy(buf, p, h.span()*h.dtype.Size(), q)
-		if err := q.Sync(); err != nil {
-			panic(&Failure{Op: "read", Shapes: []Shape{h.shape()}, Err: err})
-		}
-		p = buf
-	}
 	cols, ld := h.n, h.n
 	if h.ld != 0 {
 		cols, ld = h.dims[1], h.ld

@@ -15,54 +15,6 @@ import (
 	"github.com/ringo-ml/ringo/internal/wait"
 )
 
-// threadCounts are devices that cut even the smallest work.
-func threadCounts(t *testing.T) (devs []*CPU) {
-	for _, n := range []int{1, 2, 3, 5} {
-		d := NewCPU(n)
-		d.pool.grain = 1
-		t.Cleanup(d.Close)
-		devs = append(devs, d)
-	}
-	return devs
-}
-
-// No operation's bits depend on the number of threads.
-func TestThreadsValues(t *testing.T) {
-	devs := threadCounts(t)
-	for _, c := range valueCases() {
-		for _, dims := range c.dims {
-			for _, d := range []DType{Float32, Float64, BFloat16, Float16} {
-				var in []Tensor
-				for i, s := range dims {
-					in = append(in, c.operand(hostDevice, d, uint64(i), s))
-				}
-				want := Floats(c.run(devs[0], in))
-				for _, dev := range devs[1:] {
-					requireClose(t, want, Floats(c.run(dev, in)), 0, fmt.Sprint(c.name, d, dims, dev.Threads()))
-				}
-			}
-		}
-	}
-}
-
-// No gradient's bits depend on the number of threads.
-func TestThreadsGradients(t *testing.T) {
-	devs := threadCounts(t)
-	for op, cases := range gradCases() {
-		for _, c := range cases {
-			r := rand.New(rand.NewPCG(uint64(op), 9))
-			for k := range uint64(3) {
-				dims := c.shapes(r)
-				want := newGradRun(t, devs[0], op, c, dims, k).grads(t, how{})
-				for _, dev := range devs[1:] {
-					got := newGradRun(t, dev, op, c, dims, k).grads(t, how{})
-					requireGrads(t, want, got, 0, fmt.Sprint(op, c.name, dims, dev.Threads()))
-				}
-			}
-		}
-	}
-}
-
 // Random programs on tensors that are large enough to be cut without being told to.
 func TestThreadsPrograms(t *testing.T) {
 	for seed := range uint64(4) {

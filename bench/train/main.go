@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ringo-ml/ringo/bench/gpt"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
@@ -122,8 +123,8 @@ func (o *options) trainer(r *dist.Rank) (*trainer, error) {
 			tensor.UniformInit(0, 1).Fill(x, key, 0)
 			t.x, t.y = append(t.x, x), append(t.y, whole(r.Device, 2*key, 10, o.batch))
 		case "gpt":
-			t.x = append(t.x, whole(r.Device, 2*key, vocabulary, o.batch, length))
-			t.y = append(t.y, whole(r.Device, 2*key+1, vocabulary, o.batch, length))
+			t.x = append(t.x, whole(r.Device, 2*key, uint64(gpt.Bench.Vocab), o.batch, gpt.Bench.Length))
+			t.y = append(t.y, whole(r.Device, 2*key+1, uint64(gpt.Bench.Vocab), o.batch, gpt.Bench.Length))
 		default:
 			return nil, fmt.Errorf("-model %s: mlp or gpt", o.model)
 		}
@@ -131,7 +132,7 @@ func (o *options) trainer(r *dist.Rank) (*trainer, error) {
 	if o.model == "mlp" {
 		t.model = nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
 	} else {
-		t.model = newGPT()
+		t.model = gpt.New(gpt.Bench)
 	}
 	params, err := ddp.Attach(r.World, t.model, ddp.Config{DType: dtype, Seed: 1})
 	switch {

@@ -2,6 +2,7 @@ package lint
 
 import (
 	"strconv"
+	"slices"
 	"strings"
 	"testing"
 
@@ -53,6 +54,9 @@ func findRow(table map[string]row, dir string) (row, bool) {
 
 // allowed reports whether a row permits an import.
 func allowed(r row, name string, test bool) bool {
+	if test && slices.ContainsFunc(strings.Fields(testOnly), func(p string) bool { return within(name, p) }) {
+		return true
+	}
 	if within(name, modulePath) {
 		own := strings.TrimPrefix(strings.TrimPrefix(name, modulePath), "/")
 		return matchOwn(r.own, own)
@@ -60,9 +64,6 @@ func allowed(r row, name string, test bool) bool {
 	first, _, _ := strings.Cut(name, "/")
 	if !strings.Contains(first, ".") {
 		return true // standard library
-	}
-	if test && within(name, testOnly) {
-		return true
 	}
 	for _, p := range strings.Fields(r.others) {
 		if p == "..." || within(name, p) {

@@ -15,8 +15,8 @@ type row struct {
 // engine is the row of every engine of dist.
 var engine = row{own: "tensor dist/backend dist/algo internal/...", others: "golang.org/x/sys"}
 
-// testOnly may be imported by every package's own tests.
-const testOnly = "github.com/stretchr/testify"
+// testOnly is what every package's own tests may import.
+const testOnly = "github.com/stretchr/testify " + modulePath + "/tensor/tensortest"
 
 // table is the direction of imports. Rows may stand here before their package
 // exists. External test packages (package x_test) are exempt. A key that ends
@@ -37,9 +37,10 @@ var table = map[string]row{
 	"internal/memnet":      {own: "dist/backend dist/algo tensor"},
 	"internal/lint":        {own: "...", others: "..."},
 
-	"tensor":          {own: "internal/kernel internal/trace internal/wait", others: "golang.org/x/sys"},
-	"tensor/cuda":     {own: "tensor internal/cuda"},
-	"tensor/gorgonia": {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
+	"tensor":            {own: "internal/kernel internal/trace internal/wait", others: "golang.org/x/sys"},
+	"tensor/cuda":       {own: "tensor internal/cuda"},
+	"tensor/tensortest": {own: "tensor nn optim bench/gpt", others: "github.com/stretchr/testify"},
+	"tensor/gorgonia":   {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 
 	"nn":    {own: "tensor"},
 	"optim": {own: "nn tensor"},
@@ -73,6 +74,7 @@ var table = map[string]row{
 	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors"},
 	"ckpt/safetensors": {},
 
+	"bench/gpt":    {own: "nn"},
 	"bench/...":    {own: "...", others: "..."},
 	"cmd/...":      {own: "...", others: "..."},
 	"examples/...": {own: "...", others: "..."},

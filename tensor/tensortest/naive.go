@@ -1,14 +1,15 @@
-package tensor
+package tensortest
 
 import (
 	"math"
 	"slices"
 )
 
-// arr is an array of float64 computed by plain loops: what the operations are compared with.
-type arr struct {
-	dims []int
-	v    []float64
+// Array is an array of float64 computed by plain loops: what the operations are compared with.
+// Its elements are in row-major order.
+type Array struct {
+	Dims []int
+	V    []float64
 }
 
 func count(dims []int) int {
@@ -20,31 +21,31 @@ func count(dims []int) int {
 }
 
 // build makes an array, element by element in row-major order.
-func build(dims []int, f func(i []int) float64) arr {
-	a := arr{dims, make([]float64, count(dims))}
+func build(dims []int, f func(i []int) float64) Array {
+	a := Array{dims, make([]float64, count(dims))}
 	i := make([]int, len(dims))
-	for k := range a.v {
+	for k := range a.V {
 		rest := k
 		for d := len(dims) - 1; d >= 0; d-- {
 			i[d], rest = rest%dims[d], rest/dims[d]
 		}
-		a.v[k] = f(i)
+		a.V[k] = f(i)
 	}
 	return a
 }
 
 // at returns the element at index i, by NumPy's rules of broadcasting.
-func (a arr) at(i ...int) float64 {
-	i = i[len(i)-len(a.dims):]
+func (a Array) at(i ...int) float64 {
+	i = i[len(i)-len(a.Dims):]
 	k := 0
-	for d, n := range a.dims {
+	for d, n := range a.Dims {
 		c := i[d]
 		if n == 1 {
 			c = 0
 		}
 		k = k*n + c
 	}
-	return a.v[k]
+	return a.V[k]
 }
 
 // joint is the shape that a and b broadcast to.
@@ -61,19 +62,19 @@ func joint(a, b []int) []int {
 	return out
 }
 
-func (a arr) each(f func(v float64) float64) arr {
-	return build(a.dims, func(i []int) float64 { return f(a.at(i...)) })
+func (a Array) each(f func(v float64) float64) Array {
+	return build(a.Dims, func(i []int) float64 { return f(a.at(i...)) })
 }
 
-func (a arr) with(b arr, f func(x, y float64) float64) arr {
-	return build(joint(a.dims, b.dims), func(i []int) float64 { return f(a.at(i...), b.at(i...)) })
+func (a Array) with(b Array, f func(x, y float64) float64) Array {
+	return build(joint(a.Dims, b.Dims), func(i []int) float64 { return f(a.at(i...), b.at(i...)) })
 }
 
 // along applies f to the lines of dimension d, which becomes as long as f's results are.
-func (a arr) along(d int, f func(line []float64) []float64) arr {
-	line := make([]float64, a.dims[d])
-	length := len(f(make([]float64, a.dims[d])))
-	dims := slices.Clone(a.dims)
+func (a Array) along(d int, f func(line []float64) []float64) Array {
+	line := make([]float64, a.Dims[d])
+	length := len(f(make([]float64, a.Dims[d])))
+	dims := slices.Clone(a.Dims)
 	dims[d] = length
 	return build(dims, func(i []int) float64 {
 		k := slices.Clone(i)
@@ -86,12 +87,12 @@ func (a arr) along(d int, f func(line []float64) []float64) arr {
 }
 
 // drop removes dimension d, of size 1.
-func (a arr) drop(d int) arr { return arr{slices.Delete(slices.Clone(a.dims), d, d+1), a.v} }
+func (a Array) drop(d int) Array { return Array{slices.Delete(slices.Clone(a.Dims), d, d+1), a.V} }
 
-func (a arr) matrix() (rows, cols int) { return a.dims[len(a.dims)-2], a.dims[len(a.dims)-1] }
+func (a Array) matrix() (rows, cols int) { return a.Dims[len(a.Dims)-2], a.Dims[len(a.Dims)-1] }
 
 // matmul multiplies the last two dimensions of a and b, each transposed or not; b may have two only.
-func (a arr) matmul(b arr, ta, tb bool) arr {
+func (a Array) matmul(b Array, ta, tb bool) Array {
 	m, k := a.matrix()
 	n, _ := b.matrix()
 	if ta {
@@ -100,8 +101,8 @@ func (a arr) matmul(b arr, ta, tb bool) arr {
 	if !tb {
 		_, n = b.matrix()
 	}
-	r := len(a.dims)
-	dims := append(slices.Clone(a.dims[:r-2]), m, n)
+	r := len(a.Dims)
+	dims := append(slices.Clone(a.Dims[:r-2]), m, n)
 	return build(dims, func(i []int) (sum float64) {
 		x, y := slices.Clone(i), slices.Clone(i)
 		for p := range k {

@@ -1,0 +1,2 @@
+// Package gpt is the transformer that the benchmarks and the tests of devices train.
+package gpt

@@ -1,0 +1,22 @@
+package tensor
+
+// For the external tests of this package, which share their cases with tensortest.
+
+// Poison fills the tape's memory with NaN when it is new or freed, as the debug mode does.
+func Poison(t *Tape) { t.mem.poison = true }
+
+// CutAll makes a device cut even the smallest work over its threads.
+func CutAll(d *CPU) { d.pool.grain = 1 }
+
+// Recorded reports whether the tape has a node of op.
+func Recorded(t *Tape, op Op) bool {
+	for i := range t.nn {
+		if t.node(i).op == op {
+			return true
+		}
+	}
+	return false
+}
+
+// SpecOf returns what is known of an operation.
+func SpecOf(op Op) OpSpec { return ops[op] }

@@ -1,0 +1,248 @@
+package tensortest
+
+import (
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// matmulCase multiplies matrices whose dimensions are dims(m, k, n), as they are stored.
+func matmulCase(name string, ta, tb bool, dims func(b, m, k, n int) [][]int) GradCase {
+	return GradCase{Name: name,
+		Shapes: func(r *rand.Rand) [][]int { return dims(1+r.IntN(2), 1+r.IntN(3), size(r), 1+r.IntN(3)) },
+		F:      func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.MatMul(x[0], x[1], ta, tb) }}
+}
+
+func linearShapes(bias bool) func(r *rand.Rand) [][]int {
+	return func(r *rand.Rand) [][]int {
+		in, out := 1+r.IntN(4), 1+r.IntN(4)
+		s := [][]int{append(dimsOf(r, r.IntN(3)), in), {out, in}}
+		if bias {
+			s = append(s, []int{out})
+		}
+		return s
+	}
+}
+
+func linearActCase(name string, act tensor.Activation, bias bool) GradCase {
+	return GradCase{Name: name, Shapes: linearShapes(bias), F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+		return tensor.LinearAct(x[0], x[1], append(x, tensor.Tensor{})[2], act)
+	}}
+}
+
+func productCases() map[tensor.Op][]GradCase {
+	return map[tensor.Op][]GradCase{
+		tensor.OpMatMul: {
+			matmulCase("nn", false, false, func(_, m, k, n int) [][]int { return [][]int{{m, k}, {k, n}} }),
+			matmulCase("nt", false, true, func(_, m, k, n int) [][]int { return [][]int{{m, k}, {n, k}} }),
+			matmulCase("tn", true, false, func(_, m, k, n int) [][]int { return [][]int{{k, m}, {k, n}} }),
+			matmulCase("tt", true, true, func(_, m, k, n int) [][]int { return [][]int{{k, m}, {n, k}} }),
+			matmulCase("batch nt", false, true, func(b, m, k, n int) [][]int { return [][]int{{b, 2, m, k}, {b, 2, n, k}} }),
+			matmulCase("batch tn", true, false, func(b, m, k, n int) [][]int { return [][]int{{b, k, m}, {b, k, n}} }),
+			matmulCase("batch tt", true, true, func(b, m, k, n int) [][]int { return [][]int{{b, k, m}, {b, n, k}} }),
+			matmulCase("batch and matrix", false, false, func(b, m, k, n int) [][]int { return [][]int{{b, m, k}, {k, n}} }),
+			matmulCase("batch and transposed matrix", false, true, func(b, m, k, n int) [][]int { return [][]int{{b, 3, m, k}, {n, k}} }),
+			{Name: "twice", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.MatMul(x[0], x[0], false, true) }},
+		},
+		tensor.OpLinear: {
+			{Name: "bias", Shapes: linearShapes(true), F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.Linear(x[0], x[1], x[2]) }},
+			{Name: "no bias", Shapes: linearShapes(false), F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return tensor.Linear(x[0], x[1], tensor.Tensor{})
+			}},
+			{Name: "input and weight are one", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return tensor.Linear(x[0], x[0], tensor.Tensor{})
+			}},
+		},
+		tensor.OpGroupedLinear: {{Name: "groups", Shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{{5, d[1]}, {3, d[0], d[1]}} },
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return tensor.GroupedLinear(x[0], x[1], tensor.FromSlice([]int64{3, 0, 2}, 3))
+			}}},
+		tensor.OpLinearAct: {linearActCase("relu", tensor.ActReLU, true), linearActCase("gelu", tensor.ActGELU, true), linearActCase("gelu_tanh", tensor.ActGELUTanh, false), linearActCase("silu", tensor.ActSiLU, true),
+			{Name: "input and weight are one", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return tensor.LinearAct(x[0], x[0], tensor.Tensor{}, tensor.ActGELU)
+			}},
+		},
+	}
+}
+
+// normShapes makes rows, and n vectors of a row's size.
+func normShapes(n int) func(r *rand.Rand) [][]int {
+	return func(r *rand.Rand) [][]int {
+		cols := 2 + r.IntN(4)
+		s := [][]int{append(dimsOf(r, r.IntN(3)), cols)}
+		for range n {
+			s = append(s, []int{cols})
+		}
+		return s
+	}
+}
+
+func rowCases() map[tensor.Op][]GradCase {
+	rows := normShapes(0)
+	row := func(name string, shapes func(r *rand.Rand) [][]int, f func(x []tensor.Tensor) tensor.Tensor) GradCase {
+		return GradCase{Name: name, Shapes: shapes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return f(x) }}
+	}
+	labels := func(x tensor.Tensor, o tensor.CrossEntropyOptions) tensor.Tensor {
+		y := randomInts(x.Dim(-1), x.Shape().Dims[:x.Rank()-1]...)
+		if o.Ignore != nil && y.Len() > 1 {
+			tensor.Data[int64](y)[0] = *o.Ignore
+		}
+		return tensor.CrossEntropy(x, y, o)
+	}
+	attention := func(o tensor.AttentionOptions) GradCase {
+		return row(fmt.Sprintf("causal %v, drop %v", o.Causal, o.Drop), func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(2), 1 + r.IntN(5), 6 * (1 + r.IntN(2))}} },
+			func(x []tensor.Tensor) tensor.Tensor { return tensor.Attention(x[0], 2, o) })
+	}
+	ignore := int64(-100)
+	return map[tensor.Op][]GradCase{
+		tensor.OpAttention:  {attention(tensor.AttentionOptions{}), attention(tensor.AttentionOptions{Causal: true}), attention(tensor.AttentionOptions{Drop: 0.4, Layer: 3})},
+		tensor.OpSoftmax:    {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].Softmax() })},
+		tensor.OpLogSoftmax: {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].LogSoftmax() })},
+		tensor.OpLogSumExp:  {row("rows", rows, func(x []tensor.Tensor) tensor.Tensor { return x[0].LogSumExp() })},
+		tensor.OpSoftmaxCausal: {row("square", func(r *rand.Rand) [][]int { n := 1 + r.IntN(4); return [][]int{{2, n, n}} },
+			func(x []tensor.Tensor) tensor.Tensor { return x[0].SoftmaxCausal() }),
+			row("more keys", func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(3), 3 + r.IntN(3)}} }, func(x []tensor.Tensor) tensor.Tensor { return x[0].SoftmaxCausal() })},
+		tensor.OpLayerNorm: {row("weight and bias", normShapes(2), func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], x[1], x[2], 1e-2) }),
+			row("plain", rows, func(x []tensor.Tensor) tensor.Tensor {
+				return tensor.LayerNorm(x[0], tensor.Tensor{}, tensor.Tensor{}, 1e-2)
+			}),
+			row("bias", normShapes(1), func(x []tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x[0], tensor.Tensor{}, x[1], 1e-2) })},
+		tensor.OpRMSNorm: {row("weight", normShapes(1), func(x []tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x[0], x[1], 1e-2) }),
+			row("plain", rows, func(x []tensor.Tensor) tensor.Tensor { return tensor.RMSNorm(x[0], tensor.Tensor{}, 1e-2) })},
+		tensor.OpCrossEntropy: {row("plain", rows, func(x []tensor.Tensor) tensor.Tensor { return labels(x[0], tensor.CrossEntropyOptions{}) }),
+			row("smoothing", rows, func(x []tensor.Tensor) tensor.Tensor { return labels(x[0], tensor.CrossEntropyOptions{Smoothing: 0.2}) }),
+			row("ignored", rows, func(x []tensor.Tensor) tensor.Tensor {
+				return labels(x[0], tensor.CrossEntropyOptions{Ignore: &ignore, Count: 7})
+			})},
+		tensor.OpMSE: {row("pair", pair, func(x []tensor.Tensor) tensor.Tensor { return tensor.MSE(x[0], x[1]) })},
+		tensor.OpBCE: {row("pair", pair, func(x []tensor.Tensor) tensor.Tensor { return tensor.BCEWithLogits(x[0], x[1]) })},
+	}
+}
+
+func indexCases() map[tensor.Op][]GradCase {
+	// indices along dimension 1 of a tensor like x.
+	along := func(x tensor.Tensor, n int) tensor.Tensor { return randomInts(x.Dim(1), x.Dim(0), n, x.Dim(2)) }
+	return map[tensor.Op][]GradCase{
+		tensor.OpEmbedding: {{Name: "repeated", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+			return tensor.Embedding(x[0], randomInts(x[0].Dim(0), 2, 4))
+		}},
+			{Name: "none", Shapes: matrix, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return tensor.Embedding(x[0], randomInts(x[0].Dim(0), 0))
+			}}},
+		tensor.OpGather: {{Name: "middle", Shapes: func(r *rand.Rand) [][]int { return [][]int{dimsOf(r, 3)} }, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Gather(1, along(x[0], 3)) }}},
+		tensor.OpScatterAdd: {{Name: "middle", Shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{d, {d[0], 3, d[2]}} },
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].ScatterAdd(1, along(x[0], 3), x[1]) }}},
+		tensor.OpDropout: {{Name: "half", Shapes: anyShape, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return x[0].Dropout(0.5, 9) }}},
+	}
+}
+
+// graphCases are the operations of the tape itself.
+func graphCases() map[tensor.Op][]GradCase {
+	block := func(t *tensor.Tape) func(in ...tensor.Tensor) tensor.Tensor {
+		return func(in ...tensor.Tensor) tensor.Tensor {
+			return in[0].Mul(in[1]).Tanh().Dropout(0.3, 4).Add(in[0].Square())
+		}
+	}
+	vectors := func(n int) func(r *rand.Rand) [][]int {
+		return func(r *rand.Rand) (s [][]int) {
+			d := dimsOf(r, 1+r.IntN(2))
+			for range n {
+				s = append(s, d)
+			}
+			return s
+		}
+	}
+	return map[tensor.Op][]GradCase{
+		tensor.OpApply: {
+			{Name: "two outputs", Shapes: vectors(2), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				f := &twoOut{}
+				y := t.Apply(f, x...)
+				return y.Add(f.sum.Square())
+			}},
+			{Name: "only the further output", Shapes: vectors(2), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				f := &twoOut{}
+				t.Apply(f, x...)
+				return f.sum.Exp()
+			}},
+			{Name: "twice the same input", Shapes: vectors(1), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return t.Apply(&twoOut{}, x[0], x[0]) }},
+			{Name: "identity", Shapes: vectors(1), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return t.Apply(identity{}, x[0]).Square().Add(x[0])
+			}},
+			{Name: "one gradient for both", Shapes: vectors(2), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return t.Apply(plus{}, x...).Square().Add(x[0].Mul(x[1]))
+			}},
+		},
+		tensor.OpAux: {{Name: "seed", Shapes: vectors(2), F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+			return tensor.WithAux(x[0].Mul(x[1]), x[0].Square().Sum(), 0.7)
+		}, Extra: func(x []tensor.Tensor) tensor.Tensor { return x[0].Square().Sum().Scale(0.7) }}},
+		tensor.OpCheckpoint: {
+			{Name: "block", Shapes: vectors(2), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return t.Checkpoint(block(t), x...) }},
+			{Name: "shared input", Shapes: vectors(2), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return t.Checkpoint(block(t), x...).Add(x[0]).Mul(x[1])
+			}},
+			{Name: "captured", Alone: true, Shapes: vectors(2), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return t.Checkpoint(func(...tensor.Tensor) tensor.Tensor { return block(t)(x...) })
+			}},
+			{Name: "nested", Shapes: vectors(2), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return t.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor {
+					return t.Checkpoint(block(t), t.Checkpoint(block(t), in...).Tanh(), in[1]).Tanh()
+				}, x...)
+			}},
+			{Name: "function inside", Shapes: vectors(2), F: func(t *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return t.Checkpoint(func(in ...tensor.Tensor) tensor.Tensor { f := &twoOut{}; y := t.Apply(f, in...); return y.Mul(f.sum) }, x...)
+			}},
+		},
+	}
+}
+
+// twoOut returns a·b and declares a+b as a further output.
+type twoOut struct{ sum tensor.Tensor }
+
+func (*twoOut) Name() string { return "two_out" }
+
+func (f *twoOut) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	c.Save(in[0])
+	c.Save(in[1])
+	c.Ints(2)[1] = 5
+	f.sum = c.Out(in[0].Add(in[1]))
+	return in[0].Mul(in[1])
+}
+
+func (f *twoOut) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) tensor.Pending {
+	if c.Ints(2)[1] != 5 {
+		panic("integers were lost")
+	}
+	s := c.OutGrad(0)
+	for i := range 2 {
+		switch other := c.Saved(1 - i); {
+		case g.IsZero():
+			grads[i] = s
+		case s.IsZero():
+			grads[i] = g.Mul(other)
+		default:
+			grads[i] = g.Mul(other).Add(s)
+		}
+	}
+	return tensor.Pending{}
+}
+
+// identity hands everything on.
+type identity struct{}
+
+func (identity) Name() string                                            { return "identity" }
+func (identity) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor { return in[0] }
+func (identity) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) tensor.Pending {
+	grads[0] = g
+	return tensor.Pending{}
+}
+
+// plus adds, and gives the gradient of the sum to both.
+type plus struct{}
+
+func (plus) Name() string                                            { return "plus" }
+func (plus) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor { return in[0].Add(in[1]) }
+func (plus) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) tensor.Pending {
+	grads[0], grads[1] = g, g
+	return tensor.Pending{}
+}

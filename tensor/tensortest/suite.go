@@ -1,0 +1,313 @@
+package tensortest
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Options changes what Run expects of a device. The zero value is the rule.
+type Options struct {
+	// Tol is how far results may be from the CPU's: |got−want| ≤ Tol·(1+|want|). What is not given is 1e-5 for Float32, 1e-10
+	// for Float64, 2^-7 for BFloat16 and 2^-10 for Float16 (a unit in the last place), and for gradients of 16-bit floats,
+	// which are rounded several times, four times that. Integers must be equal.
+	Tol map[tensor.DType]float64
+	// Skip says which cells of the table the device leaves empty on purpose; nil: none that the CPU has a kernel in.
+	Skip func(op tensor.Op, d tensor.DType) bool
+}
+
+func (o Options) tol(d tensor.DType) float64 {
+	if t, ok := o.Tol[d]; ok {
+		return t
+	}
+	return map[tensor.DType]float64{tensor.Float32: 1e-5, tensor.Float64: 1e-10, tensor.BFloat16: 0x1p-7, tensor.Float16: 0x1p-10}[d]
+}
+
+func (o Options) gradTol(d tensor.DType) float64 {
+	if d.IsHalf() {
+		return 4 * o.tol(d)
+	}
+	return o.tol(d)
+}
+
+// suite runs cases on a device and on the CPU.
+type suite struct {
+	Options
+	newDevice func(t *testing.T) tensor.Device
+	spy       *spy
+}
+
+// Run compares a device with the CPU. newDevice is called for each test; the test's Cleanup closes what it returns.
+func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
+	s := &suite{Options: o, newDevice: newDevice, spy: newSpy()}
+	t.Run("table", s.table)
+	t.Run("memory", s.memory)
+	t.Run("values", s.values)
+	t.Run("special values", s.special)
+	t.Run("gradients", s.gradients)
+	t.Run("kernels", s.kernels)
+	t.Run("errors", s.errors)
+	t.Run("optimizers", s.optimizers)
+	t.Run("training", s.training)
+	t.Run("every kernel ran", s.complete)
+}
+
+// spy is a CPU device that notes which cells of its table were used.
+type spy struct {
+	*tensor.CPU
+	own  tensor.Table
+	used map[cell]bool // since the last call of needs
+	ever map[cell]bool
+}
+
+// cell is a place in the table.
+type cell struct {
+	op tensor.Op
+	d  tensor.DType
+}
+
+func (c cell) String() string { return fmt.Sprintf("%v/%v", c.op, c.d) }
+
+func newSpy() *spy {
+	s := &spy{CPU: tensor.NewCPU(1), used: map[cell]bool{}, ever: map[cell]bool{}}
+	for op := range tensor.BuiltinOps {
+		for d := range tensor.DType(tensor.NumDTypes) {
+			if k := s.CPU.Kernels()[op][d]; k != nil {
+				s.own[op][d] = func(q tensor.Queue, a *tensor.Args) {
+					c := cell{op, d}
+					s.used[c], s.ever[c] = true, true
+					k(q, a)
+				}
+			}
+		}
+	}
+	return s
+}
+
+func (s *spy) Kernels() *tensor.Table { return &s.own }
+
+// needs runs f on the CPU, skips the test if dev lacks one of the kernels that it used, and returns false then.
+func (s *suite) needs(t *testing.T, dev tensor.Device, f func()) bool {
+	t.Helper()
+	clear(s.spy.used)
+	f()
+	for c := range s.spy.used {
+		if dev.Kernels()[c.op][c.d] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// table lists the cells that are empty on the device and not on the CPU.
+func (s *suite) table(t *testing.T) {
+	dev := s.newDevice(t)
+	var empty, extra []string
+	for op := range tensor.BuiltinOps {
+		for d := range tensor.DType(tensor.NumDTypes) {
+			skip := s.Skip != nil && s.Skip(op, d)
+			have := dev.Kernels()[op][d] != nil
+			switch {
+			case s.spy.own[op][d] != nil && !have && !skip:
+				empty = append(empty, cell{op, d}.String())
+			case have && skip:
+				extra = append(extra, cell{op, d}.String())
+			}
+		}
+	}
+	assert.Empty(t, empty, "cells of %v's table that are empty, but not on the CPU", dev)
+	assert.Empty(t, extra, "Options.Skip names kernels that %v has", dev)
+}
+
+// complete fails if there is a kernel that no case uses.
+func (s *suite) complete(t *testing.T) {
+	var never []string
+	for op := range tensor.BuiltinOps {
+		for d := range tensor.DType(tensor.NumDTypes) {
+			if s.spy.own[op][d] != nil && !s.spy.ever[cell{op, d}] {
+				never = append(never, cell{op, d}.String())
+			}
+		}
+	}
+	assert.Empty(t, never, "cells of the CPU's table that no case uses")
+}
+
+// placing is a way in which the inputs of a value case come in.
+type placing struct {
+	name string
+	of   func(t *tensor.Tape, x tensor.Tensor) tensor.Tensor // x is in host memory
+}
+
+// placings put inputs at addresses of all kinds: those of Alloc, one element behind, in the middle of a wider matrix.
+func placings(dev tensor.Device) []placing {
+	return []placing{
+		{"aligned", func(t *tensor.Tape, x tensor.Tensor) tensor.Tensor { return t.Input(On(dev, x)) }},
+		{"from host memory", func(t *tensor.Tape, x tensor.Tensor) tensor.Tensor { return t.Input(x) }},
+		{"one element behind", func(t *tensor.Tape, x tensor.Tensor) tensor.Tensor {
+			whole := tensor.New(dev, x.DType(), x.Len()+1)
+			y := whole.Range(1, 1+x.Len()).View(x.Shape().Dims...)
+			tensor.Copy(y, x)
+			return t.Input(y)
+		}},
+		{"view", func(t *tensor.Tape, x tensor.Tensor) tensor.Tensor {
+			if x.Rank() == 0 {
+				return t.Input(On(dev, x))
+			}
+			y := t.Input(On(dev, x)).Pad(0, 1, 1)
+			if x.Rank() == 2 {
+				y = y.Pad(1, 1, 2).Slice(1, 1, 1+x.Dim(1))
+			}
+			return y.Slice(0, 1, 1+x.Dim(0))
+		}},
+	}
+}
+
+func (c ValueCase) on(dev tensor.Device, p placing, in []tensor.Tensor) []float64 {
+	t := tensor.NewTape(dev)
+	defer t.Close()
+	x := make([]tensor.Tensor, len(in))
+	for i := range in {
+		x[i] = p.of(t, in[i])
+	}
+	return tensor.Floats(c.F(x))
+}
+
+func (s *suite) values(t *testing.T) {
+	dev := s.newDevice(t)
+	for _, c := range ValueCases() {
+		t.Run(c.Name, func(t *testing.T) {
+			for _, d := range c.DTypes() {
+				for _, dims := range c.Dims {
+					var in []tensor.Tensor
+					for i, x := range dims {
+						in = append(in, c.Operand(d, uint64(i), x))
+					}
+					s.value(t, dev, c, d, in, fmt.Sprint(d, dims))
+				}
+			}
+		})
+	}
+}
+
+// value compares one case on one set of inputs, however they come in.
+func (s *suite) value(t *testing.T, dev tensor.Device, c ValueCase, d tensor.DType, in []tensor.Tensor, msg string) {
+	t.Helper()
+	here := placings(s.spy)
+	for i, p := range placings(dev) {
+		var want []float64
+		if s.needs(t, dev, func() { want = c.on(s.spy, here[i], in) }) {
+			RequireClose(t, want, c.on(dev, p, in), s.tol(d), msg+" "+p.name)
+		}
+	}
+}
+
+func (s *suite) special(t *testing.T) {
+	dev := s.newDevice(t)
+	for _, c := range ValueCases() {
+		if c.Special {
+			t.Run(c.Name, func(t *testing.T) {
+				for _, d := range c.DTypes() {
+					if d.IsFloat() {
+						s.value(t, dev, c, d, c.SpecialOperands(d), d.String())
+					}
+				}
+			})
+		}
+	}
+}
+
+func (s *suite) gradients(t *testing.T) {
+	dev, cases := s.newDevice(t), GradCases()
+	for _, op := range slices.Sorted(maps.Keys(cases)) {
+		for _, c := range cases[op] {
+			t.Run(op.String()+"/"+c.Name, func(t *testing.T) {
+				r := rand.New(rand.NewPCG(uint64(op), 13))
+				for k := range uint64(3) {
+					dims := c.Shapes(r)
+					for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
+						s.gradient(t, dev, c, d, dims, k)
+					}
+				}
+			})
+		}
+	}
+}
+
+func (s *suite) gradient(t *testing.T, dev tensor.Device, c GradCase, d tensor.DType, dims [][]int, key uint64) {
+	t.Helper()
+	here, there := NewGradRun(t, s.spy, d, c, dims, key), (*GradRun)(nil)
+	for _, h := range append(Ways(), How{Name: "plain"}) {
+		if h.Scope && c.Alone {
+			continue
+		}
+		var loss float64
+		var want [][]float64
+		if !s.needs(t, dev, func() { loss, want = here.Grads(h) }) {
+			continue
+		}
+		if there == nil {
+			there = NewGradRun(t, dev, d, c, dims, key)
+		}
+		msg := fmt.Sprint(d, dims, " ", h.Name)
+		gotLoss, got := there.Grads(h)
+		RequireClose(t, []float64{loss}, []float64{gotLoss}, s.gradTol(d), msg+": loss")
+		RequireGrads(t, want, got, s.gradTol(d), msg)
+	}
+}
+
+// errors are found late, but found, and name the operation.
+func (s *suite) errors(t *testing.T) {
+	dev := s.newDevice(t)
+	ids := func(v ...int64) tensor.Tensor { return tensor.FromSlice(v, len(v)) }
+	x := Of(tensor.Float32, []float64{1, 2, 3, 4, 5, 6}, 3, 2)
+	for name, f := range map[string]func(t *tensor.Tape) tensor.Tensor{
+		"embedding": func(t *tensor.Tape) tensor.Tensor { return tensor.Embedding(t.Input(x), ids(0, 3)) },
+		"gather":    func(t *tensor.Tape) tensor.Tensor { return t.Input(x).Gather(0, ids(0, -1).View(1, 2)) },
+		"scatter_add": func(t *tensor.Tape) tensor.Tensor {
+			return t.Input(x).ScatterAdd(0, ids(0, 3).View(1, 2), Of(tensor.Float32, []float64{1, 1}, 1, 2))
+		},
+		"cross_entropy": func(t *tensor.Tape) tensor.Tensor {
+			return tensor.CrossEntropy(t.Input(x), ids(0, 1, 2), tensor.CrossEntropyOptions{})
+		},
+	} {
+		tape := tensor.NewTape(dev)
+		err := tensor.Try(func() { tensor.Floats(f(tape)) })
+		require.Error(t, err, name)
+		assert.ErrorContains(t, err, name)
+		tape.Close()
+		require.NoError(t, tensor.Try(func() { tensor.Floats(On(dev, x)) }), "an error is reported once")
+	}
+	err := tensor.Try(func() { tensor.Data[float32](On(dev, x)) })
+	if !dev.Host() {
+		assert.ErrorContains(t, err, fmt.Sprintf("memory of %v is not the host's: copy it with ToHost", dev))
+	}
+}
+
+// memory is zeroed by New, counted, copied, and given back.
+func (s *suite) memory(t *testing.T) {
+	dev := s.newDevice(t)
+	x := tensor.New(dev, tensor.Float32, 1000)
+	assert.Equal(t, make([]float64, 1000), tensor.Floats(x))
+	assert.Equal(t, 4000, dev.Memory().Of(tensor.OtherMemory).Live)
+	tensor.Constant(3).Fill(x, 0, 0)
+	y := tensor.New(dev, tensor.Float32, 10)
+	tensor.Copy(y, x.Range(990, 1000))
+	assert.Equal(t, []float64{3, 3, 3, 3, 3, 3, 3, 3, 3, 3}, tensor.Floats(y))
+	tape := tensor.NewTape(dev)
+	large := tape.Input(x).Broadcast(3000, 1000)
+	assert.Equal(t, 9e6, large.Sum().Item())
+	column := tape.Input(x).Reshape(10, 100).Slice(1, 7, 8)
+	assert.Equal(t, tensor.Floats(y), tensor.Floats(column), "a view with gaps")
+	tape.Close()
+	assert.Zero(t, dev.Memory().Of(tensor.Activations).Live)
+	staged := tensor.NewStaging(dev, tensor.Int64, 3)
+	copy(tensor.Data[int64](staged), []int64{1, 2, 1 << 40})
+	assert.Equal(t, []int64{1, 2, 1 << 40}, tensor.Data[int64](tensor.ToHost(On(dev, staged))))
+}

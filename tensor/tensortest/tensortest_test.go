@@ -1,0 +1,14 @@
+package tensortest
+
+import (
+	"testing"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// The CPU passes, to the bit, and so does a device that runs the same kernels far away and later.
+func TestRemote(t *testing.T) {
+	seed := uint64(0)
+	Run(t, func(t *testing.T) tensor.Device { seed++; return NewRemote(t, seed) }, Options{Tol: map[tensor.DType]float64{
+		tensor.Float32: 0, tensor.Float64: 0, tensor.BFloat16: 0, tensor.Float16: 0}})
+}

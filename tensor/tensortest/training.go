@@ -1,0 +1,161 @@
+package tensortest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/bench/gpt"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// optimizerCases are ways to make an optimizer.
+func optimizerCases() map[string]func(ps nn.Params) *optim.Optimizer {
+	return map[string]func(ps nn.Params) *optim.Optimizer{
+		"sgd": func(ps nn.Params) *optim.Optimizer { return optim.NewSGD(ps, optim.SGDConfig{LR: 0.1}) },
+		"sgd, momentum": func(ps nn.Params) *optim.Optimizer {
+			return optim.NewSGD(ps, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Nesterov: true, WeightDecay: 0.01})
+		},
+		"adam, clipped": func(ps nn.Params) *optim.Optimizer {
+			return optim.NewAdam(ps, optim.AdamConfig{LR: 0.01, WeightDecay: 0.1, Clip: 0.3})
+		},
+		"adamw, groups": func(ps nn.Params) *optim.Optimizer {
+			return optim.NewAdamW(ps, optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Groups: []optim.Group{{Match: optim.Vectors}}})
+		},
+		"adamw, scaled and clipped": func(ps nn.Params) *optim.Optimizer {
+			return optim.NewAdamW(ps, optim.AdamWConfig{LR: 0.01, Clip: 2, Scaler: &optim.Scaler{Scale: 8}})
+		},
+	}
+}
+
+func (s *suite) optimizers(t *testing.T) {
+	dev := s.newDevice(t)
+	for name, c := range optimizerCases() {
+		for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
+			t.Run(fmt.Sprintf("%s/%v", name, d), func(t *testing.T) {
+				var want [][]float64
+				if s.needs(t, dev, func() { want = optimize(t, s.spy, d, c) }) {
+					RequireGrads(t, want, optimize(t, dev, d, c), s.gradTol(d), "values, states and norms")
+				}
+			})
+		}
+	}
+}
+
+// optimize does steps with given gradients, of which one is not finite where the loss is scaled, and returns the
+// parameters, the optimizer's tensors and the norms.
+func optimize(t *testing.T, dev tensor.Device, d tensor.DType, c func(ps nn.Params) *optim.Optimizer) (out [][]float64) {
+	var ps nn.Params
+	for i, dims := range [][]int{{5}, {300, 130}, {1}, {0, 3}, {17, 3}} {
+		p := tensor.NewParam(tensor.UniformInit(-1, 1), dims...)
+		p.SetName(fmt.Sprintf("p%d", i))
+		p.Make(dev, d, 1)
+		ps = append(ps, p)
+	}
+	o, tape := c(ps), tensor.NewTape(dev)
+	defer tape.Close()
+	var norms []float64
+	for step := range 4 {
+		var loss tensor.Tensor
+		for i, p := range ps {
+			g := tensor.New(dev, d, p.Dims()...)
+			tensor.UniformInit(-1, 1).Fill(g, uint64(10*step+i), 0)
+			if part := tape.Use(p).Mul(g).Sum(); i == 0 {
+				loss = part
+			} else {
+				loss = loss.Add(part)
+			}
+		}
+		tape.Backward(loss)
+		require.NoError(t, o.Step())
+		norms = append(norms, o.GradNorm())
+		tape.Reset()
+	}
+	for _, p := range ps {
+		out = append(out, tensor.Floats(p.Value))
+	}
+	for _, x := range o.State().Tensors {
+		out = append(out, tensor.Floats(x.Tensor))
+	}
+	return append(out, norms)
+}
+
+// task is a model with a batch.
+type task struct {
+	name  string
+	model func() nn.Layer
+	batch func(d tensor.DType) (x, y tensor.Tensor) // on the host
+}
+
+func tasks() []task {
+	size := gpt.Config{Vocab: 31, Length: 8, Width: 16, Layers: 2, Heads: 2}
+	return []task{
+		{"mlp", func() nn.Layer {
+			return nn.Sequential{nn.NewLinear(20, 33), nn.ReLU, nn.NewLinear(33, 33), nn.GELU, nn.NewLinear(33, 10)}
+		},
+			func(d tensor.DType) (x, y tensor.Tensor) {
+				x = tensor.New(host, d, 17, 20)
+				tensor.NormalInit(0, 1).Fill(x, 3, 0)
+				return x, randomInts(10, 17)
+			}},
+		{"gpt", func() nn.Layer { return gpt.New(size) },
+			func(tensor.DType) (x, y tensor.Tensor) {
+				return randomInts(size.Vocab, 3, size.Length), randomInts(size.Vocab-1, 3, size.Length)
+			}},
+	}
+}
+
+// Train does so many steps of AdamW with clipping on one of the models "mlp" and "gpt", and returns the losses.
+func (k task) train(t *testing.T, dev tensor.Device, d tensor.DType, steps int) (losses []float64) {
+	s := k.stepper(dev, d)
+	for range steps {
+		losses = append(losses, s.step(t).Item())
+	}
+	s.tape.Close()
+	return losses
+}
+
+// stepper trains one model.
+type stepper struct {
+	model nn.Layer
+	opt   *optim.Optimizer
+	tape  *tensor.Tape
+	x, y  tensor.Tensor
+	loss  tensor.Tensor
+}
+
+func (k task) stepper(dev tensor.Device, d tensor.DType) *stepper {
+	s := &stepper{model: k.model(), tape: tensor.NewTape(dev, tensor.Seed(1))}
+	ps := nn.Init(s.model, dev, d, 7)
+	s.opt = optim.NewAdamW(ps, optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Clip: 1})
+	x, y := k.batch(d)
+	s.x, s.y = On(dev, x), On(dev, y)
+	s.loss = tensor.New(dev, tensor.Float64)
+	return s
+}
+
+// step does one step and returns a tensor with the loss, which lives until the next one.
+func (s *stepper) step(t *testing.T) tensor.Tensor {
+	s.tape.Reset()
+	loss := s.tape.Keep(nn.CrossEntropy(s.model.Forward(s.tape.Input(s.x)), s.y))
+	s.tape.Backward(loss)
+	require.NoError(t, s.opt.Step())
+	return loss
+}
+
+func (s *suite) training(t *testing.T) {
+	dev := s.newDevice(t)
+	for _, k := range tasks() {
+		for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16} {
+			t.Run(fmt.Sprintf("%s/%v", k.name, d), func(t *testing.T) {
+				var want []float64
+				if s.needs(t, dev, func() { want = k.train(t, s.spy, d, 20) }) {
+					RequireClose(t, want, k.train(t, dev, d, 20), 8*s.tol(d), "losses")
+				}
+			})
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package tensor
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+)
+
+// ToHost returns x where its memory is the host's, and else a copy there, of the same layout: the way to read a device's
+// tensor with Data. It waits for the computation.
+func ToHost(x Tensor) Tensor {
+	h := x.hdr()
+	if h.st.dev.Host() {
+		return x
+	}
+	c := &header{dtype: h.dtype, n: h.n, rank: h.rank, dims: h.dims, ld: h.ld, rows: h.rows}
+	c.st = newStorage(hostDevice, Uncounted, h.span()*h.dtype.Size())
+	transfer(c, h)
+	return Tensor{c, 0}
+}
+
+// Copy copies the elements of src to dst, of the same type and number; both are contiguous, on any devices. Where one is in
+// memory of its own and the other one in the host's, it waits for the computation and the copy.
+func Copy(dst, src Tensor) {
+	d, s := dst.hdr(), src.hdr()
+	if d.dtype != s.dtype || d.n != s.n || d.ld != 0 || s.ld != 0 {
+		fail("Copy", []Shape{d.shape(), s.shape()}, "the tensors must be contiguous, of one type and number of elements")
+	}
+	transfer(d, s)
+}
+
+func transfer(d, s *header) {
+	to, from := d.st.dev, s.st.dev
+	if s.n == 0 {
+		return
+	}
+	switch {
+	case to == from || to.Host() && from.Host():
+		to.Copy(d.ptr(), s.ptr(), s.span()*s.dtype.Size(), to.Queue(0))
+	case to.Host():
+		move(from, d, s)
+	case from.Host():
+		move(to, d, s)
+	default: // two devices with memory of their own
+		transfer(d, ToHost(s.tensor()).h)
+	}
+}
+
+// move copies between host memory and dev's, and waits.
+func move(dev Device, d, s *header) {
+	q := dev.Queue(0)
+	dev.Copy(d.ptr(), s.ptr(), s.span()*s.dtype.Size(), q)
+	if err := q.Sync(); err != nil {
+		panic(&Failure{Op: "copy", Shapes: []Shape{s.shape()}, Err: err})
+	}
+}
+
+// NewStaging returns a tensor in host memory that dev copies from and to at its best (see Pinner). Its memory is not counted.
+func NewStaging(dev Device, dtype DType, dims ...int) Tensor {
+	p, ok := dev.(Pinner)
+	if !ok {
+		return NewFor(Uncounted, hostDevice, dtype, dims...)
+	}
+	h := &header{dtype: dtype}
+	h.setDims(dims)
+	bytes := max(h.n*dtype.Size(), 1)
+	m, err := p.AllocHost(bytes)
+	if err != nil {
+		panic(&Failure{Op: "alloc", Err: fmt.Errorf("%d bytes of host memory for %v: %w", bytes, dev, err)})
+	}
+	h.st = &storage{ptr: m, bytes: bytes, refs: 1, dev: hostDevice}
+	runtime.AddCleanup(h.st, p.FreeHost, m)
+	return Tensor{h, 0}
+}
+
+// fillBytes sets n bytes of dev's memory to v.
+func fillBytes(dev Device, p Ptr, n int, v byte) {
+	if n == 0 {
+		return
+	}
+	if dev.Host() {
+		for i := range n {
+			*(*byte)(unsafe.Add(p, i)) = v
+		}
+		return
+	}
+	e := NewExec(dev)
+	a := e.Args(OpFill, Uint8)
+	a.X[0], a.Len[0], a.DT[0], a.N, a.Outs, a.F[0] = p, n, Uint8, 1, 1, float64(v)
+	e.Launch()
+}
+
+// spoil fills memory with NaN of every float type.
+func spoil(dev Device, p Ptr, n int) { fillBytes(dev, p, n, 0xff) }

@@ -1,0 +1,31 @@
+package tensor
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestIntegerDivision(t *testing.T) {
+	tape := NewTape(hostDevice)
+	x := tape.Input(FromSlice([]int32{7, -7, 3}, 3)).Div(FromSlice([]int32{2, 2, 0}, 3))
+	assert.Equal(t, []int32{3, -3, 0}, Data[int32](x))
+}
+
+// A column of a matrix is a view whose elements do not lie one after another.
+func TestColumnViews(t *testing.T) {
+	tape := NewTape(hostDevice)
+	x := tape.Input(FromSlice([]float32{1, 2, 3, 4, 5, 6}, 3, 2))
+	col := x.Slice(1, 1, 2)
+	assert.False(t, col.Contiguous())
+	assert.Equal(t, []float64{2, 4, 6}, Floats(col))
+	assert.Equal(t, []float64{3, 7, 11}, Floats(col.Add(x.Slice(1, 0, 1))))
+	assert.Equal(t, []float64{4, 16, 36}, Floats(col.Square()))
+	assert.Equal(t, []float64{56}, Floats(MatMul(col, col, true, false)))
+	ids := tape.Input(FromSlice([]int64{0, 2, 1, 0}, 2, 2))
+	assert.Equal(t, []float64{5, 6, 1, 2}, Floats(Embedding(x, ids.Slice(1, 1, 2))))
+	assert.Equal(t, []float64{6, 2}, Floats(Embedding(x.Slice(1, 1, 2), ids.Slice(1, 1, 2))))
+	loss := CrossEntropy(tape.Input(FromSlice([]float64{0, 0, 0, 1, 0, 0}, 2, 3)), ids.Slice(1, 1, 2), CrossEntropyOptions{})
+	assert.InDelta(t, (math.Log(3)+math.Log(math.E+2)-1)/2, loss.Item(), 1e-12)
+}
