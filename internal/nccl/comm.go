@@ -16,7 +16,9 @@ func (l *Lib) UniqueID() (id ID, err error) {
 	return id, l.Err("ncclGetUniqueId", r)
 }
 
-// Comm is one rank's end of a communicator. The zero Comm has none.
+// Comm is one rank's end of a communicator. NCCL writes the handle while the
+// communicator is being made, on a thread of its own: a Comm must stay reachable
+// until then.
 type Comm struct {
 	lib    *Lib
 	handle uintptr
@@ -50,8 +52,8 @@ func nonBlocking() config {
 // Init begins to make the communicator of n ranks that have the same id, on the
 // device whose context is current. It does not wait for the others: AsyncError
 // is InProgress until they have come.
-func (l *Lib) Init(n int, id *ID, rank int) (Comm, Result) {
-	c, cfg := Comm{lib: l}, nonBlocking()
+func (l *Lib) Init(n int, id *ID, rank int) (*Comm, Result) {
+	c, cfg := &Comm{lib: l}, nonBlocking()
 	r := initRank(l.fn.InitRankConfig, &c.handle, n, id, rank, &cfg)
 	return c, Result(int32(r))
 }
@@ -60,9 +62,10 @@ func (l *Lib) Init(n int, id *ID, rank int) (Comm, Result) {
 const NoColor = -1
 
 // Split begins to make a communicator of the ranks of c that give the same
-// color, in the order of key. All ranks of c call it. Its progress is that of c.
-func (c *Comm) Split(color, key int) (Comm, Result) {
-	out, cfg := Comm{lib: c.lib}, nonBlocking()
+// color, in the order of key. All ranks of c call it. Its progress is that of c:
+// it is there when AsyncError of c is Success.
+func (c *Comm) Split(color, key int) (*Comm, Result) {
+	out, cfg := &Comm{lib: c.lib}, nonBlocking()
 	r := dl.Call(c.lib.fn.Split, c.handle, uintptr(color), uintptr(key), uintptr(unsafe.Pointer(&out.handle)), uintptr(unsafe.Pointer(&cfg)))
 	return out, Result(int32(r))
 }

@@ -29,6 +29,7 @@ var flags = []string{"-std=c++17", "-O2", "-Wall", "-fPIC", "-shared", "-fvisibi
 var libraries = map[string][]string{
 	"libcuda.so":  {"context.cpp", "stream.cpp", "graph.cpp", "memory.cpp", "copy.cpp", "launch.cpp", "fault.cpp"},
 	"libnvrtc.so": {"fakenvrtc.cpp"},
+	"libnccl.so":  {"fakenccl.cpp", "nccl_move.cpp"},
 }
 
 // build compiles the libraries and returns their folder, which is named by the

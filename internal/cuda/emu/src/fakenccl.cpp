@@ -72,7 +72,7 @@ static std::map<Comm*, std::shared_ptr<Comm>> comms;
 static std::map<std::string, std::weak_ptr<Meeting>> meetings;
 static uint64_t ids;
 static Fault fault;
-static uint64_t made, splits, aborts, destroyed, launches;
+static std::atomic<uint64_t> made, splits, aborts, destroyed, launches;
 
 API void emu_nccl_fault(int rank, uint64_t call, int kind) {
   std::lock_guard<std::mutex> l(mu);
@@ -232,10 +232,7 @@ API Result ncclCommSplit(Comm* handle, int color, int key, Comm** out, const Con
   c->splitting = true;
   c->child = out;
   m.changed.notify_all();
-  {
-    std::lock_guard<std::mutex> g(mu);
-    splits++;
-  }
+  splits++;
   if (!c->blocking) return InProgress;
   m.changed.wait(l, [&] { return s.came == m.n || c->aborted; });
   l.unlock();
@@ -282,10 +279,7 @@ static thread_local int depth;
 static thread_local Result refused;
 static thread_local std::vector<std::shared_ptr<Launch>> group;
 
-API Result ncclGroupStart() {
-  depth++;
-  return Ok;
-}
+API Result ncclGroupStart() { return depth++, Ok; }
 static Result end_group() {
   std::vector<std::shared_ptr<Launch>> all;
   all.swap(group);
@@ -294,10 +288,7 @@ static Result end_group() {
   if (r) return r;
   for (auto& launch : all) {
     Comm& c = *launch->comm;
-    {
-      std::lock_guard<std::mutex> l(mu);
-      launches++;
-    }
+    launches++;
     if (c.blocking) {
       if ((r = start(launch))) return r;
       continue;
@@ -401,6 +392,5 @@ API Result ncclRedOpCreatePreMulSum(int* op, void* factor, int type, int residen
 }
 API Result ncclRedOpDestroy(int op, Comm* handle) {
   auto c = find(handle);
-  if (!c || !c->custom.erase(op)) return fail(InvalidArgument, "%d is no reduction of this communicator", op);
-  return Ok;
+  return c && c->custom.erase(op) ? Ok : fail(InvalidArgument, "%d is no reduction of this communicator", op);
 }
