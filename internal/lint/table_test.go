@@ -26,6 +26,7 @@ var table = map[string]row{
 	"internal/dl":          {others: "github.com/ebitengine/purego"},
 	"internal/cuda":        {own: "internal/dl"},
 	"internal/cuda/emu":    {own: "internal/dl internal/cuda"},
+	"internal/nccl":        {own: "internal/dl internal/cuda"},
 	"internal/trace":       {},
 	"internal/wait":        {},
 	"internal/agree":       {},

@@ -2,6 +2,7 @@ package nccl
 
 import (
 	"math"
+	"runtime"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/dl"
@@ -22,6 +23,7 @@ func (l *Lib) UniqueID() (id ID, err error) {
 type Comm struct {
 	lib    *Lib
 	handle uintptr
+	state  int32 // what AsyncError is told
 }
 
 // Open reports whether there is a communicator.
@@ -73,11 +75,12 @@ func (c *Comm) Split(color, key int) (*Comm, Result) {
 // AsyncError is the state of the communicator: Success, InProgress, or a failure
 // since it was made, here or on another rank.
 func (c *Comm) AsyncError() Result {
-	var state int32
-	if r := Result(int32(dl.Call(c.lib.fn.GetAsyncError, c.handle, uintptr(unsafe.Pointer(&state))))); r != Success {
+	r := hot(c.lib.fn.GetAsyncError, c.handle, uintptr(unsafe.Pointer(&c.state)))
+	runtime.KeepAlive(c) // a Comm is always on the heap, which does not move
+	if r != Success {
 		return r
 	}
-	return Result(state)
+	return Result(c.state)
 }
 
 // Finalize begins to end a communicator whose operations are over.

@@ -1,6 +1,7 @@
 package nccl
 
 import (
+	"sync"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
@@ -36,31 +37,44 @@ const (
 	Avg
 )
 
+// buffers are argument lists that are not in use. dl.Call lets its list escape,
+// because it may hold the only pointer to something; those of operations do not.
+var buffers = sync.Pool{New: func() any { return new([10]uintptr) }}
+
+// hot is dl.Call without an allocation, for arguments of which none is the
+// address of a Go variable.
+func hot(fn uintptr, args ...uintptr) Result {
+	b := buffers.Get().(*[10]uintptr)
+	r := dl.Call(fn, b[:copy(b[:], args)]...)
+	buffers.Put(b)
+	return Result(int32(r))
+}
+
 // The operations queue work on a stream (a CUstream). Counts are elements.
 
 // AllReduce reduces n elements of all ranks.
 func (c *Comm) AllReduce(src, dst cuda.Ptr, n int, d DType, op RedOp, stream uintptr) Result {
-	return Result(int32(dl.Call(c.lib.fn.AllReduce, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), uintptr(op), c.handle, stream)))
+	return hot(c.lib.fn.AllReduce, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), uintptr(op), c.handle, stream)
 }
 
 // Reduce reduces n elements of all ranks into dst of root.
 func (c *Comm) Reduce(src, dst cuda.Ptr, n int, d DType, op RedOp, root int, stream uintptr) Result {
-	return Result(int32(dl.Call(c.lib.fn.Reduce, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), uintptr(op), uintptr(root), c.handle, stream)))
+	return hot(c.lib.fn.Reduce, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), uintptr(op), uintptr(root), c.handle, stream)
 }
 
 // Broadcast copies n elements of root's src into everyone's dst.
 func (c *Comm) Broadcast(src, dst cuda.Ptr, n int, d DType, root int, stream uintptr) Result {
-	return Result(int32(dl.Call(c.lib.fn.Broadcast, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), uintptr(root), c.handle, stream)))
+	return hot(c.lib.fn.Broadcast, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), uintptr(root), c.handle, stream)
 }
 
 // AllGather puts n elements of each rank, in rank order, into everyone's dst.
 func (c *Comm) AllGather(src, dst cuda.Ptr, n int, d DType, stream uintptr) Result {
-	return Result(int32(dl.Call(c.lib.fn.AllGather, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), c.handle, stream)))
+	return hot(c.lib.fn.AllGather, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), c.handle, stream)
 }
 
 // ReduceScatter reduces all inputs and gives each rank its n elements.
 func (c *Comm) ReduceScatter(src, dst cuda.Ptr, n int, d DType, op RedOp, stream uintptr) Result {
-	return Result(int32(dl.Call(c.lib.fn.ReduceScatter, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), uintptr(op), c.handle, stream)))
+	return hot(c.lib.fn.ReduceScatter, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), uintptr(op), c.handle, stream)
 }
 
 // HasAllToAll reports whether this NCCL has AllToAll (2.28).
@@ -68,26 +82,26 @@ func (c *Comm) HasAllToAll() bool { return c.lib.fn.AllToAll != 0 }
 
 // AllToAll sends n elements to each rank.
 func (c *Comm) AllToAll(src, dst cuda.Ptr, n int, d DType, stream uintptr) Result {
-	return Result(int32(dl.Call(c.lib.fn.AllToAll, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), c.handle, stream)))
+	return hot(c.lib.fn.AllToAll, uintptr(src), uintptr(dst), uintptr(n), uintptr(d), c.handle, stream)
 }
 
 // Send sends n elements to peer. In a group, sends and receives do not wait for
 // each other.
 func (c *Comm) Send(src cuda.Ptr, n int, d DType, peer int, stream uintptr) Result {
-	return Result(int32(dl.Call(c.lib.fn.Send, uintptr(src), uintptr(n), uintptr(d), uintptr(peer), c.handle, stream)))
+	return hot(c.lib.fn.Send, uintptr(src), uintptr(n), uintptr(d), uintptr(peer), c.handle, stream)
 }
 
 // Recv receives n elements from peer.
 func (c *Comm) Recv(dst cuda.Ptr, n int, d DType, peer int, stream uintptr) Result {
-	return Result(int32(dl.Call(c.lib.fn.Recv, uintptr(dst), uintptr(n), uintptr(d), uintptr(peer), c.handle, stream)))
+	return hot(c.lib.fn.Recv, uintptr(dst), uintptr(n), uintptr(d), uintptr(peer), c.handle, stream)
 }
 
 // GroupStart begins a group: the calls of this thread up to GroupEnd are one
 // launch.
-func (l *Lib) GroupStart() Result { return Result(int32(dl.Call(l.fn.GroupStart))) }
+func (l *Lib) GroupStart() Result { return hot(l.fn.GroupStart) }
 
 // GroupEnd launches the group.
-func (l *Lib) GroupEnd() Result { return Result(int32(dl.Call(l.fn.GroupEnd))) }
+func (l *Lib) GroupEnd() Result { return hot(l.fn.GroupEnd) }
 
 // PreMulSum makes the reduction that multiplies this rank's input by *factor, a
 // number of type d in host memory, and sums. It may be destroyed as soon as the
