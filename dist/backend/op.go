@@ -72,8 +72,9 @@ func (r Red) String() string {
 
 // Mem is contiguous memory of Bytes bytes at Ptr.
 type Mem struct {
-	Ptr   tensor.Ptr
-	Bytes int
+	Ptr    tensor.Ptr
+	Bytes  int
+	Device bool // it is the rank's device's, and not the host's: Go code cannot read or write it
 }
 
 // RankOrder as Op.Algo leaves the algorithm to the engine, among those that combine elements in rank order.
@@ -100,4 +101,15 @@ type Op struct {
 	SrcCounts, DstCounts []int
 	Row                  int          // elements in one row; the counts of V forms are multiples of it
 	Shape                tensor.Shape // of the user's tensor, for errors
+	// Of is set in a Barrier that stands for an operation whose data moves by other means, on a device: ranks that disagree
+	// about that operation find out here. It stays as it is until 2*Depth more operations are issued.
+	Of *Op
+}
+
+// Asked returns the kind of operation that the caller asked for: that of Of, if it is set.
+func (op *Op) Asked() Kind {
+	if op.Of != nil {
+		return op.Of.Kind
+	}
+	return op.Kind
 }
