@@ -48,10 +48,23 @@ func memory(what string, x tensor.Tensor) (backend.Mem, error) {
 	if !x.Contiguous() {
 		return backend.Mem{}, fmt.Errorf("%v is not contiguous", x.Shape())
 	}
-	if !x.Device().Host() {
-		return backend.Mem{}, fmt.Errorf("%v is in the memory of %v, not of the host", x.Shape(), x.Device())
+	return backend.Mem{Ptr: x.Ptr(), Bytes: x.Len() * x.DType().Size(), Device: !x.Device().Host()}, nil
+}
+
+// reach returns an error when the lane cannot use the memory of c, or would have to use two kinds.
+func (l *lane) reach(c *call) error {
+	for _, x := range c.xs {
+		if x.IsZero() || x.Device().Host() {
+			continue
+		}
+		if !l.device || x.Device() != l.c.dev {
+			return fmt.Errorf("%v is in the memory of %v: engine %s cannot use it", x.Shape(), x.Device(), l.c.engine.Name())
+		}
+		if !c.xs[0].IsZero() && !c.xs[1].IsZero() && c.src.Device != c.dst.Device {
+			return fmt.Errorf("input %v and output %v are in different memory", c.xs[0].Shape(), c.xs[1].Shape())
+		}
 	}
-	return backend.Mem{Ptr: x.Ptr(), Bytes: x.Len() * x.DType().Size()}, nil
+	return nil
 }
 
 // give and take set the input and the output of c.
@@ -221,6 +234,9 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 	if g.err == nil && g.closed {
 		err = errClosed
 	}
+	if err == nil {
+		err = l.reach(c)
+	}
 	if g.err == nil && err != nil {
 		e := &Error{Rank: cm.rank, Group: g.name, Op: c.kind.String(), Seq: l.issued + 1, Cause: err}
 		g.fail(e)
@@ -229,7 +245,7 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 		}
 	}
 	for g.err == nil && l.issued-l.done.Load() >= backend.Depth {
-		_ = cm.wait(background, l, l.issued-backend.Depth+1) // backpressure; a failure shows in g.err
+		_ = cm.wait(background, l, l.issued-backend.Depth+1, false) // backpressure; a failure shows in g.err
 	}
 	if g.err != nil || g.closed {
 		l.issued++

@@ -23,6 +23,9 @@ type Spec struct {
 	Rank   int    // this rank's index in Ranks
 	// Messages names a forced algorithm that needs a Transport: memory that the members share is of no use.
 	Messages string
+	// Timeout is how long an operation may go without progress: for engines that have to look for themselves, because
+	// nobody on the host waits.
+	Timeout time.Duration
 }
 
 // Engine moves bytes for one rank of a job.
@@ -78,6 +81,13 @@ type Suspecter interface {
 	Suspects(seq uint64) (absent, stalled []int)
 }
 
+// Orderer is implemented by a Backend whose operations run on queues of the rank's device. Order makes what is launched on
+// the device's compute queue from now on wait for operation seq, and reports whether it could: the host need not wait then.
+// It never blocks; it cannot yet while the operation is not queued on the device.
+type Orderer interface {
+	Order(seq uint64) bool
+}
+
 // Rebuilder is implemented by an Engine whose groups can be made anew after a failure. Survivors waits until the members of
 // the failed group s that are left have agreed on who they are, and returns their world ranks, in group order: the same list
 // to all of them, or an error. A list has a quorum of the group (more than half, or half with the first member), so that a
@@ -116,6 +126,7 @@ type Algorithms interface {
 type Caps struct {
 	Kinds, Reds, DTypes uint64 // bit sets over Kind, Red, tensor.DType
 	RecvAny             bool   // Recv from any rank
+	Device              bool   // takes memory of the rank's device, too
 	Async               bool   // the Backend makes progress without being driven; others of the engine may not
 	MaxCount            int    // elements in one operation; 0: no limit
 }

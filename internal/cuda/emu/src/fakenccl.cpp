@@ -328,8 +328,8 @@ static Result check(Comm& c, Call& call) {
   size_t bytes = call.n * type_size(call.type), in = bytes, out = bytes;
   if (call.kind == AllGather || call.kind == AllToAll) out *= peers;
   if (call.kind == ReduceScatter || call.kind == AllToAll) in *= peers;
-  bool reads = call.kind != Recv && (call.kind != Broadcast || call.root == c.rank);
-  bool writes = call.kind != Send && (call.kind != Reduce || call.root == c.rank);
+  bool reads = call.n && call.kind != Recv && (call.kind != Broadcast || call.root == c.rank);
+  bool writes = call.n && call.kind != Send && (call.kind != Reduce || call.root == c.rank);
   if (reads && !driver().is_memory((uint64_t)call.src, in)) return fail(InvalidArgument, "sendbuff %p is not %zu bytes of device memory", call.src, in);
   if (writes && !driver().is_memory((uint64_t)call.dst, out)) return fail(InvalidArgument, "recvbuff %p is not %zu bytes of device memory", call.dst, out);
   return Ok;
