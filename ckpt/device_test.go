@@ -3,7 +3,6 @@ package ckpt
 import (
 	"context"
 	"path/filepath"
-	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,20 +10,8 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
-
-// remote is a device whose memory Go code may not touch, as far as ckpt knows.
-type remote struct {
-	*tensor.CPU
-	copies atomic.Int64 // several goroutines save and load
-}
-
-func (r *remote) Host() bool     { return false }
-func (r *remote) String() string { return "remote" }
-func (r *remote) Copy(dst, src tensor.Ptr, n int, q tensor.Queue) {
-	r.copies.Add(1)
-	r.CPU.Copy(dst, src, n, q)
-}
 
 // TestRemoteDevice: parameters on a device with memory of its own are copied from there, before a save in the background
 // returns, and to there, transposed or not.
@@ -42,17 +29,17 @@ func TestRemoteDevice(t *testing.T) {
 	for _, async := range []bool{false, true} {
 		dir := t.TempDir()
 		onRanks(t, 1, func(g *dist.Group) error {
-			dev := &remote{CPU: tensor.NewCPU(1)}
+			dev := tensortest.NewRemote(t, 1)
 			params := made(dev, 1)
 			s := NewSaver(g, dir, Config{Async: async})
-			dev.copies.Store(0)
+			dev.Counts()
 			if err := s.Save(context.Background(), State{Step: 1, Params: params}); err != nil {
 				return err
 			}
-			require.EqualValues(t, 2, dev.copies.Load())
+			require.Equal(t, 2, dev.Counts().Down)
 			if async {
 				for i, p := range made(dev, 2) { // training goes on
-					dev.Copy(params[i].Local.Ptr(), p.Local.Ptr(), 4*p.Len(), dev.Queue(0))
+					tensor.Copy(params[i].Local, p.Local)
 				}
 			}
 			require.NoError(t, s.Close())

@@ -35,11 +35,10 @@ func (l *Loader) newSlot() slot {
 	rows := min(l.cfg.Batch, l.n)
 	_, most := part(rows, 0, l.cfg.Sharder.Size()) // rank 0 has the largest part
 	sx, sy := l.ds.Shapes()
-	var full view
-	full.X, full.Y = newRows(dev, sx, most), newRows(dev, sy, most)
-	full.x, full.y = full.X, full.Y
+	full := view{x: stagedRows(dev, sx, most), y: stagedRows(dev, sy, most)}
+	full.X, full.Y = full.x, full.y
 	if !dev.Host() {
-		full.x, full.y = stagedRows(dev, sx, most), stagedRows(dev, sy, most)
+		full.X, full.Y = newRows(dev, sx, most), newRows(dev, sy, most)
 	}
 	return slot{full: l.cut(full, sx, sy, rows), last: l.cut(full, sx, sy, l.n%l.cfg.Batch)}
 }
@@ -50,9 +49,9 @@ func newRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
 	return tensor.New(dev, s.DType, append([]int{rows}, s.Dims...)...)
 }
 
-// stagedRows is newRows for the host memory that dev copies from.
+// stagedRows is newRows for memory that Go code fills.
 func stagedRows(dev tensor.Device, s tensor.Shape, rows int) tensor.Tensor {
-	return tensor.NewStaging(dev, s.DType, append([]int{rows}, s.Dims...)...)
+	return tensor.NewStaging(tensor.OtherMemory, dev, s.DType, append([]int{rows}, s.Dims...)...)
 }
 
 // cut returns this rank's part of a batch of global rows, in the memory of all.

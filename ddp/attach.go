@@ -69,6 +69,7 @@ func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 		if p.Value.IsZero() {
 			p.Make(g.Device(), c.DType, c.Seed)
 		}
+		p.To(g.Device())
 	}
 	if err := verify(g, params, c); err != nil {
 		return nil, err

@@ -28,6 +28,7 @@ type job struct {
 	trace                      int
 	model                      func() nn.Layer
 	inspect                    func(r *dist.Rank, params nn.Params) error
+	device                     func(local, threads int) (tensor.Device, error) // nil: a CPU
 }
 
 type result struct {
@@ -59,7 +60,7 @@ func (j job) try() (result, error) {
 	j.micro = max(j.micro, 1)
 	all := make([]result, j.ranks)
 	var mu sync.Mutex
-	err := dist.Run(context.Background(), dist.Config{Ranks: j.ranks, Trace: j.trace, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	err := dist.Run(context.Background(), dist.Config{Ranks: j.ranks, Trace: j.trace, Threads: 1, Device: j.device}, func(_ context.Context, r *dist.Rank) error {
 		res, err := j.rank(r)
 		mu.Lock()
 		defer mu.Unlock()
@@ -135,7 +136,7 @@ func (j job) backward(r *dist.Rank, tape *tensor.Tape, model nn.Layer, step, m i
 
 // batch returns samples first, first+1, … of an endless deterministic set.
 func batch(dev tensor.Device, dtype tensor.DType, first, n int) (x, y tensor.Tensor) {
-	x, y = tensor.New(dev, dtype, n, 19), tensor.New(dev, tensor.Int64, n)
+	x, y = tensor.NewStaging(tensor.OtherMemory, dev, dtype, n, 19), tensor.NewStaging(tensor.OtherMemory, dev, tensor.Int64, n)
 	tensor.UniformInit(-1, 1).Fill(x, 11, uint64(first*19))
 	v := tensor.Floats(x)
 	for i := range n {

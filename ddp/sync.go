@@ -151,7 +151,7 @@ func (s *sync) agreeOnUnused(unused []*tensor.Param) error {
 		s.count(p)
 	}
 	if s.used.IsZero() {
-		s.used = tensor.NewFor(tensor.Communication, s.g.Device(), tensor.Uint8, len(s.params))
+		s.used = tensor.NewStaging(tensor.Communication, s.g.Device(), tensor.Uint8, len(s.params))
 	}
 	used := tensor.Data[uint8](s.used)
 	for i, p := range s.params {

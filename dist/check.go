@@ -51,17 +51,11 @@ func memory(what string, x tensor.Tensor) (backend.Mem, error) {
 	return backend.Mem{Ptr: x.Ptr(), Bytes: x.Len() * x.DType().Size(), Device: !x.Device().Host()}, nil
 }
 
-// reach returns an error when the lane cannot use the memory of c, or would have to use two kinds.
-func (l *lane) reach(c *call) error {
+// mine checks that tensors are in memory of the host, or of the rank's own device.
+func (c *call) mine(dev tensor.Device) error {
 	for _, x := range c.xs {
-		if x.IsZero() || x.Device().Host() {
-			continue
-		}
-		if !l.device || x.Device() != l.c.dev {
-			return fmt.Errorf("%v is in the memory of %v: engine %s cannot use it", x.Shape(), x.Device(), l.c.engine.Name())
-		}
-		if !c.xs[0].IsZero() && !c.xs[1].IsZero() && c.src.Device != c.dst.Device {
-			return fmt.Errorf("input %v and output %v are in different memory", c.xs[0].Shape(), c.xs[1].Shape())
+		if x.Valid() && !x.Device().Host() && x.Device() != dev {
+			return fmt.Errorf("%v is in the memory of %v, which is not this rank's device", x.Shape(), x.Device())
 		}
 	}
 	return nil
@@ -231,11 +225,11 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 	cm := g.c
 	cm.mu.Lock()
 	defer cm.mu.Unlock()
+	if err == nil {
+		err = c.mine(cm.dev)
+	}
 	if g.err == nil && g.closed {
 		err = errClosed
-	}
-	if err == nil {
-		err = l.reach(c)
 	}
 	if g.err == nil && err != nil {
 		e := &Error{Rank: cm.rank, Group: g.name, Op: c.kind.String(), Seq: l.issued + 1, Cause: err}
@@ -257,7 +251,11 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 	cm.recorded(l, op)
 	g.payload[c.kind] += uint64(max(op.Src.Bytes, op.Dst.Bytes))
 	g.calls[c.kind]++
-	if err := l.be.Issue(op); err != nil {
+	err = l.stage(l.slot(seq))
+	if err == nil {
+		err = l.be.Issue(op)
+	}
+	if err != nil {
 		g.fail(err)
 		return Work{l, seq}
 	}

@@ -35,6 +35,7 @@ type comm struct {
 	leader  bool // a goroutine sleeps in the engine
 	waiters int  // lanes whose waiting is set
 	anyone  []*lane
+	spares  []spare
 	flight  [flightSize]record
 	flights int
 }

@@ -118,8 +118,7 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 func (c *comm) newLane(g *Group, be backend.Backend, ranks []int) *lane {
 	l := &lane{c: c, g: g, be: be, ranks: ranks, wake: make(chan struct{}, 1)}
 	if be != nil {
-		caps := be.Caps()
-		l.async, l.device = caps.Async, caps.Device
+		l.async = be.Caps().Async
 		l.orderer, _ = be.(backend.Orderer)
 	}
 	if be != nil && !l.async {

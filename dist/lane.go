@@ -17,7 +17,6 @@ type lane struct {
 	g      *Group
 	be     backend.Backend
 	async  bool  // moves by itself: to spin for it would take the core from the engine's goroutines
-	device bool  // takes memory of the device
 	ranks  []int // world ranks of the members
 	ring   [backend.Depth]slot
 	issued uint64
@@ -44,6 +43,7 @@ type slot struct {
 	dimsBuf [tensor.MaxRank]int
 	parts   []Work
 	record  int // in the flight recorder
+	staged  staged
 }
 
 func (l *lane) slot(seq uint64) *slot { return &l.ring[seq%backend.Depth] }
@@ -111,6 +111,7 @@ func (l *lane) finish(done uint64) {
 	}
 	l.moved = l.c.now()
 	for s := before + 1; s <= done; s++ {
+		l.unstage(l.slot(s))
 		l.c.finished(l, s)
 	}
 	l.done.Store(done)

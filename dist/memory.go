@@ -5,7 +5,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Alloc is Rank.Alloc.
+// Alloc is Rank.Alloc. On a device with memory of its own it is ordinary memory of the device.
 func (g *Group) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
 	return g.AllocFor(tensor.Communication, dtype, dims...)
 }
@@ -13,7 +13,7 @@ func (g *Group) Alloc(dtype tensor.DType, dims ...int) tensor.Tensor {
 // AllocFor is Alloc for memory that the device counts as a kind.
 func (g *Group) AllocFor(kind tensor.MemoryKind, dtype tensor.DType, dims ...int) tensor.Tensor {
 	a, ok := g.c.engine.(backend.Allocator)
-	if !ok {
+	if !ok || !g.c.dev.Host() {
 		return tensor.NewFor(kind, g.c.dev, dtype, dims...)
 	}
 	n := dtype.Size()
@@ -35,7 +35,7 @@ func (g *Group) AllocFor(kind tensor.MemoryKind, dtype tensor.DType, dims ...int
 func (g *Group) Free(x tensor.Tensor) {
 	tensor.Settle(x)
 	tensor.Uncount(x)
-	if a, ok := g.c.engine.(backend.Allocator); ok {
+	if a, ok := g.c.engine.(backend.Allocator); ok && g.c.dev.Host() {
 		_ = a.Free(x.Ptr()) // an error says that it was ordinary memory, which nobody has to give back
 	}
 }

@@ -209,3 +209,6 @@ func (g *Group) SumFloats(x []float64) error {
 	c := call{kind: backend.AllReduce, op: Sum, count: len(x), dtype: tensor.Float64, src: m, dst: m}
 	return g.issue(g.lane, &c, nil).Wait()
 }
+
+// SumTensor replaces x on all ranks by the sum over ranks. It is AllReduce and Wait in one: what optim.TensorNorm asks for.
+func (g *Group) SumTensor(x tensor.Tensor) error { return g.AllReduce(x, Sum).Wait() }

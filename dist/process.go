@@ -36,6 +36,11 @@ func Run(ctx context.Context, cfg Config, fn func(ctx context.Context, r *Rank) 
 	if env.Threads > 0 {
 		cfg.Threads = env.Threads
 	}
+	if cfg.Device == nil {
+		if cfg.Device, err = Devices(env.Device); err != nil {
+			return fmt.Errorf("%w (RINGO_DEVICE)", err)
+		}
+	}
 	if env.Source == "" {
 		return runLocal(ctx, cfg, max(cfg.Ranks, 1), fn)
 	}
@@ -82,20 +87,20 @@ func runProcess(ctx context.Context, cfg Config, env launch.Env, worker *launch.
 	if err != nil {
 		return err
 	}
-	return runEngine(ctx, cfg, e, env.Rank, env.Size, beside, func(r *Rank) { r.worker, r.generation = worker, env.Generation }, fn)
+	return runEngine(ctx, cfg, e, place{env.Rank, env.Size, env.LocalRank, beside}, func(r *Rank) { r.worker, r.generation = worker, env.Generation }, fn)
 }
 
 // RunEngine runs fn as one rank of size, whose engine has met the others; they run elsewhere, and `beside` ranks, this one
 // included, share the host. Run uses it in a process that a launcher started. It closes the engine.
 func RunEngine(ctx context.Context, cfg Config, e backend.Engine, rank, size, beside int, fn func(ctx context.Context, r *Rank) error) error {
 	cfg.defaults(beside)
-	return runEngine(ctx, cfg, e, rank, size, beside, func(*Rank) {}, fn)
+	return runEngine(ctx, cfg, e, place{rank, size, rank % max(beside, 1), beside}, func(*Rank) {}, fn)
 }
 
-func runEngine(ctx context.Context, cfg Config, e backend.Engine, rank, size, beside int, prepare func(r *Rank),
+func runEngine(ctx context.Context, cfg Config, e backend.Engine, at place, prepare func(r *Rank),
 	fn func(ctx context.Context, r *Rank) error) error {
 	j := &job{cfg: cfg}
-	if err := j.join(e, rank, size, beside); err != nil {
+	if err := j.join(e, at); err != nil {
 		return errors.Join(err, e.Close())
 	}
 	prepare(j.ranks[0])

@@ -34,6 +34,8 @@ type Config struct {
 	Threads int
 	// Timeout is that of the world group (0: DefaultTimeout). RINGO_TIMEOUT, which ringo run -timeout sets, beats it.
 	Timeout time.Duration
+	// Device makes the devices of the ranks (see Devices); nil: those that RINGO_DEVICE names, or CPUs.
+	Device DeviceFunc
 	// JoinTimeout is how long a process waits for the other ranks to come (0: 1 minute). RINGO_JOIN_TIMEOUT beats it.
 	JoinTimeout time.Duration
 	// Log takes what Rank.Logf prints (nil: os.Stdout) and, when a group fails, the last operations of each rank (nil:
@@ -116,8 +118,28 @@ func (cfg *Config) defaults(ranks int) {
 // worldID is the ID of the group of all ranks.
 const worldID = 1
 
-// newRank connects one rank: size ranks in the job, of which `beside` run on this host.
-func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.Mutex) (*Rank, error) {
+// place says which rank one is: `rank` of size in the job, and `local` of the `beside` ranks on this host.
+type place struct{ rank, size, local, beside int }
+
+// device makes the device of a rank, and what closes it.
+func (cfg *Config) device(at place) (tensor.Device, func(), error) {
+	make := cfg.Device
+	if make == nil {
+		make = newCPU
+	}
+	dev, err := make(at.local, cfg.Threads)
+	if err != nil {
+		return nil, nil, fmt.Errorf("dist: making the device of rank %d: %w", at.rank, err)
+	}
+	if x, ok := dev.(interface{ Close() }); ok {
+		return dev, x.Close, nil
+	}
+	return dev, func() {}, nil
+}
+
+// newRank connects one rank.
+func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, error) {
+	rank, size, beside := at.rank, at.size, at.beside
 	c := &comm{engine: e, rank: rank, policy: wait.For(beside * cfg.Threads), base: time.Now()}
 	if cfg.Trace > 0 {
 		c.trace = trace.New(cfg.Trace)
@@ -138,11 +160,18 @@ func newRank(cfg Config, e backend.Engine, rank, size, beside int, logMu *sync.M
 		c.policy = wait.Among(x.Crowd(), cfg.Threads)
 	}
 	c.world.Store(world)
-	dev := tensor.NewCPU(cfg.Threads)
-	dev.SetRanks(beside)
-	dev.SetPoll(c.poll)
+	dev, closer, err := cfg.device(at)
+	if err != nil {
+		return nil, err
+	}
+	if x, ok := dev.(interface{ SetRanks(n int) }); ok {
+		x.SetRanks(beside)
+	}
+	if x, ok := dev.(tensor.Poller); ok {
+		x.SetPoll(c.poll)
+	}
 	c.dev = dev
-	return &Rank{World: world, Device: dev, Trace: c.trace, c: c, log: cfg.Log, logMu: logMu, close: dev.Close}, nil
+	return &Rank{World: world, Device: dev, Trace: c.trace, c: c, log: cfg.Log, logMu: logMu, close: closer}, nil
 }
 
 // finish waits for everything that the rank left in flight, and reports failures that nobody has seen.

@@ -19,22 +19,22 @@ func RunEngines(ctx context.Context, cfg Config, engines []backend.Engine, fn fu
 	cfg.defaults(n)
 	j := &job{cfg: cfg}
 	for i, e := range engines {
-		if err := j.join(e, i, n, n); err != nil {
+		if err := j.join(e, place{rank: i, size: n, local: i, beside: n}); err != nil {
 			return err
 		}
 	}
 	return j.runAll(ctx, fn)
 }
 
-// join adds a rank: number `rank` of size, with `beside` ranks on this host.
-func (j *job) join(e backend.Engine, rank, size, beside int) error {
-	r, err := newRank(j.cfg, e, rank, size, beside, &j.logMu)
+// join adds a rank.
+func (j *job) join(e backend.Engine, at place) error {
+	r, err := newRank(j.cfg, e, at, &j.logMu)
 	if err != nil {
 		j.abort(err)
 		for _, r := range j.ranks {
 			r.close()
 		}
-		return named(rank, err)
+		return named(at.rank, err)
 	}
 	j.ranks = append(j.ranks, r)
 	return nil

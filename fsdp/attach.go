@@ -149,7 +149,7 @@ func (s *Sharding) layOut() error {
 		case p.Value.IsZero():
 			p.Make(s.exec.Device(), s.cfg.DType, s.cfg.Seed)
 		case !s.ignored[p]:
-			if err := s.broadcast(p.Value); err != nil {
+			if err := s.broadcast(p); err != nil {
 				return err
 			}
 		}
@@ -245,7 +245,7 @@ func (s *Sharding) adopt(pc *piece) error {
 	if p.Value.IsZero() {
 		p.Fill(local, s.cfg.Seed, pc.lo)
 	} else {
-		if err := s.broadcast(p.Value); err != nil {
+		if err := s.broadcast(p); err != nil {
 			return err
 		}
 		s.setLocal(local, p.Value.View(p.Len()).Range(pc.lo, pc.hi))
@@ -270,8 +270,10 @@ func (s *Sharding) adopt(pc *piece) error {
 	return nil
 }
 
-// broadcast copies rank 0's x to all.
-func (s *Sharding) broadcast(x tensor.Tensor) error {
+// broadcast copies rank 0's value to all, on their devices.
+func (s *Sharding) broadcast(p *tensor.Param) error {
+	p.To(s.exec.Device())
+	x := p.Value
 	if s.control != nil {
 		if err := s.control.Broadcast(x, 0).Wait(); err != nil {
 			return err

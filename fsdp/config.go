@@ -122,6 +122,9 @@ func (s *Sharding) SumFloats(x []float64) error {
 	return s.control.SumFloats(x)
 }
 
+// SumTensor is SumFloats for a tensor, in the memory of its device.
+func (s *Sharding) SumTensor(x tensor.Tensor) error { return s.overAll(s.cfg.Shard, x, dist.Sum) }
+
 // Groups returns the groups that carry the traffic, for their Stats and Waited: parameters are gathered over the first,
 // gradients are reduced over the second, and with Config.Replicate summed over the third.
 func (s *Sharding) Groups() []*dist.Group {

@@ -153,7 +153,12 @@ func (s *Sharding) agree(u *unit, stage int32) {
 
 // exchange is an all-reduce over all ranks.
 func (s *Sharding) exchange(x tensor.Tensor, op dist.Op) error {
-	err := s.gathers.AllReduce(x, op).Wait()
+	return s.overAll(s.gathers, x, op)
+}
+
+// overAll is an all-reduce over a group of the ranks of Shard, and then over the copies.
+func (s *Sharding) overAll(shard *dist.Group, x tensor.Tensor, op dist.Op) error {
+	err := shard.AllReduce(x, op).Wait()
 	if err != nil || s.control == nil {
 		return err
 	}

@@ -109,6 +109,7 @@ type job struct {
 	before                             func(r *dist.Rank, n model, s *fsdp.Sharding, params nn.Params, step int) error
 	after                              func(r *dist.Rank, s *fsdp.Sharding) error // the last step
 	inspect                            func(r *dist.Rank, s *fsdp.Sharding, params nn.Params, opt *optim.Optimizer) error
+	device                             func(local, threads int) (tensor.Device, error) // nil: a CPU
 }
 
 type result struct {
@@ -133,7 +134,7 @@ func (j job) try() (result, error) {
 	var res result
 	errs := make([]error, j.ranks*j.copies)
 	var mu sync.Mutex
-	err := dist.Run(context.Background(), dist.Config{Ranks: j.ranks * j.copies, Threads: 1, Timeout: 8 * time.Second, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	err := dist.Run(context.Background(), dist.Config{Ranks: j.ranks * j.copies, Threads: 1, Device: j.device, Timeout: 8 * time.Second, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
 		var mine result
 		var err error
 		if failure := tensor.Try(func() { mine, err = j.rank(r) }); failure != nil {
@@ -266,7 +267,7 @@ func (j *job) backward(r *dist.Rank, tape *tensor.Tape, n model, step, m int) fl
 
 // batch returns samples first, first+1, … of an endless deterministic set.
 func batch(dev tensor.Device, dtype tensor.DType, first, n int) (x, y tensor.Tensor) {
-	x, y = tensor.New(dev, dtype, n, width), tensor.New(dev, tensor.Int64, n)
+	x, y = tensor.NewStaging(tensor.OtherMemory, dev, dtype, n, width), tensor.NewStaging(tensor.OtherMemory, dev, tensor.Int64, n)
 	tensor.UniformInit(-1, 1).Fill(x, 11, uint64(first*width))
 	v := tensor.Floats(x)
 	for i := range n {

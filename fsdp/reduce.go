@@ -26,12 +26,12 @@ type sums struct {
 
 func (s *Sharding) initSums() {
 	dev := s.exec.Device()
-	s.vote = tensor.NewFor(tensor.Communication, dev, tensor.Int32, 2)
+	s.vote = tensor.NewStaging(tensor.Communication, dev, tensor.Int32, 2)
 	n := 3 // more than in a vote, so that one is not taken for the other
 	for _, u := range s.units {
 		n += 1 + len(u.pieces)
 	}
-	s.used = tensor.NewFor(tensor.Communication, dev, tensor.Int32, n)
+	s.used = tensor.NewStaging(tensor.Communication, dev, tensor.Int32, n)
 	s.known = -1
 }
 

@@ -27,8 +27,8 @@ func BCEWithLogits(x, y T) T { return tensor.BCEWithLogits(x, y) }
 // Hits returns how many of logits [..., classes] are largest at their label, an element of Int64 labels [...]. It reads
 // the result on the host.
 func Hits(logits, labels T) float64 {
-	best := ids(logits.ArgMax(-1))
-	want := ids(labels)
+	best := tensor.Data[int64](tensor.ToHost(logits.ArgMax(-1)))
+	want := tensor.Data[int64](tensor.ToHost(labels))
 	if len(best) != len(want) {
 		fail("Hits", "logits %v do not fit labels %v", logits.Shape(), labels.Shape())
 	}
@@ -39,17 +39,4 @@ func Hits(logits, labels T) float64 {
 		}
 	}
 	return float64(hits)
-}
-
-// ids returns the elements of an Int64 tensor on the host.
-func ids(x T) []int64 {
-	if x.Device().Host() {
-		return tensor.Data[int64](x)
-	}
-	v := tensor.Floats(x)
-	out := make([]int64, len(v))
-	for i := range v {
-		out[i] = int64(v[i])
-	}
-	return out
 }

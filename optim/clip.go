@@ -1,62 +1,90 @@
 package optim
 
-import (
-	"math"
+import "github.com/ringo-ml/ringo/tensor"
 
-	"github.com/ringo-ml/ringo/tensor"
-)
-
-// gradScale computes the norm of all gradients and returns what to multiply them by, so that the loss's scale is undone
-// and the norm is at most Clip (torch.nn.utils.clip_grad_norm_). ok is false if the loss is scaled and they are not finite.
-func (o *Optimizer) gradScale() (scale float64, ok bool, err error) {
-	if o.clip == 0 && o.scaler == nil {
-		return 1, true, nil
-	}
-	o.sums[0], o.sums[1], o.sums[2] = o.sumSquares(false), o.sumSquares(true), 1
-	if o.norm != nil {
-		if err := o.norm.SumFloats(o.sums); err != nil {
-			return 0, false, err
-		}
-	}
-	// What every rank holds was added up sums[2] times.
-	o.total = math.Sqrt(o.sums[0] + o.sums[1]/o.sums[2])
-	scale = 1
-	if o.scaler != nil {
-		scale = 1 / o.scaler.Scale
-		o.total *= scale
-		if !o.scaler.update(o.total) {
-			return 0, false, nil
-		}
-	}
-	if o.clip != 0 {
-		scale *= min(1, o.clip/(o.total+1e-6))
-	}
-	return scale, true, nil
+// clipping is how the norm of all gradients and what to multiply them by are computed, where the gradients are: on a device,
+// nobody waits for them.
+type clipping struct {
+	blocks tensor.Tensor // sums of squares, of the blocks of all gradients
+	sums   tensor.Tensor // over the gradients that all ranks hold, over the others, and how many ranks' sums these are
+	factor tensor.Tensor // of the gradients, and their norm
+	at     int           // blocks in use
 }
 
-// sumSquares returns the sum of squares of the gradients of parameters that all ranks hold, or of those that this rank
-// answers for alone.
-func (o *Optimizer) sumSquares(everywhere bool) float64 {
-	sum := 0.0
-	for _, d := range [...]tensor.DType{tensor.Float32, tensor.Float64} {
-		a := o.exec.Args(tensor.OpSumSquares, d).Out(o.norms)
+// clipFloats is the number of floats besides the blocks.
+const clipFloats = 3 + 2
+
+func newClipping(dev tensor.Device, blocks int) clipping {
+	all := tensor.NewFor(tensor.OptimizerState, dev, tensor.Float64, blocks+clipFloats)
+	return clipping{blocks: all.Range(0, blocks), sums: all.Range(blocks, blocks+3), factor: all.Range(blocks+3, blocks+clipFloats)}
+}
+
+// gradScale computes the norm of all gradients and what to multiply them by, so that the loss's scale is undone and the norm is
+// at most Clip (torch.nn.utils.clip_grad_norm_). ok is false if the loss is scaled and they are not finite.
+func (o *Optimizer) gradScale() (ok bool, err error) {
+	if !o.scales() {
+		return true, nil
+	}
+	o.at = 0
+	o.sumSquares(false)
+	own := o.at
+	o.sumSquares(true)
+	a := o.exec.Args(tensor.OpGradNorm, tensor.Float64).Out(o.sums).In(o.blocks)
+	a.I[0], a.I[1] = own, o.at-own
+	o.exec.Launch()
+	if o.norm != nil {
+		if err := o.sumOverRanks(); err != nil {
+			return false, err
+		}
+	}
+	a = o.exec.Args(tensor.OpClip, tensor.Float64).Out(o.factor).In(o.sums)
+	a.F[0], a.F[1] = 1, o.clip
+	if o.scaler != nil {
+		a.F[0] = 1 / o.scaler.Scale
+	}
+	o.exec.Launch()
+	if o.scaler != nil {
+		return o.scaler.update(o.GradNorm()), nil
+	}
+	return true, nil
+}
+
+// scales reports whether gradients are multiplied before they are used.
+func (o *Optimizer) scales() bool { return o.clip != 0 || o.scaler != nil }
+
+// sumOverRanks adds up the sums over ranks, in the memory of the device if the Norm can.
+func (o *Optimizer) sumOverRanks() error {
+	if o.sums.Device().Host() {
+		return o.norm.SumFloats(tensor.Data[float64](o.sums))
+	}
+	if n, ok := o.norm.(TensorNorm); ok {
+		return n.SumTensor(o.sums)
+	}
+	x := tensor.ToHost(o.sums)
+	if err := o.norm.SumFloats(tensor.Data[float64](x)); err != nil {
+		return err
+	}
+	tensor.Copy(o.sums, x)
+	return nil
+}
+
+// sumSquares makes the sums of squares of the gradients of parameters that this rank answers for alone, or of those that all
+// ranks hold.
+func (o *Optimizer) sumSquares(everywhere bool) {
+	for _, d := range [...]tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
+		a := o.exec.Args(tensor.OpSumSquares, d).Out(o.blocks)
+		a.I[0] = o.at
 		for i := range o.slots {
 			if s := &o.slots[i]; o.counts(s, everywhere) && s.p.Grad.DType() == d {
 				a.List = append(a.List, s.p.Grad.Ptr())
 				a.ListLen = append(a.ListLen, s.p.Grad.Len())
+				o.at += sumBlocks(s.p.Grad.Len())
 			}
 		}
-		sum += o.launchSum(a)
-	}
-	for i := range o.slots {
-		if s := &o.slots[i]; o.counts(s, everywhere) && s.p.Grad.DType().IsHalf() {
-			g := o.grad(s)
-			a := o.exec.Args(tensor.OpSumSquares, g.DType()).Out(o.norms)
-			a.List, a.ListLen = append(a.List, g.Ptr()), append(a.ListLen, g.Len())
-			sum += o.launchSum(a)
+		if len(a.List) > 0 {
+			o.exec.Launch()
 		}
 	}
-	return sum
 }
 
 // counts reports whether a slot's gradient belongs to the sum over those that all ranks hold (everywhere), or to the
@@ -72,29 +100,5 @@ func (o *Optimizer) counts(s *slot, everywhere bool) bool {
 	return s.p.Shard.Counts
 }
 
-func (o *Optimizer) launchSum(a *tensor.Args) float64 {
-	n := 0
-	for _, l := range a.ListLen {
-		n += sumBlocks(l)
-	}
-	if n == 0 {
-		return 0
-	}
-	o.exec.Launch()
-	sum := 0.0
-	for _, v := range floats(o.norms)[:n] {
-		sum += v
-	}
-	return sum
-}
-
 // sumBlocks is the number of sums that a gradient of n elements has.
 func sumBlocks(n int) int { return (n + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock }
-
-// floats returns the elements of a Float64 tensor: its memory, or a copy of a device's.
-func floats(x tensor.Tensor) []float64 {
-	if x.Device().Host() {
-		return tensor.Data[float64](x)
-	}
-	return tensor.Floats(x)
-}

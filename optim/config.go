@@ -63,6 +63,13 @@ type Norm interface {
 	SumFloats(x []float64) error
 }
 
+// TensorNorm is a Norm that adds up a tensor over all ranks, in place, without the host waiting for it. With another Norm,
+// clipping waits for the gradients where these are on a device with memory of its own.
+type TensorNorm interface {
+	Norm
+	SumTensor(x tensor.Tensor) error
+}
+
 // NewSGD returns stochastic gradient descent, torch.optim.SGD. It panics with a *tensor.Failure if the configuration
 // makes no sense or a parameter was never made; so do the others.
 func NewSGD(params nn.Params, c SGDConfig) *Optimizer {

@@ -10,13 +10,11 @@ import (
 // Optimizer updates parameters from their gradients. It belongs to one goroutine.
 type Optimizer struct {
 	common
-	rule    rule
-	exec    *tensor.Exec
-	slots   []slot // those of a group together
-	steps   int
-	norms   tensor.Tensor // sums of squares, of the blocks of all gradients
-	sums    []float64     // what Norm adds up over ranks; on its own, for the ranks' groups remember where it is
-	total   float64       // norm of the last step's gradients
+	rule  rule
+	exec  *tensor.Exec
+	slots []slot // those of a group together
+	steps int
+	clipping
 	scratch tensor.Tensor // a gradient in the type of its parameter's moments
 }
 
@@ -36,7 +34,7 @@ type slot struct {
 
 func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	c.check()
-	o := &Optimizer{common: c, rule: r, sums: make([]float64, 3)}
+	o := &Optimizer{common: c, rule: r}
 	taken := map[string]bool{}
 	for _, p := range params.Trainable() {
 		if taken[p.Name()] {
@@ -58,7 +56,7 @@ func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	for i := range o.slots {
 		blocks += sumBlocks(o.slots[i].p.Local.Len())
 	}
-	o.norms = tensor.NewFor(tensor.OptimizerState, dev, tensor.Float64, blocks)
+	o.clipping = newClipping(dev, blocks)
 	return o
 }
 
@@ -105,8 +103,9 @@ func (o *Optimizer) SetLR(lr float64) {
 func (o *Optimizer) Steps() int { return o.steps }
 
 // GradNorm returns the norm of all gradients together in the last step, before clipping and without the loss's scale; 0 if
-// there is neither Clip nor a Scaler. To have the norm without clipping, set Clip to math.Inf(1).
-func (o *Optimizer) GradNorm() float64 { return o.total }
+// there is neither Clip nor a Scaler. To have the norm without clipping, set Clip to math.Inf(1). On a device with memory of its
+// own it waits for the computation.
+func (o *Optimizer) GradNorm() float64 { return tensor.Data[float64](tensor.ToHost(o.factor))[1] }
 
 // Step updates the parameters that have gradients and uses these up; see Scaler for steps that are skipped. Its error is that of Config.Norm; no parameter is
 // changed then.
@@ -114,12 +113,12 @@ func (o *Optimizer) Step() error {
 	for i := range o.slots {
 		o.slots[i].check()
 	}
-	scale, ok, err := o.gradScale()
+	ok, err := o.gradScale()
 	if err != nil {
 		return err
 	}
 	if ok {
-		o.apply(scale)
+		o.apply()
 		o.steps++
 	}
 	for i := range o.slots {
@@ -128,8 +127,8 @@ func (o *Optimizer) Step() error {
 	return nil
 }
 
-// apply updates the parameters with their gradients times scale.
-func (o *Optimizer) apply(scale float64) {
+// apply updates the parameters.
+func (o *Optimizer) apply() {
 	for i := range o.slots {
 		if s := &o.slots[i]; s.ready() {
 			o.syncMaster(s)
@@ -137,7 +136,7 @@ func (o *Optimizer) apply(scale float64) {
 	}
 	lr := o.LR()
 	for i := 0; i < len(o.slots); {
-		i = o.update(i, lr, scale)
+		i = o.update(i, lr)
 	}
 }
 
@@ -161,7 +160,7 @@ func (s *slot) check() {
 
 // update launches the kernel for slot i and all following ones that share its hyperparameters, and returns the index of
 // the next slot.
-func (o *Optimizer) update(i int, lr, scale float64) int {
+func (o *Optimizer) update(i int, lr float64) int {
 	s := &o.slots[i]
 	if !s.ready() {
 		return i + 1
@@ -170,7 +169,7 @@ func (o *Optimizer) update(i int, lr, scale float64) int {
 		g := o.grad(s)
 		a := o.exec.Args(o.rule.op(), s.dtype)
 		o.add(a, s, g)
-		o.launch(a, s, lr, scale)
+		o.launch(a, s, lr)
 		o.writeBack(s)
 		return i + 1
 	}
@@ -186,7 +185,7 @@ func (o *Optimizer) update(i int, lr, scale float64) int {
 		}
 		o.add(a, x, x.p.Grad)
 	}
-	o.launch(a, s, lr, scale)
+	o.launch(a, s, lr)
 	return i
 }
 
@@ -221,10 +220,13 @@ func (o *Optimizer) add(a *tensor.Args, s *slot, g tensor.Tensor) {
 	a.ListLen = append(a.ListLen, n)
 }
 
-func (o *Optimizer) launch(a *tensor.Args, s *slot, lr, scale float64) {
+func (o *Optimizer) launch(a *tensor.Args, s *slot, lr float64) {
 	if len(a.List) == 0 {
 		return
 	}
-	o.rule.set(a, hyper{lr: lr * s.lrScale, decay: s.decay, scale: scale, step: s.steps})
+	if o.scales() {
+		a.In(o.factor)
+	}
+	o.rule.set(a, hyper{lr: lr * s.lrScale, decay: s.decay, step: s.steps})
 	o.exec.Launch()
 }

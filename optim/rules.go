@@ -16,8 +16,7 @@ type rule interface {
 // hyper is what one launch of a rule's kernel needs to know.
 type hyper struct {
 	lr, decay float64
-	scale     float64 // of the gradients
-	step      int     // from 1
+	step      int // from 1
 }
 
 type sgd struct {
@@ -37,7 +36,7 @@ func (r *sgd) state() []string {
 
 func (r *sgd) set(a *tensor.Args, h hyper) {
 	a.I[0], a.I[1] = flag(r.nesterov), flag(h.step == 1)
-	a.F = [8]float64{h.lr, r.momentum, r.dampening, h.decay, h.scale}
+	a.F = [8]float64{h.lr, r.momentum, r.dampening, h.decay}
 }
 
 type adam struct {
@@ -51,7 +50,7 @@ func (r *adam) state() []string { return []string{"exp_avg", "exp_avg_sq"} }
 
 func (r *adam) set(a *tensor.Args, h hyper) {
 	a.I[0], a.I[1] = flag(r.decoupled), h.step
-	a.F = [8]float64{h.lr, r.beta1, r.beta2, r.eps, h.decay, h.scale}
+	a.F = [8]float64{h.lr, r.beta1, r.beta2, r.eps, h.decay}
 }
 
 func flag(b bool) int {

@@ -9,7 +9,7 @@ import "math"
 //	tape.Backward(loss, tensor.Scale(scaler.Scale))
 //
 // A step whose gradients are not all finite changes nothing but Scale, which is halved; it does not count as one of the
-// optimizer's Steps. All ranks decide the same, for the norm of the gradients decides. Both fields are its state, which is
+// optimizer's Steps. To know it, Step waits for the gradients, also on a device with memory of its own. All ranks decide the same, for the norm of the gradients decides. Both fields are its state, which is
 // part of the optimizer's.
 type Scaler struct {
 	Scale float64 `json:"scale"` // what to multiply the loss by

@@ -109,11 +109,8 @@ func (o *Optimizer) adopt(st State, own []StateTensor) {
 	for _, x := range st.Tensors {
 		from[x.Name] = x.Tensor
 	}
-	dev := o.exec.Device()
 	for _, x := range own {
-		if n := x.Tensor.Len() * x.Tensor.DType().Size(); n > 0 {
-			dev.Copy(x.Tensor.Ptr(), from[x.Name].Ptr(), n, dev.Queue(0))
-		}
+		tensor.Copy(x.Tensor, from[x.Name])
 	}
 	o.steps, o.lr = st.Steps, st.LR
 	if o.scaler != nil {

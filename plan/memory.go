@@ -58,12 +58,15 @@ func (s *sizes) optimizerBytes() int {
 	return s.moments * s.m
 }
 
+// normFloats is what optim makes of the sums of squares: their totals, the norm, and the factor of the gradients.
+const normFloats = 5
+
 // optimizer: 8 bytes for each block of a parameter, whose squares are summed for the norm, are part of it, and where gradients
-// are narrower than what they update, memory to widen one: for the update, and with ddp for the norm.
+// of fsdp are narrower than what they update, memory to widen one.
 func (s *sizes) optimizer() Item {
 	n := s.optimizerBytes()
-	it := Item{Kind: tensor.OptimizerState, Bytes: n*s.part + 8*s.sums, Formula: s.cut(n) + " + sums for the norm"}
-	if s.g < s.m && !(s.Stage == 0 && s.NoClip) {
+	it := Item{Kind: tensor.OptimizerState, Bytes: n*s.part + 8*(s.sums+normFloats), Formula: s.cut(n) + " + sums for the norm"}
+	if s.g < s.m && s.Stage != 0 {
 		it.Bytes += s.m * s.longest
 		it.Formula += ", a widened gradient"
 	}

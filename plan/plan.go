@@ -33,8 +33,6 @@ type Config struct {
 	Reduce tensor.DType
 	// Optimizer is "adamw", also if it is empty, or "sgd" with momentum.
 	Optimizer string
-	// NoClip says that the optimizer does not need the norm of the gradients (AdamWConfig.Clip, a Scaler).
-	NoClip bool
 }
 
 // Item is an amount of memory and how it comes about.

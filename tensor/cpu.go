@@ -22,6 +22,7 @@ type cpuQueue struct {
 	pool   *pool
 	half   scratch   // widened 16-bit operands
 	chunks []float32 // parts of them, per thread
+	blocks []float32 // of OpSumSquares, per thread
 	wide   Args
 	// the operand that is being widened or rounded, and its float32 memory
 	operand int

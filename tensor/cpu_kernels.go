@@ -155,6 +155,8 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 	OpDropout: floats(dropoutKernel[float32](), dropoutKernel[float64]()),
 
 	OpSumSquares: sumSquaresKernels,
+	OpGradNorm:   {Float64: gradNormKernel},
+	OpClip:       {Float64: clipKernel},
 	OpSGD:        optimizers(3, sgdStep[float32], sgdStep[float64]),
 	OpAdam:       optimizers(4, adamStep[float32], adamStep[float64]),
 }

@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"math"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
@@ -36,41 +37,50 @@ func eachList[T any](a *Args, group, lo, hi int, f func(a *Args, i int, x [4][]T
 
 // The optimizers' kernels are those of the parameter's type; see mixed for 16-bit ones.
 
+// gradFactor is what the gradients are multiplied by first: the optional operand 0 of the optimizers, Float64, whose first
+// element it is (OpClip makes it); 1 without.
+func gradFactor(a *Args) float64 {
+	if a.N == 0 {
+		return 1
+	}
+	return slice[float64](a, 0)[0]
+}
+
 // OpSGD: List = value, gradient, momentum (nil without). I[0]: Nesterov, I[1]: first step.
-// F = lr, momentum, dampening, weight decay, gradient scale.
+// F = lr, momentum, dampening, weight decay. See gradFactor for the operand.
 func sgdStep[T kernel.Float](a *Args, _ int, x [4][]T) {
 	kernel.SGD(x[0], x[1], x[2], kernel.SGDHyper{LR: a.F[0], Momentum: a.F[1], Dampening: a.F[2], WeightDecay: a.F[3],
-		GradScale: a.F[4], Nesterov: a.I[0] != 0, First: a.I[1] != 0})
+		GradScale: gradFactor(a), Nesterov: a.I[0] != 0, First: a.I[1] != 0})
 }
 
 // OpAdam: List = value, gradient, first and second moment. I[0]: decoupled weight decay, I[1]: step, from 1.
-// F = lr, beta1, beta2, eps, weight decay, gradient scale.
+// F = lr, beta1, beta2, eps, weight decay. See gradFactor for the operand.
 func adamStep[T kernel.Float](a *Args, _ int, x [4][]T) {
 	kernel.Adam(x[0], x[1], x[2], x[3], kernel.AdamHyper{LR: a.F[0], Beta1: a.F[1], Beta2: a.F[2], Eps: a.F[3],
-		WeightDecay: a.F[4], GradScale: a.F[5], Decoupled: a.I[0] != 0, Step: a.I[1]})
+		WeightDecay: a.F[4], GradScale: gradFactor(a), Decoupled: a.I[0] != 0, Step: a.I[1]})
 }
 
 // SumSquaresBlock is the number of elements whose squares OpSumSquares adds up to one number.
 const SumSquaresBlock = 1 << 14
 
 // OpSumSquares: List = tensors; the output, Float64, gets the sums of squares of the blocks of SumSquaresBlock elements of
-// the first tensor, then of the second one, and so on; a tensor's last block may be shorter.
+// the first tensor, then of the second one, and so on, from its element I[0] on; a tensor's last block may be shorter.
 var sumSquaresKernels = [NumDTypes]Kernel{
-	Float32:  sumSquaresKernel(kernel.SumSquares[float32]),
-	Float64:  sumSquaresKernel(kernel.SumSquares[float64]),
-	BFloat16: sumSquaresKernel(sumSquaresHalf[BF16]),
-	Float16:  sumSquaresKernel(sumSquaresHalf[F16]),
+	Float32:  sumSquaresKernel(func(_ *cpuQueue, x []float32, _ int) float64 { return kernel.SumSquares(x) }),
+	Float64:  sumSquaresKernel(func(_ *cpuQueue, x []float64, _ int) float64 { return kernel.SumSquares(x) }),
+	BFloat16: sumSquaresHalf[BF16](BFloat16),
+	Float16:  sumSquaresHalf[F16](Float16),
 }
 
 // sumSquaresKernel lets a thread do the blocks that begin in its part of all elements.
-func sumSquaresKernel[T any](f func(x []T) float64) Kernel {
-	return spread(listTotal, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		out, at, block := slice[float64](a, 0), 0, 0
+func sumSquaresKernel[T any](f func(q *cpuQueue, x []T, thread int) float64) Kernel {
+	return spread(listTotal, one, 16, func(q *cpuQueue, a *Args, lo, hi, thread int) {
+		out, at, block := slice[float64](a, 0), 0, a.I[0]
 		for i, n := range a.ListLen {
 			x := unsafe.Slice((*T)(a.List[i]), n)
 			for j := 0; j < n; j += SumSquaresBlock {
 				if lo <= at+j && at+j < hi {
-					out[block] = f(x[j:min(n, j+SumSquaresBlock)])
+					out[block] = f(q, x[j:min(n, j+SumSquaresBlock)], thread)
 				}
 				block++
 			}
@@ -79,10 +89,45 @@ func sumSquaresKernel[T any](f func(x []T) float64) Kernel {
 	})
 }
 
-func sumSquaresHalf[T interface{ Float32() float32 }](x []T) (sum float64) {
-	for _, v := range x {
-		f := float64(v.Float32())
-		sum += f * f
+// sumSquaresHalf widens a block first, into memory of the thread.
+func sumSquaresHalf[T any](d DType) Kernel {
+	k := sumSquaresKernel(func(q *cpuQueue, x []T, thread int) float64 {
+		wide := q.blocks[thread*SumSquaresBlock:][:len(x)]
+		widen(wide, unsafe.Pointer(unsafe.SliceData(x)), d)
+		return kernel.SumSquares(wide)
+	})
+	return func(q Queue, a *Args) {
+		c := q.(*cpuQueue)
+		if c.blocks == nil {
+			c.blocks = make([]float32, c.pool.n*SumSquaresBlock)
+		}
+		k(q, a)
 	}
-	return sum
+}
+
+// OpGradNorm adds up what OpSumSquares made, in order: its output, Float64[3], gets the sum of the first I[0] elements of the
+// input, that of the I[1] elements behind, and 1.
+func gradNormKernel(_ Queue, a *Args) {
+	out, blocks := slice[float64](a, 0), slice[float64](a, 1)
+	for i := range 2 {
+		sum := 0.0
+		for _, v := range blocks[:a.I[i]] {
+			sum += v
+		}
+		blocks = blocks[a.I[i]:]
+		out[i] = sum
+	}
+	out[2] = 1
+}
+
+// OpClip makes of the output of OpGradNorm, or of its sum over ranks, what to multiply gradients by, and their norm: its
+// output, Float64[2]. What every rank holds was added up as often as the third number says. F[0] is what the gradients are
+// multiplied by in any case, F[1] the largest norm; 0: any.
+func clipKernel(_ Queue, a *Args) {
+	out, sums := slice[float64](a, 0), slice[float64](a, 1)
+	norm := math.Sqrt(sums[0]+sums[1]/sums[2]) * a.F[0]
+	out[0], out[1] = a.F[0], norm
+	if a.F[1] != 0 {
+		out[0] *= min(1, a.F[1]/(norm+1e-6))
+	}
 }

@@ -50,9 +50,10 @@ type Pinner interface {
 	FreeHost(p Ptr)
 }
 
-// Poller is implemented by a Device whose rank drives communication: the Tape calls Poll once a node.
+// Poller is implemented by a Device whose rank drives communication: the Tape calls Poll once a node, and Poll what SetPoll set.
 type Poller interface {
 	Poll()
+	SetPoll(fn func())
 }
 
 // MaxOperands is the number of tensors that one kernel takes.

@@ -151,6 +151,16 @@ func (p *Param) SetValue(v Tensor) {
 	p.Value, p.Local = v, v
 }
 
+// To copies the value to dev, unless it is there or in host memory that dev shares.
+func (p *Param) To(dev Device) {
+	if from := p.Value.Device(); from == dev || from.Host() && dev.Host() {
+		return
+	}
+	v := NewFor(Parameters, dev, p.Value.DType(), p.dims...)
+	Copy(v, p.Value)
+	p.SetValue(v)
+}
+
 // HasGrad reports whether gradients were written since the last Consume.
 func (p *Param) HasGrad() bool { return p.state != gradEmpty }
 
@@ -224,6 +234,9 @@ func (t *Tape) Use(p *Param) Tensor {
 	}
 	p.beforeUse(phase)
 	s.refresh()
+	if !t.reaches(&s.h) {
+		fail("Use", []Shape{s.h.shape()}, "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
+	}
 	if s.serial != t.serial {
 		s.serial, s.pending = t.serial, 0
 		s.h.needs = !p.frozen && !t.noGrad

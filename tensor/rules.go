@@ -104,6 +104,8 @@ const (
 	OpDropout
 
 	OpSumSquares
+	OpGradNorm
+	OpClip
 	OpSGD
 	OpAdam
 	numBuiltin
@@ -218,6 +220,8 @@ var rules = map[Op]OpSpec{
 	OpDropout:       {Name: "dropout", VJP: dropoutVJP},
 
 	OpSumSquares: {Name: "sum_squares", Const: true},
+	OpGradNorm:   {Name: "grad_norm", Const: true},
+	OpClip:       {Name: "clip", Const: true},
 	OpSGD:        {Name: "sgd", Const: true},
 	OpAdam:       {Name: "adam", Const: true},
 }

@@ -55,8 +55,12 @@ func move(dev Device, d, s *header) {
 	}
 }
 
-// NewStaging returns a tensor in host memory that dev copies from and to at its best (see Pinner). Its memory is not counted.
-func NewStaging(dev Device, dtype DType, dims ...int) Tensor {
+// NewStaging returns a tensor that Go code can write to and dev reads, or copies, at its best: on dev itself where its memory is
+// the host's, and else in host memory, which is not counted (see Pinner).
+func NewStaging(kind MemoryKind, dev Device, dtype DType, dims ...int) Tensor {
+	if dev.Host() {
+		return NewFor(kind, dev, dtype, dims...)
+	}
 	p, ok := dev.(Pinner)
 	if !ok {
 		return NewFor(Uncounted, hostDevice, dtype, dims...)
@@ -70,6 +74,7 @@ func NewStaging(dev Device, dtype DType, dims ...int) Tensor {
 	}
 	h.st = &storage{ptr: m, bytes: bytes, refs: 1, dev: hostDevice}
 	runtime.AddCleanup(h.st, p.FreeHost, m)
+	clear(unsafe.Slice((*byte)(m), bytes))
 	return Tensor{h, 0}
 }
 

@@ -126,7 +126,7 @@ type Algorithms interface {
 type Caps struct {
 	Kinds, Reds, DTypes uint64 // bit sets over Kind, Red, tensor.DType
 	RecvAny             bool   // Recv from any rank
-	Device              bool   // takes memory of the rank's device, too
+	Device              bool   // it takes memory of the rank's device; else package dist stages that through host memory
 	Async               bool   // the Backend makes progress without being driven; others of the engine may not
 	MaxCount            int    // elements in one operation; 0: no limit
 }

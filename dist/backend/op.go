@@ -74,7 +74,7 @@ func (r Red) String() string {
 type Mem struct {
 	Ptr    tensor.Ptr
 	Bytes  int
-	Device bool // it is the rank's device's, and not the host's: Go code cannot read or write it
+	Device bool // in memory of the rank's device that Go code may not touch; only where Caps.Device
 }
 
 // RankOrder as Op.Algo leaves the algorithm to the engine, among those that combine elements in rank order.

@@ -104,18 +104,18 @@ func reduceEach(r *dist.Rank, d tensor.DType, op dist.Op, count int, rng *rand.R
 	even, part := tensor.New(r.Device, d, share*n), tensor.New(r.Device, d, share)
 	uneven, mine := tensor.New(r.Device, d, totalOf(counts)), tensor.New(r.Device, d, counts[g.Rank()])
 	for _, x := range []tensor.Tensor{all, all2, even, uneven} {
-		fillRandom(x, rng)
+		edit(x, func(x tensor.Tensor) { fillRandom(x, rng) })
 	}
 	err := errors.Join(g.AllReduce(all, op).Wait(), g.Reduce(all2, op, n-1).Wait(), g.ReduceScatter(part, even, op).Wait(),
 		g.ReduceScatterV(mine, uneven, counts, op).Wait())
 	for i, x := range []tensor.Tensor{all, all2, part, mine} {
 		what := [...]string{"allreduce", "reduce", "reducescatter", "reducescatterv"}[i]
-		results[fmt.Sprint(what, " ", op, " of ", count, " ", d)] = bytes.Clone(x.Bytes())
+		results[fmt.Sprint(what, " ", op, " of ", count, " ", d)] = bytes.Clone(bytesOf(x))
 	}
 	return err
 }
 
-// fillRandom sets x to numbers that need rounding when they are added.
+// fillRandom sets x, in host memory, to numbers that need rounding when they are added.
 func fillRandom(x tensor.Tensor, rng *rand.Rand) {
 	switch x.DType() {
 	case tensor.Float32:

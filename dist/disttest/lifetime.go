@@ -78,7 +78,7 @@ func abortEach(t *testing.T, start Start, seeds, count int) {
 			data := filled(r, tensor.Float32, count, func(i int) float64 { return float64(r.World.Rank() + i%3) })
 			x := tensor.New(r.Device, tensor.Float32, count)
 			for k := range seeds {
-				copy(tensor.Data[float32](x), tensor.Data[float32](data))
+				tensor.Copy(x, data)
 				g := r.World.With()
 				if err := r.World.Barrier().Wait(); err != nil {
 					return out[k].cross(err)
@@ -88,11 +88,11 @@ func abortEach(t *testing.T, start Start, seeds, count int) {
 					caught.Add(1)
 					err = nil
 				}
-				before := maphash.Bytes(seed, x.Bytes())
+				before := maphash.Bytes(seed, bytesOf(x))
 				if err := out[k].cross(err); err != nil {
 					return err
 				}
-				if after := maphash.Bytes(seed, x.Bytes()); after != before { // every peer is out of Wait: whatever it still wrote is there now
+				if after := maphash.Bytes(seed, bytesOf(x)); after != before { // every peer is out of Wait: whatever it still wrote is there now
 					return fmt.Errorf("seed %d: rank %d was written to after Wait", k, g.Rank())
 				}
 				if err := g.Close(); err != nil {

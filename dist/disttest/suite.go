@@ -14,10 +14,19 @@ import (
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 // Start runs fn on n ranks and returns the job's error.
 type Start func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error
+
+// OnDevices gives each rank a device whose memory Go code cannot touch.
+func OnDevices(start Start) Start {
+	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+		cfg.Device = tensortest.Remotes(t)
+		return start(t, n, cfg, fn)
+	}
+}
 
 // Long reports whether the slow tests run too (RINGO_LONG=1).
 func Long() bool { return os.Getenv("RINGO_LONG") == "1" }

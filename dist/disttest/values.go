@@ -93,6 +93,21 @@ func filled(r *dist.Rank, d tensor.DType, n int, at func(i int) float64) tensor.
 }
 
 func set(x tensor.Tensor, at func(i int) float64) {
+	edit(x, func(x tensor.Tensor) { setHost(x, at) })
+}
+
+// edit calls f with x in host memory.
+func edit(x tensor.Tensor, f func(x tensor.Tensor)) {
+	h := tensor.ToHost(x)
+	if f(h); h != x {
+		tensor.Copy(x, h)
+	}
+}
+
+// bytesOf returns x's bytes in host memory.
+func bytesOf(x tensor.Tensor) []byte { return tensor.ToHost(x).Bytes() }
+
+func setHost(x tensor.Tensor, at func(i int) float64) {
 	switch x.DType() {
 	case tensor.Float32:
 		setAll(tensor.Data[float32](x), func(i int) float32 { return float32(at(i)) })

@@ -26,6 +26,7 @@
 //	RINGO_TIMEOUT                       of an operation, such as 5s
 //	RINGO_JOIN_TIMEOUT                  how long ranks wait for each other at the start, such as 2m
 //	RINGO_THREADS                       compute threads of each rank
+//	RINGO_DEVICE                        what ranks compute on where the program does not say: cpu
 //	RINGO_BIND                          the address that sockets listen on; auto: of the interface towards rank 0
 //	RINGO_PORTS                         the ports that ranks may listen on, such as 20000-20100; rank 0 only under ringo run
 //	RINGO_ENCRYPT                       0: data is not encrypted, only checked; the ranks prove who they are all the same

@@ -24,12 +24,14 @@ type Env struct {
 	// Job names the job: RINGO_JOB_ID or the launcher's own name for it; "" when neither exists.
 	Job string
 	// Source is who launched: "ringo", "torchrun", "openmpi", "pmi", "slurm", "pmix", "kubernetes"; "" when nobody did,
-	// and then only Timeout, JoinTimeout, Threads and Bind mean something.
+	// and then only Timeout, JoinTimeout, Threads, Device and Bind mean something.
 	Source string
 	// Timeout is RINGO_TIMEOUT, JoinTimeout RINGO_JOIN_TIMEOUT and Threads RINGO_THREADS; 0 when not set.
 	Timeout     time.Duration
 	JoinTimeout time.Duration
 	Threads     int
+	// Device is RINGO_DEVICE, the kind of device that ranks compute on; "" for the default.
+	Device string
 	// Generation counts the starts of the job, from 1: RINGO_GENERATION, or torchrun's restart count plus 1; 0 when the
 	// launcher does not tell.
 	Generation int
@@ -53,7 +55,7 @@ type Env struct {
 // Kubernetes. RANK and WORLD_SIZE set by hand must agree with a launcher around them.
 func FromEnv(getenv func(string) string) (Env, error) {
 	p := &parser{get: getenv}
-	e := Env{Timeout: p.duration("RINGO_TIMEOUT"), JoinTimeout: p.duration("RINGO_JOIN_TIMEOUT"), Bind: getenv("RINGO_BIND")}
+	e := Env{Timeout: p.duration("RINGO_TIMEOUT"), JoinTimeout: p.duration("RINGO_JOIN_TIMEOUT"), Bind: getenv("RINGO_BIND"), Device: getenv("RINGO_DEVICE")}
 	e.Threads, _ = p.integer("ringo", "RINGO_THREADS", 1, maxRanks)
 	e.Ports, e.Plain, e.NoShared = p.ports(), p.off("RINGO_ENCRYPT"), p.off("RINGO_SHM")
 	src := p.pick()

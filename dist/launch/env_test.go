@@ -40,7 +40,7 @@ func TestFromEnv(t *testing.T) {
 		want       Env
 	}{
 		{"nobody", "", Env{}},
-		{"nobody, with settings", "RINGO_TIMEOUT=1m30s RINGO_JOIN_TIMEOUT=5m RINGO_THREADS=2 RINGO_BIND=10.0.0.7", Env{Timeout: 90 * time.Second, JoinTimeout: 5 * time.Minute, Threads: 2, Bind: "10.0.0.7"}},
+		{"nobody, with settings", "RINGO_TIMEOUT=1m30s RINGO_JOIN_TIMEOUT=5m RINGO_THREADS=2 RINGO_DEVICE=cpu RINGO_BIND=10.0.0.7", Env{Timeout: 90 * time.Second, JoinTimeout: 5 * time.Minute, Threads: 2, Device: "cpu", Bind: "10.0.0.7"}},
 		{"ringo", secret + "RINGO_RANK=1 RINGO_WORLD_SIZE=2 RINGO_LOCAL_RANK=1 RINGO_LOCAL_SIZE=2 RINGO_MASTER=127.0.0.1:4000 RINGO_JOB_ID=j RINGO_GENERATION=2",
 			Env{Generation: 2, Rank: 1, Size: 2, LocalRank: 1, LocalSize: 2, Addr: "127.0.0.1:4000", AddrFrom: "RINGO_MASTER", Job: "j", Source: "ringo"}},
 		{"rank 0 listens", secret + "RINGO_RANK=0 RINGO_WORLD_SIZE=2 RINGO_MASTER=h:1 RINGO_LISTEN_FD=4",

@@ -35,6 +35,9 @@ func reduction(op *backend.Op) (nccl.RedOp, bool) {
 
 // check returns an error for what NCCL cannot do.
 func check(op *backend.Op) error {
+	if op.Src.Bytes > 0 && op.Dst.Bytes > 0 && op.Src.Device != op.Dst.Device {
+		return fmt.Errorf("input and output are in different memory, one of them the host's")
+	}
 	if !op.Kind.Reduces() {
 		return nil
 	}

@@ -85,6 +85,12 @@ func TestConformance(t *testing.T) {
 	disttest.Run(t, start)
 }
 
+// Ranks whose devices have memory of their own: what they exchange goes through the host's.
+func TestConformanceOfDevices(t *testing.T) {
+	t.Parallel()
+	disttest.Run(t, disttest.OnDevices(start), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
+}
+
 func TestGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, start) }
 
 // Without encryption, everything is the same.

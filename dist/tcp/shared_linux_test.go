@@ -28,6 +28,11 @@ func TestSharedConformance(t *testing.T) {
 	disttest.Run(t, startShared)
 }
 
+func TestSharedConformanceOfDevices(t *testing.T) {
+	t.Parallel()
+	disttest.Run(t, disttest.OnDevices(startShared), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
+}
+
 func TestSharedGroupsComeAndGo(t *testing.T) { disttest.GroupsComeAndGo(t, startShared) }
 
 func TestSharedSameBitsAsGoroutines(t *testing.T) {

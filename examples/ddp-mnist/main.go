@@ -23,7 +23,8 @@ import (
 type options struct {
 	ranks, threads, epochs, steps, batch int
 	lr, bucketMB                         float64
-	optim, dtype, data, trace, plot      string
+	device, optim, dtype, data           string
+	trace, plot                          string
 	seed                                 uint64
 	json, resume                         bool
 	save                                 string
@@ -33,6 +34,7 @@ type options struct {
 func main() {
 	var o options
 	flag.IntVar(&o.ranks, "ranks", 2, "goroutine `ranks` (under ringo run, the launcher decides)")
+	flag.StringVar(&o.device, "device", "", "`kind` of device that ranks compute on, such as cpu (default: RINGO_DEVICE, or cpu)")
 	flag.IntVar(&o.threads, "threads", 0, "computing threads of a rank (0: cores/ranks)")
 	flag.IntVar(&o.epochs, "epochs", 5, "passes over the training set")
 	flag.IntVar(&o.steps, "steps", 0, "training steps, instead of -epochs")
@@ -65,7 +67,11 @@ func run(o options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	cfg := dist.Config{Ranks: o.ranks, Threads: o.threads, Log: w}
+	device, err := dist.Devices(o.device)
+	if err != nil {
+		return err
+	}
+	cfg := dist.Config{Ranks: o.ranks, Threads: o.threads, Device: device, Log: w}
 	flag.Visit(func(f *flag.Flag) { cfg.Exact = cfg.Exact || f.Name == "ranks" })
 	if o.trace != "" {
 		cfg.Trace = 1 << 18

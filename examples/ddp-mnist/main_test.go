@@ -4,12 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 const params = 784*512 + 512 + 512*512 + 512 + 512*10 + 10
@@ -75,6 +79,23 @@ func disparity(t *testing.T, o options) (worst float64) {
 		worst = max(worst, math.Abs(many.FinalLoss/one.FinalLoss-1))
 	}
 	return worst
+}
+
+// On devices whose memory Go code cannot touch, with the same kernels, the same bits come out.
+func TestDevice(t *testing.T) {
+	dist.RegisterDevice("remote", tensortest.Remotes(t))
+	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}} {
+		o := short()
+		o.ranks, o.optim, o.dtype = 2, c.optim, c.dtype
+		want := train(t, o)
+		o.device = "remote"
+		got := train(t, o)
+		require.Equal(t, [2]string{want.ParamsSHA256, want.LossesSHA256}, [2]string{got.ParamsSHA256, got.LossesSHA256}, "%+v", c)
+		require.Equal(t, want.TestAccuracy, got.TestAccuracy)
+	}
+	o := short()
+	o.device = "abacus"
+	require.ErrorContains(t, run(o, io.Discard), `dist: no device "abacus": there are cpu, remote`)
 }
 
 // What was counted is what was planned.

@@ -101,7 +101,7 @@ func (t *trainer) plan() (*plan.Plan, error) {
 		unit.Params = append(unit.Params, p.Len())
 	}
 	return plan.New(plan.Model{Units: []plan.Unit{unit}}, plan.Config{Layout: plan.Layout{DP: t.r.World.Size()},
-		Params: t.params[0].Value.DType(), Optimizer: t.o.optim, NoClip: t.scaler == nil})
+		Params: t.params[0].Value.DType(), Optimizer: t.o.optim})
 }
 
 func (t *trainer) summary() (*summary, error) {
@@ -109,13 +109,17 @@ func (t *trainer) summary() (*summary, error) {
 	if err != nil {
 		return nil, err
 	}
+	threads := 0 // of the host
+	if cpu, ok := t.r.Device.(*tensor.CPU); ok {
+		threads = cpu.Threads()
+	}
 	s, n := t.r.World.Stats(), len(t.Losses)
 	steps, exposed := 0.0, 0.0
 	if t.time > 0 {
 		steps, exposed = float64(n-t.resumed)/t.time.Seconds(), t.waited.Seconds()/t.time.Seconds()
 	}
 	return &summary{
-		Example: "ddp-mnist", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Threads: t.r.Device.(*tensor.CPU).Threads(),
+		Example: "ddp-mnist", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Threads: threads,
 		Steps: n, Epochs: len(t.Epochs), FirstLoss: t.Losses[0], FinalLoss: t.Losses[n-1],
 		TestAccuracy: t.Epochs[len(t.Epochs)-1].Accuracy, ParamsSHA256: digest(t.params), LossesSHA256: bitsOf(t.Losses), ResumedAt: t.resumed,
 		StepsPerS: steps, SamplesPerS: steps * float64(t.o.batch), ExposedComm: exposed,
@@ -140,7 +144,7 @@ func digest(params nn.Params) string {
 	slices.SortFunc(sorted, func(a, b *tensor.Param) int { return strings.Compare(a.Name(), b.Name()) })
 	h := sha256.New()
 	for _, p := range sorted {
-		h.Write(p.Value.Bytes())
+		h.Write(tensor.ToHost(p.Value).Bytes())
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }

@@ -26,11 +26,13 @@ var source []byte
 type options struct {
 	ranks, steps, batch, width, layers, length int
 	half                                       bool
+	device                                     string
 }
 
 func main() {
 	var o options
 	flag.IntVar(&o.ranks, "ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
+	flag.StringVar(&o.device, "device", "", "`kind` of device that ranks compute on, such as cpu (default: RINGO_DEVICE, or cpu)")
 	flag.IntVar(&o.steps, "steps", 30, "training steps of each stage")
 	flag.IntVar(&o.batch, "batch", 16, "sequences of the global batch, over all ranks")
 	flag.IntVar(&o.width, "width", 48, "features, a multiple of 4")
@@ -50,7 +52,11 @@ func run(o options, w io.Writer) error {
 	if o.ranks < 1 || o.steps < 2 || o.batch < 1 || o.width < heads || o.width%heads != 0 || o.layers < 1 || o.length < 1 {
 		return fmt.Errorf("-steps must be at least 2, -width a multiple of %d, and the others positive", heads)
 	}
-	return dist.Run(context.Background(), dist.Config{Ranks: o.ranks, Log: w}, func(_ context.Context, r *dist.Rank) error {
+	device, err := dist.Devices(o.device)
+	if err != nil {
+		return err
+	}
+	return dist.Run(context.Background(), dist.Config{Ranks: o.ranks, Device: device, Log: w}, func(_ context.Context, r *dist.Rank) error {
 		r.Logf("%d ranks, %d parameters", r.World.Size(), nn.ParamsOf(newGPT(o.width, o.layers, o.length)).Count())
 		r.Logf("              loss       KiB of a rank, at most%56s  sent", "")
 		r.Logf("         first   last%s", columns(kindNames(), "total", "a step"))
@@ -129,7 +135,7 @@ func train(o options, stage int, r *dist.Rank) (*result, error) {
 // batch returns this rank's part of a global batch of sequences from the source, and the bytes that follow each byte.
 func batch(o options, r *dist.Rank, step int) (x, y tensor.Tensor) {
 	first, end := o.batch*r.World.Rank()/r.World.Size(), o.batch*(r.World.Rank()+1)/r.World.Size()
-	x, y = tensor.New(r.Device, tensor.Int64, end-first, o.length), tensor.New(r.Device, tensor.Int64, end-first, o.length)
+	x, y = tensor.NewStaging(tensor.OtherMemory, r.Device, tensor.Int64, end-first, o.length), tensor.NewStaging(tensor.OtherMemory, r.Device, tensor.Int64, end-first, o.length)
 	for i := range end - first {
 		at := int(tensor.RandomBits(5, uint64(step*o.batch+first+i)) % uint64(len(source)-o.length))
 		for k := range o.length {

@@ -12,10 +12,31 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 func short() options {
 	return options{ranks: 3, steps: 4, batch: 7, width: 20, layers: 3, length: 9}
+}
+
+// On devices whose memory Go code cannot touch, with the same kernels, the same table comes out.
+func TestDevice(t *testing.T) {
+	dist.RegisterDevice("remote", tensortest.Remotes(t))
+	o := short()
+	var want, got bytes.Buffer
+	require.NoError(t, run(o, &want))
+	o.device = "remote"
+	require.NoError(t, run(o, &got))
+	losses := func(table string) (out []string) {
+		for _, line := range strings.Split(table, "\n")[3:] {
+			if f := strings.Fields(line); len(f) > 3 && !strings.Contains(line, "plan") {
+				out = append(out, strings.Join(f[:4], " "))
+			}
+		}
+		return out
+	}
+	require.Len(t, losses(want.String()), 4)
+	require.Equal(t, losses(want.String()), losses(got.String()))
 }
 
 // TestTable: every stage has a line beside its plan, and all stages and numbers of ranks have one loss.

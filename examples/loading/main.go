@@ -123,11 +123,11 @@ func owned(params nn.Params, r *dist.Rank) nn.Params {
 // compare verifies that what was loaded has the values that were saved.
 func compare(got, want nn.Params) error {
 	for _, p := range got {
-		all := tensor.Data[float32](want.ByName(p.Name()).Value)
+		all := tensor.Data[float32](tensor.ToHost(want.ByName(p.Name()).Value))
 		if p.Shard.Global != nil {
 			all = all[p.Shard.Flat[0]:p.Shard.Flat[1]]
 		}
-		for i, v := range tensor.Data[float32](p.Local) {
+		for i, v := range tensor.Data[float32](tensor.ToHost(p.Local)) {
 			if v != all[i] {
 				return fmt.Errorf("%s: element %d is %v, not %v", p.Name(), i, v, all[i])
 			}

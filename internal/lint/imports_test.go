@@ -1,8 +1,8 @@
 package lint
 
 import (
-	"strconv"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 

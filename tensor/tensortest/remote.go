@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"unsafe"
 
@@ -24,6 +25,7 @@ type Remote struct {
 	queues [queues]*remoteQueue
 	table  tensor.Table
 	use    tensor.Memory
+	poll   func()
 
 	mu    sync.Mutex
 	next  uintptr
@@ -38,7 +40,13 @@ type region struct {
 	true  tensor.Ptr // where it really is
 }
 
-// Counts is what a Remote was asked for.
+// Counter is implemented by a device that counts what it is asked for.
+type Counter interface {
+	// Counts returns what the device was asked for since the last call.
+	Counts() Counts
+}
+
+// Counts is what a device was asked for.
 type Counts struct {
 	Launches int // kernels
 	Up, Down int // copies from and to host memory
@@ -72,6 +80,12 @@ func NewRemote(t testing.TB, seed uint64) *Remote {
 	return d
 }
 
+// Remotes returns what makes a Remote for each rank, for dist.Config.Device.
+func Remotes(t testing.TB) func(local, threads int) (tensor.Device, error) {
+	var seed atomic.Uint64
+	return func(int, int) (tensor.Device, error) { return NewRemote(t, seed.Add(1)), nil }
+}
+
 // Counts returns what the device was asked for since the last call.
 func (d *Remote) Counts() Counts {
 	d.mu.Lock()
@@ -101,6 +115,16 @@ func (d *Remote) Memory() *tensor.Memory { return &d.use }
 
 // Queue returns one of three queues.
 func (d *Remote) Queue(k int) tensor.Queue { return d.queues[k] }
+
+// SetPoll sets what Poll calls.
+func (d *Remote) SetPoll(fn func()) { d.poll = fn }
+
+// Poll calls the function of SetPoll.
+func (d *Remote) Poll() {
+	if d.poll != nil {
+		d.poll()
+	}
+}
 
 // Alloc returns addresses that lead nowhere. The memory behind them is NaN.
 func (d *Remote) Alloc(n int) (tensor.Ptr, error) {

@@ -56,6 +56,7 @@ func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
 	t.Run("errors", s.errors)
 	t.Run("optimizers", s.optimizers)
 	t.Run("training", s.training)
+	t.Run("steady step", s.steady)
 	t.Run("every kernel ran", s.complete)
 }
 
@@ -307,7 +308,7 @@ func (s *suite) memory(t *testing.T) {
 	assert.Equal(t, tensor.Floats(y), tensor.Floats(column), "a view with gaps")
 	tape.Close()
 	assert.Zero(t, dev.Memory().Of(tensor.Activations).Live)
-	staged := tensor.NewStaging(dev, tensor.Int64, 3)
+	staged := tensor.NewStaging(tensor.OtherMemory, dev, tensor.Int64, 3)
 	copy(tensor.Data[int64](staged), []int64{1, 2, 1 << 40})
 	assert.Equal(t, []int64{1, 2, 1 << 40}, tensor.Data[int64](tensor.ToHost(On(dev, staged))))
 }

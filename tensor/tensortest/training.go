@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/bench/gpt"
@@ -108,7 +109,7 @@ func tasks() []task {
 	}
 }
 
-// Train does so many steps of AdamW with clipping on one of the models "mlp" and "gpt", and returns the losses.
+// train does so many steps of AdamW with clipping and returns the losses.
 func (k task) train(t *testing.T, dev tensor.Device, d tensor.DType, steps int) (losses []float64) {
 	s := k.stepper(dev, d)
 	for range steps {
@@ -124,7 +125,6 @@ type stepper struct {
 	opt   *optim.Optimizer
 	tape  *tensor.Tape
 	x, y  tensor.Tensor
-	loss  tensor.Tensor
 }
 
 func (k task) stepper(dev tensor.Device, d tensor.DType) *stepper {
@@ -133,7 +133,6 @@ func (k task) stepper(dev tensor.Device, d tensor.DType) *stepper {
 	s.opt = optim.NewAdamW(ps, optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Clip: 1})
 	x, y := k.batch(d)
 	s.x, s.y = On(dev, x), On(dev, y)
-	s.loss = tensor.New(dev, tensor.Float64)
 	return s
 }
 
@@ -144,6 +143,37 @@ func (s *stepper) step(t *testing.T) tensor.Tensor {
 	s.tape.Backward(loss)
 	require.NoError(t, s.opt.Step())
 	return loss
+}
+
+// steady checks that a step neither copies anything nor waits for the device, but to read the loss, if the device counts.
+func (s *suite) steady(t *testing.T) {
+	dev := s.newDevice(t)
+	c, ok := dev.(Counter)
+	if !ok {
+		t.Skipf("%v does not count", dev)
+	}
+	for _, k := range tasks() {
+		t.Run(k.name, func(t *testing.T) {
+			if !s.needs(t, dev, func() { k.train(t, s.spy, tensor.Float32, 3) }) {
+				t.Skip("kernels are missing")
+			}
+			x := k.stepper(dev, tensor.Float32)
+			defer x.tape.Close()
+			for range 3 {
+				x.step(t)
+			}
+			var loss tensor.Tensor
+			c.Counts()
+			for range 5 {
+				loss = x.step(t)
+			}
+			got := c.Counts()
+			assert.NotZero(t, got.Launches)
+			assert.Equal(t, Counts{Launches: got.Launches}, got)
+			_ = loss.Item()
+			assert.Equal(t, Counts{Down: 1, Syncs: 1}, c.Counts())
+		})
+	}
 }
 
 func (s *suite) training(t *testing.T) {

@@ -1,0 +1,26 @@
+package ddp_test
+
+import (
+	"testing"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
+)
+
+// Ranks whose devices have memory of their own equal one rank in host memory: buckets, microbatches, a model that has values,
+// and with the naive synchronization.
+func TestDevicesEqualOneRank(t *testing.T) {
+	one := job{ranks: 1, steps: 12, batch: 64, micro: 2, dtype: tensor.Float64, adamw: true}
+	want := one.run(t)
+	for _, n := range []int{1, 2, 3, 4} {
+		for _, attach := range []attacher{ddp.Attach, ddp.Naive} {
+			many := one
+			many.ranks, many.attach, many.device = n, attach, tensortest.Remotes(t)
+			many.cfg.BucketBytes = 2000 // several buckets
+			got := many.run(t)
+			requireClose(t, want.losses, got.losses, 1e-10, "loss", n)
+			requireClose(t, want.params, got.params, 1e-10, "parameter", n)
+		}
+	}
+}

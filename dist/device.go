@@ -1,0 +1,43 @@
+package dist
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// DeviceFunc makes the device of a rank: number local of the ranks that run on this host, from 0 on, with so many threads of the
+// host to itself. Run calls the device's Close method, if it has one, when all ranks are done.
+type DeviceFunc func(local, threads int) (tensor.Device, error)
+
+var (
+	devicesMu sync.Mutex
+	devices   = map[string]DeviceFunc{"cpu": newCPU}
+)
+
+func newCPU(_, threads int) (tensor.Device, error) { return tensor.NewCPU(threads), nil }
+
+// RegisterDevice makes a kind of device known to Devices, in place of what had the name before.
+func RegisterDevice(name string, f DeviceFunc) {
+	devicesMu.Lock()
+	defer devicesMu.Unlock()
+	devices[name] = f
+}
+
+// Devices returns what Config.Device is for a kind of device by its name, as a flag -device takes it: "cpu", or a name that was
+// registered. "" leaves it to RINGO_DEVICE.
+func Devices(name string) (DeviceFunc, error) {
+	if name == "" {
+		return nil, nil
+	}
+	devicesMu.Lock()
+	defer devicesMu.Unlock()
+	if f := devices[name]; f != nil {
+		return f, nil
+	}
+	return nil, fmt.Errorf("dist: no device %q: there are %s", name, strings.Join(slices.Sorted(maps.Keys(devices)), ", "))
+}

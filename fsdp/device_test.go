@@ -1,0 +1,54 @@
+package fsdp_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
+)
+
+// Ranks whose devices have memory of their own equal one rank in host memory, in all stages, on a mesh, and with the optimizer
+// in host memory.
+func TestDevicesEqualOneRank(t *testing.T) {
+	j := job{steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
+	want := onOne(j).run(t)
+	for stage := 1; stage <= 3; stage++ {
+		for ranks := 1; ranks <= 4; ranks++ {
+			j.ranks, j.cfg.Stage, j.cfg.HoldGrads, j.device = ranks, stage, ranks == 3, tensortest.Remotes(t)
+			j.offload = ranks == 2
+			requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
+		}
+	}
+	j.ranks, j.copies = 2, 2
+	requireClose(t, want, j.run(t), 1e-10, "a mesh")
+}
+
+// A model that was made in host memory is moved to the ranks' devices.
+func TestValuesMoveToDevices(t *testing.T) {
+	start := newToy()
+	params := nn.Init(start, tensor.NewCPU(1), tensor.Float32, 5)
+	j := job{ranks: 2, batch: 24, device: tensortest.Remotes(t), model: func() model {
+		n := newToy()
+		for i, p := range nn.Init(n, tensor.NewCPU(1), tensor.Float32, 99) {
+			tensor.Copy(p.Value, params[i].Value)
+		}
+		return n
+	}, inspect: func(r *dist.Rank, s *fsdp.Sharding, held nn.Params, _ *optim.Optimizer) error {
+		for i, p := range held {
+			x, err := s.Full(p)
+			if err != nil {
+				return err
+			}
+			require.Equal(t, r.Device, x.Device())
+			require.Equal(t, tensor.Floats(params[i].Value), tensor.Floats(x))
+		}
+		return nil
+	}}
+	j.run(t)
+}
