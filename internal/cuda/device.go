@@ -118,7 +118,7 @@ func (dev *Device) PCIBusID() (string, error) {
 // devices.
 func (dev *Device) Lock() error {
 	runtime.LockOSThread()
-	if err := dev.check("cuCtxPushCurrent", dl.Call(dev.drv.fn.CtxPushCurrent, dev.ctx)); err != nil {
+	if err := dev.check("cuCtxPushCurrent", dl.Call4(dev.drv.fn.CtxPushCurrent, dev.ctx, 0, 0, 0)); err != nil {
 		runtime.UnlockOSThread()
 		return err
 	}

@@ -116,10 +116,10 @@ func (a *Args) Struct(p unsafe.Pointer, n int) *Args {
 func (s *Stream) Launch(f *Func, grid, block Dim, shared int, a *Args) error {
 	s.dev.stats.launches.Add(1)
 	s.dev.recent.add(f)
-	r := dl.Call(s.dev.drv.fn.LaunchKernel, f.handle,
+	r := dl.Call12(s.dev.drv.fn.LaunchKernel, f.handle,
 		uintptr(max(grid.X, 1)), uintptr(max(grid.Y, 1)), uintptr(max(grid.Z, 1)),
 		uintptr(max(block.X, 1)), uintptr(max(block.Y, 1)), uintptr(max(block.Z, 1)),
-		uintptr(shared), s.handle, uintptr(unsafe.Pointer(&a.ptrs[0])), 0)
+		uintptr(shared), s.handle, uintptr(unsafe.Pointer(&a.ptrs[0])), 0, 0)
 	if int32(r) != 0 {
 		return f.check(fmt.Sprintf("cuLaunchKernel[grid %v block %v shared %d]", grid, block, shared), r)
 	}

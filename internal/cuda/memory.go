@@ -76,7 +76,7 @@ func (s *Stream) Upload(dst Ptr, src []byte) error {
 		return nil
 	}
 	s.dev.stats.toDevice.Add(1)
-	r := dl.Call(s.dev.drv.fn.MemcpyHtoDAsync, uintptr(dst), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src)), s.handle)
+	r := dl.Call4(s.dev.drv.fn.MemcpyHtoDAsync, uintptr(dst), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src)), s.handle)
 	return s.dev.check("cuMemcpyHtoDAsync", r)
 }
 
@@ -87,7 +87,7 @@ func (s *Stream) Download(dst []byte, src Ptr) error {
 		return nil
 	}
 	s.dev.stats.toHost.Add(1)
-	r := dl.Call(s.dev.drv.fn.MemcpyDtoHAsync, uintptr(unsafe.Pointer(&dst[0])), uintptr(src), uintptr(len(dst)), s.handle)
+	r := dl.Call4(s.dev.drv.fn.MemcpyDtoHAsync, uintptr(unsafe.Pointer(&dst[0])), uintptr(src), uintptr(len(dst)), s.handle)
 	return s.dev.check("cuMemcpyDtoHAsync", r)
 }
 
@@ -96,7 +96,7 @@ func (s *Stream) Copy(dst, src Ptr, n int) error {
 	if n == 0 {
 		return nil
 	}
-	r := dl.Call(s.dev.drv.fn.MemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(n), s.handle)
+	r := dl.Call4(s.dev.drv.fn.MemcpyDtoDAsync, uintptr(dst), uintptr(src), uintptr(n), s.handle)
 	return s.dev.check("cuMemcpyDtoDAsync", r)
 }
 
@@ -106,7 +106,7 @@ func (s *Stream) CopyPeer(dst Ptr, to *Device, src Ptr, from *Device, n int) err
 	if n == 0 {
 		return nil
 	}
-	r := dl.Call(s.dev.drv.fn.MemcpyPeerAsync, uintptr(dst), to.ctx, uintptr(src), from.ctx, uintptr(n), s.handle)
+	r := dl.Call12(s.dev.drv.fn.MemcpyPeerAsync, uintptr(dst), to.ctx, uintptr(src), from.ctx, uintptr(n), s.handle, 0, 0, 0, 0, 0, 0)
 	return s.dev.check("cuMemcpyPeerAsync", r)
 }
 
@@ -115,7 +115,7 @@ func (s *Stream) Fill(p Ptr, v byte, n int) error {
 	if n == 0 {
 		return nil
 	}
-	r := dl.Call(s.dev.drv.fn.MemsetD8Async, uintptr(p), uintptr(v), uintptr(n), s.handle)
+	r := dl.Call4(s.dev.drv.fn.MemsetD8Async, uintptr(p), uintptr(v), uintptr(n), s.handle)
 	return s.dev.check("cuMemsetD8Async", r)
 }
 
@@ -124,6 +124,6 @@ func (s *Stream) Fill32(p Ptr, v uint32, n int) error {
 	if n == 0 {
 		return nil
 	}
-	r := dl.Call(s.dev.drv.fn.MemsetD32Async, uintptr(p), uintptr(v), uintptr(n), s.handle)
+	r := dl.Call4(s.dev.drv.fn.MemsetD32Async, uintptr(p), uintptr(v), uintptr(n), s.handle)
 	return s.dev.check("cuMemsetD32Async", r)
 }

@@ -48,6 +48,16 @@ var loadCompiler = sync.OnceValues(func() (*Compiler, error) {
 // library.
 func LoadCompiler() (*Compiler, error) { return loadCompiler() }
 
+// OpenCompiler opens the NVRTC at a path; "" looks for one of CUDA 13, then 12.
+func OpenCompiler(path string) (*Compiler, error) {
+	q := compilerQuery(13)
+	q.Env = ""
+	if path != "" {
+		q.Names, q.Wheels = []string{path}, nil
+	}
+	return openCompiler(q)
+}
+
 // compilerQuery looks for the NVRTC of one major version of CUDA first: an older
 // driver may refuse what a newer NVRTC made.
 func compilerQuery(major int) dl.Query {

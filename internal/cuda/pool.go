@@ -15,7 +15,8 @@ import (
 // never waits, which block is given out does not depend on timing, and in a
 // steady state no call allocates in the driver or on the Go heap.
 //
-// Blocks have 16 sizes per doubling (at most 1/16 is wasted) and are not split.
+// Blocks have 16 sizes per doubling, at least 512 bytes apart, and are not split:
+// at most 1/16 or 511 bytes are wasted.
 //
 // A captured graph reads and writes its blocks at every launch: what a step
 // allocates during the capture comes from a pool that nothing else uses.
@@ -56,13 +57,11 @@ func (dev *Device) NewPool(name string) *Pool {
 	return p
 }
 
-// blockSize rounds a size up to a class: 16 per doubling, at least 512 bytes.
+// blockSize rounds a size up to a class: 16 per doubling, multiples of 512.
 func blockSize(n int) int {
-	if n <= 512 {
-		return 512
-	}
-	step := 1 << (bits.Len(uint(n-1)) - 5)
-	return (n + step - 1) &^ (step - 1)
+	n = max(n, 1)
+	step := max(512, 1<<bits.Len(uint(n-1))>>5)
+	return (n + step - 1) / step * step
 }
 
 // Alloc returns n bytes for use on stream s, aligned to at least 256 bytes.

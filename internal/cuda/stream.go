@@ -43,12 +43,12 @@ func (s *Stream) Close() error {
 // Sync waits for everything queued on the stream. It is counted.
 func (s *Stream) Sync() error {
 	s.dev.stats.syncs.Add(1)
-	return s.dev.check("cuStreamSynchronize", dl.Call(s.dev.drv.fn.StreamSynchronize, s.handle))
+	return s.dev.check("cuStreamSynchronize", dl.Call4(s.dev.drv.fn.StreamSynchronize, s.handle, 0, 0, 0))
 }
 
 // Done says whether everything queued so far has run, without waiting.
 func (s *Stream) Done() (bool, error) {
-	r := dl.Call(s.dev.drv.fn.StreamQuery, s.handle)
+	r := dl.Call4(s.dev.drv.fn.StreamQuery, s.handle, 0, 0, 0)
 	if int32(r) == codeNotReady {
 		return false, nil
 	}
@@ -85,13 +85,13 @@ func (e *Event) Close() error {
 // Record marks the end of what is queued on s so far, in place of the event's
 // earlier mark. Event and stream belong to one device.
 func (e *Event) Record(s *Stream) error {
-	return s.dev.check("cuEventRecord", dl.Call(s.dev.drv.fn.EventRecord, e.handle, s.handle))
+	return s.dev.check("cuEventRecord", dl.Call4(s.dev.drv.fn.EventRecord, e.handle, s.handle, 0, 0))
 }
 
 // Done says whether the work before the last mark has run. An event that was
 // never recorded is done.
 func (e *Event) Done() (bool, error) {
-	r := dl.Call(e.dev.drv.fn.EventQuery, e.handle)
+	r := dl.Call4(e.dev.drv.fn.EventQuery, e.handle, 0, 0, 0)
 	if int32(r) == codeNotReady {
 		return false, nil
 	}
@@ -101,7 +101,7 @@ func (e *Event) Done() (bool, error) {
 // Sync makes the host wait for the last mark. It is counted.
 func (e *Event) Sync() error {
 	e.dev.stats.syncs.Add(1)
-	return e.dev.check("cuEventSynchronize", dl.Call(e.dev.drv.fn.EventSynchronize, e.handle))
+	return e.dev.check("cuEventSynchronize", dl.Call4(e.dev.drv.fn.EventSynchronize, e.handle, 0, 0, 0))
 }
 
 // Elapsed returns the milliseconds between two timed events that have run.
@@ -114,7 +114,7 @@ func (e *Event) Elapsed(since *Event) (float32, error) {
 // Wait makes what is queued on s from now on wait for the event's last mark,
 // which may be in a stream of another device. The host does not wait.
 func (s *Stream) Wait(e *Event) error {
-	return s.dev.check("cuStreamWaitEvent", dl.Call(s.dev.drv.fn.StreamWaitEvent, s.handle, e.handle, 0))
+	return s.dev.check("cuStreamWaitEvent", dl.Call4(s.dev.drv.fn.StreamWaitEvent, s.handle, e.handle, 0, 0))
 }
 
 // Graph is a recorded sequence of work that is launched as one.
@@ -160,7 +160,7 @@ func (s *Stream) EndCapture() (*Graph, error) {
 func (g *Graph) Launch(s *Stream) error {
 	s.dev.stats.launches.Add(1)
 	s.dev.recent.add(g.last)
-	return s.dev.check("cuGraphLaunch", dl.Call(s.dev.drv.fn.GraphLaunch, g.exec, s.handle))
+	return s.dev.check("cuGraphLaunch", dl.Call4(s.dev.drv.fn.GraphLaunch, g.exec, s.handle, 0, 0))
 }
 
 // Close destroys the graph; launches already queued still run.

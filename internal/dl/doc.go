@@ -17,7 +17,7 @@
 // which pip unpacks NVIDIA's wheels. What was tried, and the loader's words
 // about each, are in the error.
 //
-// Call passes integers and pointers only, up to 32, and allocates nothing. C
+// Calls pass integers and pointers only; Call4 and Call12 allocate nothing. C
 // functions with floating-point or struct arguments need a wrapper of their own.
 //
 // Linux and macOS go through purego (the binary is then linked to the C library

@@ -6,7 +6,5 @@ func open(string) (uintptr, error) { return 0, errNoDL }
 
 func symbol(uintptr, string) (uintptr, error) { return 0, errNoDL }
 
-// Call cannot be reached: no library was opened, so there is no address to call.
-//
-//go:uintptrescapes
-func Call(fn uintptr, args ...uintptr) uintptr { panic(errNoDL) }
+// invoke cannot be reached: no library was opened, so there is no address.
+func invoke(uintptr, []uintptr) uintptr { panic(errNoDL) }

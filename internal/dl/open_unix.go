@@ -12,13 +12,8 @@ func symbol(handle uintptr, name string) (uintptr, error) {
 	return purego.Dlsym(handle, name)
 }
 
-// Call calls the C function at fn with integers and pointers, at most 32, and
-// returns its result. It allocates nothing. A pointer must be converted to
-// uintptr in the argument list itself, as for syscall.Syscall: only then does
-// it stay alive and in its place during the call.
-//
-//go:uintptrescapes
-func Call(fn uintptr, args ...uintptr) uintptr {
+// invoke calls with a list that already lies on the heap.
+func invoke(fn uintptr, args []uintptr) uintptr {
 	r, _, _ := purego.SyscallN(fn, args...)
 	return r
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"embed"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -22,15 +23,11 @@ var sources embed.FS
 
 // flags are g++'s. initial-exec: the fault handler reads a thread-local variable
 // on threads where it must not allocate.
-var flags = []string{"-std=c++17", "-O2", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden",
+var flags = []string{"-std=c++17", "-O1", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden",
 	"-ftls-model=initial-exec", "-U_FORTIFY_SOURCE", "-pthread"}
 
-// libraries lists which source files make which library.
-var libraries = map[string][]string{
-	"libcuda.so":  {"context.cpp", "stream.cpp", "graph.cpp", "memory.cpp", "copy.cpp", "launch.cpp", "fault.cpp"},
-	"libnvrtc.so": {"fakenvrtc.cpp"},
-	"libnccl.so":  {"fakenccl.cpp", "nccl_move.cpp"},
-}
+// libraries are built from src/NAME.cpp to NAME.so, at the same time.
+var libraries = []string{"libcuda", "libnvrtc", "libnccl"}
 
 // build compiles the libraries and returns their folder, which is named by the
 // content of all sources and made once.
@@ -73,17 +70,29 @@ func compile(dir string) error {
 	if err != nil {
 		return err
 	}
-	for lib, files := range libraries {
-		cmd := exec.Command("g++", append(append(flags[:len(flags):len(flags)], "-o", lib), append(files, "-ldl")...)...)
-		cmd.Dir = tmp
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("emu: %s: %w\n%s", cmd, err, out)
-		}
+	errs := make(chan error, len(libraries))
+	for _, lib := range libraries {
+		go func() { errs <- compileLibrary(tmp, lib) }()
+	}
+	for range libraries {
+		err = errors.Join(err, <-errs)
+	}
+	if err != nil {
+		return err
 	}
 	if err := os.Rename(tmp, dir); err != nil {
 		if _, statErr := os.Stat(dir); statErr != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+func compileLibrary(dir, lib string) error {
+	cmd := exec.Command("g++", append(flags[:len(flags):len(flags)], "-o", lib+".so", lib+".cpp", "-ldl")...)
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("emu: %s: %w\n%s", cmd, err, out)
 	}
 	return nil
 }

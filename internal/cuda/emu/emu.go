@@ -1,6 +1,7 @@
 package emu
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
@@ -15,7 +16,7 @@ import (
 // Config is what a test wants of the emulated machine. The zero value is two
 // devices of 4 GiB whose streams run as fast as they can.
 type Config struct {
-	Devices int    // 2 when 0; at most 8
+	Devices int    // 2 when 0, none when -1; at most 8
 	Memory  uint64 // bytes of each device, 4 GiB when 0
 	Seed    uint64 // of pauses and of the order of blocks
 
@@ -71,8 +72,7 @@ func Start(t testing.TB, cfg Config) *cuda.Driver {
 	setenv(t, "RINGO_NCCL_LIB", filepath.Join(dir, "libnccl.so"))
 	setenv(t, "RINGO_CUDA_CACHE", filepath.Join(dir, "cubin"))
 	setenv(t, "EMU_SHIM", filepath.Join(dir, "shim.h"))
-	reset(cfg)
-	t.Cleanup(func() { reset(Config{}) })
+	Heal()
 	d, err := cuda.Load()
 	if err != nil {
 		t.Fatal(err)
@@ -80,12 +80,14 @@ func Start(t testing.TB, cfg Config) *cuda.Driver {
 	if d.Lib.Path != filepath.Join(dir, "libcuda.so") {
 		t.Fatalf("emu: this process already uses the driver %s", d.Lib.Path)
 	}
+	reset(cfg)
+	t.Cleanup(Heal)
 	return d
 }
 
 func reset(c Config) {
 	n := nativeConfig{
-		devices: uint64(or(c.Devices, 2)), memory: or(c.Memory, 4<<30), seed: or(c.Seed, 1),
+		devices: uint64(max(0, or(c.Devices, 2))), memory: or(c.Memory, 4<<30), seed: or(c.Seed, 1),
 		delay: uint64(c.Delay), lazy: flag(c.Lazy), reverse: flag(c.Reverse), left: flag(c.Left),
 		failAlloc: uint64(c.FailAlloc), failLaunch: uint64(c.FailLaunch),
 		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)),
@@ -108,7 +110,32 @@ func flag(b bool) uint64 {
 	return 0
 }
 
-// Heal ends a sticky error: real CUDA needs a new process for that.
+// Library returns the path of the emulated driver or NVRTC ("libcuda.so",
+// "libnvrtc.so"), for tests that open one themselves. Start comes first.
+func Library(t testing.TB, name string) string {
+	dir, err := build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.Join(dir, name)
+}
+
+// realNVRTC is what the user set, before Start sets its own.
+var realNVRTC = os.Getenv("RINGO_NVRTC_LIB")
+
+// NVRTC opens NVIDIA's own compiler, which needs no GPU: RINGO_NVRTC_LIB, else
+// where package cuda looks for it. Without one the test is skipped.
+func NVRTC(t testing.TB) *cuda.Compiler {
+	t.Helper()
+	c, err := cuda.OpenCompiler(realNVRTC)
+	if err != nil {
+		t.Skipf("this test needs NVIDIA's NVRTC (pip install nvidia-cuda-nvrtc, then RINGO_NVRTC_LIB=.../libnvrtc.so.13): %v", err)
+	}
+	return c
+}
+
+// Heal ends a sticky error, for which real CUDA needs a new process, and sets
+// everything up as Start does for a zero Config.
 func Heal() { reset(Config{}) }
 
 // Leaks describes device memory, pinned memory, streams, events and graphs that

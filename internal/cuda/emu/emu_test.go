@@ -25,13 +25,15 @@ func newRig(t *testing.T, cfg emu.Config, source string) *rig {
 	dev, err := emu.Start(t, cfg).Open(0)
 	require.NoError(t, err)
 	require.NoError(t, dev.Lock())
+	if emu.Leaks() == "" { // the test's first rig
+		t.Cleanup(func() { require.Empty(t, emu.Leaks()) })
+	}
 	r := &rig{t: t, dev: dev, pool: dev.NewPool("test")}
 	r.s = r.stream("compute")
 	r.module, err = dev.Module(cuda.Source{Name: "test.cu", Text: source})
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		emu.Heal()
-		r.pool.Close()
+		require.NoError(t, r.pool.Close())
 		dev.Unlock()
 	})
 	return r
@@ -63,6 +65,7 @@ func (r *rig) alloc(n int) cuda.Ptr {
 	r.t.Helper()
 	p, err := r.pool.Alloc(r.s, n)
 	require.NoError(r.t, err)
+	r.t.Cleanup(func() { r.pool.Free(p) }) // an error when the test did it
 	return p
 }
 

@@ -46,13 +46,18 @@ struct Capture {
   bool broken = false, ended = false;
 };
 
+// Mark is one recording of an event. Who waits, waits for a mark: the event may
+// be recorded again meanwhile.
+struct Mark {
+  std::shared_ptr<Stream> stream;
+  uint64_t place;         // in the stream
+  bool done = false;
+  uint64_t when = 0;      // nanoseconds, once done
+};
 struct Event {
   int device;
   bool timed;
-  uint64_t recorded = 0, done = 0;   // marks made and reached
-  uint64_t when = 0;                 // nanoseconds, of the last mark reached
-  std::shared_ptr<Stream> stream;    // of the last mark, and its place there
-  uint64_t place = 0;
+  std::shared_ptr<Mark> mark;        // the last one; null: never recorded
   std::shared_ptr<Capture> capture;  // the mark is inside a graph, after these nodes
   std::vector<int> frontier;
 };
@@ -103,6 +108,7 @@ typedef std::unique_lock<std::mutex> Lock;
 int current();                                     // the thread's device, -1 is none
 Result usable(int* device);                        // a context is current and has no error
 // stream.cpp
+uint64_t monotonic();                              // nanoseconds
 std::shared_ptr<Stream> stream_of(void* handle);   // with the lock held; null: no such stream
 Result enqueue(const std::shared_ptr<Stream>&, Op, bool captured = true);
 void demand(Stream&, uint64_t place);

@@ -11,7 +11,7 @@
 #include <sys/mman.h>
 
 namespace {
-struct Guard {
+struct Attempt {
   sigjmp_buf out;
   volatile int signal;
   volatile Addr address;
@@ -20,12 +20,12 @@ struct Guard {
   uint64_t since = 0;
 };
 // initial-exec: the handler must not allocate on threads that never came here.
-thread_local Guard* guard __attribute__((tls_model("initial-exec")));
+thread_local Attempt* guard __attribute__((tls_model("initial-exec")));
 struct sigaction previous[NSIG];
 const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 
 void handler(int sig, siginfo_t* info, void* context) {
-  Guard* g = guard;
+  Attempt* g = guard;
   if (g && g->active) {
     g->active = false;
     g->signal = sig;
@@ -44,19 +44,14 @@ void handler(int sig, siginfo_t* info, void* context) {
 // The watchdog ends kernels that run for too long: it sends their thread one of
 // the signals above.
 std::mutex watched_mu;
-std::set<Guard*> watched;
-uint64_t now() {
-  timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  return (uint64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
+std::set<Attempt*> watched;
 void watch() {
   worker_stack();
   for (;;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
     std::lock_guard<std::mutex> l(watched_mu);
-    for (Guard* g : watched)
-      if (g->active && now() - g->since > S.config.timeout_ns && !g->late.exchange(true)) pthread_kill(g->thread, SIGFPE);
+    for (Attempt* g : watched)
+      if (g->active && monotonic() - g->since > S.config.timeout_ns && !g->late.exchange(true)) pthread_kill(g->thread, SIGFPE);
   }
 }
 }  // namespace
@@ -86,7 +81,7 @@ void worker_stack() {
   sigaltstack(&s, nullptr);
 }
 
-static Result explain(const Guard& g, std::string& detail) {
+static Result explain(const Attempt& g, std::string& detail) {
   if (g.late) return detail = "it ran for too long", LaunchTimeout;
   if (g.signal == SIGFPE) return detail = "integer division by zero", LaunchFailed;
   if (g.signal == SIGILL) return detail = "trap", LaunchFailed;
@@ -97,9 +92,9 @@ static Result explain(const Guard& g, std::string& detail) {
 }
 
 Result guarded(Stream& s, const std::string&, const EmuModule* m, const std::function<Result()>& body, std::string& detail) {
-  Guard g;
+  Attempt g;
   g.thread = pthread_self();
-  g.since = now();
+  g.since = monotonic();
   { std::lock_guard<std::mutex> l(watched_mu); watched.insert(&g); }
   volatile Result r = Ok;
   if (!sigsetjmp(g.out, 1)) {

@@ -75,7 +75,7 @@ API Result cuStreamIsCapturing(void* h, int* status) {
 
 Result wait_in_capture(const std::shared_ptr<Stream>& s, const std::shared_ptr<Event>& e) {
   if (!e->capture) {
-    if (!e->recorded) return Ok;
+    if (!e->mark) return Ok;
     s->capture->broken = true;
     return CaptureIsolation;
   }

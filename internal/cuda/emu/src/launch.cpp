@@ -126,7 +126,7 @@ static const EmuModule* instance(Stream& s, Module* m) {
   return i;
 }
 
-static Result run(Launch& k, Stream& s) {
+static Result run_kernel(Launch& k, Stream& s) {
   const EmuModule* m = instance(s, k.module);
   if (!m) return InvalidImage;
   const EmuKernel& kernel = m->kernels[k.index];
@@ -180,5 +180,5 @@ API Result cuLaunchKernel(void* h, unsigned gx, unsigned gy, unsigned gz, unsign
   launch->wrong = check_params(k, params, d);
   if (!launch->wrong.empty()) launch->code = IllegalAddress;
   if (++S.launches == S.config.fail_launch) launch->code = LaunchFailed, launch->wrong = "a failure that the test asked for";
-  return enqueue(s, {k.name, [launch](Stream& t) { return run(*launch, t); }, false});
+  return enqueue(s, {k.name, [launch](Stream& t) { return run_kernel(*launch, t); }, false});
 }

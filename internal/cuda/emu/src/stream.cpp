@@ -4,7 +4,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-static uint64_t now() {
+uint64_t monotonic() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
@@ -171,16 +171,15 @@ API Result cuEventRecord(void* h, void* hs) {
     e->frontier = s->frontier;
     return Ok;
   }
-  uint64_t mark = ++e->recorded;
-  Result r = enqueue(s, {"event record", [e, mark](Stream&) {
+  auto mark = std::make_shared<Mark>(Mark{s, s->issued + 1});
+  e->mark = mark;
+  return enqueue(s, {"event record", [mark](Stream&) {
     Lock l(S.mu);
-    e->done = mark;
-    e->when = now();
+    mark->done = true;
+    mark->when = monotonic();
+    mark->stream = nullptr;
     return Ok;
   }, true});
-  e->stream = s;
-  e->place = s->issued;
-  return r;
 }
 API Result cuStreamWaitEvent(void* hs, void* h, unsigned) {
   Lock l(S.mu);
@@ -189,43 +188,50 @@ API Result cuStreamWaitEvent(void* hs, void* h, unsigned) {
   auto e = event_of(h);
   if (!e) return InvalidHandle;
   if (e->capture || s->capture) return wait_in_capture(s, e);
-  if (!e->recorded) return Ok;
-  auto from = e->stream;
-  uint64_t mark = e->recorded, place = e->place;
-  return enqueue(s, {"event wait", [e, from, mark, place](Stream&) {
+  if (!e->mark || e->mark->done) return Ok;
+  auto mark = e->mark;
+  return enqueue(s, {"event wait", [mark](Stream&) {
     Lock l(S.mu);
-    demand(*from, place);
-    S.changed.wait(l, [&] { return e->done >= mark; });
+    if (mark->stream) demand(*mark->stream, mark->place);
+    S.changed.wait(l, [&] { return mark->done; });
     return Ok;
   }, true});
 }
-API Result cuEventQuery(void* h) {
-  Lock l(S.mu);
+
+// event_for_host is an event that the host may ask about.
+static Result event_for_host(void* h, std::shared_ptr<Event>* e) {
   int d;
   if (Result r = usable(&d)) return r;
-  auto e = event_of(h);
-  if (!e) return InvalidHandle;
-  if (e->capture) return e->capture->broken = true, CapturedEvent;
-  if (e->done >= e->recorded) return Ok;
-  demand(*e->stream, e->place);
+  *e = event_of(h);
+  if (!*e) return InvalidHandle;
+  if ((*e)->capture) return (*e)->capture->broken = true, CapturedEvent;
+  return Ok;
+}
+API Result cuEventQuery(void* h) {
+  Lock l(S.mu);
+  std::shared_ptr<Event> e;
+  if (Result r = event_for_host(h, &e)) return r;
+  if (!e->mark || e->mark->done) return Ok;
+  demand(*e->mark->stream, e->mark->place);
   return NotReady;
 }
 API Result cuEventSynchronize(void* h) {
   Lock l(S.mu);
-  int d;
-  if (Result r = usable(&d)) return r;
-  auto e = event_of(h);
-  if (!e) return InvalidHandle;
-  if (e->capture) return e->capture->broken = true, CapturedEvent;
-  if (e->done < e->recorded) wait_for(l, *e->stream, e->place);
+  std::shared_ptr<Event> e;
+  if (Result r = event_for_host(h, &e)) return r;
+  auto mark = e->mark;
+  if (mark && !mark->done) {
+    auto s = mark->stream;
+    wait_for(l, *s, mark->place);
+  }
   return S.devices[e->device].error;
 }
 API Result cuEventElapsedTime(float* ms, void* ha, void* hb) {
   Lock l(S.mu);
   auto a = event_of(ha), b = event_of(hb);
-  if (!a || !b || !a->timed || !b->timed || !a->recorded || !b->recorded) return InvalidHandle;
-  if (a->done < a->recorded || b->done < b->recorded) return NotReady;
-  *ms = (float)((double)((int64_t)(b->when - a->when)) / 1e6);
+  if (!a || !b || !a->timed || !b->timed || !a->mark || !b->mark) return InvalidHandle;
+  if (!a->mark->done || !b->mark->done) return NotReady;
+  *ms = (float)((double)((int64_t)(b->mark->when - a->mark->when)) / 1e6);
   return Ok;
 }
 

@@ -1,4 +1,4 @@
-// libnccl.so.2 stand-in: ranks are threads of one process, operations run on
+// The calls of the emulated NCCL: ranks are threads of one process, operations run on
 // the streams of the emulated driver. A non-blocking communicator launches only
 // when its state is asked for, so that an event recorded too early is too early
 // here as well.

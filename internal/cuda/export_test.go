@@ -1,0 +1,17 @@
+package cuda
+
+import "github.com/ringo-ml/ringo/internal/dl"
+
+var (
+	OpenDriver = open
+	BlockSize  = blockSize
+	CacheDir   = cacheDir
+)
+
+// DriverAt is the query for a driver at one path.
+func DriverAt(path string) dl.Query { return dl.Query{What: "the CUDA driver", Names: []string{path}} }
+
+// CachePath is the file that CompileCached keeps the code in.
+func (c *Compiler) CachePath(src Source, arch string) string {
+	return cacheDir() + "/" + c.cacheName(src, arch, nil)
+}

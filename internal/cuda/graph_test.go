@@ -1,0 +1,106 @@
+package cuda_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+)
+
+const stepSource = `
+extern "C" __global__ void addto(float* y, const float* x, int n) {
+  for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] += x[i];
+}`
+
+// record captures y += x on a second stream and z += y on the first.
+func (r *rig) record(x, y, z cuda.Ptr, wait bool) (*cuda.Graph, error) {
+	side, begun, done := r.stream(), r.event(), r.event()
+	f := r.kernel(stepSource, "addto")
+	args := cuda.NewArgs()
+	require.NoError(r, r.s.Sync())
+	require.NoError(r, r.s.BeginCapture())
+	require.NoError(r, begun.Record(r.s))
+	require.NoError(r, side.Wait(begun))
+	require.NoError(r, side.Launch(f, dim(1), dim(32), 0, args.Reset().Ptr(y).Ptr(x).I32(100)))
+	require.NoError(r, done.Record(side))
+	if wait {
+		require.NoError(r, r.s.Wait(done))
+	}
+	require.NoError(r, r.s.Launch(f, dim(1), dim(32), 0, args.Reset().Ptr(z).Ptr(y).I32(100)))
+	require.NoError(r, r.s.Wait(done))
+	return r.s.EndCapture()
+}
+
+func TestGraph(t *testing.T) {
+	r := newRig(t, emu.Config{})
+	ones := make([]float32, 100)
+	for i := range ones {
+		ones[i] = 1
+	}
+	x, y, z := r.put(ones), r.put(make([]float32, 100)), r.put(make([]float32, 100))
+	g, err := r.record(x, y, z, true)
+	require.NoError(t, err)
+	defer g.Close()
+	require.Equal(t, 2, g.Nodes)
+	require.Equal(t, float32(0), get[float32](r, r.s, z, 1)[0], "recorded, not run")
+	for range 10 {
+		require.NoError(t, g.Launch(r.s))
+	}
+	require.Equal(t, []float32{10}, get[float32](r, r.s, y, 1))
+	require.Equal(t, []float32{55}, get[float32](r, r.s, z, 1))
+	require.Zero(t, testing.AllocsPerRun(10, func() { require.NoError(t, g.Launch(r.s)) }))
+}
+
+// Without the wait the graph may run its nodes in the wrong order, and does.
+func TestGraphWithoutWaitShows(t *testing.T) {
+	r := newRig(t, emu.Config{})
+	ones := []float32{1}
+	x, y, z := r.put(append(ones, make([]float32, 99)...)), r.put(make([]float32, 100)), r.put(make([]float32, 100))
+	g, err := r.record(x, y, z, false)
+	require.NoError(t, err)
+	defer g.Close()
+	for range 10 {
+		require.NoError(t, g.Launch(r.s))
+	}
+	require.NotEqual(t, []float32{55}, get[float32](r, r.s, z, 1))
+}
+
+func TestCaptureErrors(t *testing.T) {
+	r := newRig(t, emu.Config{})
+	side, e, before := r.stream(), r.event(), r.event()
+	p := r.alloc(512)
+	require.NoError(t, before.Record(r.s))
+	capture := func(during func()) error {
+		require.NoError(t, r.s.BeginCapture())
+		require.NoError(t, r.s.Fill(p, 0, 512))
+		during()
+		_, err := r.s.EndCapture()
+		return err
+	}
+	for _, c := range []struct {
+		name   string
+		during func()
+		want   string
+	}{
+		{"synchronize", func() { require.ErrorContains(t, r.s.Sync(), "not permitted when stream is capturing") }, "CAPTURE_INVALIDATED"},
+		{"allocate", func() {
+			_, err := r.pool.Alloc(r.s, 1<<20)
+			require.ErrorContains(t, err, "cuMemAlloc on device 0: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED")
+		}, "CAPTURE_INVALIDATED"},
+		{"wait for something outside", func() {
+			require.ErrorContains(t, r.s.Wait(before), "STREAM_CAPTURE_ISOLATION")
+		}, "CAPTURE_INVALIDATED"},
+		{"never join", func() {
+			require.NoError(t, e.Record(r.s))
+			require.NoError(t, side.Wait(e))
+			require.NoError(t, side.Fill(p, 0, 512))
+		}, "CAPTURE_UNJOINED"},
+		{"ordinary host memory", func() { require.Error(t, r.s.Upload(p, make([]byte, 8))) }, "CAPTURE_INVALIDATED"},
+	} {
+		require.ErrorContains(t, capture(c.during), c.want, c.name)
+		require.NoError(t, r.s.Sync(), "%s: the stream is as before", c.name)
+	}
+	require.ErrorContains(t, side.Wait(e), "CAPTURED_EVENT")
+}

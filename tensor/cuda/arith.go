@@ -1,0 +1,52 @@
+package cuda
+
+import "github.com/ringo-ml/ringo/tensor"
+
+// zipped launches k(z, x, y, places) for operands with strides.
+func zipped(q *Queue, k *kernel, a *tensor.Args) {
+	s, size := &q.s, a.DT[1].Size()
+	s.set(a, 3)
+	n := 16 / size
+	if s.lines(0, a.X[0], a.DT[0].Size(), n, false) && s.lines(1, a.X[1], size, n, true) && s.lines(2, a.X[2], size, n, true) {
+		s.vec = 1
+	}
+	q.ptrs(a, 3).places().spread(k, s.items(n))
+}
+
+// addTo launches k(y, x, places).
+func addTo(q *Queue, k *kernel, a *tensor.Args) {
+	s, size := &q.s, a.DT[0].Size()
+	s.set(a, 2)
+	n := 16 / size
+	if s.lines(0, a.X[0], size, n, false) && s.lines(1, a.X[1], size, n, false) {
+		s.vec = 1
+	}
+	q.ptrs(a, 2).places().spread(k, s.items(n))
+}
+
+// items is the work of a kernel: vectors of n elements, or elements.
+func (s *strided) items(n int) int {
+	if s.vec == 0 {
+		return int(s.n)
+	}
+	return int(s.n)/n + 1
+}
+
+func binary(name string) [tensor.NumDTypes]tensor.Kernel { return numbers("arith.cu", name, zipped) }
+
+var arithKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
+	tensor.OpAddTo:   numbers("arith.cu", "add_to", addTo),
+	tensor.OpAdd:     binary("add"),
+	tensor.OpSub:     binary("sub"),
+	tensor.OpMul:     binary("mul"),
+	tensor.OpDiv:     binary("div_"),
+	tensor.OpMaximum: binary("maximum"),
+	tensor.OpMinimum: binary("minimum"),
+	tensor.OpPow:     floats("arith.cu", "pow_", zipped),
+	tensor.OpEq:      binary("eq"),
+	tensor.OpNe:      binary("ne"),
+	tensor.OpLt:      binary("lt"),
+	tensor.OpLe:      binary("le"),
+	tensor.OpGt:      binary("gt"),
+	tensor.OpGe:      binary("ge"),
+}

@@ -1,0 +1,32 @@
+// Package cuda is a tensor.Device on a CUDA GPU.
+//
+//	dev, err := cuda.NewDevice(0)
+//	tape := tensor.NewTape(dev)
+//
+// The driver and the compiler NVRTC are found at run time; without them NewDevice returns one sentence that says what is
+// missing and how to get it.
+//
+// # Kernels
+//
+// The operations are kernels in plain CUDA C++, in kernels/*.cu. A file is compiled for one element type at a time, at the
+// first launch that needs it (see internal/cuda: the code is cached on disk). A cell of the table is made by [newKernel]: the
+// kernel's file and name, the element type, and a function that fills the parameters and launches. Tables are a map per
+// group of operations, merged in table.go. An empty cell is an error that names operation, type and device.
+//
+// Results do not depend on timing, on the number of multiprocessors or on atomic operations: sums have a fixed order.
+// Elementwise operations, casts, dropout and optimizers give the bits of the CPU's kernels wherever these only add, multiply,
+// divide and take square roots (the code is compiled without fused multiply-add); sums have another order than the CPU's.
+//
+// # Threads
+//
+// CUDA's contexts belong to OS threads. The first launch by a goroutine binds it to its thread and makes the device's
+// context current there; it stays bound. [Device.Bind] does that at a chosen time. The other methods may be called by any
+// goroutine.
+//
+// # Errors
+//
+// A kernel that fails does so after its launch. The device is then lost: every later launch panics with the same
+// *tensor.Failure, and every Sync returns it; it names the last launches. RINGO_CUDA_DEBUG=1 waits after each launch, so
+// that the one that failed is known. An index out of range is found in the kernel, which leaves that element alone; the next
+// Sync returns an error that names the operation and the index.
+package cuda

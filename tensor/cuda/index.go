@@ -1,0 +1,83 @@
+package cuda
+
+import (
+	"math"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const (
+	scatterThreads = 256 // LANES and EACH of index.cu
+	scatterEach    = 4
+)
+
+// embeddingGrad adds row r of operand 1 to row ids[r] of operand 0.
+func embeddingGrad(q *Queue, k *kernel, a *tensor.Args) {
+	n, cols := a.Dim[0], a.Dim[1]
+	q.ptrs(a, 3).i64(n).i64(cols).i64(a.Len[0] / max(cols, 1)).check()
+	wide := (cols + scatterThreads*scatterEach - 1) / (scatterThreads * scatterEach)
+	q.run(k, cuda.Dim{X: min(n, math.MaxInt32), Y: wide}, cuda.Dim{X: scatterThreads}, 0)
+}
+
+// scatterAdd adds with a thread for each column, or for each element: whatever is faster, but 16-bit floats are to be rounded
+// once.
+func scatterAdd(d tensor.DType) tensor.Kernel {
+	columns, elements := newKernel("index.cu", "scatter_columns", elems[d]), newKernel("index.cu", "scatter_elements", elems[d])
+	return cell(nil, func(q *Queue, _ *kernel, a *tensor.Args) {
+		outer, n, m, inner := a.Dim[0], a.Dim[1], a.Dim[2], a.Dim[3]
+		q.ptrs(a, 3).i64(outer).i64(n).i64(m).i64(inner).check()
+		// A column waits for memory once an element; elements compare all of a column, many at a time.
+		const waits = 4096
+		if m == 1 || !d.IsHalf() && outer*inner*m > waits*min(outer*inner, q.dev.sms*1024) {
+			q.spread(columns, outer*inner)
+		} else {
+			q.spread(elements, outer*m*inner)
+		}
+	})
+}
+
+func scatterAdds() (r [tensor.NumDTypes]tensor.Kernel) {
+	for _, d := range numberTypes {
+		r[d] = scatterAdd(d)
+	}
+	return r
+}
+
+// dropout launches k(y, x, n, key, limit, scale, first, stride, elems).
+func dropout(q *Queue, k *kernel, a *tensor.Args) {
+	n, p := a.Len[0], a.F[0]
+	first, stride, elems := a.I[0], a.I[1], a.I[2]
+	if stride == 1 { // indices without gaps
+		first, elems = first*elems, 0
+	}
+	q.ptrs(a, 2).i64(n).args.U64(a.Key).U64(uint64(math.RoundToEven(p * 0x1p32)))
+	q.wide(a.DType, 1/(1-p)).i64(first).i64(stride).i64(elems)
+	items := n
+	if elems == 0 {
+		items = n/4 + 2
+	}
+	q.spread(k, items)
+}
+
+// pointLoss launches k(z, x, y, n) and pointLossGrad k(d, x, y, g, n).
+func pointLoss(q *Queue, k *kernel, a *tensor.Args) {
+	q.ptrs(a, 3).i64(a.Len[0]).spread(k, a.Len[0])
+}
+
+func pointLossGrad(q *Queue, k *kernel, a *tensor.Args) {
+	q.ptrs(a, 4).i64(a.Len[0]).spread(k, a.Len[0])
+}
+
+var indexKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
+	tensor.OpEmbeddingGrad: floats("index.cu", "scatter_rows", embeddingGrad),
+	tensor.OpScatterAdd:    scatterAdds(),
+}
+
+var floatKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
+	tensor.OpDropout: floats("float.cu", "dropout", dropout),
+	tensor.OpMSE:     floats("float.cu", "mse", pointLoss),
+	tensor.OpMSEGrad: floats("float.cu", "mse_grad", pointLossGrad),
+	tensor.OpBCE:     floats("float.cu", "bce", pointLoss),
+	tensor.OpBCEGrad: floats("float.cu", "bce_grad", pointLossGrad),
+}

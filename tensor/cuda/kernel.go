@@ -1,0 +1,196 @@
+package cuda
+
+import (
+	"embed"
+	"errors"
+	"fmt"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+//go:embed kernels
+var sources embed.FS
+
+// kernel is a function in a .cu file, compiled for an element type.
+type kernel struct {
+	file, name string
+	elem       string // the C++ type that the file calls T
+	number     int
+}
+
+// kernels are all that there are; a device keeps what it compiled by their numbers.
+var kernels []*kernel
+
+// newKernel names a kernel of a file for an element type, a C++ type.
+func newKernel(file, name, elem string) *kernel {
+	k := &kernel{file: file, name: name, elem: elem, number: len(kernels)}
+	kernels = append(kernels, k)
+	return k
+}
+
+// elems are the C++ types of the element types.
+var elems = [tensor.NumDTypes]string{"float", "double", "bf16", "f16", "int", "i64", "u8", "bool"}
+
+// source returns the text of a file with what all files share.
+func source(file string) (cuda.Source, error) {
+	shared, err := sources.ReadFile("kernels/tensor.cuh")
+	if err != nil {
+		return cuda.Source{}, err
+	}
+	text, err := sources.ReadFile("kernels/" + file)
+	if err != nil {
+		return cuda.Source{}, err
+	}
+	return cuda.Source{Name: file, Text: fmt.Sprintf("#line 1 \"tensor.cuh\"\n%s\n#line 1 %q\n%s", shared, file, text)}, nil
+}
+
+// options are the compiler's for an element type. Products are rounded before they are added, as on the CPU.
+func options(elem string) []string { return []string{"-DELEM=" + elem, "--fmad=false"} }
+
+// compile returns the function of a kernel.
+func (d *Device) compile(k *kernel) (f *cuda.Func, err error) {
+	src, err := source(k.file)
+	if err != nil {
+		return nil, err
+	}
+	err = d.locked(func() error {
+		m, err := d.gpu.Module(src, options(k.elem)...)
+		if err == nil {
+			f, err = m.Func(k.name)
+		}
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("kernel %s of %s: %w", k.name, k.file, err)
+	}
+	d.funcs[k.number] = f
+	return f, nil
+}
+
+// launcher fills q.args and launches k.
+type launcher func(q *Queue, k *kernel, a *tensor.Args)
+
+// cell makes an entry of the table.
+func cell(k *kernel, launch launcher) tensor.Kernel {
+	return func(queue tensor.Queue, a *tensor.Args) {
+		q := queue.(*Queue)
+		q.op = a.Op
+		q.args.Reset()
+		launch(q, k, a)
+	}
+}
+
+// Rows of the table are made by these, with a kernel of one name in every type.
+
+func row(file, name string, launch launcher, types []tensor.DType) (r [tensor.NumDTypes]tensor.Kernel) {
+	for _, t := range types {
+		r[t] = cell(newKernel(file, name, elems[t]), launch)
+	}
+	return r
+}
+
+var (
+	floatTypes  = []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16}
+	numberTypes = []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16, tensor.Int32, tensor.Int64, tensor.Uint8}
+)
+
+func floats(file, name string, launch launcher) [tensor.NumDTypes]tensor.Kernel {
+	return row(file, name, launch, floatTypes)
+}
+
+func numbers(file, name string, launch launcher) [tensor.NumDTypes]tensor.Kernel {
+	return row(file, name, launch, numberTypes)
+}
+
+// ptr adds operand i of a to the parameters.
+func (q *Queue) ptr(a *tensor.Args, i int) *Queue {
+	q.args.Ptr(devPtr(a.X[i]))
+	return q
+}
+
+// ptrs adds the first n operands.
+func (q *Queue) ptrs(a *tensor.Args, n int) *Queue {
+	for i := range n {
+		q.ptr(a, i)
+	}
+	return q
+}
+
+// i64 adds a long long.
+func (q *Queue) i64(v int) *Queue {
+	q.args.I64(int64(v))
+	return q
+}
+
+// wide adds a float in the type that elements of type d are computed in.
+func (q *Queue) wide(d tensor.DType, v float64) *Queue {
+	if d == tensor.Float64 {
+		q.args.F64(v)
+	} else {
+		q.args.F32(float32(v))
+	}
+	return q
+}
+
+// check adds what check_index takes: where to note an index out of range, and the operation.
+func (q *Queue) check() *Queue {
+	q.args.Ptr(badAddress(q.dev)).U32(uint32(q.op))
+	return q
+}
+
+// threads is the size of the blocks of kernels that go through elements with a grid-stride loop.
+const threads = 256
+
+// spread launches k with enough threads for n items, or as many as the device runs at a time.
+func (q *Queue) spread(k *kernel, n int) {
+	if n > 0 {
+		q.run(k, cuda.Dim{X: min((n+threads-1)/threads, q.dev.sms*16)}, cuda.Dim{X: threads}, 0)
+	}
+}
+
+// run launches k with the parameters in q.args.
+func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
+	q.ready()
+	f := q.dev.funcs[k.number]
+	if f == nil {
+		f = q.mustCompile(k)
+	}
+	if err := q.stream.Launch(f, grid, block, shared, &q.args); err != nil {
+		q.again(f, grid, block, shared, err)
+	}
+}
+
+// ready panics if the device is useless.
+func (q *Queue) ready() {
+	if f := q.dev.failed.Load(); f != nil {
+		panic(f)
+	}
+}
+
+func (q *Queue) mustCompile(k *kernel) *cuda.Func {
+	f, err := q.dev.compile(k)
+	if err != nil {
+		panic(&tensor.Failure{Op: q.op.String(), Err: fmt.Errorf("%v: %w", q.dev, err)})
+	}
+	return f
+}
+
+// again launches once more, bound to the thread, if the context was not current.
+func (q *Queue) again(f *cuda.Func, grid, block cuda.Dim, shared int, err error) {
+	if wrongContext(err) {
+		if err = q.dev.Bind(); err == nil {
+			err = q.stream.Launch(f, grid, block, shared, &q.args)
+		}
+	}
+	if err != nil {
+		panic(q.dev.fail(q.op.String(), err))
+	}
+}
+
+// wrongContext reports whether a launch failed because the thread has no context, or another device's.
+func wrongContext(err error) bool {
+	const invalidContext, invalidHandle = 201, 400
+	var e *cuda.Error
+	return errors.As(err, &e) && (e.Code == invalidContext || e.Code == invalidHandle)
+}

@@ -1,0 +1,77 @@
+// Dropout and losses of single elements. T is a float.
+
+struct Words { u32 w[4]; };
+
+// philox is a block of the generator Philox4x32-10 (Salmon et al. 2011) under key, as in internal/kernel.
+__device__ __forceinline__ Words philox(u64 key, u64 n) {
+  u32 c0 = (u32)n, c1 = (u32)(n >> 32), c2 = 0, c3 = 0, k0 = (u32)key, k1 = (u32)(key >> 32);
+#pragma unroll
+  for (int i = 0; i < 10; i++) {
+    u64 p0 = (u64)c0 * 0xD2511F53u, p1 = (u64)c2 * 0xCD9E8D57u;
+    c0 = (u32)(p1 >> 32) ^ c1 ^ k0;
+    c2 = (u32)(p0 >> 32) ^ c3 ^ k1;
+    c1 = (u32)p1;
+    c3 = (u32)p0;
+    k0 += 0x9E3779B9u;
+    k1 += 0xBB67AE85u;
+  }
+  Words b = {{c0, c1, c2, c3}};
+  return b;
+}
+
+// dropout: word i%4 of block i/4 decides over the element with global index i: it is kept, times scale, if the word is at
+// least limit. Element e has index first + e if elems is 0, else (first + stride*(e/elems))*elems + e%elems.
+extern "C" __global__ void dropout(T* y, const T* x, i64 n, u64 key, u64 limit, W scale, i64 first, i64 stride, i64 elems) {
+  if (elems == 0) {  // a thread does the four elements of a block
+    int skip = (int)(first & 3);
+    bool vectors = skip == 0 && aligned(x, 4 * sizeof(T)) && aligned(y, 4 * sizeof(T));
+    for (i64 b = first_item(); 4 * b < n + skip; b += all_threads()) {
+      Words r = philox(key, (u64)(first >> 2) + b);
+      i64 e = 4 * b - skip;
+      if (vectors && e + 4 <= n) {
+        Pack<T, 4> p = *(const Pack<T, 4>*)(x + e);
+#pragma unroll
+        for (int k = 0; k < 4; k++) p.v[k] = narrow<T>(r.w[k] >= limit ? widen(p.v[k]) * scale : W(0));
+        *(Pack<T, 4>*)(y + e) = p;
+        continue;
+      }
+#pragma unroll
+      for (int k = 0; k < 4; k++)
+        if (e + k >= 0 && e + k < n) y[e + k] = narrow<T>(r.w[k] >= limit ? widen(x[e + k]) * scale : W(0));
+    }
+    return;
+  }
+  for (i64 e = first_item(); e < n; e += all_threads()) {
+    u64 i = (u64)((first + stride * (e / elems)) * elems + e % elems);
+    Words r = philox(key, i >> 2);
+    u32 w = (i & 2) ? ((i & 1) ? r.w[3] : r.w[2]) : ((i & 1) ? r.w[1] : r.w[0]);
+    y[e] = narrow<T>(w >= limit ? widen(x[e]) * scale : W(0));
+  }
+}
+
+__device__ __forceinline__ float exp_(float x) { return expf(x); }
+__device__ __forceinline__ double exp_(double x) { return exp(x); }
+__device__ __forceinline__ float log1p_(float x) { return log1pf(x); }
+__device__ __forceinline__ double log1p_(double x) { return log1p(x); }
+
+// The losses of 16-bit floats, and the gradient g of their sum, are in float.
+extern "C" __global__ void mse(W* z, const T* x, const T* y, i64 n) {
+  for (i64 i = first_item(); i < n; i += all_threads()) {
+    W d = widen(x[i]) - widen(y[i]);
+    z[i] = d * d;
+  }
+}
+extern "C" __global__ void mse_grad(T* d, const T* x, const T* y, const W* g, i64 n) {
+  for (i64 i = first_item(); i < n; i += all_threads()) d[i] = narrow<T>(*g * (2 * (widen(x[i]) - widen(y[i]))));
+}
+
+// bce is max(x,0) - x*y + ln(1+exp(-|x|)), of logits x and targets y.
+extern "C" __global__ void bce(W* z, const T* x, const T* y, i64 n) {
+  for (i64 i = first_item(); i < n; i += all_threads()) {
+    W u = widen(x[i]);
+    z[i] = (u != u || u > 0 ? u : W(0)) - u * widen(y[i]) + log1p_(exp_(u < 0 ? u : -u));
+  }
+}
+extern "C" __global__ void bce_grad(T* d, const T* x, const T* y, const W* g, i64 n) {
+  for (i64 i = first_item(); i < n; i += all_threads()) d[i] = narrow<T>(*g * (1 / (1 + exp_(-widen(x[i]))) - widen(y[i])));
+}

@@ -1,0 +1,143 @@
+// Reductions of the middle dimension of x [outer, n, inner]. Every sum has a fixed order: threads add up elements that are a
+// fixed distance apart, and their sums are added as a tree. Long sums are cut in parts of fixed lengths, which a second
+// kernel adds up.
+
+enum { LANES = 256, COLS = 32, ROWS = 8 };
+
+// plus wraps around for integers.
+template <class E> struct Unsigned { typedef E type; };
+template <> struct Unsigned<int> { typedef u32 type; };
+template <> struct Unsigned<i64> { typedef u64 type; };
+__device__ __forceinline__ W plus(W a, W b) {
+  typedef Unsigned<W>::type U;
+  return (W)((U)a + (U)b);
+}
+
+// sum_lanes adds up v over the first `lanes` threads of each group of that many: a power of two, at most a block. Thread 0 of
+// a group gets the sum.
+__device__ __forceinline__ W sum_lanes(W v, W* shared, int lanes) {
+  int t = threadIdx.x;
+  shared[t] = v;
+  __syncthreads();
+  for (int k = lanes / 2; k > 0; k /= 2) {
+    if (t % lanes < k) shared[t] = plus(shared[t], shared[t + k]);
+    __syncthreads();
+  }
+  W sum = shared[t];
+  __syncthreads();
+  return sum;
+}
+
+// sum_lines computes y[r] = the sum of part r of x: part r is elements r % parts * len on of line r / parts, which has n
+// elements. `lanes` threads do a part.
+template <class D, class S> __device__ __forceinline__ void sum_lines(D* y, const S* x, i64 n, i64 len, i64 parts, i64 all, int lanes) {
+  __shared__ W shared[LANES];
+  int groups = LANES / lanes;
+  for (i64 b = blockIdx.x; b * groups < all; b += gridDim.x) {
+    i64 r = b * groups + threadIdx.x / lanes;
+    W sum = 0;
+    if (r < all) {
+      i64 from = r % parts * len, to = from + len < n ? from + len : n;
+      const S* line = x + r / parts * n;
+      for (i64 i = from + threadIdx.x % lanes; i < to; i += lanes) sum = plus(sum, widen(line[i]));
+    }
+    sum = sum_lanes(sum, shared, lanes);
+    if (r < all && threadIdx.x % lanes == 0) y[r] = narrow<D>(sum);
+  }
+}
+
+extern "C" __global__ void sum_rows(T* y, const T* x, i64 n, i64 len, i64 parts, i64 all, int lanes) {
+  sum_lines(y, x, n, len, parts, all, lanes);
+}
+extern "C" __global__ void sum_row_parts(W* y, const T* x, i64 n, i64 len, i64 parts, i64 all, int lanes) {
+  sum_lines(y, x, n, len, parts, all, lanes);
+}
+extern "C" __global__ void sum_row_ends(T* y, const W* x, i64 n, i64 len, i64 parts, i64 all, int lanes) {
+  sum_lines(y, x, n, len, parts, all, lanes);
+}
+
+// sum_columns computes y[o, p, i] = the sum of rows p*len on of x[o, :, i], added to what is there if add. Blocks are COLS
+// columns by ROWS.
+template <class D, class S> __device__ __forceinline__ void sum_columns(D* y, const S* x, i64 outer, i64 n, i64 inner, i64 len, i64 parts, int add) {
+  __shared__ W shared[ROWS][COLS];
+  i64 across = (inner + COLS - 1) / COLS;
+  for (i64 b = blockIdx.x; b < outer * parts * across; b += gridDim.x) {
+    i64 i = b % across * COLS + threadIdx.x, p = b / across % parts, o = b / across / parts;
+    i64 from = p * len, to = from + len < n ? from + len : n;
+    W sum = 0;
+    if (i < inner)
+      for (i64 r = from + threadIdx.y; r < to; r += ROWS) sum = plus(sum, widen(x[(o * n + r) * inner + i]));
+    shared[threadIdx.y][threadIdx.x] = sum;
+    __syncthreads();
+    for (int k = ROWS / 2; k > 0; k /= 2) {
+      if (threadIdx.y < k) shared[threadIdx.y][threadIdx.x] = plus(shared[threadIdx.y][threadIdx.x], shared[threadIdx.y + k][threadIdx.x]);
+      __syncthreads();
+    }
+    if (i < inner && threadIdx.y == 0) {
+      D* at = y + (o * parts + p) * inner + i;
+      sum = shared[0][threadIdx.x];
+      *at = narrow<D>(add ? plus(widen(*at), sum) : sum);
+    }
+    __syncthreads();
+  }
+}
+
+extern "C" __global__ void sum_cols(T* y, const T* x, i64 outer, i64 n, i64 inner, i64 len, i64 parts, int add) {
+  sum_columns(y, x, outer, n, inner, len, parts, add);
+}
+extern "C" __global__ void sum_col_parts(W* y, const T* x, i64 outer, i64 n, i64 inner, i64 len, i64 parts, int add) {
+  sum_columns(y, x, outer, n, inner, len, parts, add);
+}
+extern "C" __global__ void sum_col_ends(T* y, const W* x, i64 outer, i64 n, i64 inner, i64 len, i64 parts, int add) {
+  sum_columns(y, x, outer, n, inner, len, parts, add);
+}
+
+// Best is an element and its place. The first NaN is best of all, then the first of the largest, or smallest, elements.
+struct Best {
+  W v;
+  i64 at;
+};
+template <bool MAX> __device__ __forceinline__ Best better(Best a, Best b) {
+  if (a.at < 0 || b.at < 0) return a.at < 0 ? b : a;
+  bool nan_a = a.v != a.v, nan_b = b.v != b.v;
+  bool first = a.at < b.at;
+  if (nan_a || nan_b) return nan_a && (!nan_b || first) ? a : b;
+  if (a.v == b.v) return first ? a : b;
+  return (MAX ? a.v > b.v : a.v < b.v) ? a : b;
+}
+
+// extreme finds the best of the n elements of each of all lines: `lanes` threads a line.
+template <bool MAX> __device__ __forceinline__ void extreme(T* y, i64* at, const T* x, i64 n, i64 inner, i64 all, int lanes) {
+  __shared__ Best shared[LANES];
+  int groups = LANES / lanes, t = threadIdx.x;
+  for (i64 b = blockIdx.x; b * groups < all; b += gridDim.x) {
+    i64 r = b * groups + t / lanes;
+    if (inner > 1) r = b * groups + t % groups;  // neighbouring threads read neighbouring columns
+    int lane = inner > 1 ? t / groups : t % lanes;
+    Best best = {0, -1};
+    if (r < all)
+      for (i64 i = lane; i < n; i += lanes) {
+        Best e = {widen(x[(r / inner * n + i) * inner + r % inner]), i};
+        best = better<MAX>(best, e);
+      }
+    int me = lane * groups + (inner > 1 ? t % groups : t / lanes);
+    shared[me] = best;
+    __syncthreads();
+    for (int k = lanes / 2; k > 0; k /= 2) {
+      if (lane < k) shared[me] = better<MAX>(shared[me], shared[me + k * groups]);
+      __syncthreads();
+    }
+    if (r < all && lane == 0) {
+      y[r] = x[(r / inner * n + shared[me].at) * inner + r % inner];
+      if (at) at[r] = shared[me].at;
+    }
+    __syncthreads();
+  }
+}
+
+extern "C" __global__ void maximum_of(T* y, i64* at, const T* x, i64 n, i64 inner, i64 all, int lanes) {
+  extreme<true>(y, at, x, n, inner, all, lanes);
+}
+extern "C" __global__ void minimum_of(T* y, i64* at, const T* x, i64 n, i64 inner, i64 all, int lanes) {
+  extreme<false>(y, at, x, n, inner, all, lanes);
+}

@@ -1,0 +1,141 @@
+package cuda
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// hostPtr is a device address as tensors hold it; Go code never follows it.
+func hostPtr(p cuda.Ptr) tensor.Ptr { return *(*unsafe.Pointer)(unsafe.Pointer(&p)) }
+
+// devPtr is the other way.
+func devPtr(p tensor.Ptr) cuda.Ptr { return cuda.Ptr(uintptr(p)) }
+
+// span is a piece of device memory.
+type span struct {
+	lo, hi uintptr
+	dev    *Device
+	owned  bool // from Alloc
+}
+
+// spans knows the memory of all devices of the process: all other addresses are the host's.
+type spans struct {
+	mu   sync.RWMutex
+	list []span // sorted, without overlaps
+}
+
+var memory spans
+
+// find returns the place of the span that p is in, or where it would be.
+func (m *spans) find(p uintptr) (int, bool) {
+	return slices.BinarySearchFunc(m.list, p, func(s span, p uintptr) int {
+		switch {
+		case p < s.lo:
+			return 1
+		case p >= s.hi:
+			return -1
+		}
+		return 0
+	})
+}
+
+func (m *spans) add(s span) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, _ := m.find(s.lo)
+	m.list = slices.Insert(m.list, at, s)
+}
+
+// remove forgets what d allocated at p, and reports whether there was something.
+func (m *spans) remove(p tensor.Ptr, d *Device) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	at, ok := m.find(uintptr(p))
+	if ok = ok && m.list[at].dev == d; ok {
+		m.list = slices.Delete(m.list, at, at+1)
+	}
+	return ok
+}
+
+// removeAll forgets all memory of d and returns what d allocated itself.
+func (m *spans) removeAll(d *Device) (owned []tensor.Ptr) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.list = slices.DeleteFunc(m.list, func(s span) bool {
+		if s.dev == d && s.owned {
+			owned = append(owned, hostPtr(cuda.Ptr(s.lo)))
+		}
+		return s.dev == d
+	})
+	return owned
+}
+
+// owner returns the device that p is memory of, or nil for the host's.
+func (m *spans) owner(p tensor.Ptr) *Device {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if at, ok := m.find(uintptr(p)); ok {
+		return m.list[at].dev
+	}
+	return nil
+}
+
+// FromPointer returns a tensor over memory of the GPU that another library made: cuMemAlloc's, gorgonia.org/cu's, NCCL's.
+// The memory must outlive every use of the tensor; release ends the device's knowledge of it. It is an error when the
+// address is not memory of this GPU.
+func (d *Device) FromPointer(p uintptr, dtype tensor.DType, dims ...int) (x tensor.Tensor, release func(), err error) {
+	var at int
+	err = d.locked(func() (err error) {
+		at, err = d.gpu.Owner(cuda.Ptr(p))
+		return err
+	})
+	if err == nil && at != d.gpu.Index {
+		err = fmt.Errorf("it belongs to device %d", at)
+	}
+	if err != nil {
+		return tensor.Tensor{}, nil, fmt.Errorf("%v: %#x is not its memory: %w", d, p, err)
+	}
+	ptr := hostPtr(cuda.Ptr(p))
+	x = tensor.FromPtr(d, ptr, dtype, dims...)
+	if memory.owner(ptr) != nil {
+		return x, func() {}, nil
+	}
+	memory.add(span{lo: p, hi: p + uintptr(max(x.Len()*dtype.Size(), 1)), dev: d})
+	return x, func() { memory.remove(ptr, d) }, nil
+}
+
+// Copy copies n bytes, in the order of q. Both addresses may be host memory or any GPU's. Copies from and to memory of
+// AllocHost run beside the host; that memory must stay as it is until the queue is past the copy.
+func (d *Device) Copy(dst, src tensor.Ptr, n int, q tensor.Queue) {
+	if n == 0 {
+		return
+	}
+	err := d.locked(func() error { return d.copy(dst, src, n, q.(*Queue).stream) })
+	if err != nil {
+		panic(d.fail("copy", err))
+	}
+}
+
+func (d *Device) copy(dst, src tensor.Ptr, n int, s *cuda.Stream) error {
+	to, from := memory.owner(dst), memory.owner(src)
+	switch {
+	case to == nil && from == nil:
+		if err := s.Sync(); err != nil {
+			return err
+		}
+		copy(unsafe.Slice((*byte)(dst), n), unsafe.Slice((*byte)(src), n))
+		return nil
+	case from == nil:
+		return s.Upload(devPtr(dst), unsafe.Slice((*byte)(src), n))
+	case to == nil:
+		return s.Download(unsafe.Slice((*byte)(dst), n), devPtr(src))
+	case to.gpu == from.gpu:
+		return s.Copy(devPtr(dst), devPtr(src), n)
+	}
+	return s.CopyPeer(devPtr(dst), to.gpu, devPtr(src), from.gpu, n)
+}

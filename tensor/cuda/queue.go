@@ -1,0 +1,152 @@
+package cuda
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Queue is a stream of a device, and what a launch on it needs.
+type Queue struct {
+	dev    *Device
+	stream *cuda.Stream
+	args   cuda.Args // of the launch that is being prepared
+	op     tensor.Op
+	s      strided // one of its parameters
+
+	mu    sync.Mutex
+	marks [marksKept]mark
+	seq   uint64        // of the last mark
+	past  atomic.Uint64 // marks up to this one are over
+	work  scratch
+}
+
+// marksKept is how many marks are told apart: one that is older counts as over when the one that took its place is.
+const marksKept = 64
+
+type mark struct {
+	seq   uint64
+	event *cuda.Event
+}
+
+func (d *Device) newQueue(name string) (*Queue, error) {
+	s, err := d.gpu.NewStream(name, 0)
+	if err != nil {
+		return nil, err
+	}
+	q := &Queue{dev: d, stream: s}
+	for i := range q.marks {
+		if q.marks[i].event, err = d.gpu.NewEvent(false); err != nil {
+			return nil, err
+		}
+	}
+	return q, nil
+}
+
+func (q *Queue) close() error {
+	var errs []error
+	for _, m := range q.marks {
+		errs = append(errs, m.event.Close())
+	}
+	return errors.Join(append(errs, q.stream.Close())...)
+}
+
+// Stream returns the queue's stream.
+func (q *Queue) Stream() *cuda.Stream { return q.stream }
+
+// Device returns the queue's device.
+func (q *Queue) Device() *Device { return q.dev }
+
+// Sync waits until everything launched on the queue is done. It returns what went wrong since the last Sync: an index out of
+// range, or what made the device useless.
+func (q *Queue) Sync() error {
+	d := q.dev
+	if err := d.locked(q.stream.Sync); err != nil {
+		return d.fail("sync", err)
+	}
+	if err := d.failure(); err != nil {
+		return err
+	}
+	return d.badIndex()
+}
+
+// badIndex returns the error that kernels noted, and forgets it. The word holds the operation in its highest byte, a bit that
+// says that it is set, and the index in 55 bits.
+func (d *Device) badIndex() error {
+	w := atomic.SwapUint64((*uint64)(unsafe.Pointer(unsafe.SliceData(d.bad.Bytes()))), 0)
+	if w == 0 {
+		return nil
+	}
+	return &tensor.Failure{Op: tensor.Op(w >> 56).String(), Err: fmt.Errorf("%v: index %d is out of range", d, int64(w<<9)>>9)}
+}
+
+// Mark returns what is over when everything launched on the queue so far is done.
+func (q *Queue) Mark() tensor.Pending {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.seq++
+	m := &q.marks[q.seq%marksKept]
+	err := q.dev.locked(func() error { return m.event.Record(q.stream) })
+	if err != nil {
+		panic(q.dev.fail("mark", err))
+	}
+	m.seq = q.seq
+	return tensor.Pending{F: q, Seq: q.seq}
+}
+
+// FenceDone reports whether the queue is past a mark.
+func (q *Queue) FenceDone(seq uint64) bool {
+	if seq <= q.past.Load() {
+		return true
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	m := q.marks[seq%marksKept]
+	var done bool
+	err := q.dev.locked(func() (err error) {
+		done, err = m.event.Done()
+		return err
+	})
+	if err != nil {
+		q.dev.fail("mark", err)
+		return true // FenceWait has the error
+	}
+	if done {
+		q.past.Store(max(q.past.Load(), m.seq))
+	}
+	return done
+}
+
+// FenceWait blocks until the queue is past a mark.
+func (q *Queue) FenceWait(seq uint64) error {
+	if q.FenceDone(seq) {
+		return q.dev.failure()
+	}
+	q.mu.Lock()
+	e := q.marks[seq%marksKept].event
+	q.mu.Unlock()
+	if err := q.dev.locked(e.Sync); err != nil {
+		return q.dev.fail("wait", err)
+	}
+	return q.dev.failure()
+}
+
+// After lets what is launched on the queue from now on begin when p is over. The host waits only if p is not a mark of a
+// CUDA queue.
+func (q *Queue) After(p tensor.Pending) error {
+	of, ok := p.F.(*Queue)
+	if !ok {
+		return p.Wait()
+	}
+	if of == q || p.Seq <= of.past.Load() {
+		return nil
+	}
+	of.mu.Lock()
+	defer of.mu.Unlock()
+	return q.dev.locked(func() error { return q.stream.Wait(of.marks[p.Seq%marksKept].event) })
+}

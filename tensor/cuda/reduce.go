@@ -1,0 +1,126 @@
+package cuda
+
+import (
+	"math/bits"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const (
+	rowPart    = 4096 // elements of a row, at least, that one block adds up
+	rowParts   = 256  // parts of a row, at most
+	colPart    = 256  // the same for columns
+	colParts   = 64
+	colThreads = 32 // COLS and ROWS of reduce.cu
+	rowThreads = 8
+)
+
+// cut says how a sum of n elements is cut: in parts of length len. It depends on n alone.
+func cut(n, shortest, most int) (length, parts int) {
+	if n <= shortest {
+		return max(n, 1), 1
+	}
+	length = max(shortest, (n+most-1)/most)
+	return length, (n + length - 1) / length
+}
+
+// lanesFor is the number of threads, a power of two, for n elements.
+func lanesFor(n int) int { return 1 << min(max(bits.Len(uint(n-1))-2, 0), 8) }
+
+// wideSize is the size of what elements of type d are computed in.
+func wideSize(d tensor.DType) int {
+	if d.IsHalf() {
+		return 4
+	}
+	return d.Size()
+}
+
+// sums are the kernels of a sum in one type: in one pass, or of parts and then of these.
+type sums struct{ once, parts, ends *kernel }
+
+func newSums(direction string, d tensor.DType) sums {
+	of := func(what string) *kernel { return newKernel("reduce.cu", "sum_"+direction+what, elems[d]) }
+	return sums{of("s"), of("_parts"), of("_ends")}
+}
+
+// rows adds up each of `lines` lines of n elements.
+func (s sums) rows(q *Queue, a *tensor.Args, y, x cuda.Ptr, lines, n int) {
+	length, parts := cut(n, rowPart, rowParts)
+	launch := func(k *kernel, y, x cuda.Ptr, n, length, parts int) {
+		lanes, all := lanesFor(length), lines*parts
+		q.args.Reset().Ptr(y).Ptr(x)
+		q.i64(n).i64(length).i64(parts).i64(all).args.I32(lanes)
+		q.spread(k, all*lanes)
+	}
+	if parts == 1 {
+		launch(s.once, y, x, n, length, 1)
+		return
+	}
+	mid := q.scratch(lines * parts * wideSize(a.DType))
+	launch(s.parts, mid, x, n, length, parts)
+	launch(s.ends, y, mid, parts, parts, 1)
+}
+
+// cols adds up the n rows of each of outer matrices with inner columns; to what is in y if add is 1.
+func (s sums) cols(q *Queue, a *tensor.Args, y, x cuda.Ptr, outer, n, inner, add int) {
+	length, parts := cut(n, colPart, colParts)
+	launch := func(k *kernel, y, x cuda.Ptr, n, length, parts, add int) {
+		q.args.Reset().Ptr(y).Ptr(x)
+		q.i64(outer).i64(n).i64(inner).i64(length).i64(parts).args.I32(add)
+		blocks := outer * parts * ((inner + colThreads - 1) / colThreads)
+		q.run(k, cuda.Dim{X: min(blocks, q.dev.sms*16)}, cuda.Dim{X: colThreads, Y: rowThreads}, 0)
+	}
+	if parts == 1 {
+		launch(s.once, y, x, n, length, 1, add)
+		return
+	}
+	mid := q.scratch(outer * parts * inner * wideSize(a.DType))
+	launch(s.parts, mid, x, n, length, parts, 0)
+	launch(s.ends, y, mid, parts, parts, 1, add)
+}
+
+// sumKernels reduce the middle of three dimensions.
+func sumKernels() (r [tensor.NumDTypes]tensor.Kernel) {
+	for _, d := range numberTypes {
+		rows, cols := newSums("row", d), newSums("col", d)
+		r[d] = cell(nil, func(q *Queue, _ *kernel, a *tensor.Args) {
+			y, x := devPtr(a.X[0]), devPtr(a.X[1])
+			if outer, n, inner := a.Dim[0], a.Dim[1], a.Dim[2]; inner == 1 {
+				rows.rows(q, a, y, x, outer, n)
+			} else {
+				cols.cols(q, a, y, x, outer, n, inner, 0)
+			}
+		})
+	}
+	return r
+}
+
+// colSumKernels add up the rows of a matrix, to what is in the output if F[0] is not 0.
+func colSumKernels() (r [tensor.NumDTypes]tensor.Kernel) {
+	for _, d := range floatTypes {
+		cols := newSums("col", d)
+		r[d] = cell(nil, func(q *Queue, _ *kernel, a *tensor.Args) {
+			cols.cols(q, a, devPtr(a.X[0]), devPtr(a.X[1]), 1, a.Dim[0], a.Dim[1], int(truth(a.F[0] != 0)))
+		})
+	}
+	return r
+}
+
+// extreme launches k for the largest or smallest elements and their places.
+func extreme(q *Queue, k *kernel, a *tensor.Args) {
+	n, inner, all := a.Dim[1], a.Dim[2], a.Len[0]
+	lanes := lanesFor(n)
+	if inner > 1 {
+		lanes = min(lanes, rowThreads)
+	}
+	q.ptrs(a, 3).i64(n).i64(inner).i64(all).args.I32(lanes)
+	q.spread(k, all*lanes)
+}
+
+var reduceKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
+	tensor.OpSum:    sumKernels(),
+	tensor.OpColSum: colSumKernels(),
+	tensor.OpMax:    numbers("reduce.cu", "maximum_of", extreme),
+	tensor.OpMin:    numbers("reduce.cu", "minimum_of", extreme),
+}

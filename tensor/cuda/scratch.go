@@ -1,0 +1,25 @@
+package cuda
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// scratch is device memory that a kernel uses while it runs. Kernels of a queue run one after the other, so all use the
+// same. It grows to the largest need and stays.
+type scratch struct{ x tensor.Tensor }
+
+// scratch returns n bytes.
+func (q *Queue) scratch(n int) cuda.Ptr {
+	if q.work.x.IsZero() || q.work.x.Len() < n {
+		q.work.x = tensor.NewFor(tensor.OtherMemory, q.dev, tensor.Uint8, n+n/2)
+	}
+	return devPtr(q.work.x.Ptr())
+}
+
+// badAddress is where kernels note an index out of range: page-locked memory has one address for host and device.
+func badAddress(d *Device) cuda.Ptr {
+	return devPtr(unsafe.Pointer(unsafe.SliceData(d.bad.Bytes())))
+}
