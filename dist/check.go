@@ -260,6 +260,7 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 		return Work{l, seq}
 	}
 	cm.activate(l)
+	l.slot(seq).xs = c.xs
 	for _, x := range c.xs {
 		if !x.IsZero() {
 			tensor.Borrow(x, l, seq)

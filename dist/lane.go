@@ -44,6 +44,7 @@ type slot struct {
 	parts   []Work
 	record  int // in the flight recorder
 	staged  staged
+	xs      [2]tensor.Tensor // kept until it is done: an address in a device's memory keeps nothing alive
 }
 
 func (l *lane) slot(seq uint64) *slot { return &l.ring[seq%backend.Depth] }
@@ -112,6 +113,7 @@ func (l *lane) finish(done uint64) {
 	l.moved = l.c.now()
 	for s := before + 1; s <= done; s++ {
 		l.unstage(l.slot(s))
+		l.slot(s).xs = [2]tensor.Tensor{}
 		l.c.finished(l, s)
 	}
 	l.done.Store(done)

@@ -249,7 +249,7 @@ func (b *end) advance() {
 // passed reports whether the device is past an operation that is queued.
 func (b *end) passed(s *slot) bool {
 	var done bool
-	err := b.onThread(func() (err error) {
+	err := b.e.onThread(func() (err error) {
 		done, err = s.after.Done()
 		return err
 	})
@@ -257,14 +257,6 @@ func (b *end) passed(s *slot) bool {
 		b.fail(backend.OpError(&b.spec, &s.op, err))
 	}
 	return done
-}
-
-func (b *end) onThread(f func() error) error {
-	if err := b.e.Device.Lock(); err != nil {
-		return err
-	}
-	defer b.e.Device.Unlock()
-	return f()
 }
 
 // Order makes the compute stream wait for operation seq. The host waits for barriers and for operations on its memory.
@@ -275,7 +267,7 @@ func (b *end) Order(seq uint64) bool {
 	if b.err != nil || seq > b.queued || seq+history <= b.issued || !s.device || s.op.Kind == backend.Barrier {
 		return false
 	}
-	return b.onThread(func() error { return b.e.Compute.Wait(s.after) }) == nil
+	return b.e.onThread(func() error { return b.e.Compute.Wait(s.after) }) == nil
 }
 
 // Park sleeps until something happened in any group of this rank.

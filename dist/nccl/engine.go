@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -87,7 +88,7 @@ func (e *Engine) Close() error {
 		return nil
 	}
 	e.closed = true
-	for _, b := range e.ends {
+	for _, b := range slices.Clone(e.ends) {
 		b.letGo()
 	}
 	e.mu.Unlock()
@@ -101,7 +102,7 @@ func (e *Engine) Close() error {
 	}()
 	select {
 	case <-done:
-		err = e.pool.Close()
+		err = e.onThread(e.pool.Close)
 	case <-time.After(closeTime):
 		err = errors.New("nccl: a communicator does not end")
 	}
@@ -188,4 +189,13 @@ func (e *Engine) look() {
 	case e.stir <- struct{}{}:
 	default:
 	}
+}
+
+// onThread calls f with the device's context current.
+func (e *Engine) onThread(f func() error) error {
+	if err := e.Device.Lock(); err != nil {
+		return err
+	}
+	defer e.Device.Unlock()
+	return f()
 }

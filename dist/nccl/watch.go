@@ -236,7 +236,7 @@ func (b *end) abort() {
 		return
 	}
 	b.e.wg.Go(func() {
-		_ = b.onThread(func() error { // the failure that led here is what matters
+		_ = b.e.onThread(func() error { // the failure that led here is what matters
 			if b.comm != nil && b.comm.Open() {
 				_ = b.comm.Abort()
 			}
@@ -277,7 +277,7 @@ func (b *end) letGo() {
 	}
 	b.aborted = true
 	b.e.wg.Go(func() {
-		_ = b.onThread(func() error { // nobody is there to hear of an error
+		_ = b.e.onThread(func() error { // nobody is there to hear of an error
 			if b.comm.Open() {
 				_ = b.comm.Destroy()
 			}

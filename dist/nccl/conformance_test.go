@@ -1,0 +1,45 @@
+package nccl_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/local"
+	"github.com/ringo-ml/ringo/dist/nccl"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+)
+
+// start runs fn on n goroutine ranks, each with an emulated device of its own.
+func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return startWith(t, n, cfg, func(e *nccl.Engine) backend.Engine { return e }, fn)
+}
+
+func startWith(t *testing.T, n int, cfg dist.Config, wrap func(e *nccl.Engine) backend.Engine, fn func(r *dist.Rank) error) error {
+	emu.Start(t, emu.Config{Devices: 8})
+	hub := local.NewHub(n)
+	engines, devices := make([]backend.Engine, n), make([]*cuda.Device, n)
+	for i := range n {
+		dev, err := cuda.NewDevice(i)
+		require.NoError(t, err)
+		e, err := nccl.New(nccl.Config{Control: hub.Engine(i), Device: dev.GPU(), Compute: dev.Queue(0).(*cuda.Queue).Stream()})
+		require.NoError(t, err)
+		engines[i], devices[i] = wrap(e), dev
+	}
+	cfg.Device = func(local, _ int) (tensor.Device, error) { return devices[local], nil }
+	err := dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+	assert.Zero(t, emu.CountNCCL().Open, "communicators")
+	return err
+}
+
+func TestConformance(t *testing.T) {
+	disttest.Run(t, start, "Reductions", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh", "InFlight", "Backpressure",
+		"PointToPoint", "Batch", "Objects")
+}
