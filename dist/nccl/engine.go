@@ -63,9 +63,6 @@ func (e *Engine) Version() string { return e.lib.String() }
 
 // Open makes this rank's end of a group. The communicator is made by the group's first operation on device memory.
 func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
-	if s.Messages != "" {
-		return nil, fmt.Errorf("nccl: algorithm %s cannot be forced on device memory", s.Messages)
-	}
 	ctl, err := e.Control.Open(s)
 	if err != nil {
 		return nil, err
