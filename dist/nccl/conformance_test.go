@@ -2,7 +2,12 @@ package nccl_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -12,6 +17,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/local"
 	"github.com/ringo-ml/ringo/dist/nccl"
+	"github.com/ringo-ml/ringo/dist/tcp"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
@@ -30,11 +36,16 @@ func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) er
 
 func startWith(t *testing.T, n int, cfg dist.Config, wrap func(e *nccl.Engine) backend.Engine, fn func(r *dist.Rank) error) error {
 	hub := local.NewHub(n)
+	return startOver(t, n, cfg, hub.Engine, wrap, fn)
+}
+
+func startOver(t *testing.T, n int, cfg dist.Config, control func(rank int) backend.Engine, wrap func(e *nccl.Engine) backend.Engine,
+	fn func(r *dist.Rank) error) error {
 	engines, devices := make([]backend.Engine, n), make([]*cuda.Device, n)
 	for i := range n {
 		dev, err := cuda.NewDevice(i)
 		require.NoError(t, err)
-		e, err := nccl.New(nccl.Config{Control: hub.Engine(i), Device: dev.GPU(), Compute: dev.Queue(0).(*cuda.Queue).Stream()})
+		e, err := nccl.New(nccl.Config{Control: control(i), Device: dev.GPU(), Compute: dev.Queue(0).(*cuda.Queue).Stream()})
 		require.NoError(t, err)
 		engines[i], devices[i] = wrap(e), dev
 	}
@@ -75,4 +86,38 @@ func startOnHost(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 func TestErrors(t *testing.T) {
 	machine(t)
 	disttest.Run(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild", "EveryOperation")
+}
+
+// Control engines as processes have them, over sockets and over shared memory.
+func TestOverProcessEngines(t *testing.T) {
+	machine(t)
+	for _, shared := range []bool{false, true} {
+		start := func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+			engines := join(t, n, shared)
+			control := func(rank int) backend.Engine { return engines[rank] }
+			return startOver(t, n, cfg, control, func(e *nccl.Engine) backend.Engine { return onHost{e} }, fn)
+		}
+		t.Run(fmt.Sprint("shared memory ", shared), func(t *testing.T) {
+			disttest.Run(t, start, "Movement", "VForms", "Groups", "PointToPoint", "Errors", "EveryOperation")
+		})
+	}
+}
+
+// join makes the engines of n processes in this one.
+func join(t *testing.T, n int, shared bool) []*tcp.Engine {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	engines, errs := make([]*tcp.Engine, n), make([]error, n)
+	var wg sync.WaitGroup
+	for r := range n {
+		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: []byte("0123456789abcdef0123456789abcdef"), Job: "test",
+			Timeout: 20 * time.Second, JoinTimeout: 20 * time.Second, NoShared: !shared}
+		if r == 0 {
+			c.Listener = l
+		}
+		wg.Go(func() { engines[r], errs[r] = tcp.Join(context.Background(), c) })
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs...))
+	return engines
 }

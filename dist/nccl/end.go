@@ -148,6 +148,10 @@ func (b *end) Issue(op *backend.Op) error {
 func (b *end) announce(s *slot) {
 	op := &s.op
 	s.stands = backend.Op{Kind: backend.Barrier, Seq: op.Seq, Of: op}
+	switch op.Kind {
+	case backend.Send, backend.Recv: // an empty message: the receiver sees that it is there
+		s.stands.Kind, s.stands.Peer, s.stands.Tag, s.stands.DType = op.Kind, op.Peer, op.Tag, op.DType
+	}
 	if op.Kind != backend.AllToAllV {
 		return
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// failures runs fn on n ranks and returns what each of them got, and how long it took from the first rank's call of begin.
+// failures runs fn on n ranks and returns what each of them got, and the job, and how long it took from the first rank's call
+// of begin.
 func failures(t *testing.T, n int, timeout time.Duration, fn func(r *dist.Rank, begin func()) error) ([]error, time.Duration) {
 	t.Helper()
 	machine(t)
@@ -39,7 +40,7 @@ func failures(t *testing.T, n int, timeout time.Duration, fn func(r *dist.Rank, 
 		return err
 	})
 	require.Error(t, err)
-	return errs, took
+	return append(errs, err), took
 }
 
 // reduce sums count elements, and waits on the host.
@@ -66,7 +67,8 @@ func TestDifferentOperations(t *testing.T) {
 	reliability.Took(t, 41, "nccl", 500*time.Millisecond, took)
 }
 
-// So it is when no host waits: the next operation, or the end, has the error.
+// So it is when no host waits: the device waits for an operation that hangs, until the engine aborts it. The error comes with
+// the next operation, or at the end.
 func TestDifferentOperationsThatNobodyWaitsFor(t *testing.T) {
 	errs, took := failures(t, 2, time.Minute, func(r *dist.Rank, begin func()) error {
 		begin()
@@ -75,10 +77,12 @@ func TestDifferentOperationsThatNobodyWaitsFor(t *testing.T) {
 		if err := r.World.AllReduce(x, op).Wait(); err != nil {
 			return err
 		}
-		return tensor.Try(func() { tensor.Floats(x) }) // blocks in the driver until the watchdog aborts
+		return errors.Join(tensor.Try(func() { tensor.Floats(x) }), r.World.Barrier().Wait())
 	})
+	for _, err := range errs {
+		assert.ErrorContains(t, err, "allreduce seq 1 of group world: op sum (rank 0) vs max (rank 1)")
+	}
 	assert.Less(t, took, 500*time.Millisecond+reliability.Slack)
-	_ = errs // a rank may have seen nothing but a tensor that was ready
 }
 
 // A rank that does not come is named after the timeout, also when the hosts wait for their devices alone.

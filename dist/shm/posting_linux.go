@@ -135,6 +135,9 @@ func (e *End) read(peer int, seq uint64) *posting {
 	if d.flags&stands != 0 {
 		p.of = op
 		op = backend.Op{Kind: backend.Barrier, Seq: seq, Src: op.Src, Dst: op.Dst, Of: &p.of}
+		if kind == backend.Send || kind == backend.Recv {
+			op.Kind, op.Peer, op.Tag, op.DType = kind, p.of.Peer, p.of.Tag, dtype
+		}
 	}
 	p.Fill(&op, e.spec.Name, print)
 	p.Op.Src.Ptr = nil
