@@ -2,6 +2,7 @@ package ckpt
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -37,39 +38,56 @@ func benchParams(g *dist.Group) nn.Params {
 	return params
 }
 
-// BenchmarkSave saves 1 GiB, flushed, in turns with dd: disks have moods. Metrics are medians.
-func BenchmarkSave(b *testing.B) {
+// onOneAndTwo runs fn on one rank and on two that have the parameters, with a folder and a Saver.
+func onOneAndTwo(b *testing.B, c Config, fn func(b *testing.B, g *dist.Group, s *Saver, dir string, params nn.Params) error) {
 	for _, ranks := range []int{1, 2} {
 		b.Run("ranks="+string(rune('0'+ranks)), func(b *testing.B) {
 			dir := b.TempDir()
-			var ours, dds []float64
 			onRanks(b, ranks, func(g *dist.Group) error {
-				params := benchParams(g)
-				s := NewSaver(g, dir, Config{Keep: 1})
-				for step := range b.N {
-					if g.Rank() == 0 {
-						dds = append(dds, dd(b, "if=/dev/zero", "of="+filepath.Join(dir, "dd"), "bs=1M", "count=1024", "conv=fsync"))
-						s.removal.Wait()
-						require.NoError(b, os.Remove(filepath.Join(dir, "dd")))
-					}
-					if err := g.Barrier().Wait(); err != nil {
-						return err
-					}
-					start := time.Now()
-					if err := s.Save(context.Background(), State{Step: step, Params: params}); err != nil {
-						return err
-					}
-					if g.Rank() == 0 {
-						ours = append(ours, benchBytes/1e6/time.Since(start).Seconds())
-					}
-				}
-				return s.Close()
+				s := NewSaver(g, dir, c)
+				return errors.Join(fn(b, g, s, dir, benchParams(g)), s.Close())
 			})
-			b.ReportMetric(median(ours), "MB/s")
-			b.ReportMetric(median(dds), "dd-MB/s")
-			b.ReportMetric(0, "ns/op")
 		})
 	}
+}
+
+// rates are those of 1 GiB in MB/s, ours and dd's by turns: disks have moods.
+type rates struct{ ours, dds []float64 }
+
+// measure adds the rate of fn, which all ranks call after a barrier. Rank 0 reports the medians so far.
+func (r *rates) measure(b *testing.B, g *dist.Group, fn func() error) error {
+	if err := g.Barrier().Wait(); err != nil {
+		return err
+	}
+	start := time.Now()
+	if err := fn(); err != nil {
+		return err
+	}
+	if g.Rank() == 0 {
+		r.ours = append(r.ours, benchBytes/1e6/time.Since(start).Seconds())
+		b.ReportMetric(median(r.ours), "MB/s")
+		b.ReportMetric(median(r.dds), "dd-MB/s")
+		b.ReportMetric(0, "ns/op")
+	}
+	return nil
+}
+
+// BenchmarkSave saves 1 GiB, flushed, by turns with dd. Metrics are medians.
+func BenchmarkSave(b *testing.B) {
+	onOneAndTwo(b, Config{Keep: 1}, func(b *testing.B, g *dist.Group, s *Saver, dir string, params nn.Params) error {
+		var r rates
+		for step := range b.N {
+			if g.Rank() == 0 {
+				r.dds = append(r.dds, dd(b, "if=/dev/zero", "of="+filepath.Join(dir, "dd"), "bs=1M", "count=1024", "conv=fsync"))
+				s.removal.Wait()
+				require.NoError(b, os.Remove(filepath.Join(dir, "dd")))
+			}
+			if err := r.measure(b, g, func() error { return s.Save(context.Background(), State{Step: step, Params: params}) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // dd returns MB/s of 1 GiB.
@@ -150,68 +168,52 @@ func benchAsync(b *testing.B, ranks int) {
 	b.ReportMetric(0, "ns/op")
 }
 
+// benchLoad saves once; load loads it again.
+func benchLoad(b *testing.B, fn func(b *testing.B, g *dist.Group, path string, load func() error) error) {
+	onOneAndTwo(b, Config{}, func(b *testing.B, g *dist.Group, s *Saver, dir string, params nn.Params) error {
+		path := filepath.Join(dir, stepName(0))
+		if err := s.Save(context.Background(), State{Params: params}); err != nil {
+			return err
+		}
+		return fn(b, g, path, func() error {
+			_, err := Load(context.Background(), g, path, &State{Params: params}, LoadConfig{})
+			return err
+		})
+	})
+}
+
 // BenchmarkLoadFromDisk loads 1 GiB that the system does not have in memory, hashes verified, by turns with dd. Metrics are
 // medians.
 func BenchmarkLoadFromDisk(b *testing.B) {
-	for _, ranks := range []int{1, 2} {
-		b.Run("ranks="+string(rune('0'+ranks)), func(b *testing.B) {
-			dir := b.TempDir()
-			var ours, dds []float64
-			onRanks(b, ranks, func(g *dist.Group) error {
-				params := benchParams(g)
-				s := NewSaver(g, dir, Config{})
-				if err := s.Save(context.Background(), State{Params: params}); err != nil {
-					return err
-				}
-				file := "if=" + filepath.Join(dir, stepName(0), "model.safetensors")
-				for range b.N {
-					if g.Rank() == 0 {
-						dd(b, file, "iflag=nocache", "count=0") // forget the file
-						dds = append(dds, dd(b, file, "of=/dev/null", "bs=1M"))
-						dd(b, file, "iflag=nocache", "count=0")
-					}
-					if err := g.Barrier().Wait(); err != nil {
-						return err
-					}
-					start := time.Now()
-					if _, err := Load(context.Background(), g, filepath.Join(dir, stepName(0)), &State{Params: params}, LoadConfig{}); err != nil {
-						return err
-					}
-					if g.Rank() == 0 {
-						ours = append(ours, benchBytes/1e6/time.Since(start).Seconds())
-					}
-				}
-				return s.Close()
-			})
-			b.ReportMetric(median(ours), "MB/s")
-			b.ReportMetric(median(dds), "dd-MB/s")
-			b.ReportMetric(0, "ns/op")
-		})
-	}
+	benchLoad(b, func(b *testing.B, g *dist.Group, path string, load func() error) error {
+		var r rates
+		file := "if=" + filepath.Join(path, "model.safetensors")
+		for range b.N {
+			if g.Rank() == 0 {
+				dd(b, file, "iflag=nocache", "count=0") // forget the file
+				r.dds = append(r.dds, dd(b, file, "of=/dev/null", "bs=1M"))
+				dd(b, file, "iflag=nocache", "count=0")
+			}
+			if err := r.measure(b, g, load); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // BenchmarkLoad loads 1 GiB that the system has in memory, hashes verified.
 func BenchmarkLoad(b *testing.B) {
-	for _, ranks := range []int{1, 2} {
-		b.Run("ranks="+string(rune('0'+ranks)), func(b *testing.B) {
-			dir := b.TempDir()
+	benchLoad(b, func(b *testing.B, g *dist.Group, _ string, load func() error) error {
+		if g.Rank() == 0 {
 			b.SetBytes(benchBytes)
-			onRanks(b, ranks, func(g *dist.Group) error {
-				params := benchParams(g)
-				s := NewSaver(g, dir, Config{})
-				if err := s.Save(context.Background(), State{Params: params}); err != nil {
-					return err
-				}
-				if g.Rank() == 0 {
-					b.ResetTimer()
-				}
-				for range b.N {
-					if _, err := Load(context.Background(), g, filepath.Join(dir, stepName(0)), &State{Params: params}, LoadConfig{}); err != nil {
-						return err
-					}
-				}
-				return s.Close()
-			})
-		})
-	}
+			b.ResetTimer()
+		}
+		for range b.N {
+			if err := load(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
 }

@@ -61,18 +61,6 @@ func Load(ctx context.Context, g *dist.Group, path string, st *State, c LoadConf
 	return r, nil
 }
 
-// catalog is what a checkpoint holds but for the data; it can be sent to other ranks.
-type catalog struct {
-	Err       string
-	Hash      string // of what must be the same on all ranks
-	Step      int
-	Random    *tensor.TapeState
-	Model     map[string]tensor.Shape
-	Optimizer map[string]tensor.Shape
-	Opt       *optimizerEntry // without tensors; nil: none
-	Extra     map[string]json.RawMessage
-}
-
 // loader is one Load on one rank.
 type loader struct {
 	g      *dist.Group
@@ -113,105 +101,6 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 	}
 	l.report.BytesRead, l.report.Unverified, l.report.Tensors = l.read.Load(), l.blind.Load(), len(l.items)
 	return &l.report, together(g, l.restore())
-}
-
-func newCatalog(src *source, err error) catalog {
-	c := catalog{Model: map[string]tensor.Shape{}, Optimizer: map[string]tensor.Shape{}}
-	if err != nil {
-		c.Err = err.Error()
-		return c
-	}
-	unknown := func(x *stored) tensor.Shape {
-		d, ok := dtypeOf(x.DType)
-		if !ok {
-			d = tensor.DType(255)
-		}
-		return tensor.Shape{DType: d, Dims: x.Shape}
-	}
-	for _, x := range src.model {
-		c.Model[x.Name] = unknown(x)
-	}
-	for _, x := range src.opt {
-		c.Optimizer[x.Name] = unknown(x)
-	}
-	if src.man != nil {
-		c.Step, c.Random, c.Extra = src.man.Step, src.man.Random, src.man.Extra
-		if o := src.man.Optimizer; o != nil {
-			c.Opt = &optimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
-		}
-	}
-	text, err := json.Marshal(c)
-	if err != nil {
-		c.Err = err.Error()
-	}
-	c.Hash = sum(text)
-	return c
-}
-
-// agree makes sure that all ranks look at the same checkpoint.
-func (l *loader) agree() error {
-	if l.c.Strategy == Broadcast {
-		var err error
-		if l.cat, err = dist.BroadcastObject(l.g, l.cat, 0); err != nil {
-			return err
-		}
-		if l.cat.Err != "" {
-			return errors.New(l.cat.Err)
-		}
-		return nil
-	}
-	if err := together(l.g, asError(l.cat.Err)); err != nil {
-		return err
-	}
-	hashes, err := dist.AllGatherObject(l.g, l.cat.Hash)
-	if err != nil {
-		return err
-	}
-	for r, h := range hashes {
-		if h != hashes[0] {
-			return fmt.Errorf("rank %d and rank 0 see different checkpoints there", r)
-		}
-	}
-	return nil
-}
-
-func asError(s string) error {
-	if s == "" {
-		return nil
-	}
-	return errors.New(s)
-}
-
-// together makes the errors of all ranks everyone's. What several ranks say is said once.
-func together(g *dist.Group, mine error) error {
-	s := ""
-	if mine != nil {
-		s = mine.Error()
-	}
-	all, err := dist.AllGatherObject(g, s)
-	if err != nil {
-		return errors.Join(mine, err)
-	}
-	var order []string
-	ranks := map[string][]int{}
-	for r, s := range all {
-		if s == "" {
-			continue
-		}
-		if ranks[s] == nil {
-			order = append(order, s)
-		}
-		ranks[s] = append(ranks[s], r)
-	}
-	var errs []error
-	for _, s := range order {
-		if len(ranks[s]) == len(all) {
-			errs = append(errs, errors.New(s))
-		} else {
-			errs = append(errs, fmt.Errorf("ranks %v: %s", ranks[s], s))
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // fill reads this rank's part of a tensor.

@@ -191,12 +191,16 @@ func TestStepsDoNotAllocate(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("debug mode allocates")
 	}
+	steps := 50
+	if disttest.Long() {
+		steps = 100
+	}
 	for name, cfg := range map[string]ddp.Config{
 		"plain": {BucketBytes: 2000},
 		"all":   {BucketBytes: 2000, AllowUnused: true, Hook: ddp.Compress(tensor.Float16)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			disttest.StepsDoNotAllocate(t, 5, 50, func(r *dist.Rank) (func() error, error) { return stepper(r, cfg) })
+			disttest.StepsDoNotAllocate(t, 5, steps, func(r *dist.Rank) (func() error, error) { return stepper(r, cfg) })
 		})
 	}
 }

@@ -52,4 +52,10 @@
 // is. A steady operation in memory allocates nothing. Waiting drives all operations of the rank; in memory little else does
 // (a tape calls the device's poll hook once a node), so overlap with computation is a matter for networks and GPUs.
 // [Group.Stats] counts what was asked for and what was moved.
+//
+// # Devices
+//
+// Ranks compute on CPUs unless [Config].Device, a program's -device flag ([Devices]) or RINGO_DEVICE says otherwise. Operations take
+// tensors in the memory of the rank's device or of the host. Where an engine cannot reach a device's memory, it works on a
+// copy in host memory: the host waits until the input is there, and the output is copied back in the order of the device's queue.
 package dist

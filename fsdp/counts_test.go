@@ -99,9 +99,13 @@ func TestStepsDoNotAllocate(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("debug mode allocates")
 	}
+	steps := 6
+	if disttest.Long() {
+		steps = 30
+	}
 	for _, c := range []fsdp.Config{{Stage: 1}, {Stage: 2, Compute: tensor.BFloat16}, {Stage: 3}, {Stage: 3, Compute: tensor.BFloat16, Reduce: tensor.BFloat16}} {
 		t.Run(fmt.Sprintf("stage %d %v %v", c.Stage, c.Compute, c.Reduce), func(t *testing.T) {
-			disttest.StepsDoNotAllocate(t, 12, 6, func(r *dist.Rank) (func() error, error) { return stepper(r, c) })
+			disttest.StepsDoNotAllocate(t, 12, steps, func(r *dist.Rank) (func() error, error) { return stepper(r, c) })
 		})
 	}
 }

@@ -54,6 +54,12 @@
 // the bit. With RINGO_DEBUG=1 in the environment, each kernel is compared with a plain reference, and freed memory is filled
 // with NaN.
 //
+// A device may have memory that Go code cannot touch ([Device].Host is false), and work that is done later. Then nothing of a
+// training step waits for it: operations, Backward, clipping and the optimizer only launch. What waits is what brings a result
+// to the host ([Tensor.Item], [Floats], [ToHost], [Copy]) or needs one there: [Ctx.HostInts], the optimizer's Scaler. An index out of range
+// is an error of the next of these. Inputs in host memory are copied in the order of the device's queue, and may change after Reset.
+// Package tensortest has the conformance suite of devices.
+//
 // A device counts its memory by kind, now and at the most: [Device.Memory]. What memory is for is said where it is allocated
 // ([NewFor]); parameters, gradients and step memory know it by themselves. Package plan predicts the numbers.
 //

@@ -191,10 +191,14 @@ func bceVJP(t *Tape, n *Node, need uint8) {
 	}
 	if need&2 != 0 { // d/dy of −y·x + … is −x
 		x, g := n.in[0], t.upstream(n)
-		d := t.newLike(x)
-		t.binary(OpMul, d, x, g)
+		d := t.newTensor(g.dtype, x.dims[:x.rank]...) // the loss's type, which is not that of 16-bit logits
+		t.cast(d, x)
+		t.binary(OpMul, d, d, g)
 		t.affine(d, d, -1, 0)
 		t.release(g)
-		t.addGrad(n.in[1], d)
+		y := t.newLike(n.in[1])
+		t.cast(y, d)
+		t.release(d)
+		t.addGrad(n.in[1], y)
 	}
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // Fence tells when an asynchronous operation, numbered seq, no longer touches the memory that it was given.
-// A lane of package dist is one.
+// A lane of package dist is one, and so is a queue of a device (Queue.Mark). Over means, where the memory is a device's: what is
+// launched on its queue 0 from then on comes after the operation.
 type Fence interface {
 	// FenceDone reports whether operation seq is over. It does not block.
 	FenceDone(seq uint64) bool

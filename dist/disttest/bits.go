@@ -63,12 +63,16 @@ func goroutineBits(t *testing.T, n int) *rankBits {
 
 func reducedBits(t *testing.T, start Start, n int) *rankBits {
 	var out rankBits
+	blocks := big(9_001)
+	if Long() {
+		blocks = 20_011
+	}
 	require.NoError(t, start(t, n, quiet(0), func(r *dist.Rank) error {
 		results := map[string][]byte{}
 		rng := rand.New(rand.NewPCG(3, uint64(r.World.Rank())))
 		for d := range tensor.DType(tensor.NumDTypes) {
 			for _, op := range bitOps(d, r.World.Rank()) {
-				for _, count := range []int{1, 9, big(9_001)} {
+				for _, count := range []int{1, 9, blocks} {
 					if err := reduceEach(r, d, op, count, rng, results); err != nil {
 						return err
 					}

@@ -121,3 +121,21 @@ func join(t *testing.T, n int, shared bool) []*tcp.Engine {
 	require.NoError(t, errors.Join(errs...))
 	return engines
 }
+
+// Run puts NCCL over the ranks' engine by itself, unless they share a GPU.
+func TestRun(t *testing.T) {
+	machine(t)
+	for n, want := range map[int]string{2: "nccl", 9: "local"} {
+		cfg := dist.Config{Ranks: n, Threads: 1, Device: func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % 8) }}
+		require.NoError(t, dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
+			assert.Equal(t, want, r.Engine())
+			x := tensor.New(r.Device, tensor.Float32, 3)
+			tensor.Copy(x, tensor.FromSlice([]float32{1, 2, 3}, 3))
+			if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+				return err
+			}
+			assert.Equal(t, []float64{float64(n), float64(2 * n), float64(3 * n)}, tensor.Floats(x))
+			return nil
+		}))
+	}
+}

@@ -278,6 +278,12 @@ func TestDeparture(t *testing.T) {
 	err := do(be[1], &backend.Op{Kind: backend.Broadcast, Seq: 2, Count: 3, Dst: memOf(y)})
 	assert.ErrorContains(t, err, "rank 0 (host h0, pid ")
 	assert.ErrorContains(t, err, "has left the job")
+
+	require.Eventually(t, engines[1].links[0].left.Load, 5*time.Second, time.Millisecond)
+	late, err := engines[1].Open(backend.Spec{ID: 9, Name: "late", Ranks: []int{0, 1}, Rank: 1})
+	require.NoError(t, err)
+	err = do(late, &backend.Op{Kind: backend.Broadcast, Seq: 1, Count: 3, Dst: memOf(y)})
+	assert.ErrorContains(t, err, "has left the job", "a group that is opened later")
 }
 
 // It is one too for those whose operation has a goroutine that sends while the lane receives.

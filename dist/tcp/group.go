@@ -99,6 +99,7 @@ func (g *group) pipe(l *link) *pipe {
 		p = newPipe(g, l)
 		if p.err, p.left = g.err, l.left.Load(); p.left {
 			p.over = backend.ErrLeft
+			g.goodbyes.Store(true)
 		}
 		g.pipes[l.peer.Rank] = p
 	}

@@ -82,11 +82,11 @@ func TestRankMissing(t *testing.T) {
 	t.Parallel()
 	cs := configs(t, 4)
 	for i := range cs {
-		cs[i].JoinTimeout = 300 * time.Millisecond
+		cs[i].JoinTimeout = time.Second
 	}
 	_, errs := joinAll(cs[:3])
 	for _, err := range errs {
-		assert.ErrorContains(t, err, "join timed out after 300ms: waiting for rank 3 of 4")
+		assert.ErrorContains(t, err, "join timed out after 1s: waiting for rank 3 of 4")
 	}
 }
 

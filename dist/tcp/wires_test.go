@@ -18,11 +18,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/faultnet"
 )
 
-// silence is how long a rank may give no sign of life.
-const silence = 800 * time.Millisecond
-
-// over makes a Start whose ranks are connected by wire, with or without TLS.
-func over(secret []byte, wire func(low, high int) (net.Conn, net.Conn)) disttest.Start {
+// over makes a Start whose ranks are connected by wire, with or without TLS, and may give no sign of life for so long.
+func over(silence time.Duration, secret []byte, wire func(low, high int) (net.Conn, net.Conn)) disttest.Start {
 	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 		made, err := tcp.Connected(n, silence, tcp.Lines{Secret: secret}, wire)
 		require.NoError(t, err)
@@ -37,13 +34,13 @@ func TestConformanceWithDelays(t *testing.T) {
 		t.Skip("RINGO_LONG=1 runs it")
 	}
 	t.Setenv("RINGO_LONG", "0") // the suite in its short form
-	t.Run("sealed", func(t *testing.T) { disttest.Run(t, over(nil, delayed())) })
-	t.Run("encrypted", func(t *testing.T) { disttest.Run(t, over(make([]byte, tcp.SecretBytes), delayed())) })
+	t.Run("sealed", func(t *testing.T) { disttest.Run(t, over(time.Minute, nil, delayed())) })
+	t.Run("encrypted", func(t *testing.T) { disttest.Run(t, over(time.Minute, make([]byte, tcp.SecretBytes), delayed())) })
 }
 
 func TestSameBitsWithDelays(t *testing.T) {
 	t.Parallel()
-	disttest.SameBits(t, over(nil, delayed()))
+	disttest.SameBits(t, over(time.Minute, nil, delayed()))
 }
 
 func delayed() func(int, int) (net.Conn, net.Conn) {
@@ -69,7 +66,7 @@ func lossy(kind faultnet.Kind, seed uint64) disttest.Start {
 		victim := rng.Int32N(int32(max(n*(n-1)/2, 1)))
 		mu.Unlock()
 		plan.Hit = func() { hit.Add(1) }
-		start := over(nil, func(int, int) (net.Conn, net.Conn) {
+		start := over(800*time.Millisecond, nil, func(int, int) (net.Conn, net.Conn) {
 			if conns.Add(1)-1 == victim {
 				return faultnet.Pair(plan, faultnet.Plan{})
 			}

@@ -66,16 +66,17 @@ func TestParity(t *testing.T) {
 		if long {
 			o.steps, o.data = c.steps, ""
 		}
-		require.LessOrEqual(t, disparity(t, o), c.tol, "%s %s", c.optim, c.dtype)
+		require.LessOrEqual(t, disparity(t, o, min(c.tol, 1e-5)), c.tol, "%s %s", c.optim, c.dtype)
 	}
 }
 
-// disparity is the largest relative difference of the final loss on 2, 3 and 4 ranks from that on one.
-func disparity(t *testing.T, o options) (worst float64) {
+// disparity is the largest relative difference of the final loss on 2, 3 and 4 ranks from that on one. First losses may differ by
+// tol.
+func disparity(t *testing.T, o options, tol float64) (worst float64) {
 	one := train(t, o)
 	for _, o.ranks = range []int{2, 3, 4} {
 		many := train(t, o)
-		require.InEpsilon(t, one.FirstLoss, many.FirstLoss, 1e-5)
+		require.InEpsilon(t, one.FirstLoss, many.FirstLoss, tol)
 		worst = max(worst, math.Abs(many.FinalLoss/one.FinalLoss-1))
 	}
 	return worst

@@ -6,6 +6,7 @@ var (
 	OpenDriver = open
 	BlockSize  = blockSize
 	CacheDir   = cacheDir
+	Joined     = joined
 )
 
 // DriverAt is the query for a driver at one path.

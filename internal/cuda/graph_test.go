@@ -50,7 +50,9 @@ func TestGraph(t *testing.T) {
 	}
 	require.Equal(t, []float32{10}, get[float32](r, r.s, y, 1))
 	require.Equal(t, []float32{55}, get[float32](r, r.s, z, 1))
-	require.Zero(t, testing.AllocsPerRun(10, func() { require.NoError(t, g.Launch(r.s)) }))
+	if !raceEnabled { // sync.Pool drops things there
+		require.Zero(t, testing.AllocsPerRun(10, func() { require.NoError(t, g.Launch(r.s)) }))
+	}
 }
 
 // Without the wait the graph may run its nodes in the wrong order, and does.

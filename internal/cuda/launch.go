@@ -123,8 +123,24 @@ func (s *Stream) Launch(f *Func, grid, block Dim, shared int, a *Args) error {
 	if int32(r) != 0 {
 		return f.check(fmt.Sprintf("cuLaunchKernel[grid %v block %v shared %d]", grid, block, shared), r)
 	}
-	if s.debug && !s.capturing {
-		return f.check("cuStreamSynchronize after the launch", dl.Call(s.dev.drv.fn.StreamSynchronize, s.handle))
+	return s.launched(f)
+}
+
+// Note says that another library has queued work on the stream, under a name of
+// the caller's: it is counted, remembered and, in debug mode, waited for, as a
+// launch is.
+func (s *Stream) Note(f *Func) error {
+	s.dev.stats.launches.Add(1)
+	s.dev.recent.add(f)
+	return s.launched(f)
+}
+
+func (s *Stream) launched(f *Func) error {
+	if !s.debug || s.capturing {
+		return nil
+	}
+	if r := dl.Call(s.dev.drv.fn.StreamSynchronize, s.handle); int32(r) != 0 {
+		return s.dev.fail("cuStreamSynchronize after the launch("+f.Name+")", int(int32(r)))
 	}
 	return nil
 }

@@ -2,6 +2,9 @@
 
 package dl
 
+// Enabled says whether this binary can open libraries at all.
+const Enabled = false
+
 func open(string) (uintptr, error) { return 0, errNoDL }
 
 func symbol(uintptr, string) (uintptr, error) { return 0, errNoDL }

@@ -4,6 +4,9 @@ package dl
 
 import "github.com/ebitengine/purego"
 
+// Enabled says whether this binary can open libraries at all.
+const Enabled = true
+
 func open(name string) (uintptr, error) {
 	return purego.Dlopen(name, purego.RTLD_NOW|purego.RTLD_LOCAL)
 }

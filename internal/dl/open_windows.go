@@ -14,6 +14,9 @@ const alteredSearchPath = 0x8
 
 var loadLibraryEx = syscall.NewLazyDLL("kernel32.dll").NewProc("LoadLibraryExW")
 
+// Enabled says whether this binary can open libraries at all.
+const Enabled = true
+
 func open(name string) (uintptr, error) {
 	if !filepath.IsAbs(name) {
 		handle, err := syscall.LoadLibrary(name)

@@ -25,6 +25,7 @@ var table = map[string]row{
 	"internal/kernel":      {others: "golang.org/x/sys/cpu"},
 	"internal/dl":          {others: "github.com/ebitengine/purego"},
 	"internal/cuda":        {own: "internal/dl"},
+	"internal/cuda/blas":   {own: "internal/dl internal/cuda"},
 	"internal/cuda/emu":    {own: "internal/dl internal/cuda"},
 	"internal/nccl":        {own: "internal/dl internal/cuda"},
 	"internal/trace":       {},
@@ -39,7 +40,7 @@ var table = map[string]row{
 	"internal/lint":        {own: "...", others: "..."},
 
 	"tensor":            {own: "internal/kernel internal/trace internal/wait", others: "golang.org/x/sys"},
-	"tensor/cuda":       {own: "tensor internal/cuda"},
+	"tensor/cuda":       {own: "tensor internal/cuda internal/cuda/blas"},
 	"tensor/tensortest": {own: "tensor nn optim bench/gpt", others: "github.com/stretchr/testify"},
 	"tensor/gorgonia":   {own: "tensor", others: "gorgonia.org/tensor go4.org/unsafe/assume-no-moving-gc"},
 

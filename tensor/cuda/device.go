@@ -9,6 +9,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/blas"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -28,6 +29,7 @@ type Device struct {
 	sms    int // multiprocessors
 	queues [numQueues]*Queue
 	pool   *cuda.Pool
+	blas   *blas.Handle
 	use    tensor.Memory
 	funcs  []*cuda.Func // of kernels, by number; nil: not compiled yet
 	failed atomic.Pointer[tensor.Failure]
@@ -53,6 +55,10 @@ func NewDevice(index int) (*Device, error) {
 	if _, err := cuda.LoadCompiler(); err != nil {
 		return nil, err
 	}
+	lib, err := blas.Load()
+	if err != nil {
+		return nil, err
+	}
 	d := &Device{gpu: gpu, funcs: make([]*cuda.Func, len(kernels)), hosts: map[tensor.Ptr]*cuda.Host{}}
 	if d.sms, err = gpu.Attribute(cuda.Multiprocessors); err != nil {
 		return nil, err
@@ -67,6 +73,9 @@ func NewDevice(index int) (*Device, error) {
 		}
 	}
 	d.pool = gpu.NewPool(fmt.Sprintf("tensors of %v", d))
+	if d.blas, err = lib.New(gpu, d.pool); err != nil {
+		return nil, err
+	}
 	if d.ready, err = gpu.NewEvent(false); err != nil {
 		return nil, err
 	}
@@ -239,16 +248,20 @@ func (d *Device) Close() error {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.locked(func() error {
+	err := d.locked(func() error {
 		err := d.syncStreams()
 		for _, h := range d.hosts {
 			err = errors.Join(err, h.Close())
 		}
 		clear(d.hosts)
-		err = errors.Join(err, d.pool.Close(), d.bad.Close(), d.ready.Close())
+		err = errors.Join(err, d.blas.Close(), d.pool.Close(), d.bad.Close(), d.ready.Close())
 		for _, q := range d.queues {
 			err = errors.Join(err, q.close())
 		}
 		return err
 	})
+	if failed := d.failure(); failed != nil {
+		return failed
+	}
+	return err
 }

@@ -229,3 +229,7 @@ func rng(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 7)) }
 
 // realCompiler is the NVRTC that the environment names, before the emulator's takes its place.
 var realCompiler = os.Getenv("RINGO_NVRTC_LIB")
+
+// hold stops a queue's stream, release lets it go on.
+func hold(q *cuda.Queue)    { emu.Hold(q.Stream()) }
+func release(q *cuda.Queue) { emu.Release(q.Stream()) }

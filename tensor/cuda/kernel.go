@@ -157,7 +157,7 @@ func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
 		f = q.mustCompile(k)
 	}
 	if err := q.stream.Launch(f, grid, block, shared, &q.args); err != nil {
-		q.again(f, grid, block, shared, err)
+		q.again(err, func() error { return q.stream.Launch(f, grid, block, shared, &q.args) })
 	}
 }
 
@@ -176,11 +176,11 @@ func (q *Queue) mustCompile(k *kernel) *cuda.Func {
 	return f
 }
 
-// again launches once more, bound to the thread, if the context was not current.
-func (q *Queue) again(f *cuda.Func, grid, block cuda.Dim, shared int, err error) {
+// again tries once more, bound to the thread, if the context was not current. Other errors are the caller's.
+func (q *Queue) again(err error, launch func() error) {
 	if wrongContext(err) {
 		if err = q.dev.Bind(); err == nil {
-			err = q.stream.Launch(f, grid, block, shared, &q.args)
+			err = launch()
 		}
 	}
 	if err != nil {

@@ -70,14 +70,8 @@ func copyStrided(q *Queue, _ *kernel, a *tensor.Args) {
 // flatCopy copies n bytes on the stream.
 func (q *Queue) flatCopy(dst, src tensor.Ptr, n int) {
 	q.ready()
-	err := q.stream.Copy(devPtr(dst), devPtr(src), n)
-	if wrongContext(err) {
-		if err = q.dev.Bind(); err == nil {
-			err = q.stream.Copy(devPtr(dst), devPtr(src), n)
-		}
-	}
-	if err != nil {
-		panic(q.dev.fail(q.op.String(), err))
+	if err := q.stream.Copy(devPtr(dst), devPtr(src), n); err != nil {
+		q.again(err, func() error { return q.stream.Copy(devPtr(dst), devPtr(src), n) })
 	}
 }
 

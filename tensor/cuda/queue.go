@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/blas"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -17,7 +18,10 @@ type Queue struct {
 	stream *cuda.Stream
 	args   cuda.Args // of the launch that is being prepared
 	op     tensor.Op
-	s      strided // one of its parameters
+	s      strided // parameters
+	list   tensorList
+	gemm   blas.Gemm   // the product that is being prepared
+	sub    tensor.Args // of a kernel that another one launches
 
 	mu    sync.Mutex
 	marks [marksKept]mark

@@ -7,7 +7,8 @@ var table tensor.Table
 
 // groups are the tables of each file.
 var groups = []map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	unaryKernels, arithKernels, moveKernels, reduceKernels, indexKernels, floatKernels,
+	unaryKernels, arithKernels, moveKernels, reduceKernels, indexKernels, floatKernels, optimKernels,
+	matmulKernels, rowKernels, normKernels, attentionKernels,
 }
 
 func init() {

@@ -60,6 +60,9 @@ func Start(t testing.TB, cfg Config) *cuda.Driver {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
 		t.Skip("the CUDA emulator runs on linux/amd64 only")
 	}
+	if !dl.Enabled {
+		t.Skip("the CUDA emulator is a library, and this binary was built with -tags nodl")
+	}
 	if _, err := exec.LookPath("g++"); err != nil {
 		t.Skip("the CUDA emulator needs g++, which is not installed")
 	}
@@ -70,7 +73,9 @@ func Start(t testing.TB, cfg Config) *cuda.Driver {
 	setenv(t, "RINGO_CUDA_LIB", filepath.Join(dir, "libcuda.so"))
 	setenv(t, "RINGO_NVRTC_LIB", filepath.Join(dir, "libnvrtc.so"))
 	setenv(t, "RINGO_NCCL_LIB", filepath.Join(dir, "libnccl.so"))
+	setenv(t, "RINGO_CUBLASLT_LIB", filepath.Join(dir, "libcublaslt.so"))
 	setenv(t, "RINGO_CUDA_CACHE", filepath.Join(dir, "cubin"))
+	setenv(t, "RINGO_NVML_LIB", filepath.Join(dir, "libnvml.so"))
 	setenv(t, "EMU_SHIM", filepath.Join(dir, "shim.h"))
 	Heal()
 	d, err := cuda.Load()

@@ -52,48 +52,48 @@ template <class E> __device__ __forceinline__ E power(E x, E) { return x; }
 __device__ __forceinline__ float power(float x, float y) { return powf(x, y); }
 __device__ __forceinline__ double power(double x, double y) { return pow(x, y); }
 
-extern "C" __global__ void add(T* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void add(T* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return narrow<T>((U)a + (U)b); });
 }
-extern "C" __global__ void sub(T* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void sub(T* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return narrow<T>((U)a - (U)b); });
 }
-extern "C" __global__ void mul(T* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void mul(T* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return narrow<T>((U)a * (U)b); });
 }
-extern "C" __global__ void div_(T* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void div_(T* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return narrow<T>(quotient(a, b)); });
 }
-extern "C" __global__ void maximum(T* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void maximum(T* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return narrow<T>(larger(a, b)); });
 }
-extern "C" __global__ void minimum(T* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void minimum(T* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return narrow<T>(smaller(a, b)); });
 }
-extern "C" __global__ void pow_(T* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void pow_(T* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return narrow<T>(power(a, b)); });
 }
-extern "C" __global__ void eq(bool* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void eq(bool* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return a == b; });
 }
-extern "C" __global__ void ne(bool* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void ne(bool* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return a != b; });
 }
-extern "C" __global__ void lt(bool* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void lt(bool* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return a < b; });
 }
-extern "C" __global__ void le(bool* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void le(bool* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return a <= b; });
 }
-extern "C" __global__ void gt(bool* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void gt(bool* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return a > b; });
 }
-extern "C" __global__ void ge(bool* z, const T* x, const T* y, Strided s) {
+extern "C" __global__ void ge(bool* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return a >= b; });
 }
 
 // add_to computes y += x over operands 0 and 1.
-extern "C" __global__ void add_to(T* y, const T* x, Strided s) {
+extern "C" __global__ void add_to(T* y, const T* x, const __grid_constant__ Strided s) {
   i64 done = 0;
   if (s.vec) {
     typedef Pack<T, VEC> P;

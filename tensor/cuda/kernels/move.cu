@@ -1,7 +1,7 @@
 // Kernels that only move elements. T is an unsigned integer of the element's size, or 16 bytes.
 
 // strided_copy copies operand 1 to operand 0.
-extern "C" __global__ void strided_copy(T* y, const T* x, Strided s) {
+extern "C" __global__ void strided_copy(T* y, const T* x, const __grid_constant__ Strided s) {
   for (i64 i = first_item(); i < s.n; i += all_threads()) {
     Place p = locate(s, i);
     y[p.at[0]] = x[p.at[1]];
@@ -13,7 +13,7 @@ enum { TILE = 32, TILE_ROWS = 8 };
 // transpose copies blocks of rows x cols elements, one for each element of s: y has stride 1 along the columns and ld_y along
 // the rows, x has stride 1 along the rows and ld_x along the columns. Tiles go through shared memory, so that both sides are
 // accessed along their lines. A block has TILE x TILE_ROWS threads.
-extern "C" __global__ void transpose(T* y, const T* x, Strided s, i64 rows, i64 cols, i64 ld_y, i64 ld_x) {
+extern "C" __global__ void transpose(T* y, const T* x, const __grid_constant__ Strided s, i64 rows, i64 cols, i64 ld_y, i64 ld_x) {
   __shared__ T tile[TILE][TILE + 1];
   i64 down = (rows + TILE - 1) / TILE, across = (cols + TILE - 1) / TILE;
   for (i64 b = blockIdx.x; b < s.n * down * across; b += gridDim.x) {

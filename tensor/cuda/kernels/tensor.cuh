@@ -61,24 +61,31 @@ struct Strided {
 // Place is the offsets of the operands of one element.
 struct Place { i64 at[3]; };
 
-// locate finds element i. The outermost dimension needs no division.
-template <class U> __device__ __forceinline__ Place locate_as(const Strided& s, U i) {
+// locate finds element i.
+__device__ __forceinline__ Place locate(const Strided& s, i64 i) {
   Place p = {{0, 0, 0}};
+  if (s.n >> 31) {  // 64-bit divisions are slow, and much code
+#pragma unroll 1
+    for (int d = 0; d < s.rank; d++) {
+      i64 q = i / s.dim[d], k = i - q * s.dim[d];
+      i = q;
+      for (int j = 0; j < 3; j++) p.at[j] += k * s.stride[j][d];
+    }
+    return p;
+  }
+  u32 rest = (u32)i;
 #pragma unroll
   for (int d = 0; d < 6; d++) {
     if (d < s.rank) {
-      U k = i;
-      if (d < s.rank - 1) {
-        U q = i / (U)s.dim[d];
-        k = i - q * (U)s.dim[d];
-        i = q;
+      u32 k = rest;
+      if (d < s.rank - 1) {  // the outermost dimension needs no division
+        u32 q = rest / (u32)s.dim[d];
+        k = rest - q * (u32)s.dim[d];
+        rest = q;
       }
 #pragma unroll
       for (int j = 0; j < 3; j++) p.at[j] += (i64)k * s.stride[j][d];
     }
   }
   return p;
-}
-__device__ __forceinline__ Place locate(const Strided& s, i64 i) {
-  return s.n >> 31 ? locate_as<u64>(s, (u64)i) : locate_as<u32>(s, (u32)i);
 }

@@ -1,0 +1,415 @@
+package blas_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/blas"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+)
+
+// bench is an emulated device with a handle, a stream, and memory to multiply.
+type rig struct {
+	t    *testing.T
+	dev  *cuda.Device
+	h    *blas.Handle
+	s    *cuda.Stream
+	pool *cuda.Pool
+	rnd  *rand.Rand
+}
+
+func newRig(t *testing.T) *rig {
+	dev, err := emu.Start(t, emu.Config{}).Open(0)
+	require.NoError(t, err)
+	require.NoError(t, dev.Lock())
+	lib, err := blas.Load()
+	require.NoError(t, err)
+	r := &rig{t: t, dev: dev, pool: dev.NewPool("test"), rnd: rand.New(rand.NewPCG(1, 2))}
+	r.h, err = lib.New(dev, r.pool)
+	require.NoError(t, err)
+	r.s, err = dev.NewStream("compute", 0)
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		require.NoError(t, r.h.Close())
+		require.NoError(t, r.pool.Close())
+		require.NoError(t, r.s.Close())
+		dev.Unlock()
+	})
+	return r
+}
+
+// vec is numbers on the device, with their values rounded to the type.
+type vec struct {
+	r    *rig
+	t    blas.Type
+	v    []float64
+	ptr  cuda.Ptr // of v[0]
+	base cuda.Ptr
+}
+
+// vec makes n numbers, skew elements behind an aligned address.
+func (r *rig) vec(t blas.Type, n, skew int) *vec {
+	v := &vec{r: r, t: t, v: make([]float64, n)}
+	for i := range v.v {
+		v.v[i] = rounded(t, r.rnd.NormFloat64())
+	}
+	var err error
+	v.base, err = r.pool.Alloc(r.s, max(n+skew, 1)*size(t))
+	require.NoError(r.t, err)
+	v.ptr = v.base + cuda.Ptr(skew*size(t))
+	r.t.Cleanup(func() { require.NoError(r.t, r.pool.Free(v.base)) })
+	v.upload()
+	return v
+}
+
+func (v *vec) upload() { require.NoError(v.r.t, v.r.s.Upload(v.ptr, encode(v.t, v.v))) }
+
+func (v *vec) download() []float64 {
+	b := make([]byte, len(v.v)*size(v.t))
+	require.NoError(v.r.t, v.r.s.Download(b, v.ptr))
+	require.NoError(v.r.t, v.r.s.Sync())
+	return decode(v.t, b)
+}
+
+// want is what a product must be, in float64, from the values before it.
+func want(g *blas.Gemm, a, b, c, bias, aux []float64) (out, newBias, newAux []float64) {
+	out = append([]float64(nil), c...)
+	newBias, newAux = append([]float64(nil), bias...), append([]float64(nil), aux...)
+	at := func(x []float64, base, ld, i, j int, t bool) float64 {
+		if t {
+			i, j = j, i
+		}
+		return x[base+i*ld+j]
+	}
+	for q := range max(g.Batch, 1) {
+		for i := range g.M {
+			for j := range g.N {
+				sum := 0.0
+				for k := range g.K {
+					sum += at(a, q*g.StrideA, g.LDA, i, k, g.TransA) * at(b, q*g.StrideB, g.LDB, k, j, g.TransB)
+				}
+				p := &out[q*g.StrideC+i*g.LDC+j]
+				sum = g.Alpha*sum + zero(g.Beta, *p)
+				if g.Epilogue&blas.Bias != 0 {
+					sum += bias[j]
+				}
+				switch g.Epilogue &^ blas.Bias {
+				case blas.ReLU:
+					sum = max(sum, 0)
+				case blas.GELUAux:
+					newAux[i*g.LDAux+j] = sum
+					fallthrough
+				case blas.GELU:
+					sum = gelu(sum)
+				case blas.DGELU, blas.DGELUBias:
+					sum *= geluSlope(aux[i*g.LDAux+j])
+				}
+				*p = sum
+			}
+		}
+	}
+	switch g.Epilogue {
+	case blas.DGELUBias:
+		for j := range g.N {
+			newBias[j] = 0
+			for i := range g.M {
+				newBias[j] += out[i*g.LDC+j]
+			}
+		}
+	case blas.BiasGradA:
+		for i := range g.M {
+			newBias[i] = 0
+			for k := range g.K {
+				newBias[i] += at(a, 0, g.LDA, i, k, g.TransA)
+			}
+		}
+	}
+	return out, newBias, newAux
+}
+
+// zero is beta·c, and 0 for beta = 0 also where c is NaN.
+func zero(beta, c float64) float64 {
+	if beta == 0 {
+		return 0
+	}
+	return beta * c
+}
+
+func gelu(x float64) float64 {
+	return .5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+.044715*x*x*x)))
+}
+
+func geluSlope(x float64) float64 {
+	const h = 1e-5
+	return (gelu(x+h) - gelu(x-h)) / (2 * h)
+}
+
+// product makes operands for g, multiplies, and compares everything that is
+// written, also between the rows.
+func (r *rig) product(g *blas.Gemm, skew int) {
+	r.t.Helper()
+	rows := func(m, ld, batch, stride int) int { return (max(batch, 1)-1)*stride + m*ld }
+	am, bm := g.M, g.K
+	if g.TransA {
+		am = g.K
+	}
+	if g.TransB {
+		bm = g.N
+	}
+	a, b := r.vec(g.Type, rows(am, g.LDA, g.Batch, g.StrideA), skew), r.vec(g.Type, rows(bm, g.LDB, g.Batch, g.StrideB), skew)
+	c, bias := r.vec(g.Type, rows(g.M, g.LDC, g.Batch, g.StrideC), skew), r.vec(g.Type, max(g.M, g.N), skew)
+	aux := r.vec(g.Type, g.M*g.LDAux, 0)
+	if g.Beta == 0 {
+		for i := range g.M {
+			c.v[i*g.LDC] = math.NaN()
+		}
+		c.upload()
+	}
+	g.A, g.B, g.C, g.Bias, g.Aux = a.ptr, b.ptr, c.ptr, bias.ptr, aux.ptr
+	require.NoError(r.t, r.h.MatMul(r.s, g), "%v", g)
+	out, newBias, newAux := want(g, a.v, b.v, c.v, bias.v, aux.v)
+	near(r.t, g.Type, g.K, out, c.download(), g)
+	near(r.t, g.Type, max(g.K, g.M), newBias, bias.download(), g)
+	near(r.t, g.Type, g.K, newAux, aux.download(), g)
+}
+
+func near(t *testing.T, typ blas.Type, k int, want, got []float64, g *blas.Gemm) {
+	t.Helper()
+	eps := map[blas.Type]float64{blas.Float32: 1e-6, blas.Float64: 1e-13, blas.BFloat16: 1e-2, blas.Float16: 2e-3}[typ]
+	if g.TF32 {
+		eps = 1e-3
+	}
+	eps *= math.Sqrt(float64(k))
+	for i := range want {
+		if math.IsNaN(want[i]) && math.IsNaN(got[i]) {
+			continue
+		}
+		require.InDelta(t, want[i], got[i], eps*(1+math.Abs(want[i])), "element %d of %v", i, g)
+	}
+}
+
+func TestMatMul(t *testing.T) {
+	r := newRig(t)
+	for _, typ := range []blas.Type{blas.Float32, blas.Float64, blas.BFloat16, blas.Float16} {
+		for _, shape := range [][3]int{{1, 1, 1}, {5, 7, 3}, {16, 24, 32}, {33, 10, 65}, {1, 64, 17}} {
+			for trans := range 4 {
+				for _, extra := range []int{0, 3} {
+					g := blas.Gemm{Type: typ, TransA: trans&1 != 0, TransB: trans&2 != 0, M: shape[0], N: shape[1], K: shape[2],
+						Alpha: 1, Beta: float64(extra) / 2, LDA: shape[2] + extra, LDB: shape[1] + extra, LDC: shape[1] + extra}
+					if g.TransA {
+						g.LDA = g.M + extra
+					}
+					if g.TransB {
+						g.LDB = g.K + extra
+					}
+					r.product(&g, extra%2)
+				}
+			}
+		}
+	}
+}
+
+func TestBatch(t *testing.T) {
+	r := newRig(t)
+	g := blas.Gemm{Type: blas.Float32, M: 5, N: 6, K: 7, Alpha: .5, Beta: 1, LDA: 7, LDB: 6, LDC: 6, Batch: 3, StrideA: 40, StrideB: 42, StrideC: 30}
+	r.product(&g, 0)
+	g.StrideB = 0 // one B for all
+	r.product(&g, 0)
+	g.TransA, g.LDA, g.StrideA, g.StrideC = true, 5, 35, 64
+	r.product(&g, 1)
+}
+
+func TestEpilogues(t *testing.T) {
+	r := newRig(t)
+	for _, typ := range []blas.Type{blas.Float32, blas.BFloat16, blas.Float16} {
+		for _, e := range []blas.Epilogue{blas.None, blas.ReLU, blas.Bias, blas.ReLUBias, blas.GELU, blas.GELUBias, blas.GELUAux,
+			blas.GELUAuxBias, blas.DGELU, blas.DGELUBias, blas.BiasGradA} {
+			for _, n := range []int{8, 13} {
+				r.product(&blas.Gemm{Type: typ, TransA: e == blas.BiasGradA, M: 11, N: n, K: 9, Alpha: 1, LDA: 11, LDB: n, LDC: n,
+					Epilogue: e, LDAux: (n + 7) &^ 7}, 0)
+			}
+		}
+	}
+}
+
+// What has no algorithm is said so each time, without asking again.
+func TestUnsupported(t *testing.T) {
+	r := newRig(t)
+	x := r.vec(blas.Float64, 64, 0)
+	g := blas.Gemm{Type: blas.Float64, M: 8, N: 8, K: 8, Alpha: 1, LDA: 8, LDB: 8, LDC: 8, A: x.ptr, B: x.ptr, C: x.ptr, Epilogue: blas.Bias, Bias: x.ptr}
+	for range 2 {
+		err := r.h.MatMul(r.s, &g)
+		require.True(t, blas.IsUnsupported(err), "%v", err)
+		require.ErrorContains(t, err, "CUBLAS_STATUS_NOT_SUPPORTED (15): float64 NN 8x8x8 bias")
+	}
+	g.Epilogue, g.LDC = blas.None, 7 // rows that overlap
+	err := r.h.MatMul(r.s, &g)
+	require.ErrorContains(t, err, "CUBLAS_STATUS_INVALID_VALUE")
+	require.False(t, blas.IsUnsupported(err))
+}
+
+// Float32 stays float32 unless TensorFloat-32 is asked for.
+func TestTF32(t *testing.T) {
+	r := newRig(t)
+	g := blas.Gemm{Type: blas.Float32, M: 8, N: 8, K: 8, Alpha: 1, LDA: 8, LDB: 8, LDC: 8}
+	a, b, c := r.vec(blas.Float32, 64, 0), r.vec(blas.Float32, 64, 0), r.vec(blas.Float32, 64, 0)
+	g.A, g.B, g.C = a.ptr, b.ptr, c.ptr
+	require.NoError(t, r.h.MatMul(r.s, &g))
+	exact := c.download()
+	g.TF32 = true
+	require.NoError(t, r.h.MatMul(r.s, &g))
+	rough := c.download()
+	require.NotEqual(t, exact, rough)
+	near(t, blas.Float32, 8, exact, rough, &g)
+}
+
+// A product that was seen before allocates nothing, on the heap or the device.
+func TestSteady(t *testing.T) {
+	r := newRig(t)
+	var gs []blas.Gemm
+	for _, e := range []blas.Epilogue{blas.None, blas.Bias, blas.GELUAuxBias} {
+		for _, typ := range []blas.Type{blas.Float32, blas.BFloat16} {
+			x := r.vec(typ, 8*64, 0)
+			gs = append(gs, blas.Gemm{Type: typ, M: 8, N: 8, K: 8, Alpha: 1, LDA: 8, LDB: 8, LDC: 8, Epilogue: e, LDAux: 8,
+				A: x.ptr, B: x.ptr, C: x.ptr + 512, Bias: x.ptr, Aux: x.ptr + 256})
+		}
+	}
+	step := func() {
+		for i := range gs {
+			if err := r.h.MatMul(r.s, &gs[i]); err != nil {
+				panic(err)
+			}
+		}
+	}
+	step()
+	before := r.dev.Stats()
+	var m0, m1 runtime.MemStats
+	runtime.ReadMemStats(&m0)
+	for range 100 {
+		step()
+	}
+	runtime.ReadMemStats(&m1)
+	require.Less(t, m1.Mallocs-m0.Mallocs, uint64(100), "allocations of 100 steps")
+	after := r.dev.Stats()
+	require.Equal(t, before.Mallocs, after.Mallocs)
+	require.Equal(t, before.Syncs, after.Syncs)
+	require.Equal(t, int64(100*len(gs)), after.Launches-before.Launches)
+	require.NoError(t, r.s.Sync())
+}
+
+// Streams have workspaces of their own: products at the same time do not meet.
+func TestStreams(t *testing.T) {
+	r := newRig(t)
+	other, err := r.dev.NewStream("other", 0)
+	require.NoError(t, err)
+	const n = 32
+	a, b := r.vec(blas.Float32, n*n, 0), r.vec(blas.Float32, n*n, 0)
+	first := r.vec(blas.Float32, n*n, 0)
+	var outs []*vec
+	for range 8 {
+		outs = append(outs, r.vec(blas.Float32, n*n, 0))
+	}
+	require.NoError(t, r.s.Sync())
+	g := blas.Gemm{Type: blas.Float32, M: n, N: n, K: n, Alpha: 1, LDA: n, LDB: n, LDC: n, A: a.ptr, B: b.ptr, C: first.ptr}
+	require.NoError(t, r.h.MatMul(r.s, &g))
+	for i, o := range outs {
+		g.C = o.ptr
+		require.NoError(t, r.h.MatMul([]*cuda.Stream{r.s, other}[i%2], &g))
+	}
+	require.NoError(t, r.dev.Sync())
+	for _, o := range outs {
+		require.Equal(t, first.download(), o.download())
+	}
+	require.NoError(t, other.Close())
+}
+
+func size(t blas.Type) int { return map[blas.Type]int{blas.Float32: 4, blas.Float64: 8}[t] | b2(t) }
+
+func b2(t blas.Type) int {
+	if t == blas.BFloat16 || t == blas.Float16 {
+		return 2
+	}
+	return 0
+}
+
+func bytesOf[T any](x []T) []byte {
+	if len(x) == 0 {
+		return nil
+	}
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*int(unsafe.Sizeof(x[0])))
+}
+
+func encode(t blas.Type, v []float64) []byte {
+	switch t {
+	case blas.Float64:
+		return bytesOf(v)
+	case blas.Float32:
+		out := make([]float32, len(v))
+		for i, x := range v {
+			out[i] = float32(x)
+		}
+		return bytesOf(out)
+	}
+	out := make([]uint16, len(v))
+	for i, x := range v {
+		out[i] = half(t, x)
+	}
+	return bytesOf(out)
+}
+
+func decode(t blas.Type, b []byte) []float64 {
+	out := make([]float64, len(b)/size(t))
+	for i := range out {
+		p := unsafe.Pointer(&b[i*size(t)])
+		switch t {
+		case blas.Float64:
+			out[i] = *(*float64)(p)
+		case blas.Float32:
+			out[i] = float64(*(*float32)(p))
+		default:
+			out[i] = fromHalf(t, *(*uint16)(p))
+		}
+	}
+	return out
+}
+
+func rounded(t blas.Type, x float64) float64 { return decode(t, encode(t, []float64{x}))[0] }
+
+// half truncates: the test's own operands need no rounding, only a value.
+func half(t blas.Type, x float64) uint16 {
+	u := math.Float32bits(float32(x))
+	if t == blas.BFloat16 {
+		return uint16(u >> 16)
+	}
+	exp := int(u>>23&0xff) - 127 + 15
+	if exp <= 0 {
+		return uint16(u >> 16 & 0x8000)
+	}
+	return uint16(u>>16&0x8000) | uint16(min(exp, 31))<<10 | uint16(u>>13&0x3ff)
+}
+
+func fromHalf(t blas.Type, h uint16) float64 {
+	if t == blas.BFloat16 {
+		return float64(math.Float32frombits(uint32(h) << 16))
+	}
+	exp, frac, sign := int(h>>10&31), float64(h&0x3ff), 1-2*float64(h>>15)
+	switch exp {
+	case 0:
+		return sign * frac * math.Pow(2, -24)
+	case 31:
+		return math.NaN()
+	}
+	return sign * (1 + frac/1024) * math.Pow(2, float64(exp-15))
+}
+
+func ExampleGemm_String() {
+	fmt.Println(&blas.Gemm{Type: blas.BFloat16, TransB: true, M: 64, N: 512, K: 784, Batch: 1, Epilogue: blas.Bias})
+	// Output: bfloat16 NT 64x512x784 bias
+}

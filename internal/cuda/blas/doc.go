@@ -1,0 +1,21 @@
+// Package blas multiplies matrices on the GPU with cuBLASLt, which it opens at
+// run time.
+//
+//	lib, err := blas.Load()
+//	h, err := lib.New(dev, pool)
+//	err = h.MatMul(stream, &blas.Gemm{Type: blas.BFloat16, TransB: true,
+//		M: rows, N: out, K: in, Alpha: 1, A: x, LDA: in, B: w, LDB: in, C: y, LDC: out,
+//		Batch: 1, Epilogue: blas.Bias, Bias: b})
+//
+// Matrices are row-major: cuBLASLt's column-major C is the transpose of ours, so
+// it is asked for Cᵀ = op(B)ᵀ·op(A)ᵀ, and "rows" and "columns" here are ours.
+//
+// The first product of a shape asks cuBLASLt's heuristic for an algorithm; the
+// answer, with the descriptors, is kept, so that later ones are one call that
+// allocates nothing. Workspace belongs to a stream: products on different
+// streams do not share it, and the same products give the same bits.
+//
+// Sums are float32 for Float32, BFloat16 and Float16, and float64 for Float64.
+// Parts of a sum that are computed apart (split k) are added in that type too,
+// never in 16 bits. Float32 products use TensorFloat-32 only when asked to.
+package blas

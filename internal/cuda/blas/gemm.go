@@ -1,0 +1,131 @@
+package blas
+
+import (
+	"fmt"
+	"math/bits"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+)
+
+// Type is the element type of all matrices of a product.
+type Type uint8
+
+// The element types. Sums of 16-bit floats are float32.
+const (
+	Float32 Type = iota
+	Float64
+	BFloat16
+	Float16
+)
+
+// The numbers of cudaDataType and cublasComputeType_t are those of NVIDIA's
+// headers library_types.h and cublas_api.h, 12 and 13.
+var types = [...]struct {
+	name                 string
+	size                 int
+	data, compute, scale uintptr
+}{
+	Float32:  {"float32", 4, 0, 68, 0},
+	Float64:  {"float64", 8, 1, 70, 1},
+	BFloat16: {"bfloat16", 2, 14, 68, 0},
+	Float16:  {"float16", 2, 2, 68, 0},
+}
+
+const computeTF32 = 77 // CUBLAS_COMPUTE_32F_FAST_TF32
+
+// String returns the type's name.
+func (t Type) String() string { return types[t].name }
+
+// Epilogue is what happens to Alpha·op(A)·op(B) + Beta·C before it is stored.
+// Its numbers are cublasLtEpilogue_t's.
+type Epilogue uint32
+
+// The epilogues. GELU is its approximation by tanh. A gradient of ReLU needs no
+// operand of its own: its output is its mask.
+const (
+	None        Epilogue = 1
+	ReLU        Epilogue = 2
+	Bias        Epilogue = 4           // adds Bias [N] to each row
+	ReLUBias    Epilogue = ReLU | Bias // adds Bias, then ReLU
+	GELU        Epilogue = 32          //
+	GELUBias    Epilogue = GELU | Bias //
+	GELUAux     Epilogue = GELU | aux  // GELU, whose input is stored in Aux
+	GELUAuxBias Epilogue = GELUAux | Bias
+	DGELU       Epilogue = 64 | aux   // times the derivative of GELU at Aux
+	DGELUBias   Epilogue = DGELU | 16 // DGELU, and Bias [N] becomes the sum of C's rows
+	BiasGradA   Epilogue = 512        // Bias [M] becomes the sum of op(A)'s columns (cuBLASLt's B)
+
+	aux Epilogue = 128
+)
+
+var epilogueNames = map[Epilogue]string{None: "", ReLU: " relu", Bias: " bias", ReLUBias: " bias+relu", GELU: " gelu", GELUBias: " bias+gelu",
+	GELUAux: " gelu(aux)", GELUAuxBias: " bias+gelu(aux)", DGELU: " dgelu", DGELUBias: " dgelu+bias gradient", BiasGradA: " bias gradient"}
+
+func (e Epilogue) usesBias() bool { return e&(Bias|16|BiasGradA) != 0 }
+
+// Gemm is C = Alpha·op(A)·op(B) + Beta·C and an epilogue, on row-major matrices;
+// op transposes if asked to. With Beta = 0, C is not read.
+type Gemm struct {
+	Type             Type
+	TransA, TransB   bool // A is then [K, M], B is [N, K]
+	M, N, K          int  // op(A) [M, K], op(B) [K, N], C [M, N]; none is 0
+	Alpha, Beta      float64
+	A, B, C          cuda.Ptr
+	LDA, LDB, LDC    int // elements from one row to the next
+	Batch            int // so many products, at least 1
+	StrideA, StrideB int // elements from one matrix of the batch to the next; 0 repeats a matrix
+	StrideC          int
+	Epilogue         Epilogue // 0 is None
+	Bias             cuda.Ptr
+	Aux              cuda.Ptr // [M, N] of Type, 16-byte aligned, rows LDAux apart
+	LDAux            int      // a multiple of 8
+	TF32             bool     // Float32 operands may be rounded to TensorFloat-32
+}
+
+// String describes the product for errors and profiles: "bfloat16 TN 64x512x784 bias".
+func (g *Gemm) String() string {
+	op := func(t bool) string {
+		if t {
+			return "T"
+		}
+		return "N"
+	}
+	s := fmt.Sprintf("%v %s%s %dx%dx%d", g.Type, op(g.TransA), op(g.TransB), g.M, g.N, g.K)
+	if g.Batch > 1 {
+		s = fmt.Sprintf("%s, %d of them,", s, g.Batch)
+	}
+	return s + epilogueNames[g.epilogue()]
+}
+
+func (g *Gemm) epilogue() Epilogue { return max(g.Epilogue, None) }
+
+// key is all that the choice of an algorithm depends on.
+type key struct {
+	typ                     Type
+	transA, transB, tf32    bool
+	aligned                 [5]uint8 // A, B, C, bias, aux: bytes, up to 256
+	epilogue                Epilogue
+	m, n, k, lda, ldb, ldc  int
+	batch, strideA, strideB int
+	strideC, ldAux          int
+}
+
+func (g *Gemm) key() key {
+	k := key{typ: g.Type, transA: g.TransA, transB: g.TransB, tf32: g.TF32, epilogue: g.epilogue(),
+		m: g.M, n: g.N, k: g.K, lda: g.LDA, ldb: g.LDB, ldc: g.LDC,
+		aligned: [5]uint8{alignment(g.A), alignment(g.B), alignment(g.C)}}
+	if k.batch = max(g.Batch, 1); k.batch > 1 {
+		k.strideA, k.strideB, k.strideC = g.StrideA, g.StrideB, g.StrideC
+	}
+	if k.epilogue.usesBias() {
+		k.aligned[3] = alignment(g.Bias)
+	}
+	if k.epilogue&aux != 0 {
+		k.aligned[4], k.ldAux = alignment(g.Aux), g.LDAux
+	}
+	return k
+}
+
+// alignment is the logarithm of the largest power of 2 that divides p, up to 8
+// (256 bytes, more than any algorithm asks for).
+func alignment(p cuda.Ptr) uint8 { return uint8(min(bits.TrailingZeros64(uint64(p)), 8)) }

@@ -1,0 +1,136 @@
+package blas
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/dl"
+)
+
+// minVersion is the oldest cuBLASLt, as cublasLtGetVersion reports it: 12.0.
+const minVersion = 120000
+
+// ErrNotFound is wrapped by the error of Load where there is no usable cuBLASLt.
+var ErrNotFound = errors.New("no cuBLASLt")
+
+// Lib is cuBLASLt.
+type Lib struct {
+	Lib     *dl.Lib
+	Version int // 130400 for 13.4.0
+	fn      funcs
+}
+
+type funcs struct {
+	GetVersion        uintptr `sym:"cublasLtGetVersion"`
+	Create            uintptr `sym:"cublasLtCreate"`
+	Destroy           uintptr `sym:"cublasLtDestroy"`
+	DescCreate        uintptr `sym:"cublasLtMatmulDescCreate"`
+	DescDestroy       uintptr `sym:"cublasLtMatmulDescDestroy"`
+	DescSet           uintptr `sym:"cublasLtMatmulDescSetAttribute"`
+	LayoutCreate      uintptr `sym:"cublasLtMatrixLayoutCreate"`
+	LayoutDestroy     uintptr `sym:"cublasLtMatrixLayoutDestroy"`
+	LayoutSet         uintptr `sym:"cublasLtMatrixLayoutSetAttribute"`
+	PreferenceCreate  uintptr `sym:"cublasLtMatmulPreferenceCreate"`
+	PreferenceDestroy uintptr `sym:"cublasLtMatmulPreferenceDestroy"`
+	PreferenceSet     uintptr `sym:"cublasLtMatmulPreferenceSetAttribute"`
+	GetHeuristic      uintptr `sym:"cublasLtMatmulAlgoGetHeuristic"`
+	Matmul            uintptr `sym:"cublasLtMatmul"`
+}
+
+var load = sync.OnceValues(func() (*Lib, error) {
+	major := 13
+	if d, err := cuda.Load(); err == nil {
+		major = d.Version / 1000
+	}
+	return open(query(major))
+})
+
+// Load opens cuBLASLt, once per process: the one of the driver's major version
+// if there is one. It needs neither a driver nor a device. The error says how
+// to get it; it wraps ErrNotFound. RINGO_CUBLASLT_LIB names another library.
+func Load() (*Lib, error) { return load() }
+
+// query looks for the cuBLASLt of one major version of CUDA first: a newer one
+// does not run on an older driver.
+func query(major int) dl.Query {
+	versions := []int{13, 12}
+	if major == 12 {
+		versions = []int{12, 13}
+	}
+	q := dl.Query{What: "cuBLASLt, CUDA's matrix multiplication", Env: "RINGO_CUBLASLT_LIB", Wheels: []string{"cu13/lib", "cu12/lib", "cublas/lib"}}
+	for _, v := range versions {
+		switch runtime.GOOS {
+		case "linux":
+			q.Names = append(q.Names, fmt.Sprintf("libcublasLt.so.%d", v))
+		case "windows":
+			q.Names = append(q.Names, fmt.Sprintf("cublasLt64_%d.dll", v))
+			q.Wheels = []string{"cu13/bin/x86_64", "cu13/bin", "cublas/bin"}
+		}
+	}
+	return q
+}
+
+func open(q dl.Query) (*Lib, error) {
+	lib, err := q.Open()
+	if err != nil {
+		return nil, fmt.Errorf("%w: get it with `pip install nvidia-cublas` (CUDA 12: nvidia-cublas-cu12) or with the CUDA toolkit: %w", ErrNotFound, err)
+	}
+	l := &Lib{Lib: lib}
+	if err := lib.Resolve(&l.fn); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	l.Version = int(dl.Call(l.fn.GetVersion))
+	lib.Version = fmt.Sprintf("cuBLASLt %d.%d", l.Version/10000, l.Version/100%100)
+	if l.Version < minVersion {
+		return nil, fmt.Errorf("%w: %s is %s, but 12.0 or newer is needed", ErrNotFound, lib.Path, lib.Version)
+	}
+	return l, nil
+}
+
+// status is a cublasStatus_t.
+type status int32
+
+const (
+	success      status = 0
+	notSupported status = 15
+)
+
+var statusNames = map[status]string{
+	1: "CUBLAS_STATUS_NOT_INITIALIZED", 3: "CUBLAS_STATUS_ALLOC_FAILED", 7: "CUBLAS_STATUS_INVALID_VALUE",
+	8: "CUBLAS_STATUS_ARCH_MISMATCH", 11: "CUBLAS_STATUS_MAPPING_ERROR", 13: "CUBLAS_STATUS_EXECUTION_FAILED",
+	14: "CUBLAS_STATUS_INTERNAL_ERROR", notSupported: "CUBLAS_STATUS_NOT_SUPPORTED", 16: "CUBLAS_STATUS_LICENSE_ERROR",
+}
+
+// Error is a failed call of cuBLASLt.
+type Error struct {
+	Call   string
+	Status int // cublasStatus_t
+	About  string
+}
+
+// Error names the call, the status and what was to be multiplied.
+func (e *Error) Error() string {
+	name := statusNames[status(e.Status)]
+	if name == "" {
+		name = "a status unknown here"
+	}
+	return fmt.Sprintf("cuda: %s: %s (%d): %s", e.Call, name, e.Status, e.About)
+}
+
+// IsUnsupported says whether err is, or wraps, cuBLASLt's answer that it has no
+// algorithm for a product: the caller may compute it in another way.
+func IsUnsupported(err error) bool {
+	var e *Error
+	return errors.As(err, &e) && status(e.Status) == notSupported
+}
+
+// check is nil for success.
+func check(call string, r uintptr, g *Gemm) error {
+	if s := status(int32(r)); s != success {
+		return &Error{Call: call, Status: int(s), About: g.String()}
+	}
+	return nil
+}

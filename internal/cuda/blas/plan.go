@@ -1,0 +1,214 @@
+package blas
+
+import (
+	"errors"
+	"runtime"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/dl"
+)
+
+// Attributes of descriptors, from cublasLt.h.
+const (
+	descTransA        = 3 // CUBLASLT_MATMUL_DESC_*
+	descTransB        = 4
+	descEpilogue      = 7
+	descBias          = 8
+	descAux           = 11
+	descAuxLD         = 12
+	layoutBatch       = 5 // CUBLASLT_MATRIX_LAYOUT_*
+	layoutStride      = 6
+	prefWorkspace     = 1 // CUBLASLT_MATMUL_PREF_*
+	prefReduction     = 3
+	prefAlignA        = 5 // and B, C, D
+	reduceInCompute   = 2 // CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE
+	transpose         = 1 // CUBLAS_OP_T
+	maxWorkspaceBytes = 32 << 20
+)
+
+// plan is what is kept of a product: its descriptors and its algorithm.
+type plan struct {
+	desc        uintptr
+	a, b, c     uintptr // layouts, of cuBLASLt's A and B
+	algo        heuristic
+	unsupported error
+	bias, aux   cuda.Ptr // what the descriptor holds
+	note        *cuda.Func
+}
+
+// heuristic is a cublasLtMatmulHeuristicResult_t.
+type heuristic struct {
+	algo      [8]uint64
+	workspace uint64
+	state     int32
+	waves     float32
+	_         [4]int32
+}
+
+// scratch is memory for the arguments of calls: a variable whose address goes
+// to C, and a list of arguments, would be allocated anew each time. Its Handle
+// is on the heap, where nothing moves.
+type scratch struct {
+	call   [16]uintptr
+	i32    int32
+	u32    uint32
+	i64    int64
+	count  int32
+	scale  [2]float32
+	double [2]float64
+}
+
+// set sets an attribute of a descriptor, a layout or a preference, from p.
+func set[T any](call string, fn, object uintptr, attr uintptr, p *T, g *Gemm) error {
+	return check(call, dl.Call(fn, object, attr, uintptr(unsafe.Pointer(p)), unsafe.Sizeof(*p)), g)
+}
+
+// newPlan makes the descriptors of a product and asks for an algorithm. That
+// there is none is kept in the plan too.
+func (h *Handle) newPlan(g *Gemm) (*plan, error) {
+	p := &plan{note: &cuda.Func{Name: "cublasLtMatmul " + g.String()}}
+	err := errors.Join(h.describe(p, g), h.layouts(p, g))
+	if err == nil {
+		err = h.choose(p, g)
+	}
+	if IsUnsupported(err) {
+		p.unsupported, err = err, nil
+	}
+	if err != nil {
+		h.destroy(p)
+		return nil, err
+	}
+	return p, nil
+}
+
+func (h *Handle) describe(p *plan, g *Gemm) error {
+	t, fn := types[g.Type], &h.lib.fn
+	compute := t.compute
+	if g.TF32 && g.Type == Float32 {
+		compute = computeTF32
+	}
+	if err := check("cublasLtMatmulDescCreate", dl.Call(fn.DescCreate, uintptr(unsafe.Pointer(&p.desc)), compute, t.scale), g); err != nil {
+		return err
+	}
+	put := func(attr uintptr, v uint32) error {
+		h.tmp.u32 = v
+		return set("cublasLtMatmulDescSetAttribute", fn.DescSet, p.desc, attr, &h.tmp.u32, g)
+	}
+	var errs []error
+	if g.TransB {
+		errs = append(errs, put(descTransA, transpose))
+	}
+	if g.TransA {
+		errs = append(errs, put(descTransB, transpose))
+	}
+	errs = append(errs, put(descEpilogue, uint32(g.epilogue())))
+	if g.epilogue()&aux != 0 {
+		h.tmp.i64 = int64(g.LDAux)
+		errs = append(errs, set("cublasLtMatmulDescSetAttribute", fn.DescSet, p.desc, descAuxLD, &h.tmp.i64, g))
+	}
+	return errors.Join(append(errs, h.point(p, g))...)
+}
+
+// point tells the descriptor where the epilogue's operands are.
+func (h *Handle) point(p *plan, g *Gemm) error {
+	if e := g.epilogue(); e.usesBias() && p.bias != g.Bias {
+		p.bias = g.Bias
+		if err := h.setPointer(p, descBias, &p.bias, g); err != nil {
+			return err
+		}
+	}
+	if g.epilogue()&aux != 0 && p.aux != g.Aux {
+		p.aux = g.Aux
+		return h.setPointer(p, descAux, &p.aux, g)
+	}
+	return nil
+}
+
+// setPointer is set without an allocation.
+func (h *Handle) setPointer(p *plan, attr uintptr, ptr *cuda.Ptr, g *Gemm) error {
+	args := h.tmp.call[:4]
+	args[0], args[1], args[2], args[3] = p.desc, attr, uintptr(unsafe.Pointer(ptr)), unsafe.Sizeof(*ptr)
+	r := dl.Call(h.lib.fn.DescSet, args...)
+	runtime.KeepAlive(p)
+	return check("cublasLtMatmulDescSetAttribute", r, g)
+}
+
+// layouts makes the three layouts: a row-major matrix is a column-major one
+// with rows and columns exchanged.
+func (h *Handle) layouts(p *plan, g *Gemm) error {
+	shape := func(rows, cols int, t bool) (int, int) {
+		if t {
+			return rows, cols
+		}
+		return cols, rows
+	}
+	ar, ac := shape(g.K, g.N, g.TransB)
+	br, bc := shape(g.M, g.K, g.TransA)
+	return errors.Join(h.layout(&p.a, ar, ac, g.LDB, g.StrideB, g), h.layout(&p.b, br, bc, g.LDA, g.StrideA, g),
+		h.layout(&p.c, g.N, g.M, g.LDC, g.StrideC, g))
+}
+
+func (h *Handle) layout(l *uintptr, rows, cols, ld, stride int, g *Gemm) error {
+	fn := &h.lib.fn
+	r := dl.Call(fn.LayoutCreate, uintptr(unsafe.Pointer(l)), types[g.Type].data, uintptr(rows), uintptr(cols), uintptr(ld))
+	if err := check("cublasLtMatrixLayoutCreate", r, g); err != nil || g.Batch <= 1 {
+		return err
+	}
+	h.tmp.i32, h.tmp.i64 = int32(g.Batch), int64(stride)
+	return errors.Join(set("cublasLtMatrixLayoutSetAttribute", fn.LayoutSet, *l, layoutBatch, &h.tmp.i32, g),
+		set("cublasLtMatrixLayoutSetAttribute", fn.LayoutSet, *l, layoutStride, &h.tmp.i64, g))
+}
+
+// preference describes the algorithms that will do: those that add in the type
+// of the sums and fit the operands' alignment.
+func (h *Handle) preference(g *Gemm) (uintptr, error) {
+	fn := &h.lib.fn
+	var pref uintptr
+	if err := check("cublasLtMatmulPreferenceCreate", dl.Call(fn.PreferenceCreate, uintptr(unsafe.Pointer(&pref))), g); err != nil {
+		return 0, err
+	}
+	workspace := uint64(maxWorkspaceBytes)
+	errs := []error{set("cublasLtMatmulPreferenceSetAttribute", fn.PreferenceSet, pref, prefWorkspace, &workspace, g)}
+	put := func(attr uintptr, v uint32) {
+		h.tmp.u32 = v
+		errs = append(errs, set("cublasLtMatmulPreferenceSetAttribute", fn.PreferenceSet, pref, attr, &h.tmp.u32, g))
+	}
+	put(prefReduction, reduceInCompute)
+	for i, ptr := range [4]cuda.Ptr{g.B, g.A, g.C, g.C} {
+		put(prefAlignA+uintptr(i), 1<<alignment(ptr))
+	}
+	return pref, errors.Join(errs...)
+}
+
+// choose asks for the best algorithm.
+func (h *Handle) choose(p *plan, g *Gemm) error {
+	fn := &h.lib.fn
+	pref, err := h.preference(g)
+	if pref != 0 {
+		defer dl.Call(fn.PreferenceDestroy, pref)
+	}
+	if err != nil {
+		return err
+	}
+	r := dl.Call(fn.GetHeuristic, h.handle, p.desc, p.a, p.b, p.c, p.c, pref, 1,
+		uintptr(unsafe.Pointer(&p.algo)), uintptr(unsafe.Pointer(&h.tmp.count)))
+	if err := check("cublasLtMatmulAlgoGetHeuristic", r, g); err != nil {
+		return err
+	}
+	if h.tmp.count == 0 {
+		p.algo.state = int32(notSupported)
+	}
+	return check("cublasLtMatmulAlgoGetHeuristic", uintptr(p.algo.state), g)
+}
+
+func (h *Handle) destroy(p *plan) {
+	if p.desc != 0 {
+		dl.Call(h.lib.fn.DescDestroy, p.desc)
+	}
+	for _, l := range [3]uintptr{p.a, p.b, p.c} {
+		if l != 0 {
+			dl.Call(h.lib.fn.LayoutDestroy, l)
+		}
+	}
+}

@@ -1,0 +1,49 @@
+package blas
+
+import (
+	"errors"
+	"os"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/dl"
+)
+
+// realLib is read before any test puts the emulator's library there.
+var realLib = os.Getenv("RINGO_CUBLASLT_LIB")
+
+// The real library makes descriptors without a GPU, and refuses an attribute
+// that it does not know or whose size is wrong: this checks our numbers.
+func TestRealDescriptors(t *testing.T) {
+	q := query(13)
+	q.Env = ""
+	if realLib != "" {
+		q.Names = []string{realLib}
+	}
+	lib, err := open(q)
+	if errors.Is(err, ErrNotFound) {
+		t.Skipf("needs the real cuBLASLt: %v", err)
+	}
+	require.NoError(t, err)
+	h := &Handle{lib: lib}
+	for _, typ := range []Type{Float32, Float64, BFloat16, Float16} {
+		for e := range epilogueNames {
+			g := &Gemm{Type: typ, TransA: true, TransB: true, M: 16, N: 24, K: 32, LDA: 16, LDB: 32, LDC: 24, Batch: 3, StrideA: 512,
+				StrideB: 768, StrideC: 384, Epilogue: e, A: 1 << 20, B: 1 << 21, C: 1 << 22, Bias: 1 << 23, Aux: 1 << 24, LDAux: 24, TF32: true}
+			p := new(plan)
+			require.NoError(t, h.describe(p, g))
+			require.NoError(t, h.layouts(p, g))
+			pref, err := h.preference(g)
+			require.NoError(t, err)
+			dl.Call(lib.fn.PreferenceDestroy, pref)
+			if e == None {
+				var wide uint64
+				r := dl.Call(lib.fn.DescSet, p.desc, descTransA, uintptr(unsafe.Pointer(&wide)), 8)
+				require.ErrorContains(t, check("set", r, g), "CUBLAS_STATUS_INVALID_VALUE")
+			}
+			h.destroy(p)
+		}
+	}
+}

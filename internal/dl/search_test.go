@@ -1,0 +1,83 @@
+//go:build (linux || darwin) && !nodl
+
+package dl_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/dl"
+)
+
+var wheels = dl.Query{What: "a test", Names: []string{"libringotest.so.13", "libringotest.so.12"}, Wheels: []string{"cu13/lib", "part/lib"}}
+
+// alone takes away what the machine's own environment adds.
+func alone(t *testing.T) string {
+	root := t.TempDir()
+	for _, v := range []string{"VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_HOME", "CUDA_PATH", "PATH"} {
+		t.Setenv(v, "")
+	}
+	t.Setenv("HOME", filepath.Join(root, "home"))
+	return root
+}
+
+func TestBareNamesComeFirst(t *testing.T) {
+	alone(t)
+	require.Equal(t, wheels.Names, wheels.Candidates())
+}
+
+func TestWheelsOfVirtualEnvironments(t *testing.T) {
+	root := alone(t)
+	env := filepath.Join(root, "env")
+	site := filepath.Join(env, "lib/python3.11/site-packages/nvidia")
+	a := touch(t, filepath.Join(site, "part/lib/libringotest.so.12"))
+	b := touch(t, filepath.Join(site, "cu13/lib/libringotest.so.13"))
+	want := append(append([]string{}, wheels.Names...), b, a) // by name, not by folder
+
+	t.Setenv("VIRTUAL_ENV", env)
+	require.Equal(t, want, wheels.Candidates())
+
+	t.Setenv("VIRTUAL_ENV", "")
+	python := touch(t, filepath.Join(env, "bin/python3"))
+	t.Setenv("PATH", filepath.Dir(python))
+	require.Equal(t, want, wheels.Candidates(), "python3 in PATH")
+}
+
+// The python3 of a virtual environment links out of it; both places count.
+func TestWheelsBehindLinks(t *testing.T) {
+	root := alone(t)
+	base := touch(t, filepath.Join(root, "base/bin/python3.11"))
+	a := touch(t, filepath.Join(root, "base/lib/python3.11/site-packages/nvidia/part/lib/libringotest.so.12"))
+	b := touch(t, filepath.Join(root, "env/lib/python3.11/site-packages/nvidia/part/lib/libringotest.so.12"))
+	link := filepath.Join(root, "env/bin/python3")
+	require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755))
+	require.NoError(t, os.Symlink(base, link))
+	t.Setenv("PATH", filepath.Dir(link))
+	require.Equal(t, append(append([]string{}, wheels.Names...), b, a), wheels.Candidates())
+}
+
+func TestWheelsOfPyenvAndUser(t *testing.T) {
+	root := alone(t)
+	shim := touch(t, filepath.Join(root, "pyenv/shims/python3"))
+	a := touch(t, filepath.Join(root, "pyenv/versions/3.9.1/lib/python3.9/site-packages/nvidia/part/lib/libringotest.so.12"))
+	b := touch(t, filepath.Join(root, "home/.local/lib/python3.11/site-packages/nvidia/part/lib/libringotest.so.12"))
+	t.Setenv("PATH", filepath.Dir(shim))
+	require.Equal(t, append(append([]string{}, wheels.Names...), a, b), wheels.Candidates())
+}
+
+func TestToolkitFolder(t *testing.T) {
+	root := alone(t)
+	a := touch(t, filepath.Join(root, "cuda/lib64/libringotest.so.12"))
+	t.Setenv("CUDA_HOME", filepath.Join(root, "cuda"))
+	require.Equal(t, append(append([]string{}, wheels.Names...), a), wheels.Candidates())
+}
+
+// touch makes an empty file and its folders.
+func touch(t *testing.T, path string) string {
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o755))
+	require.NoError(t, os.WriteFile(path, nil, 0o644))
+	return path
+}

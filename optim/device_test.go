@@ -1,0 +1,124 @@
+package optim_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
+)
+
+// twice is a Norm of two ranks that hold the same. It counts how often it is asked to add up where.
+type twice struct{ floats, tensors int }
+
+func (n *twice) SumFloats(x []float64) error {
+	n.floats++
+	for i := range x {
+		x[i] *= 2
+	}
+	return nil
+}
+
+// twiceThere is twice, also for tensors.
+type twiceThere struct{ twice }
+
+func (n *twiceThere) SumTensor(x tensor.Tensor) error {
+	n.tensors++
+	e := tensor.NewExec(x.Device())
+	a := e.Args(tensor.OpAffine, x.DType()).Out(x).In(x)
+	a.F[0] = 2
+	e.Launch()
+	return nil
+}
+
+// clippedStep does two steps with a gradient of norm 5 and returns the value and the norm.
+func clippedStep(t *testing.T, dev tensor.Device, n optim.Norm) []float64 {
+	p := tensor.NewParam(tensor.Constant(1), 2)
+	p.Make(dev, tensor.Float64, 0)
+	o := optim.NewSGD(nn.Params{p}, optim.SGDConfig{LR: 1, Clip: 1, Norm: n})
+	assert.Zero(t, o.GradNorm(), "before the first step")
+	tape := tensor.NewTape(dev)
+	defer tape.Close()
+	for range 2 {
+		tape.Backward(tape.Use(p).Mul(tensor.FromSlice([]float64{3, 4}, 2)).Sum())
+		require.NoError(t, o.Step())
+		tape.Reset()
+	}
+	return append(tensor.Floats(p.Value), o.GradNorm())
+}
+
+// Norms over ranks are the same on a device whose memory Go cannot touch, added up there if the Norm can, and in host memory
+// if it cannot.
+func TestNormsOnDevices(t *testing.T) {
+	cpu := tensor.NewCPU(1)
+	defer cpu.Close()
+	want := clippedStep(t, cpu, &twice{})
+	assert.InDelta(t, 5, want[2], 1e-12)
+	slow, fast := &twice{}, &twiceThere{}
+	assert.Equal(t, want, clippedStep(t, tensortest.NewRemote(t, 1), slow))
+	assert.Equal(t, want, clippedStep(t, tensortest.NewRemote(t, 2), fast))
+	assert.Equal(t, [3]int{2, 0, 2}, [3]int{slow.floats, fast.floats, fast.tensors})
+}
+
+// A state goes from a device to the host and back.
+func TestStateOfDevices(t *testing.T) {
+	dev := tensortest.NewRemote(t, 1)
+	train := func(dev tensor.Device) (*optim.Optimizer, func() []float64) {
+		p := tensor.NewParam(tensor.UniformInit(-1, 1), 300)
+		p.Make(dev, tensor.BFloat16, 3)
+		o, tape := optim.NewAdamW(nn.Params{p}, optim.AdamWConfig{LR: 0.1}), tensor.NewTape(dev)
+		return o, func() []float64 {
+			tape.Backward(tape.Use(p).Square().Sum())
+			require.NoError(t, o.Step())
+			tape.Reset()
+			return tensor.Floats(p.Value)
+		}
+	}
+	cpu := tensor.NewCPU(1)
+	defer cpu.Close()
+	there, step := train(dev)
+	step()
+	here, _ := train(cpu)
+	require.NoError(t, here.SetState(there.State()))
+	for i, x := range here.State().Tensors {
+		assert.Equal(t, tensor.Floats(there.State().Tensors[i].Tensor), tensor.Floats(x.Tensor), x.Name)
+	}
+	again, other := train(dev)
+	other()
+	other()
+	require.NoError(t, again.SetState(here.State()))
+	assert.Equal(t, 1, again.Steps())
+	for i, x := range again.State().Tensors {
+		assert.Equal(t, tensor.Floats(there.State().Tensors[i].Tensor), tensor.Floats(x.Tensor), x.Name)
+	}
+}
+
+// A step that is skipped, because gradients overflow, is skipped on devices.
+func TestScalerOnDevices(t *testing.T) {
+	run := func(dev tensor.Device) (values []float64, scales []float64, steps int) {
+		p := tensor.NewParam(tensor.Constant(1), 3)
+		p.Make(dev, tensor.Float16, 0)
+		s := optim.NewScaler()
+		o, tape := optim.NewSGD(nn.Params{p}, optim.SGDConfig{LR: 0.01, Scaler: s}), tensor.NewTape(dev)
+		defer tape.Close()
+		for range 4 {
+			tape.Backward(tape.Use(p).Sum(), tensor.Scale(s.Scale))
+			require.NoError(t, o.Step())
+			tape.Reset()
+			scales = append(scales, s.Scale)
+		}
+		return tensor.Floats(p.Value), scales, o.Steps()
+	}
+	cpu := tensor.NewCPU(1)
+	defer cpu.Close()
+	values, scales, steps := run(cpu)
+	require.Less(t, steps, 4, "65536 is infinite in float16")
+	gotValues, gotScales, gotSteps := run(tensortest.NewRemote(t, 1))
+	assert.Equal(t, values, gotValues)
+	assert.Equal(t, scales, gotScales)
+	assert.Equal(t, steps, gotSteps)
+}

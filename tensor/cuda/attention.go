@@ -1,0 +1,105 @@
+package cuda
+
+import (
+	"fmt"
+	"math"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// heads is struct Heads of attention.cu for the types that are computed in float32 and float64.
+type heads[W float32 | float64] struct {
+	steps, heads, hd int64
+	tile, causal     int32
+	scale, keep      W
+	limit, key       uint64
+	first, stride    int64
+	elems            int64
+}
+
+const (
+	attentionLanes    = 256 // LANES
+	attentionFeatures = 16  // FEATURES
+	sharedBytes       = 48 << 10
+)
+
+// attentionTile is the largest tile of which `tiles` matrices of hd features and `scores` of scores fit in shared memory; 0 if
+// there is none.
+func attentionTile(t tensor.DType, hd, tiles, scores int) (tile, shared int) {
+	for tile = 32; tile >= 8; tile /= 2 {
+		shared = (tiles*tile*(hd+1) + scores*tile*(tile+1)) * wideSize(t)
+		if shared <= sharedBytes && hd <= attentionFeatures*attentionLanes/tile {
+			return tile, shared
+		}
+	}
+	return 0, 0
+}
+
+func setHeads[W float32 | float64](q *Queue, a *tensor.Args, tile int) {
+	h := heads[W]{steps: int64(a.Dim[1]), heads: int64(a.Dim[2] / (3 * a.I[0])), hd: int64(a.I[0]), tile: int32(tile), causal: int32(a.I[1]),
+		scale: W(a.F[0]), key: a.Key, first: int64(a.I[2]), stride: int64(a.I[3]), elems: int64(a.I[4])}
+	if p := a.F[1]; p != 0 {
+		h.keep, h.limit = W(1/(1-p)), uint64(math.RoundToEven(p*0x1p32))
+	}
+	q.args.Struct(unsafe.Pointer(&h), int(unsafe.Sizeof(h)))
+}
+
+// heads adds struct Heads.
+func (q *Queue) heads(a *tensor.Args, tile int) {
+	if a.DType == tensor.Float64 {
+		setHeads[float64](q, a, tile)
+	} else {
+		setHeads[float32](q, a, tile)
+	}
+}
+
+// headGrid is a block for each tile of each head of the batch.
+func headGrid(a *tensor.Args, tile int) cuda.Dim {
+	return cuda.Dim{X: (a.Dim[1] + tile - 1) / tile, Y: a.Dim[0] * a.Dim[2] / (3 * a.I[0])}
+}
+
+func noTile(q *Queue, a *tensor.Args) {
+	panic(&tensor.Failure{Op: q.op.String(), Err: fmt.Errorf("%v: heads of %d features do not fit: too many for %v", q.dev, a.I[0], a.DType)})
+}
+
+// attention computes OpAttention: operands are output, logarithmic sums, qkv; see Tape.attention of package tensor.
+func attention(q *Queue, k *kernel, a *tensor.Args) {
+	tile, shared := attentionTile(a.DType, a.I[0], 2, 1)
+	if tile == 0 {
+		noTile(q, a)
+	}
+	q.ptrs(a, 3).heads(a, tile)
+	q.run(k, headGrid(a, tile), cuda.Dim{X: attentionLanes}, shared)
+}
+
+// attentionGrads makes the kernels of OpAttentionGrad: operands are the gradient, qkv, output, its gradient, logarithmic sums.
+// Keys and values are one kernel and queries another, so that each sum has one block and a fixed order.
+func attentionGrads() (r [tensor.NumDTypes]tensor.Kernel) {
+	for _, t := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
+		dots, kv := newKernel("attention.cu", "attention_dots", elems[t]), newKernel("attention.cu", "attention_grad_kv", elems[t])
+		r[t] = cell(newKernel("attention.cu", "attention_grad_q", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
+			tile, shared := attentionTile(a.DType, a.I[0], 4, 2)
+			if tile == 0 {
+				noTile(q, a)
+			}
+			mid := q.scratch(a.Len[4] * wideSize(t))
+			q.args.Reset().Ptr(mid)
+			q.ptr(a, 2).ptr(a, 3).i64(a.Len[4]).heads(a, tile)
+			q.spread(dots, a.Len[4])
+			for _, k := range [2]*kernel{kv, k} {
+				q.args.Reset()
+				q.ptr(a, 0).ptr(a, 1).ptr(a, 3).ptr(a, 4).args.Ptr(mid)
+				q.heads(a, tile)
+				q.run(k, headGrid(a, tile), cuda.Dim{X: attentionLanes}, shared)
+			}
+		})
+	}
+	return r
+}
+
+var attentionKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
+	tensor.OpAttention:     floats("attention.cu", "attention", attention),
+	tensor.OpAttentionGrad: attentionGrads(),
+}

@@ -1,0 +1,211 @@
+package cuda_test
+
+import (
+	"errors"
+	"sync"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	gpu "github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+)
+
+func open(t testing.TB, index int) *cuda.Device {
+	t.Helper()
+	dev, err := cuda.NewDevice(index)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, dev.Close()) })
+	return dev
+}
+
+func ones(dev tensor.Device, n int) tensor.Tensor {
+	x := tensor.New(dev, tensor.Float32, n)
+	tensor.Constant(1).Fill(x, 0, 0)
+	return x
+}
+
+// double computes x + x in place.
+func double(e *tensor.Exec, x tensor.Tensor) {
+	a := e.Args(tensor.OpAdd, x.DType()).Out(x).In(x).In(x)
+	a.Rank, a.Dim[0] = 1, x.Len()
+	a.Stride[0][0], a.Stride[1][0], a.Stride[2][0] = 1, 1, 1
+	e.Launch()
+}
+
+func TestDevice(t *testing.T) {
+	dev := device(t)
+	assert.Equal(t, "cuda:0", dev.String())
+	assert.False(t, dev.Host())
+	_, err := cuda.NewDevice(17)
+	require.ErrorContains(t, err, "there is no device 17")
+	p, err := dev.Alloc(0)
+	require.NoError(t, err)
+	dev.Free(p)
+	dev.Free(p) // given back already
+}
+
+// TestLaunchBinds: a launch by a goroutine that has no context, or another device's, finds its own.
+func TestLaunchBinds(t *testing.T) {
+	dev := device(t)
+	other := open(t, 1)
+	for range 3 {
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			e, f := tensor.NewExec(dev), tensor.NewExec(other)
+			x, y := ones(dev, 100), ones(other, 100)
+			for range 3 {
+				double(e, x)
+				double(f, y)
+			}
+			assert.Equal(t, 8.0, tensor.Floats(x)[99])
+			assert.Equal(t, 8.0, tensor.Floats(y)[99])
+		})
+		wg.Wait()
+	}
+	require.NoError(t, dev.Bind())
+}
+
+func TestCopyBetweenDevices(t *testing.T) {
+	dev := device(t)
+	other := open(t, 1)
+	x, y := ones(dev, 1000), tensor.New(other, tensor.Float32, 1000)
+	require.NoError(t, dev.Queue(0).Sync())
+	other.Copy(y.Ptr(), x.Ptr(), 4000, other.Queue(0))
+	assert.Equal(t, 1.0, tensor.Floats(y)[999])
+	h, err := dev.AllocHost(4000)
+	require.NoError(t, err)
+	dev.Copy(h, y.Ptr(), 4000, dev.Queue(2))
+	g := make([]float32, 1000)
+	dev.Copy(unsafe.Pointer(&g[0]), h, 4000, dev.Queue(2))
+	require.NoError(t, dev.Queue(2).Sync())
+	assert.Equal(t, float32(1), g[999])
+	dev.FreeHost(h)
+}
+
+// TestQueuesAreOrderedByMarks: with streams that run only as far as somebody waits for them, a copy without an order would
+// not see what was computed.
+func TestQueuesAreOrderedByMarks(t *testing.T) {
+	emu.Start(t, emu.Config{Lazy: true, Delay: time.Millisecond, Reverse: true})
+	dev := open(t, 0)
+	e, x := tensor.NewExec(dev), ones(dev, 5000)
+	y := make([]float32, 5000)
+	for i := range 100 { // more than the marks that are told apart
+		double(e, x)
+		if i%7 != 0 {
+			double(e, x)
+		}
+		tensor.Constant(1).Fill(x, 0, 0)
+		double(e, x)
+		mark := dev.Queue(0).Mark()
+		require.NoError(t, dev.Queue(2).After(mark))
+		dev.Copy(unsafe.Pointer(&y[0]), x.Ptr(), 4*len(y), dev.Queue(2))
+		copied := dev.Queue(2).Mark()
+		require.NoError(t, copied.Wait())
+		assert.True(t, copied.Done())
+		require.Equal(t, float32(2), y[4999])
+		y[4999] = 0
+	}
+	assert.True(t, dev.Queue(0).Mark().F != nil)
+	require.NoError(t, dev.Queue(1).After(tensor.Pending{}))
+}
+
+// TestFreedMemoryIsOrdered: memory that is given out again is not written on another queue before its last reader is done.
+func TestFreedMemoryIsOrdered(t *testing.T) {
+	emu.Start(t, emu.Config{Lazy: true, Delay: time.Millisecond})
+	dev := open(t, 0)
+	e := tensor.NewExec(dev)
+	sum := ones(dev, 4096)
+	for range 20 {
+		p, err := dev.Alloc(4 * 4096)
+		require.NoError(t, err)
+		x := tensor.FromPtr(dev, p, tensor.Float32, 4096)
+		tensor.Constant(1).Fill(x, 0, 0)
+		double(e, x)
+		dev.Copy(sum.Ptr(), p, 4*4096, dev.Queue(0))
+		dev.Free(p)
+		again, err := dev.Alloc(4 * 4096)
+		require.NoError(t, err)
+		require.Equal(t, p, again)
+		zero := make([]float32, 4096)
+		dev.Copy(again, unsafe.Pointer(&zero[0]), 4*4096, dev.Queue(2))
+		require.NoError(t, dev.Queue(2).Sync())
+		dev.Free(again)
+		require.Equal(t, 2.0, tensor.Floats(sum)[4095])
+	}
+}
+
+func TestFromPointer(t *testing.T) {
+	dev := device(t)
+	other := open(t, 1)
+	pool := dev.GPU().NewPool("another library's")
+	require.NoError(t, dev.Bind())
+	p, err := pool.Alloc(dev.Queue(0).(*cuda.Queue).Stream(), 400)
+	require.NoError(t, err)
+	x, release, err := dev.FromPointer(uintptr(p), tensor.Float32, 10, 10)
+	require.NoError(t, err)
+	tensor.Constant(3).Fill(x, 0, 0)
+	tape := tensor.NewTape(dev)
+	assert.Equal(t, 300.0, tape.Input(x).Sum().Item())
+	tape.Close()
+	release()
+	_, _, err = other.FromPointer(uintptr(p), tensor.Float32, 10, 10)
+	require.ErrorContains(t, err, "it belongs to device 0")
+	_, _, err = dev.FromPointer(64, tensor.Float32, 10)
+	require.ErrorContains(t, err, "cuda:0: 0x40 is not its memory")
+	require.NoError(t, dev.Bind())
+	require.NoError(t, pool.Free(p))
+	require.NoError(t, pool.Close())
+}
+
+// TestKernelThatFails: what follows a wild access fails with the same error, which names what was launched.
+func TestKernelThatFails(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	dev, err := cuda.NewDevice(0)
+	require.NoError(t, err)
+	x := ones(dev, 100)
+	e := tensor.NewExec(dev)
+	double(e, x)
+	a := e.Args(tensor.OpNeg, tensor.Float32).Out(x).In(x)
+	a.Len[0] = 1 << 20
+	e.Launch()
+	err = dev.Queue(0).Sync()
+	var f *tensor.Failure
+	require.ErrorAs(t, err, &f)
+	var cause *gpu.Error
+	require.ErrorAs(t, err, &cause)
+	assert.Equal(t, []string{"neg", "add"}, cause.Launches[:2])
+	for range 2 {
+		again := tensor.Try(func() { double(e, x) })
+		require.True(t, errors.Is(again, f), "%v", again)
+		require.Equal(t, f, dev.Queue(1).Sync())
+	}
+	require.ErrorIs(t, dev.Close(), f)
+	emu.Heal()
+}
+
+func TestOutOfMemory(t *testing.T) {
+	emu.Start(t, emu.Config{Memory: 64 << 20})
+	dev := open(t, 0)
+	x := tensor.NewFor(tensor.Parameters, dev, tensor.Float32, 1<<20)
+	_, err := dev.Alloc(1 << 30)
+	require.ErrorContains(t, err, "parameters  4.00 MiB")
+	require.ErrorContains(t, err, "no memory for 1.00 GiB")
+	assert.Equal(t, 0.0, tensor.Floats(x)[0])
+}
+
+// TestNoKernel: an empty cell is an error that names operation, type and device.
+func TestNoKernel(t *testing.T) {
+	dev := device(t)
+	err := tensor.Try(func() {
+		e, x := tensor.NewExec(dev), tensor.New(dev, tensor.Int32, 3)
+		e.Args(tensor.OpExp, tensor.Int32).Out(x).In(x)
+		e.Launch()
+	})
+	require.ErrorContains(t, err, "exp int32[3], int32[3]: cuda:0 has no kernel for int32")
+}

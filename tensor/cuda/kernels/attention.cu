@@ -1,0 +1,223 @@
+// Attention in blocks, without the matrix of all probabilities (Dao et al., "FlashAttention", 2022): the plain version, the
+// oracle of faster ones. T is a float; scores, probabilities and sums are in W.
+//
+// qkv is [batch, steps, 3, heads, hd], out [batch, steps, heads, hd] and lse [batch, heads, steps]. A block of threads takes a
+// tile of `tile` queries (of keys, in the gradient of keys and values) of one head and meets one tile of the others after the
+// other. `tile` rows have LANES/tile threads each, a part of a warp; thread l of a row has its features l, l + LANES/tile, ...
+
+enum { LANES = 256, FEATURES = 16 };  // features of a thread, at most
+
+struct Heads {
+  i64 steps, heads, hd;
+  int tile, causal;
+  W scale;
+  // dropout of the probabilities [batch, heads, steps, steps], as of kernel.Dropout: row k of `elems` elements is row
+  // first + stride*k; `limit` is what a random word must reach. keep is 0 without dropout.
+  W keep;
+  u64 limit, key;
+  i64 first, stride, elems;
+};
+
+// Philox 4x32-10 (Salmon et al. 2011): word i % 4 of block i / 4 under key.
+__device__ __forceinline__ u32 random_word(u64 key, u64 i) {
+  u32 c[4] = {(u32)(i >> 2), (u32)(i >> 34), 0, 0}, k0 = (u32)key, k1 = (u32)(key >> 32);
+  for (int r = 0; r < 10; r++) {
+    u64 p0 = (u64)c[0] * 0xD2511F53u, p1 = (u64)c[2] * 0xCD9E8D57u;
+    c[0] = (u32)(p1 >> 32) ^ c[1] ^ k0, c[1] = (u32)p1, c[2] = (u32)(p0 >> 32) ^ c[3] ^ k1, c[3] = (u32)p0;
+    k0 += 0x9E3779B9u, k1 += 0xBB67AE85u;
+  }
+  int w = i & 3;
+  return w == 0 ? c[0] : w == 1 ? c[1] : w == 2 ? c[2] : c[3];
+}
+
+// kept is what the probability of query i and key j of a head is multiplied by.
+__device__ __forceinline__ W kept(const Heads& h, i64 head, i64 i, i64 j) {
+  if (h.keep == 0) return 1;
+  i64 e = (head * h.steps + i) * h.steps + j;
+  i64 at = (h.first + h.stride * (e / h.elems)) * h.elems + e % h.elems;
+  return random_word(h.key, (u64)at) >= h.limit ? h.keep : W(0);
+}
+
+__device__ __forceinline__ float exp_(float x) { return expf(x); }
+__device__ __forceinline__ double exp_(double x) { return exp(x); }
+__device__ __forceinline__ float log_(float x) { return logf(x); }
+__device__ __forceinline__ double log_(double x) { return log(x); }
+
+// Head is one head: its number, where its rows are, the thread's row and place in the row, and the threads of a row.
+struct Head {
+  i64 number, qkv, out, stride, width;
+  int row, lane, lanes;
+};
+__device__ __forceinline__ Head this_head(const Heads& h) {
+  i64 n = blockIdx.y, b = n / h.heads, k = n % h.heads;
+  int lanes = LANES / h.tile;
+  return {n, (b * h.steps * 3 * h.heads + k) * h.hd, (b * h.steps * h.heads + k) * h.hd, 3 * h.heads * h.hd, h.heads * h.hd,
+          (int)threadIdx.x / lanes, (int)threadIdx.x % lanes, lanes};
+}
+
+// fetch copies `tile` rows of hd features to shared memory, where they are hd + 1 apart; rows behind the last step are 0.
+__device__ __forceinline__ void fetch(W* to, const T* from, i64 stride, i64 step, const Heads& h) {
+  for (int e = threadIdx.x; e < h.tile * h.hd; e += LANES) {
+    int r = e / h.hd, d = e % h.hd;
+    to[r * (h.hd + 1) + d] = step + r < h.steps ? widen(from[(step + r) * stride + d]) : W(0);
+  }
+}
+
+__device__ __forceinline__ W dot(const W* a, const W* b, i64 n) {
+  W sum = 0;
+  for (i64 d = 0; d < n; d++) sum += a[d] * b[d];
+  return sum;
+}
+
+// Over the threads of a row.
+__device__ __forceinline__ W row_sum(W v, int lanes) {
+  for (int o = lanes / 2; o > 0; o >>= 1) v += __shfl_xor_sync(FULL_WARP, v, o);
+  return v;
+}
+__device__ __forceinline__ W row_top(W v, int lanes) {
+  for (int o = lanes / 2; o > 0; o >>= 1) {
+    W u = __shfl_xor_sync(FULL_WARP, v, o);
+    v = u > v ? u : v;
+  }
+  return v;
+}
+
+// add_product is acc += sum over c in [from, to) of p[c] * m[c], for the thread's features of rows m, hd + 1 apart.
+__device__ __forceinline__ void add_product(W* acc, const W* p, i64 from, i64 to, const W* m, const Head& t, i64 hd) {
+#pragma unroll 1
+  for (i64 c = from; c < to; c++) {
+    const W *row = m + c * (hd + 1) + t.lane, *end = m + c * (hd + 1) + hd;
+#pragma unroll
+    for (int k = 0; k < FEATURES; k++)
+      if (row + k * t.lanes < end) acc[k] += p[c] * row[k * t.lanes];
+  }
+}
+
+__device__ __forceinline__ void store(T* to, const W* acc, W scale, const Head& t, i64 hd) {
+#pragma unroll
+  for (int k = 0; k < FEATURES; k++) {
+    i64 d = t.lane + (i64)k * t.lanes;
+    if (d < hd) to[d] = narrow<T>(acc[k] * scale);
+  }
+}
+
+// seen is the number of keys from j on, at most `tile`, that query i sees.
+__device__ __forceinline__ i64 seen(const Heads& h, i64 i, i64 j) {
+  i64 end = h.causal ? i + 1 : h.steps, n = (end < h.steps ? end : h.steps) - j;
+  return n < 0 ? 0 : n < h.tile ? n : h.tile;
+}
+
+__device__ __forceinline__ W* shared_memory() {
+  extern __shared__ W shared[];
+  return shared;
+}
+
+extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* qkv, Heads h) {
+  Head t = this_head(h);
+  i64 i0 = (i64)blockIdx.x * h.tile, i = i0 + t.row, ld = h.hd + 1;
+  W *q = shared_memory(), *kv = q + h.tile * ld, *p = kv + h.tile * ld + t.row * (h.tile + 1);
+  const T *keys = qkv + t.qkv + t.width, *values = keys + t.width;
+  fetch(q, qkv + t.qkv, t.stride, i0, h);
+  W acc[FEATURES] = {}, top = -INFINITY, sum = 0;
+  i64 end = h.causal && i0 + h.tile < h.steps ? i0 + h.tile : h.steps;
+  for (i64 j0 = 0; j0 < end; j0 += h.tile) {
+    i64 n = i < h.steps ? seen(h, i, j0) : 0;
+    __syncthreads();
+    fetch(kv, keys, t.stride, j0, h);
+    __syncthreads();
+    W best = top;
+    for (i64 c = t.lane; c < n; c += t.lanes) {
+      p[c] = h.scale * dot(q + t.row * ld, kv + c * ld, h.hd);
+      best = p[c] > best ? p[c] : best;
+    }
+    best = row_top(best, t.lanes);
+    W factor = top == best ? W(1) : exp_(top - best), more = 0;
+    for (i64 c = t.lane; c < n; c += t.lanes) {
+      W e = p[c] == -INFINITY ? W(0) : exp_(p[c] - best);
+      more += e;
+      p[c] = e * kept(h, t.number, i, j0 + c);
+    }
+    sum = sum * factor + row_sum(more, t.lanes);
+    top = best;
+    __syncthreads();
+    fetch(kv, values, t.stride, j0, h);
+    __syncthreads();
+#pragma unroll
+    for (int k = 0; k < FEATURES; k++) acc[k] *= factor;
+    add_product(acc, p, 0, n, kv, t, h.hd);
+  }
+  if (i >= h.steps) return;
+  store(out + t.out + i * t.width, acc, 1 / sum, t, h.hd);
+  if (t.lane == 0) lse[t.number * h.steps + i] = top + log_(sum);
+}
+
+// attention_dots: dots[head, i] = sum of gout*out of a query.
+extern "C" __global__ void attention_dots(W* dots, const T* out, const T* gout, i64 all, Heads h) {
+  for (i64 r = first_item(); r < all; r += all_threads()) {
+    i64 n = r / h.steps, i = r % h.steps, at = ((n / h.heads * h.steps + i) * h.heads + n % h.heads) * h.hd;
+    W sum = 0;
+    for (i64 d = 0; d < h.hd; d++) sum += widen(gout[at + d]) * widen(out[at + d]);
+    dots[r] = sum;
+  }
+}
+
+// Scores of the gradients: with P = exp(score - lse), mask D and dP = D*(gout vT), s = D*P and ds = P*(dP - dots).
+__device__ __forceinline__ void pair(W& s, W& ds, const W* q, const W* k, const W* v, const W* g, W lse, W dots, i64 i, i64 j, const Head& t, const Heads& h) {
+  W p = exp_(h.scale * dot(q, k, h.hd) - lse), keep = kept(h, t.number, i, j);
+  s = keep * p;
+  ds = p * (keep * dot(g, v, h.hd) - dots);
+}
+
+// attention_grad_kv: dv = (D*P)T gout and dk = scale * dsT q of a tile of keys.
+extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
+  Head t = this_head(h);
+  i64 j0 = (i64)blockIdx.x * h.tile, j = j0 + t.row, ld = h.hd + 1, part = h.tile * ld;
+  W *k = shared_memory(), *v = k + part, *q = v + part, *g = q + part;
+  W *s = g + part + t.row * (h.tile + 1), *ds = s + h.tile * (h.tile + 1);
+  fetch(k, qkv + t.qkv + t.width, t.stride, j0, h);
+  fetch(v, qkv + t.qkv + 2 * t.width, t.stride, j0, h);
+  W dk[FEATURES] = {}, dv[FEATURES] = {};
+  for (i64 i0 = h.causal ? j0 : 0; i0 < h.steps; i0 += h.tile) {
+    __syncthreads();
+    fetch(q, qkv + t.qkv, t.stride, i0, h);
+    fetch(g, gout + t.out, t.width, i0, h);
+    __syncthreads();
+    i64 from = h.causal && i0 == j0 ? t.row : 0, to = h.steps - i0 < h.tile ? h.steps - i0 : h.tile;
+    if (j >= h.steps) to = 0;
+    for (i64 c = t.lane; c < to; c += t.lanes)
+      if (c >= from) {
+        i64 at = t.number * h.steps + i0 + c;
+        pair(s[c], ds[c], q + c * ld, k + t.row * ld, v + t.row * ld, g + c * ld, lse[at], dots[at], i0 + c, j, t, h);
+      }
+    __syncwarp();
+    add_product(dv, s, from, to, g, t, h.hd);
+    add_product(dk, ds, from, to, q, t, h.hd);
+  }
+  if (j >= h.steps) return;
+  T* to = grad + t.qkv + j * t.stride;
+  store(to + t.width, dk, h.scale, t, h.hd);
+  store(to + 2 * t.width, dv, 1, t, h.hd);
+}
+
+// attention_grad_q: dq = scale * ds k of a tile of queries.
+extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
+  Head t = this_head(h);
+  i64 i0 = (i64)blockIdx.x * h.tile, i = i0 + t.row, ld = h.hd + 1, part = h.tile * ld;
+  W *q = shared_memory(), *g = q + part, *k = g + part, *v = k + part, *ds = v + part + t.row * (h.tile + 1);
+  fetch(q, qkv + t.qkv, t.stride, i0, h);
+  fetch(g, gout + t.out, t.width, i0, h);
+  W dq[FEATURES] = {}, unused;
+  i64 end = h.causal && i0 + h.tile < h.steps ? i0 + h.tile : h.steps, at = t.number * h.steps + i;
+  for (i64 j0 = 0; j0 < end; j0 += h.tile) {
+    __syncthreads();
+    fetch(k, qkv + t.qkv + t.width, t.stride, j0, h);
+    fetch(v, qkv + t.qkv + 2 * t.width, t.stride, j0, h);
+    __syncthreads();
+    i64 n = i < h.steps ? seen(h, i, j0) : 0;
+    for (i64 c = t.lane; c < n; c += t.lanes)
+      pair(unused, ds[c], q + t.row * ld, k + c * ld, v + c * ld, g + t.row * ld, lse[at], dots[at], i, j0 + c, t, h);
+    __syncwarp();
+    add_product(dq, ds, 0, n, k, t, h.hd);
+  }
+  if (i < h.steps) store(grad + t.qkv + i * t.stride, dq, h.scale, t, h.hd);
+}

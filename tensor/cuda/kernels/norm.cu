@@ -1,0 +1,154 @@
+// Layer norm and RMS norm: a block for each row. T is a float; statistics and sums are in W and have a fixed order.
+
+enum { VEC = 16 / sizeof(T), MAX_WARPS = 16, COLS = 32, ROWS = 8 };
+template <int N> struct Count { enum { value = N }; };
+
+// pieces and whole are those of rows.cu.
+template <class F> __device__ __forceinline__ void pieces(i64 cols, bool vec, F f) {
+  if (vec)
+    for (i64 i = (i64)threadIdx.x * VEC; i < cols; i += (i64)blockDim.x * VEC) f(i, Count<VEC>());
+  else
+    for (i64 i = threadIdx.x; i < cols; i += blockDim.x) f(i, Count<1>());
+}
+__device__ __forceinline__ bool whole(const void* p, i64 cols) { return cols % VEC == 0 && aligned(p, 16); }
+template <int N> __device__ __forceinline__ Pack<T, N> load(const T* p) { return *(const Pack<T, N>*)p; }
+
+// weights loads elements of w; where there is none, they are v.
+template <int N> __device__ __forceinline__ Pack<W, N> weights(const T* w, i64 i, W v) {
+  Pack<W, N> r;
+  if (w) {
+    auto p = load<N>(w + i);
+#pragma unroll
+    for (int k = 0; k < N; k++) r.v[k] = widen(p.v[k]);
+  } else {
+#pragma unroll
+    for (int k = 0; k < N; k++) r.v[k] = v;
+  }
+  return r;
+}
+
+__device__ __forceinline__ float sqrt_(float x) { return sqrtf(x); }
+__device__ __forceinline__ double sqrt_(double x) { return sqrt(x); }
+
+// Pair is two sums.
+struct Pair { W a, b; };
+
+__device__ __forceinline__ Pair block(Pair v) {
+  __shared__ W a[MAX_WARPS], b[MAX_WARPS];
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) v.a += __shfl_xor_sync(FULL_WARP, v.a, o), v.b += __shfl_xor_sync(FULL_WARP, v.b, o);
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  __syncthreads();  // the sums before these have been read
+  if (lane == 0) a[warp] = v.a, b[warp] = v.b;
+  __syncthreads();
+  v = {0, 0};
+  for (int i = 0; i < warps; i++) v.a += a[i], v.b += b[i];
+  return v;
+}
+
+// squares is the sum of (x-center)^2.
+__device__ __forceinline__ W squares(const T* x, W center, i64 cols, bool vec) {
+  Pair s = {0, 0};
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(x + i);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) s.a += (widen(p.v[k]) - center) * (widen(p.v[k]) - center);
+  });
+  return block(s).a;
+}
+
+// normalize is y = (x-mean)*rstd*w + b.
+__device__ __forceinline__ void normalize(T* y, const T* x, const T* w, const T* b, W mean, W rstd, i64 cols, bool vec) {
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(x + i);
+    auto ws = weights<n.value>(w, i, 1), bs = weights<n.value>(b, i, 0);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) p.v[k] = narrow<T>((widen(p.v[k]) - mean) * rstd * ws.v[k] + bs.v[k]);
+    *(decltype(p)*)(y + i) = p;
+  });
+}
+
+extern "C" __global__ void layer_norm(T* y, W* mean, W* rstd, const T* x, const T* w, const T* b, i64 cols, W eps) {
+  i64 r = blockIdx.x;
+  bool vec = whole(y, cols) && whole(x, cols) && whole(w, cols) && whole(b, cols);
+  x += r * cols;
+  Pair s = {0, 0};
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(x + i);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) s.a += widen(p.v[k]);
+  });
+  W m = block(s).a / cols, d = 1 / sqrt_(squares(x, m, cols, vec) / cols + eps);
+  if (threadIdx.x == 0) mean[r] = m, rstd[r] = d;
+  normalize(y + r * cols, x, w, b, m, d, cols, vec);
+}
+
+extern "C" __global__ void rms_norm(T* y, W* rstd, const T* x, const T* w, i64 cols, W eps) {
+  i64 r = blockIdx.x;
+  bool vec = whole(y, cols) && whole(x, cols) && whole(w, cols);
+  x += r * cols;
+  W d = 1 / sqrt_(squares(x, 0, cols, vec) / cols + eps);
+  if (threadIdx.x == 0) rstd[r] = d;
+  normalize(y + r * cols, x, w, nullptr, 0, d, cols, vec);
+}
+
+// grad_x: with h = (x-mean)*rstd and u = g*w, d = rstd*(u - mean(u) - h*mean(u*h)); without mean(u) if not centered.
+__device__ __forceinline__ void grad_x(T* d, const T* x, const T* g, const T* w, W mean, W rstd, i64 cols, bool centered) {
+  i64 at = blockIdx.x * cols;
+  bool vec = whole(d, cols) && whole(x, cols) && whole(g, cols) && whole(w, cols);
+  d += at, x += at, g += at;
+  Pair s = {0, 0};
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(x + i), q = load<n.value>(g + i);
+    auto ws = weights<n.value>(w, i, 1);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) {
+      W u = widen(q.v[k]) * ws.v[k];
+      s.a += u, s.b += u * ((widen(p.v[k]) - mean) * rstd);
+    }
+  });
+  s = block(s);
+  W a = centered ? s.a / cols : W(0), b = s.b / cols;
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(x + i), q = load<n.value>(g + i);
+    auto ws = weights<n.value>(w, i, 1);
+#pragma unroll
+    for (int k = 0; k < n.value; k++)
+      p.v[k] = narrow<T>(rstd * (widen(q.v[k]) * ws.v[k] - a - (widen(p.v[k]) - mean) * rstd * b));
+    *(decltype(p)*)(d + i) = p;
+  });
+}
+
+extern "C" __global__ void layer_norm_grad_x(T* d, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 cols) {
+  grad_x(d, x, g, w, mean[blockIdx.x], rstd[blockIdx.x], cols, true);
+}
+extern "C" __global__ void rms_norm_grad_x(T* d, const T* x, const T* g, const T* w, const W* rstd, i64 cols) {
+  grad_x(d, x, g, w, 0, rstd[blockIdx.x], cols, false);
+}
+
+// grad_w_parts: part[p, i] = the sum over rows p*len on of g*(x-mean)*rstd. Blocks are COLS columns by ROWS; x across the
+// columns, y over parts. mean may be null.
+extern "C" __global__ void grad_w_parts(W* part, const T* x, const T* g, const W* mean, const W* rstd, i64 rows, i64 cols, i64 len) {
+  __shared__ W sums[ROWS][COLS];
+  i64 i = (i64)blockIdx.x * COLS + threadIdx.x, from = blockIdx.y * len, to = from + len < rows ? from + len : rows;
+  W sum = 0;
+  if (i < cols)
+    for (i64 r = from + threadIdx.y; r < to; r += ROWS) {
+      W m = mean ? mean[r] : W(0);
+      sum += widen(g[r * cols + i]) * ((widen(x[r * cols + i]) - m) * rstd[r]);
+    }
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y || i >= cols) return;
+  for (int k = 1; k < ROWS; k++) sum += sums[k][threadIdx.x];
+  part[blockIdx.y * cols + i] = sum;
+}
+
+// grad_w_ends: d = the sum of the parts, added to d if acc.
+extern "C" __global__ void grad_w_ends(T* d, const W* part, i64 parts, i64 cols, int acc) {
+  for (i64 i = first_item(); i < cols; i += all_threads()) {
+    W sum = 0;
+    for (i64 p = 0; p < parts; p++) sum += part[p * cols + i];
+    d[i] = narrow<T>(acc ? widen(d[i]) + sum : sum);
+  }
+}

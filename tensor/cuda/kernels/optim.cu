@@ -1,0 +1,157 @@
+// Kernels over lists of tensors: the optimizers, and sums of squares. T is the type of gradients. Values and moments are in W;
+// 16-bit values are in a further tensor, which gets the new value rounded. Orders of operations and what counts as 0 are
+// those of internal/kernel.
+
+enum { MOST = 64, LANES = 256, N = 16 / sizeof(W) };
+
+// List is up to MOST groups of tensors of one length; blocks start[i] on work on group i. (tensorList in optim.go)
+struct List {
+  int count, unused;
+  int start[MOST + 2];
+  i64 len[MOST];
+  void* at[5][MOST];
+};
+
+// group_of finds the group of a block.
+__device__ __forceinline__ int group_of(const List& list, int block) {
+  int lo = 0, hi = list.count;
+  while (hi - lo > 1) {
+    int mid = (lo + hi) / 2;
+    if (list.start[mid] <= block) lo = mid; else hi = mid;
+  }
+  return lo;
+}
+
+__device__ __forceinline__ float root_of(float x) { return sqrtf(x); }
+__device__ __forceinline__ double root_of(double x) { return sqrt(x); }
+
+// flush is x, or 0 if |x| < limit.
+__device__ __forceinline__ W flush(W x, W limit) { return -limit < x && x < limit ? W(0) : x; }
+
+// Element is what a step reads and writes.
+struct Element { W p, g, m, v; };
+
+// step_all applies f to the elements of this block's part: `part` of them. m and v may be missing.
+template <class F> __device__ __forceinline__ void step_all(const List& list, int part, F f) {
+  int i = group_of(list, blockIdx.x);
+  i64 from = (i64)(blockIdx.x - list.start[i]) * part, n = list.len[i] - from < part ? list.len[i] - from : part;
+  W* p = (W*)list.at[0][i] + from;
+  const T* g = (const T*)list.at[1][i] + from;
+  W* m = list.at[2][i] ? (W*)list.at[2][i] + from : 0;
+  W* v = list.at[3][i] ? (W*)list.at[3][i] + from : 0;
+  T* low = list.at[4][i] ? (T*)list.at[4][i] + from : 0;
+  i64 done = 0;
+  if (aligned(p, 16) && aligned(m, 16) && aligned(v, 16) && aligned(g, N * sizeof(T)) && aligned(low, N * sizeof(T))) {
+    typedef Pack<W, N> P;
+    typedef Pack<T, N> L;
+    for (i64 k = threadIdx.x; k < n / N; k += LANES) {
+      P a = ((P*)p)[k], b, c;
+      L d = ((const L*)g)[k];
+      if (m) b = ((P*)m)[k];
+      if (v) c = ((P*)v)[k];
+#pragma unroll
+      for (int j = 0; j < N; j++) {
+        Element e = {a.v[j], widen(d.v[j]), m ? b.v[j] : W(0), v ? c.v[j] : W(0)};
+        f(e);
+        a.v[j] = e.p;
+        b.v[j] = e.m;
+        c.v[j] = e.v;
+        d.v[j] = narrow<T>(e.p);
+      }
+      ((P*)p)[k] = a;
+      if (m) ((P*)m)[k] = b;
+      if (v) ((P*)v)[k] = c;
+      if (low) ((L*)low)[k] = d;
+    }
+    done = n / N * N;
+  }
+  for (i64 k = done + threadIdx.x; k < n; k += LANES) {
+    Element e = {p[k], widen(g[k]), m ? m[k] : W(0), v ? v[k] : W(0)};
+    f(e);
+    p[k] = e.p;
+    if (m) m[k] = e.m;
+    if (v) v[k] = e.v;
+    if (low) low[k] = narrow<T>(e.p);
+  }
+}
+
+// The optimizers multiply gradients by *factor first, if there is one.
+
+extern "C" __global__ void sgd(const __grid_constant__ List list, int part, const double* factor, int nesterov, int first, W lr, W mu, W in, W wd, W tiny) {
+  W scale = factor ? (W)*factor : W(1);
+  step_all(list, part, [=](Element& e) {
+    W d = flush(e.g, tiny) * scale + wd * e.p;
+    if (mu != 0) {
+      e.m = flush(first ? d : mu * flush(e.m, tiny) + in * d, tiny);
+      d = nesterov ? d + mu * e.m : e.m;
+    }
+    e.p -= lr * d;
+  });
+}
+
+extern "C" __global__ void adam(const __grid_constant__ List list, int part, const double* factor, W step, W root, W eps, W in1, W b2, W in2, W tiny,
+                                W least, W normal, W wd, W keep) {
+  W scale = factor ? (W)*factor : W(1);
+  step_all(list, part, [=](Element& e) {
+    W d = flush(e.g, tiny) * scale + wd * e.p, x = e.p * keep, m = flush(e.m, tiny);
+    e.m = flush(in1 < W(0.5) ? m + in1 * (d - m) : d - (d - m) * (1 - in1), tiny);
+    d = flush(d, least);
+    e.v = flush(flush(e.v, normal) * b2 + in2 * d * d, normal);
+    e.p = x + step * e.m / (root_of(e.v) / root + eps);
+  });
+}
+
+// total adds up a value of each of the LANES threads as a tree; thread 0 gets the sum.
+__device__ __forceinline__ double total(double v) {
+  __shared__ double shared[LANES];
+  int t = threadIdx.x;
+  __syncthreads();
+  shared[t] = v;
+  __syncthreads();
+  for (int k = LANES / 2; k > 0; k /= 2) {
+    if (t < k) shared[t] += shared[t + k];
+    __syncthreads();
+  }
+  return shared[0];
+}
+
+// sum_squares: y[b] is the sum of squares of block b: `part` elements of a tensor.
+extern "C" __global__ void sum_squares(const __grid_constant__ List list, int part, double* y) {
+  int i = group_of(list, blockIdx.x), t = threadIdx.x;
+  i64 from = (i64)(blockIdx.x - list.start[i]) * part, n = list.len[i] - from < part ? list.len[i] - from : part;
+  const T* x = (const T*)list.at[0][i] + from;
+  double sum = 0;
+  i64 done = 0;
+  if (aligned(x, N * sizeof(T))) {
+    for (i64 k = t; k < n / N; k += LANES) {
+      Pack<T, N> p = ((const Pack<T, N>*)x)[k];
+#pragma unroll
+      for (int j = 0; j < N; j++) sum += (double)widen(p.v[j]) * (double)widen(p.v[j]);
+    }
+    done = n / N * N;
+  }
+  for (i64 k = done + t; k < n; k += LANES) sum += (double)widen(x[k]) * (double)widen(x[k]);
+  sum = total(sum);
+  if (t == 0) y[blockIdx.x] = sum;
+}
+
+// grad_norm: y[0] is the sum of the first `own` elements of x, y[1] that of the `shared` ones behind, y[2] is 1. One block.
+extern "C" __global__ void grad_norm(double* y, const double* x, i64 own, i64 shared) {
+  double a = 0, b = 0;
+  for (i64 i = threadIdx.x; i < own; i += LANES) a += x[i];
+  for (i64 i = threadIdx.x; i < shared; i += LANES) b += x[own + i];
+  a = total(a);
+  b = total(b);
+  if (threadIdx.x == 0) {
+    y[0] = a;
+    y[1] = b;
+    y[2] = 1;
+  }
+}
+
+// clip: y[1] is the norm of the gradients times scale, y[0] what to multiply them by: scale, less if the norm is above most.
+extern "C" __global__ void clip(double* y, const double* sums, double scale, double most) {
+  double norm = sqrt(sums[0] + sums[1] / sums[2]) * scale, less = most / (norm + 1e-6);
+  y[0] = most != 0 && !(less >= 1) ? scale * less : scale;
+  y[1] = norm;
+}

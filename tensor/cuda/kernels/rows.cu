@@ -1,0 +1,225 @@
+// Softmax and its kin, by rows of the last dimension: a block for each row. T is a float, sums are in W. Each thread adds up
+// elements that are a fixed distance apart, and the threads' sums are added as a tree: the order depends on the row's length
+// alone. The row is read again from the caches.
+
+enum { VEC = 16 / sizeof(T), MAX_WARPS = 16 };
+template <int N> struct Count { enum { value = N }; };
+
+// pieces calls f(i, Count<n>) for the pieces i..i+n of a row that this thread has: 16 bytes if vec, else one element.
+template <class F> __device__ __forceinline__ void pieces(i64 cols, bool vec, F f) {
+  if (vec)
+    for (i64 i = (i64)threadIdx.x * VEC; i < cols; i += (i64)blockDim.x * VEC) f(i, Count<VEC>());
+  else
+    for (i64 i = threadIdx.x; i < cols; i += blockDim.x) f(i, Count<1>());
+}
+
+// whole says whether rows of cols elements from p on begin at multiples of 16 bytes and end at one.
+__device__ __forceinline__ bool whole(const void* p, i64 cols) { return cols % VEC == 0 && aligned(p, 16); }
+
+template <int N> __device__ __forceinline__ Pack<T, N> load(const T* p) { return *(const Pack<T, N>*)p; }
+
+__device__ __forceinline__ float exp_(float x) { return expf(x); }
+__device__ __forceinline__ double exp_(double x) { return exp(x); }
+__device__ __forceinline__ float log_(float x) { return logf(x); }
+__device__ __forceinline__ double log_(double x) { return log(x); }
+__device__ __forceinline__ bool infinite(W x) { return x == INFINITY || x == -INFINITY; }
+
+// Sum is the largest element so far and the sum of exp(x - top).
+struct Sum { W top, sum; };
+
+// add counts an element. What is -Inf adds nothing, NaN makes the sum NaN.
+__device__ __forceinline__ void add(Sum& s, W x) {
+  if (x > s.top) {
+    s.sum = s.sum * exp_(s.top - x) + 1;
+    s.top = x;
+  } else if (x == s.top) {
+    s.sum += x > -INFINITY ? 1 : 0;
+  } else {
+    s.sum += exp_(x - s.top);
+  }
+}
+
+__device__ __forceinline__ Sum join(Sum a, Sum b) {
+  W top = a.top > b.top ? a.top : b.top;
+  W x = a.top == top ? a.sum : a.sum * exp_(a.top - top);
+  W y = b.top == top ? b.sum : b.sum * exp_(b.top - top);
+  return {top, x + y};
+}
+
+// The block's sum, for all threads.
+__device__ __forceinline__ Sum block(Sum s) {
+  __shared__ W tops[MAX_WARPS], sums[MAX_WARPS];
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) s = join(s, {__shfl_xor_sync(FULL_WARP, s.top, o), __shfl_xor_sync(FULL_WARP, s.sum, o)});
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  if (lane == 0) tops[warp] = s.top, sums[warp] = s.sum;
+  __syncthreads();
+  s = {-INFINITY, 0};
+  for (int i = 0; i < warps; i++) s = join(s, {tops[i], sums[i]});
+  return s;
+}
+
+__device__ __forceinline__ W block(W v) {
+  __shared__ W sums[MAX_WARPS];
+#pragma unroll
+  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(FULL_WARP, v, o);
+  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
+  if (lane == 0) sums[warp] = v;
+  __syncthreads();
+  v = 0;
+  for (int i = 0; i < warps; i++) v += sums[i];
+  return v;
+}
+
+__device__ __forceinline__ Sum row_sum(const T* x, i64 cols, bool vec) {
+  Sum s = {-INFINITY, 0};
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(x + i);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) add(s, widen(p.v[k]));
+  });
+  return block(s);
+}
+
+// log_of is ln(sum(exp(x))): -Inf if all elements are -Inf, NaN if one is NaN.
+__device__ __forceinline__ W log_of(Sum s) { return s.sum != s.sum ? s.sum : infinite(s.top) ? s.top : s.top + log_(s.sum); }
+
+// soft is the softmax of the first `seen` elements of a row, and 0 for the others. A row of -Inf, or with +Inf, gives NaN.
+__device__ __forceinline__ void soft(T* y, const T* x, i64 cols, i64 seen, bool vec) {
+  Sum s = row_sum(x, seen, vec);
+  W scale = infinite(s.top) ? W(NAN) : 1 / s.sum;
+  pieces(seen, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(x + i);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) p.v[k] = narrow<T>(exp_(widen(p.v[k]) - s.top) * scale);
+    *(decltype(p)*)(y + i) = p;
+  });
+  for (i64 i = seen + threadIdx.x; i < cols; i += blockDim.x) y[i] = narrow<T>(W(0));
+}
+
+extern "C" __global__ void softmax(T* y, const T* x, i64 cols) {
+  i64 at = blockIdx.x * cols;
+  soft(y + at, x + at, cols, cols, whole(x, cols) && whole(y, cols));
+}
+
+// softmax_causal: row r stands at query position q = r%queries and sees columns up to q+(cols-queries).
+extern "C" __global__ void softmax_causal(T* y, const T* x, i64 cols, i64 queries) {
+  i64 at = blockIdx.x * cols, seen = blockIdx.x % queries + cols - queries + 1;
+  soft(y + at, x + at, cols, seen < 0 ? 0 : seen, false);
+}
+
+extern "C" __global__ void softmax_grad(T* d, const T* y, const T* g, i64 cols) {
+  i64 at = blockIdx.x * cols;
+  bool vec = whole(d, cols) && whole(y, cols) && whole(g, cols);
+  d += at, y += at, g += at;
+  W dot = 0;
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(y + i), q = load<n.value>(g + i);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) dot += widen(p.v[k]) * widen(q.v[k]);
+  });
+  dot = block(dot);
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(y + i), q = load<n.value>(g + i);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) p.v[k] = narrow<T>(widen(p.v[k]) * (widen(q.v[k]) - dot));
+    *(decltype(p)*)(d + i) = p;
+  });
+}
+
+extern "C" __global__ void log_softmax(T* y, const T* x, i64 cols) {
+  i64 at = blockIdx.x * cols;
+  bool vec = whole(y, cols) && whole(x, cols);
+  y += at, x += at;
+  Sum s = row_sum(x, cols, vec);
+  W lse = log_of(s), rest = infinite(s.top) ? W(0) : log_(s.sum), top = infinite(s.top) || lse != lse ? lse : s.top;
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(x + i);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) p.v[k] = narrow<T>(widen(p.v[k]) - top - rest);
+    *(decltype(p)*)(y + i) = p;
+  });
+}
+
+extern "C" __global__ void log_softmax_grad(T* d, const T* y, const T* g, i64 cols) {
+  i64 at = blockIdx.x * cols;
+  bool vec = whole(d, cols) && whole(y, cols) && whole(g, cols);
+  d += at, y += at, g += at;
+  W sum = 0;
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto q = load<n.value>(g + i);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) sum += widen(q.v[k]);
+  });
+  sum = block(sum);
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(y + i), q = load<n.value>(g + i);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) p.v[k] = narrow<T>(widen(q.v[k]) - exp_(widen(p.v[k])) * sum);
+    *(decltype(p)*)(d + i) = p;
+  });
+}
+
+extern "C" __global__ void log_sum_exp(W* y, const T* x, i64 cols) {
+  Sum s = row_sum(x + blockIdx.x * cols, cols, whole(x, cols));
+  if (threadIdx.x == 0) y[blockIdx.x] = log_of(s);
+}
+
+// scaled_exp is d = scale*(exp(x - lse) - off).
+__device__ __forceinline__ void scaled_exp(T* d, const T* x, W lse, W scale, W off, i64 cols, bool vec) {
+  pieces(cols, vec, [&](i64 i, auto n) {
+    auto p = load<n.value>(x + i);
+#pragma unroll
+    for (int k = 0; k < n.value; k++) p.v[k] = narrow<T>(scale * (exp_(widen(p.v[k]) - lse) - off));
+    *(decltype(p)*)(d + i) = p;
+  });
+}
+
+extern "C" __global__ void log_sum_exp_grad(T* d, const T* x, const W* lse, const T* g, i64 cols) {
+  i64 r = blockIdx.x;
+  scaled_exp(d + r * cols, x + r * cols, lse[r], widen(g[r]), 0, cols, whole(d, cols) && whole(x, cols));
+}
+
+// cross_entropy: loss = (1-smoothing)*(lse - x[label]) + smoothing*(lse - mean(x)), and 0 for label `ignore`.
+extern "C" __global__ void cross_entropy(W* loss, W* lse, const T* x, const i64* label, i64 cols, W smoothing, i64 ignore, u64* bad, u32 op) {
+  i64 r = blockIdx.x, y = label[r];
+  bool vec = whole(x, cols);
+  x += r * cols;
+  Sum s = row_sum(x, cols, vec);
+  W all = 0;
+  if (smoothing != 0) {
+    pieces(cols, vec, [&](i64 i, auto n) {
+      auto p = load<n.value>(x + i);
+#pragma unroll
+      for (int k = 0; k < n.value; k++) all += widen(p.v[k]);
+    });
+    all = block(all);
+  }
+  if (threadIdx.x) return;
+  W l = log_of(s);
+  lse[r] = l;
+  loss[r] = 0;
+  if (y == ignore || !check_index(bad, op, y, cols)) return;
+  bool plain = infinite(s.top) || s.sum != s.sum;
+  W top = plain ? l : s.top, rest = plain ? W(0) : log_(s.sum);  // l, without rounding it
+  W v = top - widen(x[y]) + rest;
+  if (smoothing != 0) v = (1 - smoothing) * v + smoothing * (top - all / cols + rest);
+  loss[r] = v;
+}
+
+// cross_entropy_grad: d = g*(exp(x-lse) - (1-smoothing)*[j = label] - smoothing/cols); g has an element for each row, or one.
+extern "C" __global__ void cross_entropy_grad(T* d, const T* x, const W* lse, const i64* label, const W* g, i64 glen, i64 cols, W smoothing, i64 ignore) {
+  i64 r = blockIdx.x, y = label[r];
+  W scale = g[glen > 1 ? r : 0], off = smoothing / cols;
+  bool vec = whole(d, cols) && whole(x, cols);
+  d += r * cols, x += r * cols;
+  if (y == ignore || y < 0 || y >= cols) {
+    for (i64 i = threadIdx.x; i < cols; i += blockDim.x) d[i] = narrow<T>(W(0));
+    return;
+  }
+  W l = lse[r], at = scale * (exp_(widen(x[y]) - l) - off - (1 - smoothing));
+  __syncthreads();  // d may be x
+  scaled_exp(d, x, l, scale, off, cols, vec);
+  __syncthreads();
+  if (threadIdx.x == 0) d[y] = narrow<T>(at);
+}

@@ -1,0 +1,188 @@
+package cuda
+
+import (
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/blas"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// blasTypes are cuBLASLt's names of the element types.
+var blasTypes = map[tensor.DType]blas.Type{tensor.Float32: blas.Float32, tensor.Float64: blas.Float64,
+	tensor.BFloat16: blas.BFloat16, tensor.Float16: blas.Float16}
+
+// products computes matrix products in one type: by cuBLASLt, and by kernels what that cannot.
+type products struct {
+	t           tensor.DType
+	blas        blas.Type
+	bias, scale *kernel
+}
+
+var matmulKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
+	tensor.OpMatMul:        productRow((*products).matmul, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
+	tensor.OpLinearAct:     productRow((*products).linearAct, tensor.Float32, tensor.Float64),
+	tensor.OpActGrad:       productRow((*products).actGrad, tensor.Float32, tensor.Float64),
+	tensor.OpGroupedLinear: floats("gemm.cu", "grouped", grouped),
+	tensor.OpGroupedGrad:   floats("gemm.cu", "grouped_grad", groupedGrad),
+}
+
+func productRow(fn func(p *products, q *Queue, a *tensor.Args), types ...tensor.DType) (r [tensor.NumDTypes]tensor.Kernel) {
+	for _, t := range types {
+		p := &products{t: t, blas: blasTypes[t], bias: newKernel("gemm.cu", "add_bias", elems[t]), scale: newKernel("gemm.cu", "scale_product", elems[t])}
+		r[t] = func(queue tensor.Queue, a *tensor.Args) {
+			q := queue.(*Queue)
+			q.op = a.Op
+			fn(p, q, a)
+		}
+	}
+	return r
+}
+
+// matmul computes OpMatMul: see Tape.gemm of package tensor for the arguments.
+func (p *products) matmul(q *Queue, a *tensor.Args) {
+	p.describe(q, a)
+	p.linear(q)
+}
+
+// describe fills q.gemm. Outputs are C or, with two of them, what an activation is applied to and C.
+func (p *products) describe(q *Queue, a *tensor.Args) {
+	in := a.Outs
+	q.gemm = blas.Gemm{Type: p.blas, TransA: a.I[0] != 0, TransB: a.I[1] != 0, M: a.Dim[1], N: a.Dim[2], K: a.Dim[3],
+		Alpha: 1, Beta: a.F[0], A: devPtr(a.X[in]), B: devPtr(a.X[in+1]), C: devPtr(a.X[0]),
+		LDA: a.Stride[1][1], LDB: a.Stride[2][1], LDC: a.Stride[0][1],
+		Batch: a.Dim[0], StrideA: a.Stride[1][0], StrideB: a.Stride[2][0], StrideC: a.Stride[0][0]}
+	if a.N > in+2 {
+		q.gemm.Bias = devPtr(a.X[in+2])
+	}
+}
+
+// linear computes q.gemm with the bias that it has.
+func (p *products) linear(q *Queue) {
+	g := &q.gemm
+	g.Epilogue = blas.None
+	if g.Bias != 0 {
+		g.Epilogue = blas.Bias
+		if p.fused(q) {
+			return
+		}
+		g.Epilogue = blas.None
+	}
+	if g.K == 0 {
+		q.args.Reset().Ptr(g.C)
+		q.i64(g.Batch).i64(g.M).i64(g.N).i64(g.StrideC).i64(g.LDC).wide(p.t, g.Beta).spread(p.scale, g.Batch*g.M*g.N)
+	} else if err := q.multiply(); err != nil {
+		panic(q.dev.fail(q.op.String(), err))
+	}
+	if g.Bias != 0 {
+		q.args.Reset().Ptr(g.C).Ptr(g.Bias)
+		q.i64(g.M).i64(g.N).i64(g.LDC).spread(p.bias, g.M*g.N)
+	}
+}
+
+// fused computes q.gemm with its epilogue, or reports that cuBLASLt has none of that kind for it.
+func (p *products) fused(q *Queue) bool {
+	if q.gemm.K == 0 {
+		return false
+	}
+	err := q.multiply()
+	if err != nil && !blas.IsUnsupported(err) {
+		panic(q.dev.fail(q.op.String(), err))
+	}
+	return err == nil
+}
+
+// multiply hands q.gemm to cuBLASLt; a second time, bound to the thread, if the context was not current.
+func (q *Queue) multiply() error {
+	d := q.dev
+	if f := d.failed.Load(); f != nil {
+		panic(f)
+	}
+	err := d.blas.MatMul(q.stream, &q.gemm)
+	if err == nil || blas.IsUnsupported(err) {
+		return err
+	}
+	if err := d.Bind(); err != nil {
+		return err
+	}
+	if _, lost := q.stream.Done(); lost != nil {
+		return lost // cuBLASLt does not say what a kernel did before
+	}
+	return d.blas.MatMul(q.stream, &q.gemm)
+}
+
+// activations are the operations that apply an activation, and its gradient.
+var activations = map[tensor.Activation][2]tensor.Op{
+	tensor.ActReLU:     {tensor.OpReLU, tensor.OpReLUGrad},
+	tensor.ActGELU:     {tensor.OpGELU, tensor.OpGELUGrad},
+	tensor.ActGELUTanh: {tensor.OpGELUTanh, tensor.OpGELUTanhGrad},
+	tensor.ActSiLU:     {tensor.OpSiLU, tensor.OpSiLUGrad},
+}
+
+// linearAct computes OpLinearAct. ReLU is an epilogue. GELU is not: how precisely cuBLASLt computes tanh is not documented.
+func (p *products) linearAct(q *Queue, a *tensor.Args) {
+	p.describe(q, a)
+	act, g := tensor.Activation(a.I[5]), &q.gemm
+	if act == tensor.ActReLU && a.Outs == 1 {
+		g.Epilogue = blas.ReLU
+		if g.Bias != 0 {
+			g.Epilogue = blas.ReLUBias
+		}
+		if p.fused(q) {
+			return
+		}
+	}
+	p.linear(q)
+	q.apply(activations[act][0], p.t, g.Batch*g.M*g.N, a.X[a.Outs-1], a.X[0])
+}
+
+// apply launches another operation of the table on n elements: x[0] is written.
+func (q *Queue) apply(op tensor.Op, t tensor.DType, n int, x ...tensor.Ptr) {
+	a := &q.sub
+	*a = tensor.Args{Op: op, DType: t, Outs: 1, N: len(x)}
+	for i, p := range x {
+		a.X[i], a.Len[i], a.DT[i] = p, n, t
+	}
+	table[op][t](q, a)
+}
+
+// actGrad computes OpActGrad: operands are the gradient and, if wanted, the sum of its rows; then g and the activation's input
+// or output.
+func (p *products) actGrad(q *Queue, a *tensor.Args) {
+	in, rows, cols := a.Outs, a.Dim[0], a.Dim[1]
+	q.apply(activations[tensor.Activation(a.I[0])][1], p.t, a.Len[0], a.X[0], a.X[in], a.X[in+1])
+	if in == 2 {
+		s := &q.sub
+		*s = tensor.Args{Op: tensor.OpColSum, DType: p.t, Outs: 1, N: 2}
+		s.X[0], s.Len[0], s.DT[0] = a.X[1], cols, p.t
+		s.X[1], s.Len[1], s.DT[1] = a.X[0], a.Len[0], p.t
+		s.Dim[0], s.Dim[1] = rows, cols
+		table[tensor.OpColSum][p.t](q, s)
+	}
+}
+
+const (
+	groupTile = 64 // TILE of gemm.cu
+	groupSide = 16 // SIDE
+)
+
+func tilesOf(n int) int { return (n + groupTile - 1) / groupTile }
+
+// grouped launches a block for each tile of the result that there may be: how the rows are shared out is known on the device
+// alone, and each group has at most one tile that is not full.
+func grouped(q *Queue, k *kernel, a *tensor.Args) {
+	rows, n, groups := a.Dim[0], a.Dim[1], a.Dim[3]
+	q.ptrs(a, 4).i64(rows).i64(n).i64(a.Dim[2]).i64(groups).args.I32(a.I[0])
+	q.wide(a.DType, a.F[0]).check()
+	q.runTiles(k, cuda.Dim{X: tilesOf(n), Y: rows/groupTile + groups})
+}
+
+func groupedGrad(q *Queue, k *kernel, a *tensor.Args) {
+	n, inner, groups := a.Dim[1], a.Dim[2], a.Dim[3]
+	q.ptrs(a, 4).i64(a.Dim[0]).i64(n).i64(inner).i64(groups).wide(a.DType, a.F[0]).check()
+	q.runTiles(k, cuda.Dim{X: tilesOf(inner), Y: tilesOf(n), Z: groups})
+}
+
+func (q *Queue) runTiles(k *kernel, grid cuda.Dim) {
+	if grid.X > 0 && grid.Y > 0 {
+		q.run(k, grid, cuda.Dim{X: groupSide, Y: groupSide}, 0)
+	}
+}

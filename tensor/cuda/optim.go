@@ -1,0 +1,140 @@
+package cuda
+
+import (
+	"math"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const (
+	listMost    = 64   // MOST of optim.cu
+	listTensors = 5    // of a group, at most
+	stepPart    = 4096 // elements that a block of an optimizer does
+)
+
+// tensorList is struct List of optim.cu. It is a parameter of the kernel, so nothing is copied to the device beforehand; long
+// lists are launched in parts.
+type tensorList struct {
+	count, unused int32
+	start         [listMost + 2]int32
+	length        [listMost]int64
+	at            [listTensors][listMost]cuda.Ptr
+}
+
+// lists launches k for all groups of a's list, of `group` tensors each: params adds what follows the list and the number of
+// elements that a block does. It is told how many blocks there were before.
+func (q *Queue) lists(k *kernel, a *tensor.Args, group, part int, params func(q *Queue, a *tensor.Args, before int)) {
+	l, before := &q.list, 0
+	for i := 0; i < len(a.ListLen); {
+		*l = tensorList{}
+		blocks := 0
+		for ; i < len(a.ListLen) && l.count < listMost; i++ {
+			n := a.ListLen[i]
+			if n == 0 {
+				continue
+			}
+			l.start[l.count], l.length[l.count] = int32(blocks), int64(n)
+			for t := range group {
+				at := t
+				if group == t+1 && a.DType.IsHalf() && group > 1 {
+					at = listTensors - 1 // the 16-bit value
+				}
+				l.at[at][l.count] = devPtr(a.List[i*group+t])
+			}
+			blocks += (n + part - 1) / part
+			l.count++
+		}
+		if blocks == 0 {
+			return
+		}
+		q.args.Reset().Struct(unsafe.Pointer(l), int(unsafe.Sizeof(*l))).I32(part)
+		params(q, a, before)
+		q.run(k, cuda.Dim{X: blocks}, cuda.Dim{X: threads}, 0)
+		before += blocks
+	}
+}
+
+// width is the number of tensors in a group: 16-bit values are one more.
+func width(a *tensor.Args, n int) int {
+	if a.DType.IsHalf() {
+		n++
+	}
+	return n
+}
+
+// tinyOf and normalOf are the smallest numbers that count in the type that elements of type d are computed in: see
+// internal/kernel.
+func tinyOf(d tensor.DType) float64 {
+	if d == tensor.Float64 {
+		return math.Ldexp(1, -970)
+	}
+	return 0x1p-103
+}
+
+func normalOf(d tensor.DType) float64 {
+	if d == tensor.Float64 {
+		return math.Float64frombits(1 << 52)
+	}
+	return 0x1p-126
+}
+
+func sgd(q *Queue, k *kernel, a *tensor.Args) { q.lists(k, a, width(a, 3), stepPart, sgdParams) }
+
+// factor adds the address of what gradients are multiplied by first: 0 if there is none.
+func (q *Queue) factor(a *tensor.Args) *Queue {
+	if a.N == 0 {
+		q.args.Ptr(0)
+		return q
+	}
+	return q.ptr(a, 0)
+}
+
+// sgdParams adds factor, nesterov, first, lr, mu, in, wd and tiny.
+func sgdParams(q *Queue, a *tensor.Args, _ int) {
+	d := a.DType
+	q.factor(a).args.I32(int(truth(a.I[0] != 0))).I32(int(truth(a.I[1] != 0)))
+	q.wide(d, a.F[0]).wide(d, a.F[1]).wide(d, 1-a.F[2]).wide(d, a.F[3]).wide(d, tinyOf(d))
+}
+
+func adam(q *Queue, k *kernel, a *tensor.Args) { q.lists(k, a, width(a, 4), stepPart, adamParams) }
+
+// adamParams adds factor, step, root, eps, in1, b2, in2, tiny, least, normal, wd and keep.
+func adamParams(q *Queue, a *tensor.Args, _ int) {
+	lr, beta1, beta2, eps, decay := a.F[0], a.F[1], a.F[2], a.F[3], a.F[4]
+	d, t, keep := a.DType, float64(a.I[1]), 1.0
+	normal := normalOf(d)
+	least := math.Sqrt(2 * normal / (1 - beta2)) // squares of smaller gradients are denormal
+	if a.I[0] != 0 {
+		decay, keep = 0, 1-float64(lr*decay)
+	}
+	q.factor(a).wide(d, -lr/(1-math.Pow(beta1, t))).wide(d, math.Sqrt(1-math.Pow(beta2, t))).wide(d, eps)
+	q.wide(d, 1-beta1).wide(d, beta2).wide(d, 1-beta2)
+	q.wide(d, tinyOf(d)).wide(d, least).wide(d, normal).wide(d, decay).wide(d, keep)
+}
+
+func sumSquares(q *Queue, k *kernel, a *tensor.Args) {
+	q.lists(k, a, 1, tensor.SumSquaresBlock, func(q *Queue, a *tensor.Args, before int) {
+		q.args.Ptr(devPtr(a.X[0]) + cuda.Ptr(8*(a.I[0]+before)))
+	})
+}
+
+func gradNorm(q *Queue, k *kernel, a *tensor.Args) {
+	q.ptrs(a, 2).i64(a.I[0]).i64(a.I[1]).run(k, cuda.Dim{X: 1}, cuda.Dim{X: threads}, 0)
+}
+
+func clip(q *Queue, k *kernel, a *tensor.Args) {
+	q.ptrs(a, 2).args.F64(a.F[0]).F64(a.F[1])
+	q.run(k, cuda.Dim{X: 1}, cuda.Dim{X: 1}, 0)
+}
+
+var onlyFloat64 = []tensor.DType{tensor.Float64}
+
+var optimKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
+	tensor.OpSumSquares: floats("optim.cu", "sum_squares", sumSquares),
+	tensor.OpGradNorm:   row("optim.cu", "grad_norm", gradNorm, onlyFloat64),
+	tensor.OpClip:       row("optim.cu", "clip", clip, onlyFloat64),
+	tensor.OpSGD:        floats("optim.cu", "sgd", sgd),
+	tensor.OpAdam:       floats("optim.cu", "adam", adam),
+}

@@ -1,0 +1,118 @@
+package cuda_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// listLengths are of more tensors than one launch takes, some empty, some of several blocks.
+func listLengths() []int {
+	n := []int{0, 1, 5000, 4096, tensor.SumSquaresBlock, tensor.SumSquaresBlock + 1, 40000, 0}
+	for i := range 130 {
+		n = append(n, i)
+	}
+	return n
+}
+
+// groups makes the lists of an optimizer: value, gradient, and moments of which the second is not negative; a 16-bit value
+// behind that. Every third gradient is denormal.
+func groups(d tensor.DType, moments int, lengths []int) (list []operand, width int) {
+	r, wide := rng(21), d
+	if d.IsHalf() {
+		wide = tensor.Float32
+	}
+	for i, n := range lengths {
+		g := random(r, d, n).shifted(i % 3 / 2)
+		for k := 0; k < n; k += 3 {
+			g.set(k, 1e-33)
+		}
+		group := []operand{random(r, wide, n), g}
+		for m := range moments {
+			x := random(r, wide, n).shifted(i % 5 / 4)
+			for k := range n {
+				if v := x.at(k); m == 1 {
+					x.set(k, v*v)
+				} else if k%4 == 1 {
+					x.set(k, v*1e-40)
+				}
+			}
+			group = append(group, x)
+		}
+		if d.IsHalf() {
+			group = append(group, random(r, d, n))
+		}
+		list, width = append(list, group...), len(group)
+	}
+	return list, width
+}
+
+// factors are what gradients are multiplied by.
+var factors = [2][]operand{nil, {values(tensor.Float64, 2, func(i int) float64 { return 0.7 + float64(i) })}}
+
+func TestSGD(t *testing.T) {
+	dev := device(t)
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		list, width := groups(d, 1, listLengths())
+		for i := range 8 {
+			momentum := 0.9 * float64(i/4)
+			launch{op: tensor.OpSGD, d: d, x: factors[i%2], list: list, group: width, set: func(a *tensor.Args) {
+				a.I = [8]int{i & 1, i >> 1 & 1}
+				a.F = [8]float64{0.1, momentum, 0.2, 0.01}
+			}}.agree(t, dev, exact)
+		}
+	})
+}
+
+// TestSGDWithoutMomentum has no memory for it.
+func TestSGDWithoutMomentum(t *testing.T) {
+	dev := device(t)
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		list, width := groups(d, 1, []int{33, 5000})
+		list[2], list[2+width] = operand{d: list[2].d}, operand{d: list[2].d}
+		launch{op: tensor.OpSGD, d: d, list: list, group: width, set: func(a *tensor.Args) { a.F = [8]float64{0.1, 0, 0, 0.01} }}.agree(t, dev, exact)
+	})
+}
+
+func TestAdam(t *testing.T) {
+	dev := device(t)
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		list, width := groups(d, 2, listLengths())
+		for i := range 4 {
+			launch{op: tensor.OpAdam, d: d, x: factors[i/2], list: list, group: width, set: func(a *tensor.Args) {
+				a.I = [8]int{i & 1, 1 + 10*i}
+				a.F = [8]float64{1e-3, []float64{0.9, 0.3}[i/2], 0.999, 1e-8, 0.01}
+			}}.agree(t, dev, exact)
+		}
+	})
+}
+
+func TestSumSquares(t *testing.T) {
+	dev := device(t)
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		r, blocks := rng(22), 0
+		var list []operand
+		for i, n := range listLengths() {
+			list = append(list, random(r, d, n).shifted(i%2))
+			blocks += (n + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock
+		}
+		launch{op: tensor.OpSumSquares, d: d, x: []operand{blank(tensor.Float64, blocks+3)}, outs: 1, list: list, group: 1,
+			set: func(a *tensor.Args) { a.I[0] = 3 }}.agree(t, dev, near)
+	})
+}
+
+func TestGradNorm(t *testing.T) {
+	dev := device(t)
+	r := rng(23)
+	for _, n := range [][2]int{{0, 0}, {1, 0}, {300, 7}, {0, 1000}} {
+		launch{op: tensor.OpGradNorm, d: tensor.Float64, outs: 1, x: []operand{blank(tensor.Float64, 3), random(r, tensor.Float64, n[0]+n[1]+1)},
+			set: func(a *tensor.Args) { a.I = [8]int{n[0], n[1]} }}.agree(t, dev, near)
+	}
+	for _, sums := range [][3]float64{{4, 0, 1}, {1, 6, 2}, {0, 0, 1}, {math.Inf(1), 0, 1}, {math.NaN(), 0, 1}} {
+		for _, f := range [][2]float64{{1, 0}, {1, 1.5}, {0.25, 1.5}, {0.25, 0}} {
+			launch{op: tensor.OpClip, d: tensor.Float64, outs: 1, x: []operand{blank(tensor.Float64, 2),
+				values(tensor.Float64, 3, func(i int) float64 { return sums[i] })}, set: func(a *tensor.Args) { a.F = [8]float64{f[0], f[1]} }}.agree(t, dev, exact)
+		}
+	}
+}

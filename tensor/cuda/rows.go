@@ -1,0 +1,49 @@
+package cuda
+
+import (
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// rowWarps is the largest number of warps in the block of a row: MAX_WARPS of rows.cu and norm.cu.
+const rowWarps = 16
+
+// byRow launches a block for each of a's rows: operands come first, then the columns, then what more adds.
+func byRow(operands int, more func(q *Queue, a *tensor.Args)) launcher {
+	return func(q *Queue, k *kernel, a *tensor.Args) {
+		q.ptrs(a, operands)
+		q.i64(a.Dim[1])
+		if more != nil {
+			more(q, a)
+		}
+		q.rows(k, a)
+	}
+}
+
+// rows launches a block for each row, with a thread for each 32 bytes of it.
+func (q *Queue) rows(k *kernel, a *tensor.Args) {
+	if a.Dim[0] > 0 {
+		warps := (a.Dim[1]*a.DType.Size() + 1023) / 1024
+		q.run(k, cuda.Dim{X: a.Dim[0]}, cuda.Dim{X: 32 * min(max(warps, 1), rowWarps)}, 0)
+	}
+}
+
+func causal(q *Queue, a *tensor.Args) { q.i64(a.I[0]) }
+
+func crossEntropy(q *Queue, a *tensor.Args) { q.wide(a.DType, a.F[0]).i64(a.I[0]).check() }
+
+func crossEntropyGrad(q *Queue, k *kernel, a *tensor.Args) {
+	q.ptrs(a, 5).i64(a.Len[4]).i64(a.Dim[1]).wide(a.DType, a.F[0]).i64(a.I[0]).rows(k, a)
+}
+
+var rowKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
+	tensor.OpSoftmax:          floats("rows.cu", "softmax", byRow(2, nil)),
+	tensor.OpSoftmaxGrad:      floats("rows.cu", "softmax_grad", byRow(3, nil)),
+	tensor.OpSoftmaxCausal:    floats("rows.cu", "softmax_causal", byRow(2, causal)),
+	tensor.OpLogSoftmax:       floats("rows.cu", "log_softmax", byRow(2, nil)),
+	tensor.OpLogSoftmaxGrad:   floats("rows.cu", "log_softmax_grad", byRow(3, nil)),
+	tensor.OpLogSumExp:        floats("rows.cu", "log_sum_exp", byRow(2, nil)),
+	tensor.OpLogSumExpGrad:    floats("rows.cu", "log_sum_exp_grad", byRow(4, nil)),
+	tensor.OpCrossEntropy:     floats("rows.cu", "cross_entropy", byRow(4, crossEntropy)),
+	tensor.OpCrossEntropyGrad: floats("rows.cu", "cross_entropy_grad", crossEntropyGrad),
+}
