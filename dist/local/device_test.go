@@ -8,6 +8,10 @@ import (
 
 // Ranks whose devices have memory of their own: what they exchange goes through the host's.
 func TestConformanceOfDevices(t *testing.T) {
-	t.Parallel()
-	disttest.Run(t, disttest.OnDevices(start))
+	parts := []string{"Movement", "VForms", "InPlace", "Forms", "Groups", "InFlight", "Backpressure", "PointToPoint", "Batch", "Bytes",
+		"RandomPrograms", "TwoGoroutines", "Errors", "Edges", "Lifetimes"}
+	if disttest.Long() {
+		parts = nil // all
+	}
+	disttest.Run(t, disttest.OnDevices(start), parts...)
 }

@@ -87,7 +87,6 @@ func TestConformance(t *testing.T) {
 
 // Ranks whose devices have memory of their own: what they exchange goes through the host's.
 func TestConformanceOfDevices(t *testing.T) {
-	t.Parallel()
 	disttest.Run(t, disttest.OnDevices(start), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
 }
 

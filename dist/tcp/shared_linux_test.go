@@ -29,7 +29,6 @@ func TestSharedConformance(t *testing.T) {
 }
 
 func TestSharedConformanceOfDevices(t *testing.T) {
-	t.Parallel()
 	disttest.Run(t, disttest.OnDevices(startShared), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
 }
 
