@@ -27,6 +27,10 @@ import (
 func machine(t *testing.T) {
 	emu.Start(t, emu.Config{Devices: 8})
 	t.Cleanup(func() { assert.Zero(t, emu.CountNCCL().Open, "communicators") })
+	dev, err := cuda.NewDevice(0)
+	require.NoError(t, err)
+	tensor.Floats(tensor.New(dev, tensor.Float32, 1)) // compiles the kernel that clears memory: no test is to wait for it
+	dev.Close()
 }
 
 // start runs fn on n goroutine ranks, each with an emulated device of its own.
