@@ -25,6 +25,17 @@ func device(t testing.TB) *cuda.Device {
 	return dev
 }
 
+// bothOrders runs a test with the threads of blocks in ascending and in descending order: a barrier that is missing shows in
+// one of them.
+func bothOrders(t *testing.T, fn func(t *testing.T, dev *cuda.Device)) {
+	for _, reverse := range []bool{false, true} {
+		t.Run(map[bool]string{false: "ascending", true: "descending"}[reverse], func(t *testing.T) {
+			emu.Start(t, emu.Config{Reverse: reverse})
+			fn(t, open(t, 0))
+		})
+	}
+}
+
 // operand is memory of a launch: elements of type d, from a multiple of 64 bytes plus offset elements on.
 type operand struct {
 	d      tensor.DType

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 var allTypes = append([]tensor.DType{tensor.Bool}, numberTypes...)
@@ -34,15 +35,16 @@ var moves = []layout{
 }
 
 func TestCopy(t *testing.T) {
-	dev := device(t)
-	each(t, allTypes, func(t *testing.T, d tensor.DType) {
-		r := rng(5)
-		for i, y := range moves {
-			launch{op: tensor.OpCopy, d: d, outs: 1, set: y.set, x: []operand{random(r, d, y.elements(0)).shifted(i % 2),
-				random(r, d, y.elements(1)).shifted(i % 3 / 2)}}.agree(t, dev, exact)
-			launch{op: tensor.OpCopy, d: d, outs: 1, set: y.set, x: []operand{random(r, d, y.elements(0)),
-				random(r, d, y.elements(1))}}.agree(t, dev, exact)
-		}
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, allTypes, func(t *testing.T, d tensor.DType) {
+			r := rng(5)
+			for i, y := range moves {
+				launch{op: tensor.OpCopy, d: d, outs: 1, set: y.set, x: []operand{random(r, d, y.elements(0)).shifted(i % 2),
+					random(r, d, y.elements(1)).shifted(i % 3 / 2)}}.agree(t, dev, exact)
+				launch{op: tensor.OpCopy, d: d, outs: 1, set: y.set, x: []operand{random(r, d, y.elements(0)),
+					random(r, d, y.elements(1))}}.agree(t, dev, exact)
+			}
+		})
 	})
 }
 

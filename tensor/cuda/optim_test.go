@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 // listLengths are of more tensors than one launch takes, some empty, some of several blocks.
@@ -89,30 +90,32 @@ func TestAdam(t *testing.T) {
 }
 
 func TestSumSquares(t *testing.T) {
-	dev := device(t)
-	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-		r, blocks := rng(22), 0
-		var list []operand
-		for i, n := range listLengths() {
-			list = append(list, random(r, d, n).shifted(i%2))
-			blocks += (n + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock
-		}
-		launch{op: tensor.OpSumSquares, d: d, x: []operand{blank(tensor.Float64, blocks+3)}, outs: 1, list: list, group: 1,
-			set: func(a *tensor.Args) { a.I[0] = 3 }}.agree(t, dev, near)
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+			r, blocks := rng(22), 0
+			var list []operand
+			for i, n := range listLengths() {
+				list = append(list, random(r, d, n).shifted(i%2))
+				blocks += (n + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock
+			}
+			launch{op: tensor.OpSumSquares, d: d, x: []operand{blank(tensor.Float64, blocks+3)}, outs: 1, list: list, group: 1,
+				set: func(a *tensor.Args) { a.I[0] = 3 }}.agree(t, dev, near)
+		})
 	})
 }
 
 func TestGradNorm(t *testing.T) {
-	dev := device(t)
-	r := rng(23)
-	for _, n := range [][2]int{{0, 0}, {1, 0}, {300, 7}, {0, 1000}} {
-		launch{op: tensor.OpGradNorm, d: tensor.Float64, outs: 1, x: []operand{blank(tensor.Float64, 3), random(r, tensor.Float64, n[0]+n[1]+1)},
-			set: func(a *tensor.Args) { a.I = [8]int{n[0], n[1]} }}.agree(t, dev, near)
-	}
-	for _, sums := range [][3]float64{{4, 0, 1}, {1, 6, 2}, {0, 0, 1}, {math.Inf(1), 0, 1}, {math.NaN(), 0, 1}} {
-		for _, f := range [][2]float64{{1, 0}, {1, 1.5}, {0.25, 1.5}, {0.25, 0}} {
-			launch{op: tensor.OpClip, d: tensor.Float64, outs: 1, x: []operand{blank(tensor.Float64, 2),
-				values(tensor.Float64, 3, func(i int) float64 { return sums[i] })}, set: func(a *tensor.Args) { a.F = [8]float64{f[0], f[1]} }}.agree(t, dev, exact)
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		r := rng(23)
+		for _, n := range [][2]int{{0, 0}, {1, 0}, {300, 7}, {0, 1000}} {
+			launch{op: tensor.OpGradNorm, d: tensor.Float64, outs: 1, x: []operand{blank(tensor.Float64, 3), random(r, tensor.Float64, n[0]+n[1]+1)},
+				set: func(a *tensor.Args) { a.I = [8]int{n[0], n[1]} }}.agree(t, dev, near)
 		}
-	}
+		for _, sums := range [][3]float64{{4, 0, 1}, {1, 6, 2}, {0, 0, 1}, {math.Inf(1), 0, 1}, {math.NaN(), 0, 1}} {
+			for _, f := range [][2]float64{{1, 0}, {1, 1.5}, {0.25, 1.5}, {0.25, 0}} {
+				launch{op: tensor.OpClip, d: tensor.Float64, outs: 1, x: []operand{blank(tensor.Float64, 2),
+					values(tensor.Float64, 3, func(i int) float64 { return sums[i] })}, set: func(a *tensor.Args) { a.F = [8]float64{f[0], f[1]} }}.agree(t, dev, exact)
+			}
+		}
+	})
 }
