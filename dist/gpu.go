@@ -21,7 +21,7 @@ type gpu interface {
 // share a GPU, and all of them when RINGO_NCCL=0, exchange device memory through the host's.
 func overNCCL(e backend.Engine, dev tensor.Device, at place) (backend.Engine, error) {
 	g, ok := dev.(gpu)
-	if !ok || os.Getenv("RINGO_NCCL") == "0" {
+	if !ok || e.Name() == "nccl" || os.Getenv("RINGO_NCCL") == "0" {
 		return e, nil
 	}
 	driver, err := cuda.Load()

@@ -9,7 +9,9 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
 )
 
 // vector returns n elements of rank's data from element first on.
@@ -132,4 +134,35 @@ func uneven(r *rank, count int) error {
 // barrier waits on the host: there is nothing that the device could use.
 func (r *rank) barrier() error {
 	return errors.Join(r.issue(backend.Op{Kind: backend.Barrier}), r.wait())
+}
+
+// A steady operation allocates nothing, and the host neither copies nor waits for the device.
+func TestSteadyOperations(t *testing.T) {
+	ranks(t, 1, emu.Config{}, func(r *rank) error {
+		m, err := r.upload(vector(0, 0, 100))
+		if err != nil {
+			return err
+		}
+		op := backend.Op{Kind: backend.AllReduce, DType: tensor.Float32, Count: 100, Src: m, Dst: m}
+		step := func() {
+			r.seq++
+			op.Seq = r.seq
+			err = errors.Join(err, r.world.Issue(&op))
+			for err == nil && !r.world.(backend.Orderer).Order(r.seq) {
+				_, err = r.world.Progress()
+			}
+			for done := uint64(0); err == nil && done+backend.Depth/2 < r.seq; {
+				done, err = r.world.Progress()
+			}
+		}
+		for range 2 * backend.Depth {
+			step()
+		}
+		before := r.dev.Stats()
+		allocs := testing.AllocsPerRun(100, step)
+		after := r.dev.Stats()
+		assert.Less(r.t, allocs, 1.0)
+		assert.Equal(r.t, before, after)
+		return errors.Join(err, r.wait(), r.pool.Free(cuda.Ptr(uintptr(m.Ptr))))
+	})
 }

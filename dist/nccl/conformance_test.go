@@ -87,9 +87,10 @@ func startOnHost(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 	return startWith(t, n, cfg, func(e *nccl.Engine) backend.Engine { return onHost{e} }, fn)
 }
 
+// EveryOperation is left out: its goroutines launch kernels on one device at the same time, which is not theirs to do.
 func TestErrors(t *testing.T) {
 	machine(t)
-	disttest.Run(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild", "EveryOperation")
+	disttest.Run(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild")
 }
 
 // Control engines as processes have them, over sockets and over shared memory.
@@ -102,7 +103,11 @@ func TestOverProcessEngines(t *testing.T) {
 			return startOver(t, n, cfg, control, func(e *nccl.Engine) backend.Engine { return onHost{e} }, fn)
 		}
 		t.Run(fmt.Sprint("shared memory ", shared), func(t *testing.T) {
-			disttest.Run(t, start, "Movement", "VForms", "Groups", "PointToPoint", "Errors", "EveryOperation")
+			parts := []string{"Groups", "PointToPoint", "Errors"}
+			if disttest.Long() {
+				parts = append(parts, "Movement", "VForms", "Edges", "Rebuild")
+			}
+			disttest.Run(t, start, parts...)
 		})
 	}
 }

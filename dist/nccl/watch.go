@@ -21,7 +21,8 @@ const (
 // control engine while the host waits for the device, and ends operations that make no progress.
 func (e *Engine) watch() {
 	defer close(e.ended)
-	pause := soon
+	pause, timer := soon, time.NewTimer(calm)
+	defer timer.Stop()
 	for {
 		open, urgent, moved := e.tick()
 		switch {
@@ -35,7 +36,8 @@ func (e *Engine) watch() {
 		}
 		var next <-chan time.Time
 		if open {
-			next = time.After(pause)
+			timer.Reset(pause)
+			next = timer.C
 		}
 		select {
 		case <-next:
