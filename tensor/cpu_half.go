@@ -59,6 +59,12 @@ func maps2(f32 func(dst, x, y []float32), f64 func(dst, x, y []float64)) (k [Num
 	return k
 }
 
+// withBF16 replaces the kernel for BFloat16 by one of its own.
+func withBF16(half Kernel, k [NumDTypes]Kernel) [NumDTypes]Kernel {
+	k[BFloat16] = half
+	return k
+}
+
 // castHalf converts between float32 and 16-bit floats, and leaves other types to k.
 func castHalf(k Kernel) Kernel {
 	direct := spread(outLen, one, 16, func(_ *cpuQueue, a *Args, lo, hi, _ int) {

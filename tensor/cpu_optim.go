@@ -56,9 +56,27 @@ func sgdStep[T kernel.Float](a *Args, _ int, x [4][]T) {
 // OpAdam: List = value, gradient, first and second moment. I[0]: decoupled weight decay, I[1]: step, from 1.
 // F = lr, beta1, beta2, eps, weight decay. See gradFactor for the operand.
 func adamStep[T kernel.Float](a *Args, _ int, x [4][]T) {
-	kernel.Adam(x[0], x[1], x[2], x[3], kernel.AdamHyper{LR: a.F[0], Beta1: a.F[1], Beta2: a.F[2], Eps: a.F[3],
-		WeightDecay: a.F[4], GradScale: gradFactor(a), Decoupled: a.I[0] != 0, Step: a.I[1]})
+	kernel.Adam(x[0], x[1], x[2], x[3], adamHyper(a))
 }
+
+func adamHyper(a *Args) kernel.AdamHyper {
+	return kernel.AdamHyper{LR: a.F[0], Beta1: a.F[1], Beta2: a.F[2], Eps: a.F[3],
+		WeightDecay: a.F[4], GradScale: gradFactor(a), Decoupled: a.I[0] != 0, Step: a.I[1]}
+}
+
+// adamBF16 is [mixed] for Adam and BFloat16: the kernel widens and rounds itself.
+var adamBF16 = spread(listTotal, one, 32, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	at := 0
+	for i, n := range a.ListLen {
+		if from, to := max(lo-at, 0), min(hi-at, n); from < to {
+			list := a.List[5*i:]
+			wide := func(k int) []float32 { return unsafe.Slice((*float32)(list[k]), n)[from:to] }
+			half := func(k int) []BF16 { return unsafe.Slice((*BF16)(list[k]), n)[from:to] }
+			kernel.AdamBF16(wide(0), half(1), wide(2), wide(3), half(4), adamHyper(a))
+		}
+		at += n
+	}
+})
 
 // SumSquaresBlock is the number of elements whose squares OpSumSquares adds up to one number.
 const SumSquaresBlock = 1 << 14

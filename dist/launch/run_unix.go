@@ -42,8 +42,8 @@ type agent struct {
 // the job ran and did not end well, or could not start; any other when this host could not take part.
 //
 // After the first failure on any host the other ranks have the timeout of an operation and 2 s to report and end; then they
-// are killed, or as soon as those that are left give no sign of life. After a signal they have 5 s. What a worker leaves in its process group is killed when it ends. If restarts
-// are left, all ranks then start again. All hosts get the same result.
+// are killed, or as soon as those that are left give no sign of life. After a signal they have 5 s. What a worker leaves in
+// its process group is killed when it ends. If restarts are left, all ranks then start again. All hosts get the same result.
 func Run(c Config) error {
 	if err := c.complete(); err != nil {
 		return err

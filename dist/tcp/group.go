@@ -213,8 +213,7 @@ func (g *group) compare(p *pipe, h *header) {
 }
 
 // accuse sends this rank's view of operation seq to a peer whose fingerprint differs. The peer compares and aborts the
-// group with what it finds; until then this rank sends nothing and no
-// operation ends well. g.mu is held.
+// group with what it finds; until then this rank sends nothing and no operation ends well. g.mu is held.
 func (g *group) accuse(p *pipe, seq uint64) {
 	if p.link.down.Load() {
 		op := g.ops[seq%history].copy.Asked().String()

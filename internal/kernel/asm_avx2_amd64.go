@@ -15,65 +15,65 @@ func storeFence()
 //go:noescape
 func moveBytes(dst *byte, src *byte, n int)
 
-// gemm6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm6x16F32AVX2 computes tiles > 0 tiles C[0:6, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemm6x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemmRows6x16F32AVX2 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows6x16F32AVX2 computes tiles > 0 tiles C[0:6, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmRows6x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm5x16F32AVX2 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm5x16F32AVX2 computes tiles > 0 tiles C[0:5, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm5x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemm5x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemmRows5x16F32AVX2 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows5x16F32AVX2 computes tiles > 0 tiles C[0:5, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows5x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmRows5x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm4x16F32AVX2 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm4x16F32AVX2 computes tiles > 0 tiles C[0:4, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm4x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemm4x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemmRows4x16F32AVX2 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows4x16F32AVX2 computes tiles > 0 tiles C[0:4, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows4x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmRows4x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm3x16F32AVX2 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm3x16F32AVX2 computes tiles > 0 tiles C[0:3, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm3x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemm3x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemmRows3x16F32AVX2 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows3x16F32AVX2 computes tiles > 0 tiles C[0:3, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows3x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmRows3x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm2x16F32AVX2 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm2x16F32AVX2 computes tiles > 0 tiles C[0:2, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemm2x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemmRows2x16F32AVX2 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows2x16F32AVX2 computes tiles > 0 tiles C[0:2, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmRows2x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemm1x16F32AVX2 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm1x16F32AVX2 computes tiles > 0 tiles C[0:1, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemm1x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
-// gemmRows1x16F32AVX2 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows1x16F32AVX2 computes tiles > 0 tiles C[0:1, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+func gemmRows1x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 
 // copyRows1F32AVX2 copies n > 0 rows of 8 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -100,65 +100,65 @@ func transposePastF32AVX2(dst *float32, ds int, src *float32, ss int, blocks int
 //go:noescape
 func peakF32AVX2(n int)
 
-// gemm6x8F64AVX2 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm6x8F64AVX2 computes tiles > 0 tiles C[0:6, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm6x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemm6x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemmRows6x8F64AVX2 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows6x8F64AVX2 computes tiles > 0 tiles C[0:6, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows6x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmRows6x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm5x8F64AVX2 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm5x8F64AVX2 computes tiles > 0 tiles C[0:5, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm5x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemm5x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemmRows5x8F64AVX2 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows5x8F64AVX2 computes tiles > 0 tiles C[0:5, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows5x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmRows5x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm4x8F64AVX2 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm4x8F64AVX2 computes tiles > 0 tiles C[0:4, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm4x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemm4x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemmRows4x8F64AVX2 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows4x8F64AVX2 computes tiles > 0 tiles C[0:4, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows4x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmRows4x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm3x8F64AVX2 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm3x8F64AVX2 computes tiles > 0 tiles C[0:3, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm3x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemm3x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemmRows3x8F64AVX2 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows3x8F64AVX2 computes tiles > 0 tiles C[0:3, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows3x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmRows3x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm2x8F64AVX2 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm2x8F64AVX2 computes tiles > 0 tiles C[0:2, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemm2x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemmRows2x8F64AVX2 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows2x8F64AVX2 computes tiles > 0 tiles C[0:2, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmRows2x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemm1x8F64AVX2 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from.
+// gemm1x8F64AVX2 computes tiles > 0 tiles C[0:1, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemm1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemm1x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
-// gemmRows1x8F64AVX2 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from.
+// gemmRows1x8F64AVX2 computes tiles > 0 tiles C[0:1, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.
 //
 //go:noescape
-func gemmRows1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+func gemmRows1x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 
 // copyRows1F64AVX2 copies n > 0 rows of 4 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -460,6 +460,16 @@ func adamHighF32AVX2(p *float32, grad *float32, m *float32, v *float32, n int, s
 //go:noescape
 func adamHighF64AVX2(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
 
+// adamBF16AVX2 is one step of Adam. The first moment is m + weight*(g-m). It rounds the parameters to out. n is a positive multiple of 16.
+//
+//go:noescape
+func adamBF16AVX2(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+
+// adamHighBF16AVX2 is one step of Adam. The first moment is g - weight*(g-m). It rounds the parameters to out. n is a positive multiple of 16.
+//
+//go:noescape
+func adamHighBF16AVX2(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+
 // widenBF16AVX2 converts src to float32. n is a positive multiple of 16.
 //
 //go:noescape
@@ -499,6 +509,16 @@ func roundBF16AVX2(dst *uint16, src *float32, n int)
 //
 //go:noescape
 func roundBF16PastAVX2(dst *uint16, src *float32, n int)
+
+// gateBF16AVX2 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
+//
+//go:noescape
+func gateBF16AVX2(dst *uint16, a *uint16, b *uint16, n int)
+
+// gateBF16PastAVX2 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gateBF16PastAVX2(dst *uint16, a *uint16, b *uint16, n int)
 
 // expF32AVX2 computes dst = exp(x). n is a positive multiple of 16.
 //

@@ -25,16 +25,18 @@ TEXT ·moveBytes(SB), NOSPLIT, $0-24
 	BYTE $0xa4
 	RET
 
-// func gemm6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm6x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm6x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -183,9 +185,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y14
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y14
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y14, Y2
@@ -222,8 +224,9 @@ done:
 	VMOVUPS      Y12, (DI)
 	VFMADD213PS  32(SI), Y14, Y13
 	VMOVUPS      Y13, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y14, Y2
@@ -255,19 +258,29 @@ overwrite:
 	VMOVUPS Y12, (DI)
 	VMULPS  Y13, Y14, Y13
 	VMOVUPS Y13, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows6x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows6x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -420,9 +433,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y14
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y14
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y14, Y2
@@ -459,8 +472,9 @@ done:
 	VMOVUPS      Y12, (DI)
 	VFMADD213PS  32(SI), Y14, Y13
 	VMOVUPS      Y13, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y14, Y2
@@ -492,19 +506,29 @@ overwrite:
 	VMOVUPS Y12, (DI)
 	VMULPS  Y13, Y14, Y13
 	VMOVUPS Y13, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm5x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm5x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -634,9 +658,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y12
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y12
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y12, Y2
@@ -667,8 +691,9 @@ done:
 	VMOVUPS      Y10, (DI)
 	VFMADD213PS  32(SI), Y12, Y11
 	VMOVUPS      Y11, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y12, Y2
@@ -695,19 +720,29 @@ overwrite:
 	VMOVUPS Y10, (DI)
 	VMULPS  Y11, Y12, Y11
 	VMOVUPS Y11, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows5x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows5x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -841,9 +876,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y12
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y12
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y12, Y2
@@ -874,8 +909,9 @@ done:
 	VMOVUPS      Y10, (DI)
 	VFMADD213PS  32(SI), Y12, Y11
 	VMOVUPS      Y11, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y12, Y2
@@ -902,19 +938,29 @@ overwrite:
 	VMOVUPS Y10, (DI)
 	VMULPS  Y11, Y12, Y11
 	VMOVUPS Y11, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm4x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm4x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1025,9 +1071,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y10
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y10
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y10, Y2
@@ -1052,8 +1098,9 @@ done:
 	VMOVUPS      Y8, (DI)
 	VFMADD213PS  32(SI), Y10, Y9
 	VMOVUPS      Y9, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y10, Y2
@@ -1075,19 +1122,29 @@ overwrite:
 	VMOVUPS Y8, (DI)
 	VMULPS  Y9, Y10, Y9
 	VMOVUPS Y9, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows4x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows4x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1202,9 +1259,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y10
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y10
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y10, Y2
@@ -1229,8 +1286,9 @@ done:
 	VMOVUPS      Y8, (DI)
 	VFMADD213PS  32(SI), Y10, Y9
 	VMOVUPS      Y9, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y10, Y2
@@ -1252,19 +1310,29 @@ overwrite:
 	VMOVUPS Y8, (DI)
 	VMULPS  Y9, Y10, Y9
 	VMOVUPS Y9, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm3x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm3x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1356,9 +1424,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y8
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y8
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y8, Y2
@@ -1377,8 +1445,9 @@ done:
 	VMOVUPS      Y6, (DI)
 	VFMADD213PS  32(SI), Y8, Y7
 	VMOVUPS      Y7, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y8, Y2
@@ -1395,19 +1464,29 @@ overwrite:
 	VMOVUPS Y6, (DI)
 	VMULPS  Y7, Y8, Y7
 	VMOVUPS Y7, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows3x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows3x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1499,9 +1578,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y8
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y8
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y8, Y2
@@ -1520,8 +1599,9 @@ done:
 	VMOVUPS      Y6, (DI)
 	VFMADD213PS  32(SI), Y8, Y7
 	VMOVUPS      Y7, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y8, Y2
@@ -1538,19 +1618,29 @@ overwrite:
 	VMOVUPS Y6, (DI)
 	VMULPS  Y7, Y8, Y7
 	VMOVUPS Y7, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm2x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm2x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1623,9 +1713,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y6
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y6
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y6, Y2
@@ -1638,8 +1728,9 @@ done:
 	VMOVUPS      Y4, (DI)
 	VFMADD213PS  32(SI), Y6, Y5
 	VMOVUPS      Y5, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y6, Y2
@@ -1651,19 +1742,29 @@ overwrite:
 	VMOVUPS Y4, (DI)
 	VMULPS  Y5, Y6, Y5
 	VMOVUPS Y5, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows2x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows2x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1736,9 +1837,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y6
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y6
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y6, Y2
@@ -1751,8 +1852,9 @@ done:
 	VMOVUPS      Y4, (DI)
 	VFMADD213PS  32(SI), Y6, Y5
 	VMOVUPS      Y5, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y6, Y2
@@ -1764,19 +1866,29 @@ overwrite:
 	VMOVUPS Y4, (DI)
 	VMULPS  Y5, Y6, Y5
 	VMOVUPS Y5, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemm1x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm1x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1830,36 +1942,47 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y4
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y4
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y4, Y2
 	VMOVUPS      Y2, (DI)
 	VFMADD213PS  32(SI), Y4, Y3
 	VMOVUPS      Y3, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y4, Y2
 	VMOVUPS Y2, (DI)
 	VMULPS  Y3, Y4, Y3
 	VMOVUPS Y3, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x16F32AVX2(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
+// func gemmRows1x16F32AVX2(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows1x16F32AVX2(SB), NOSPLIT, $0-76
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x16F32AVX2(SB), NOSPLIT, $0-92
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1913,23 +2036,32 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS alpha+72(FP), Y4
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSS alpha+88(FP), Y4
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PS  (SI), Y4, Y2
 	VMOVUPS      Y2, (DI)
 	VFMADD213PS  32(SI), Y4, Y3
 	VMOVUPS      Y3, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPS  Y2, Y4, Y2
 	VMOVUPS Y2, (DI)
 	VMULPS  Y3, Y4, Y3
 	VMOVUPS Y3, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
@@ -2205,16 +2337,18 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemm6x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm6x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm6x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2363,9 +2497,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y14
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y14
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y14, Y2
@@ -2402,8 +2536,9 @@ done:
 	VMOVUPD      Y12, (DI)
 	VFMADD213PD  32(SI), Y14, Y13
 	VMOVUPD      Y13, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y14, Y2
@@ -2435,19 +2570,29 @@ overwrite:
 	VMOVUPD Y12, (DI)
 	VMULPD  Y13, Y14, Y13
 	VMOVUPD Y13, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows6x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows6x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2600,9 +2745,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y14
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y14
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y14, Y2
@@ -2639,8 +2784,9 @@ done:
 	VMOVUPD      Y12, (DI)
 	VFMADD213PD  32(SI), Y14, Y13
 	VMOVUPD      Y13, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y14, Y2
@@ -2672,19 +2818,29 @@ overwrite:
 	VMOVUPD Y12, (DI)
 	VMULPD  Y13, Y14, Y13
 	VMOVUPD Y13, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm5x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm5x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2814,9 +2970,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y12
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y12
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y12, Y2
@@ -2847,8 +3003,9 @@ done:
 	VMOVUPD      Y10, (DI)
 	VFMADD213PD  32(SI), Y12, Y11
 	VMOVUPD      Y11, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y12, Y2
@@ -2875,19 +3032,29 @@ overwrite:
 	VMOVUPD Y10, (DI)
 	VMULPD  Y11, Y12, Y11
 	VMOVUPD Y11, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows5x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows5x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3021,9 +3188,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y12
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y12
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y12, Y2
@@ -3054,8 +3221,9 @@ done:
 	VMOVUPD      Y10, (DI)
 	VFMADD213PD  32(SI), Y12, Y11
 	VMOVUPD      Y11, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y12, Y2
@@ -3082,19 +3250,29 @@ overwrite:
 	VMOVUPD Y10, (DI)
 	VMULPD  Y11, Y12, Y11
 	VMOVUPD Y11, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm4x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm4x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3205,9 +3383,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y10
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y10
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y10, Y2
@@ -3232,8 +3410,9 @@ done:
 	VMOVUPD      Y8, (DI)
 	VFMADD213PD  32(SI), Y10, Y9
 	VMOVUPD      Y9, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y10, Y2
@@ -3255,19 +3434,29 @@ overwrite:
 	VMOVUPD Y8, (DI)
 	VMULPD  Y9, Y10, Y9
 	VMOVUPD Y9, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows4x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows4x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3382,9 +3571,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y10
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y10
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y10, Y2
@@ -3409,8 +3598,9 @@ done:
 	VMOVUPD      Y8, (DI)
 	VFMADD213PD  32(SI), Y10, Y9
 	VMOVUPD      Y9, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y10, Y2
@@ -3432,19 +3622,29 @@ overwrite:
 	VMOVUPD Y8, (DI)
 	VMULPD  Y9, Y10, Y9
 	VMOVUPD Y9, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm3x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm3x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3536,9 +3736,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y8
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y8
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y8, Y2
@@ -3557,8 +3757,9 @@ done:
 	VMOVUPD      Y6, (DI)
 	VFMADD213PD  32(SI), Y8, Y7
 	VMOVUPD      Y7, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y8, Y2
@@ -3575,19 +3776,29 @@ overwrite:
 	VMOVUPD Y6, (DI)
 	VMULPD  Y7, Y8, Y7
 	VMOVUPD Y7, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows3x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows3x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3679,9 +3890,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y8
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y8
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y8, Y2
@@ -3700,8 +3911,9 @@ done:
 	VMOVUPD      Y6, (DI)
 	VFMADD213PD  32(SI), Y8, Y7
 	VMOVUPD      Y7, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y8, Y2
@@ -3718,19 +3930,29 @@ overwrite:
 	VMOVUPD Y6, (DI)
 	VMULPD  Y7, Y8, Y7
 	VMOVUPD Y7, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm2x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm2x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3803,9 +4025,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y6
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y6
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y6, Y2
@@ -3818,8 +4040,9 @@ done:
 	VMOVUPD      Y4, (DI)
 	VFMADD213PD  32(SI), Y6, Y5
 	VMOVUPD      Y5, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y6, Y2
@@ -3831,19 +4054,29 @@ overwrite:
 	VMOVUPD Y4, (DI)
 	VMULPD  Y5, Y6, Y5
 	VMOVUPD Y5, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows2x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows2x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3916,9 +4149,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y6
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y6
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y6, Y2
@@ -3931,8 +4164,9 @@ done:
 	VMOVUPD      Y4, (DI)
 	VFMADD213PD  32(SI), Y6, Y5
 	VMOVUPD      Y5, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y6, Y2
@@ -3944,19 +4178,29 @@ overwrite:
 	VMOVUPD Y4, (DI)
 	VMULPD  Y5, Y6, Y5
 	VMOVUPD Y5, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemm1x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemm1x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4010,36 +4254,47 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y4
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y4
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y4, Y2
 	VMOVUPD      Y2, (DI)
 	VFMADD213PD  32(SI), Y4, Y3
 	VMOVUPD      Y3, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y4, Y2
 	VMOVUPD Y2, (DI)
 	VMULPD  Y3, Y4, Y3
 	VMOVUPD Y3, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x8F64AVX2(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
+// func gemmRows1x8F64AVX2(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64)
 // Requires: AVX, FMA3, MMX+
-TEXT ·gemmRows1x8F64AVX2(SB), NOSPLIT, $0-80
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x8F64AVX2(SB), NOSPLIT, $0-96
+	MOVQ as+24(FP), AX
+	MOVQ cs+64(FP), DX
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4093,23 +4348,32 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSD alpha+72(FP), Y4
-	MOVQ         from+56(FP), SI
-	MOVQ         fs+64(FP), R8
+	VBROADCASTSD alpha+88(FP), Y4
+	MOVQ         from+72(FP), SI
+	MOVQ         fs+80(FP), R8
 	TESTQ        SI, SI
 	JZ           overwrite
 	VFMADD213PD  (SI), Y4, Y2
 	VMOVUPD      Y2, (DI)
 	VFMADD213PD  32(SI), Y4, Y3
 	VMOVUPD      Y3, 32(DI)
-	VZEROUPPER
-	RET
+	ADDQ         R8, SI
+	MOVQ         SI, from+72(FP)
+	JMP          next
 
 overwrite:
 	VMULPD  Y2, Y4, Y2
 	VMOVUPD Y2, (DI)
 	VMULPD  Y3, Y4, Y3
 	VMOVUPD Y3, 32(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
@@ -7728,6 +7992,372 @@ loop:
 	VZEROUPPER
 	RET
 
+// func adamBF16AVX2(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·adamBF16AVX2(SB), NOSPLIT, $0-96
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ out+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0   8192(SI)(AX*2)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(R9)(AX*2)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
+	VPMOVZXWD    (SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+76(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+72(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+88(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y2
+	VBROADCASTSS weight+60(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, (BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS least+80(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      (R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+84(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
+	VBROADCASTSS b2+64(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS in2+68(FP), Y3
+	VMULPS       Y3, Y0, Y3
+	VMULPS       Y0, Y3, Y0
+	VADDPS       Y0, Y2, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS normal+84(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VBROADCASTSS root+52(FP), Y2
+	VDIVPS       Y2, Y0, Y0
+	VBROADCASTSS eps+56(FP), Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y2
+	VBROADCASTSS keep+92(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS step+48(FP), Y3
+	VMULPS       Y3, Y1, Y1
+	VDIVPS       Y0, Y1, Y0
+	VADDPS       Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, (R9)(AX*2)
+	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8208(SI)(AX*2)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8208(R9)(AX*2)
+	PREFETCHT0   8224(DI)(AX*4)
+	PREFETCHT0   8224(R8)(AX*4)
+	VPMOVZXWD    16(SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+76(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+72(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+88(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y2
+	VBROADCASTSS weight+60(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VADDPS       Y2, Y1, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, 32(BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS least+80(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      32(R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+84(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
+	VBROADCASTSS b2+64(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS in2+68(FP), Y3
+	VMULPS       Y3, Y0, Y3
+	VMULPS       Y0, Y3, Y0
+	VADDPS       Y0, Y2, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS normal+84(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, 32(R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VBROADCASTSS root+52(FP), Y2
+	VDIVPS       Y2, Y0, Y0
+	VBROADCASTSS eps+56(FP), Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y2
+	VBROADCASTSS keep+92(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS step+48(FP), Y3
+	VMULPS       Y3, Y1, Y1
+	VDIVPS       Y0, Y1, Y0
+	VADDPS       Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, 16(R9)(AX*2)
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+DATA c32_7fff<>+0(SB)/4, $0x00007fff
+DATA c32_7fff<>+4(SB)/4, $0x00007fff
+DATA c32_7fff<>+8(SB)/4, $0x00007fff
+DATA c32_7fff<>+12(SB)/4, $0x00007fff
+DATA c32_7fff<>+16(SB)/4, $0x00007fff
+DATA c32_7fff<>+20(SB)/4, $0x00007fff
+DATA c32_7fff<>+24(SB)/4, $0x00007fff
+DATA c32_7fff<>+28(SB)/4, $0x00007fff
+GLOBL c32_7fff<>(SB), RODATA|NOPTR, $32
+
+DATA c32_1<>+0(SB)/4, $0x00000001
+DATA c32_1<>+4(SB)/4, $0x00000001
+DATA c32_1<>+8(SB)/4, $0x00000001
+DATA c32_1<>+12(SB)/4, $0x00000001
+DATA c32_1<>+16(SB)/4, $0x00000001
+DATA c32_1<>+20(SB)/4, $0x00000001
+DATA c32_1<>+24(SB)/4, $0x00000001
+DATA c32_1<>+28(SB)/4, $0x00000001
+GLOBL c32_1<>(SB), RODATA|NOPTR, $32
+
+DATA c32_40<>+0(SB)/4, $0x00000040
+DATA c32_40<>+4(SB)/4, $0x00000040
+DATA c32_40<>+8(SB)/4, $0x00000040
+DATA c32_40<>+12(SB)/4, $0x00000040
+DATA c32_40<>+16(SB)/4, $0x00000040
+DATA c32_40<>+20(SB)/4, $0x00000040
+DATA c32_40<>+24(SB)/4, $0x00000040
+DATA c32_40<>+28(SB)/4, $0x00000040
+GLOBL c32_40<>(SB), RODATA|NOPTR, $32
+
+// func adamHighBF16AVX2(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// Requires: AVX, AVX2, MMX+
+TEXT ·adamHighBF16AVX2(SB), NOSPLIT, $0-96
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ out+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0   8192(SI)(AX*2)
+	PREFETCHT0   8192(BX)(AX*4)
+	PREFETCHT0   8192(R9)(AX*2)
+	PREFETCHT0   8192(DI)(AX*4)
+	PREFETCHT0   8192(R8)(AX*4)
+	VPMOVZXWD    (SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+76(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+72(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y1
+	VBROADCASTSS wd+88(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      (BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS weight+60(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, (BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS least+80(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      (R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+84(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
+	VBROADCASTSS b2+64(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS in2+68(FP), Y3
+	VMULPS       Y3, Y0, Y3
+	VMULPS       Y0, Y3, Y0
+	VADDPS       Y0, Y2, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS normal+84(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, (R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VBROADCASTSS root+52(FP), Y2
+	VDIVPS       Y2, Y0, Y0
+	VBROADCASTSS eps+56(FP), Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVUPS      (DI)(AX*4), Y2
+	VBROADCASTSS keep+92(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS step+48(FP), Y3
+	VMULPS       Y3, Y1, Y1
+	VDIVPS       Y0, Y1, Y0
+	VADDPS       Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, (R9)(AX*2)
+	VMOVUPS      Y0, (DI)(AX*4)
+	PREFETCHT0   8208(SI)(AX*2)
+	PREFETCHT0   8224(BX)(AX*4)
+	PREFETCHT0   8208(R9)(AX*2)
+	PREFETCHT0   8224(DI)(AX*4)
+	PREFETCHT0   8224(R8)(AX*4)
+	VPMOVZXWD    16(SI)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y1
+	VBROADCASTSS tiny+76(FP), Y2
+	VCMPPS       $0x15, Y2, Y1, Y1
+	VANDPS       Y0, Y1, Y0
+	VBROADCASTSS scale+72(FP), Y1
+	VMULPS       Y1, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y1
+	VBROADCASTSS wd+88(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VADDPS       Y1, Y0, Y0
+	VMOVUPS      32(BX)(AX*4), Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VSUBPS       Y1, Y0, Y1
+	VBROADCASTSS weight+60(FP), Y2
+	VMULPS       Y2, Y1, Y1
+	VSUBPS       Y1, Y0, Y1
+	VANDPS       c32_7fffffff<>+0(SB), Y1, Y2
+	VBROADCASTSS tiny+76(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y1, Y2, Y1
+	VMOVUPS      Y1, 32(BX)(AX*4)
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS least+80(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      32(R8)(AX*4), Y2
+	VANDPS       c32_7fffffff<>+0(SB), Y2, Y3
+	VBROADCASTSS normal+84(FP), Y4
+	VCMPPS       $0x15, Y4, Y3, Y3
+	VANDPS       Y2, Y3, Y2
+	VBROADCASTSS b2+64(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS in2+68(FP), Y3
+	VMULPS       Y3, Y0, Y3
+	VMULPS       Y0, Y3, Y0
+	VADDPS       Y0, Y2, Y0
+	VANDPS       c32_7fffffff<>+0(SB), Y0, Y2
+	VBROADCASTSS normal+84(FP), Y3
+	VCMPPS       $0x15, Y3, Y2, Y2
+	VANDPS       Y0, Y2, Y0
+	VMOVUPS      Y0, 32(R8)(AX*4)
+	VSQRTPS      Y0, Y0
+	VBROADCASTSS root+52(FP), Y2
+	VDIVPS       Y2, Y0, Y0
+	VBROADCASTSS eps+56(FP), Y2
+	VADDPS       Y2, Y0, Y0
+	VMOVUPS      32(DI)(AX*4), Y2
+	VBROADCASTSS keep+92(FP), Y3
+	VMULPS       Y3, Y2, Y2
+	VBROADCASTSS step+48(FP), Y3
+	VMULPS       Y3, Y1, Y1
+	VDIVPS       Y0, Y1, Y0
+	VADDPS       Y0, Y2, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y3
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y3, Y1, Y2, Y1
+	VEXTRACTI128 $0x01, Y1, X2
+	VPACKUSDW    X2, X1, X2
+	VMOVUPS      X2, 16(R9)(AX*2)
+	VMOVUPS      Y0, 32(DI)(AX*4)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
 // func widenBF16AVX2(dst *float32, src *uint16, n int)
 // Requires: AVX, AVX2
 TEXT ·widenBF16AVX2(SB), NOSPLIT, $0-24
@@ -7892,36 +8522,6 @@ loop:
 	VZEROUPPER
 	RET
 
-DATA c32_7fff<>+0(SB)/4, $0x00007fff
-DATA c32_7fff<>+4(SB)/4, $0x00007fff
-DATA c32_7fff<>+8(SB)/4, $0x00007fff
-DATA c32_7fff<>+12(SB)/4, $0x00007fff
-DATA c32_7fff<>+16(SB)/4, $0x00007fff
-DATA c32_7fff<>+20(SB)/4, $0x00007fff
-DATA c32_7fff<>+24(SB)/4, $0x00007fff
-DATA c32_7fff<>+28(SB)/4, $0x00007fff
-GLOBL c32_7fff<>(SB), RODATA|NOPTR, $32
-
-DATA c32_1<>+0(SB)/4, $0x00000001
-DATA c32_1<>+4(SB)/4, $0x00000001
-DATA c32_1<>+8(SB)/4, $0x00000001
-DATA c32_1<>+12(SB)/4, $0x00000001
-DATA c32_1<>+16(SB)/4, $0x00000001
-DATA c32_1<>+20(SB)/4, $0x00000001
-DATA c32_1<>+24(SB)/4, $0x00000001
-DATA c32_1<>+28(SB)/4, $0x00000001
-GLOBL c32_1<>(SB), RODATA|NOPTR, $32
-
-DATA c32_40<>+0(SB)/4, $0x00000040
-DATA c32_40<>+4(SB)/4, $0x00000040
-DATA c32_40<>+8(SB)/4, $0x00000040
-DATA c32_40<>+12(SB)/4, $0x00000040
-DATA c32_40<>+16(SB)/4, $0x00000040
-DATA c32_40<>+20(SB)/4, $0x00000040
-DATA c32_40<>+24(SB)/4, $0x00000040
-DATA c32_40<>+28(SB)/4, $0x00000040
-GLOBL c32_40<>(SB), RODATA|NOPTR, $32
-
 // func roundBF16PastAVX2(dst *uint16, src *float32, n int)
 // Requires: AVX, AVX2, MMX+
 TEXT ·roundBF16PastAVX2(SB), NOSPLIT, $0-24
@@ -7944,6 +8544,107 @@ loop:
 	VPACKUSDW    X1, X0, X1
 	VMOVNTPS     X1, (DI)(AX*2)
 	VMOVUPS      32(SI)(AX*4), Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVNTPS     X1, 16(DI)(AX*2)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	SFENCE
+	VZEROUPPER
+	RET
+
+// func gateBF16AVX2(dst *uint16, a *uint16, b *uint16, n int)
+// Requires: AVX, AVX2
+TEXT ·gateBF16AVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD    (BX)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VCMPPS       $0x16, c32_0<>+0(SB), Y0, Y0
+	VPMOVZXWD    (SI)(AX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VANDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      X1, (DI)(AX*2)
+	VPMOVZXWD    16(BX)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VCMPPS       $0x16, c32_0<>+0(SB), Y0, Y0
+	VPMOVZXWD    16(SI)(AX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VANDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVUPS      X1, 16(DI)(AX*2)
+	ADDQ         $0x10, AX
+	CMPQ         AX, CX
+	JLT          loop
+	VZEROUPPER
+	RET
+
+// func gateBF16PastAVX2(dst *uint16, a *uint16, b *uint16, n int)
+// Requires: AVX, AVX2, MMX+
+TEXT ·gateBF16PastAVX2(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD    (BX)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VCMPPS       $0x16, c32_0<>+0(SB), Y0, Y0
+	VPMOVZXWD    (SI)(AX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VANDPS       Y1, Y0, Y0
+	VPSRLD       $0x10, Y0, Y1
+	VPADDD       c32_7fff<>+0(SB), Y0, Y2
+	VANDPS       c32_1<>+0(SB), Y1, Y3
+	VPADDD       Y3, Y2, Y2
+	VCMPPS       $0x03, Y0, Y0, Y0
+	VORPS        c32_40<>+0(SB), Y1, Y1
+	VPSRLD       $0x10, Y2, Y2
+	VBLENDVPS    Y0, Y1, Y2, Y0
+	VEXTRACTI128 $0x01, Y0, X1
+	VPACKUSDW    X1, X0, X1
+	VMOVNTPS     X1, (DI)(AX*2)
+	VPMOVZXWD    16(BX)(AX*2), Y0
+	VPSLLD       $0x10, Y0, Y0
+	VCMPPS       $0x16, c32_0<>+0(SB), Y0, Y0
+	VPMOVZXWD    16(SI)(AX*2), Y1
+	VPSLLD       $0x10, Y1, Y1
+	VANDPS       Y1, Y0, Y0
 	VPSRLD       $0x10, Y0, Y1
 	VPADDD       c32_7fff<>+0(SB), Y0, Y2
 	VANDPS       c32_1<>+0(SB), Y1, Y3

@@ -4,285 +4,285 @@
 
 package kernel
 
-// gemm14x32F32AVX512 computes the tile C[0:14, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm14x32F32AVX512 computes tiles > 0 tiles C[0:14, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm14x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm14x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows14x32F32AVX512 computes the tile C[0:14, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows14x32F32AVX512 computes tiles > 0 tiles C[0:14, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows14x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows14x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm13x32F32AVX512 computes the tile C[0:13, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm13x32F32AVX512 computes tiles > 0 tiles C[0:13, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm13x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm13x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows13x32F32AVX512 computes the tile C[0:13, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows13x32F32AVX512 computes tiles > 0 tiles C[0:13, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows13x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows13x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm12x32F32AVX512 computes the tile C[0:12, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm12x32F32AVX512 computes tiles > 0 tiles C[0:12, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm12x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm12x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows12x32F32AVX512 computes the tile C[0:12, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows12x32F32AVX512 computes tiles > 0 tiles C[0:12, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows12x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows12x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm11x32F32AVX512 computes the tile C[0:11, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm11x32F32AVX512 computes tiles > 0 tiles C[0:11, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm11x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm11x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows11x32F32AVX512 computes the tile C[0:11, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows11x32F32AVX512 computes tiles > 0 tiles C[0:11, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows11x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows11x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm10x32F32AVX512 computes the tile C[0:10, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm10x32F32AVX512 computes tiles > 0 tiles C[0:10, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm10x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm10x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows10x32F32AVX512 computes the tile C[0:10, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows10x32F32AVX512 computes tiles > 0 tiles C[0:10, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows10x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows10x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm9x32F32AVX512 computes the tile C[0:9, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm9x32F32AVX512 computes tiles > 0 tiles C[0:9, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm9x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm9x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows9x32F32AVX512 computes the tile C[0:9, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows9x32F32AVX512 computes tiles > 0 tiles C[0:9, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows9x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows9x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm8x32F32AVX512 computes the tile C[0:8, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm8x32F32AVX512 computes tiles > 0 tiles C[0:8, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm8x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm8x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows8x32F32AVX512 computes the tile C[0:8, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows8x32F32AVX512 computes tiles > 0 tiles C[0:8, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows8x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows8x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm7x32F32AVX512 computes the tile C[0:7, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm7x32F32AVX512 computes tiles > 0 tiles C[0:7, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm7x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm7x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows7x32F32AVX512 computes the tile C[0:7, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows7x32F32AVX512 computes tiles > 0 tiles C[0:7, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows7x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows7x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm6x32F32AVX512 computes the tile C[0:6, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm6x32F32AVX512 computes tiles > 0 tiles C[0:6, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm6x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm6x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows6x32F32AVX512 computes the tile C[0:6, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows6x32F32AVX512 computes tiles > 0 tiles C[0:6, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows6x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows6x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm5x32F32AVX512 computes the tile C[0:5, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm5x32F32AVX512 computes tiles > 0 tiles C[0:5, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm5x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm5x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows5x32F32AVX512 computes the tile C[0:5, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows5x32F32AVX512 computes tiles > 0 tiles C[0:5, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows5x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows5x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm4x32F32AVX512 computes the tile C[0:4, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm4x32F32AVX512 computes tiles > 0 tiles C[0:4, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm4x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm4x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows4x32F32AVX512 computes the tile C[0:4, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows4x32F32AVX512 computes tiles > 0 tiles C[0:4, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows4x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows4x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm3x32F32AVX512 computes the tile C[0:3, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm3x32F32AVX512 computes tiles > 0 tiles C[0:3, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm3x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm3x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows3x32F32AVX512 computes the tile C[0:3, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows3x32F32AVX512 computes tiles > 0 tiles C[0:3, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows3x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows3x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm2x32F32AVX512 computes the tile C[0:2, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm2x32F32AVX512 computes tiles > 0 tiles C[0:2, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm2x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm2x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows2x32F32AVX512 computes the tile C[0:2, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows2x32F32AVX512 computes tiles > 0 tiles C[0:2, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows2x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows2x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm1x32F32AVX512 computes the tile C[0:1, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm1x32F32AVX512 computes tiles > 0 tiles C[0:1, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm1x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm1x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows1x32F32AVX512 computes the tile C[0:1, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows1x32F32AVX512 computes tiles > 0 tiles C[0:1, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows1x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows1x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm14x16F32AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm14x16F32AVX512 computes tiles > 0 tiles C[0:14, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm14x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm14x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows14x16F32AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows14x16F32AVX512 computes tiles > 0 tiles C[0:14, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows14x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows14x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm13x16F32AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm13x16F32AVX512 computes tiles > 0 tiles C[0:13, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm13x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm13x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows13x16F32AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows13x16F32AVX512 computes tiles > 0 tiles C[0:13, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows13x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows13x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm12x16F32AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm12x16F32AVX512 computes tiles > 0 tiles C[0:12, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm12x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm12x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows12x16F32AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows12x16F32AVX512 computes tiles > 0 tiles C[0:12, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows12x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows12x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm11x16F32AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm11x16F32AVX512 computes tiles > 0 tiles C[0:11, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm11x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm11x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows11x16F32AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows11x16F32AVX512 computes tiles > 0 tiles C[0:11, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows11x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows11x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm10x16F32AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm10x16F32AVX512 computes tiles > 0 tiles C[0:10, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm10x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm10x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows10x16F32AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows10x16F32AVX512 computes tiles > 0 tiles C[0:10, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows10x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows10x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm9x16F32AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm9x16F32AVX512 computes tiles > 0 tiles C[0:9, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm9x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm9x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows9x16F32AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows9x16F32AVX512 computes tiles > 0 tiles C[0:9, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows9x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows9x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm8x16F32AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm8x16F32AVX512 computes tiles > 0 tiles C[0:8, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm8x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm8x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows8x16F32AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows8x16F32AVX512 computes tiles > 0 tiles C[0:8, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows8x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows8x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm7x16F32AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm7x16F32AVX512 computes tiles > 0 tiles C[0:7, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm7x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm7x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows7x16F32AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows7x16F32AVX512 computes tiles > 0 tiles C[0:7, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows7x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows7x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm6x16F32AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm6x16F32AVX512 computes tiles > 0 tiles C[0:6, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm6x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm6x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows6x16F32AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows6x16F32AVX512 computes tiles > 0 tiles C[0:6, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows6x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows6x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm5x16F32AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm5x16F32AVX512 computes tiles > 0 tiles C[0:5, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm5x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm5x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows5x16F32AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows5x16F32AVX512 computes tiles > 0 tiles C[0:5, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows5x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows5x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm4x16F32AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm4x16F32AVX512 computes tiles > 0 tiles C[0:4, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm4x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm4x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows4x16F32AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows4x16F32AVX512 computes tiles > 0 tiles C[0:4, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows4x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows4x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm3x16F32AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm3x16F32AVX512 computes tiles > 0 tiles C[0:3, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm3x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm3x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows3x16F32AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows3x16F32AVX512 computes tiles > 0 tiles C[0:3, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows3x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows3x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm2x16F32AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm2x16F32AVX512 computes tiles > 0 tiles C[0:2, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm2x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm2x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows2x16F32AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows2x16F32AVX512 computes tiles > 0 tiles C[0:2, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows2x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows2x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm1x16F32AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm1x16F32AVX512 computes tiles > 0 tiles C[0:1, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm1x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm1x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemmRows1x16F32AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows1x16F32AVX512 computes tiles > 0 tiles C[0:1, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows1x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemmRows1x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // copyRows1F32AVX512 copies n > 0 rows of 16 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -309,285 +309,285 @@ func transposePastF32AVX512(dst *float32, ds int, src *float32, ss int, blocks i
 //go:noescape
 func peakF32AVX512(n int)
 
-// gemm14x16F64AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm14x16F64AVX512 computes tiles > 0 tiles C[0:14, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm14x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm14x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows14x16F64AVX512 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows14x16F64AVX512 computes tiles > 0 tiles C[0:14, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows14x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows14x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm13x16F64AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm13x16F64AVX512 computes tiles > 0 tiles C[0:13, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm13x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm13x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows13x16F64AVX512 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows13x16F64AVX512 computes tiles > 0 tiles C[0:13, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows13x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows13x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm12x16F64AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm12x16F64AVX512 computes tiles > 0 tiles C[0:12, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm12x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm12x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows12x16F64AVX512 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows12x16F64AVX512 computes tiles > 0 tiles C[0:12, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows12x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows12x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm11x16F64AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm11x16F64AVX512 computes tiles > 0 tiles C[0:11, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm11x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm11x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows11x16F64AVX512 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows11x16F64AVX512 computes tiles > 0 tiles C[0:11, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows11x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows11x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm10x16F64AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm10x16F64AVX512 computes tiles > 0 tiles C[0:10, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm10x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm10x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows10x16F64AVX512 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows10x16F64AVX512 computes tiles > 0 tiles C[0:10, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows10x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows10x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm9x16F64AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm9x16F64AVX512 computes tiles > 0 tiles C[0:9, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm9x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm9x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows9x16F64AVX512 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows9x16F64AVX512 computes tiles > 0 tiles C[0:9, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows9x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows9x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm8x16F64AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm8x16F64AVX512 computes tiles > 0 tiles C[0:8, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm8x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm8x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows8x16F64AVX512 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows8x16F64AVX512 computes tiles > 0 tiles C[0:8, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows8x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows8x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm7x16F64AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm7x16F64AVX512 computes tiles > 0 tiles C[0:7, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm7x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm7x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows7x16F64AVX512 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows7x16F64AVX512 computes tiles > 0 tiles C[0:7, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows7x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows7x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm6x16F64AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm6x16F64AVX512 computes tiles > 0 tiles C[0:6, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm6x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm6x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows6x16F64AVX512 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows6x16F64AVX512 computes tiles > 0 tiles C[0:6, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows6x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows6x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm5x16F64AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm5x16F64AVX512 computes tiles > 0 tiles C[0:5, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm5x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm5x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows5x16F64AVX512 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows5x16F64AVX512 computes tiles > 0 tiles C[0:5, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows5x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows5x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm4x16F64AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm4x16F64AVX512 computes tiles > 0 tiles C[0:4, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm4x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm4x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows4x16F64AVX512 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows4x16F64AVX512 computes tiles > 0 tiles C[0:4, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows4x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows4x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm3x16F64AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm3x16F64AVX512 computes tiles > 0 tiles C[0:3, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm3x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm3x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows3x16F64AVX512 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows3x16F64AVX512 computes tiles > 0 tiles C[0:3, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows3x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows3x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm2x16F64AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm2x16F64AVX512 computes tiles > 0 tiles C[0:2, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm2x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm2x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows2x16F64AVX512 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows2x16F64AVX512 computes tiles > 0 tiles C[0:2, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows2x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows2x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm1x16F64AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm1x16F64AVX512 computes tiles > 0 tiles C[0:1, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm1x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm1x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows1x16F64AVX512 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows1x16F64AVX512 computes tiles > 0 tiles C[0:1, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows1x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows1x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm14x8F64AVX512 computes the tile C[0:14, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm14x8F64AVX512 computes tiles > 0 tiles C[0:14, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm14x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm14x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows14x8F64AVX512 computes the tile C[0:14, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows14x8F64AVX512 computes tiles > 0 tiles C[0:14, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows14x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows14x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm13x8F64AVX512 computes the tile C[0:13, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm13x8F64AVX512 computes tiles > 0 tiles C[0:13, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm13x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm13x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows13x8F64AVX512 computes the tile C[0:13, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows13x8F64AVX512 computes tiles > 0 tiles C[0:13, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows13x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows13x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm12x8F64AVX512 computes the tile C[0:12, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm12x8F64AVX512 computes tiles > 0 tiles C[0:12, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm12x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm12x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows12x8F64AVX512 computes the tile C[0:12, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows12x8F64AVX512 computes tiles > 0 tiles C[0:12, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows12x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows12x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm11x8F64AVX512 computes the tile C[0:11, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm11x8F64AVX512 computes tiles > 0 tiles C[0:11, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm11x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm11x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows11x8F64AVX512 computes the tile C[0:11, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows11x8F64AVX512 computes tiles > 0 tiles C[0:11, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows11x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows11x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm10x8F64AVX512 computes the tile C[0:10, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm10x8F64AVX512 computes tiles > 0 tiles C[0:10, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm10x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm10x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows10x8F64AVX512 computes the tile C[0:10, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows10x8F64AVX512 computes tiles > 0 tiles C[0:10, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows10x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows10x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm9x8F64AVX512 computes the tile C[0:9, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm9x8F64AVX512 computes tiles > 0 tiles C[0:9, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm9x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm9x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows9x8F64AVX512 computes the tile C[0:9, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows9x8F64AVX512 computes tiles > 0 tiles C[0:9, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows9x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows9x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm8x8F64AVX512 computes the tile C[0:8, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm8x8F64AVX512 computes tiles > 0 tiles C[0:8, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm8x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm8x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows8x8F64AVX512 computes the tile C[0:8, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows8x8F64AVX512 computes tiles > 0 tiles C[0:8, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows8x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows8x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm7x8F64AVX512 computes the tile C[0:7, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm7x8F64AVX512 computes tiles > 0 tiles C[0:7, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm7x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm7x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows7x8F64AVX512 computes the tile C[0:7, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows7x8F64AVX512 computes tiles > 0 tiles C[0:7, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows7x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows7x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm6x8F64AVX512 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm6x8F64AVX512 computes tiles > 0 tiles C[0:6, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm6x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm6x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows6x8F64AVX512 computes the tile C[0:6, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows6x8F64AVX512 computes tiles > 0 tiles C[0:6, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows6x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows6x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm5x8F64AVX512 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm5x8F64AVX512 computes tiles > 0 tiles C[0:5, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm5x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm5x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows5x8F64AVX512 computes the tile C[0:5, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows5x8F64AVX512 computes tiles > 0 tiles C[0:5, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows5x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows5x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm4x8F64AVX512 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm4x8F64AVX512 computes tiles > 0 tiles C[0:4, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm4x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm4x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows4x8F64AVX512 computes the tile C[0:4, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows4x8F64AVX512 computes tiles > 0 tiles C[0:4, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows4x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows4x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm3x8F64AVX512 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm3x8F64AVX512 computes tiles > 0 tiles C[0:3, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm3x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm3x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows3x8F64AVX512 computes the tile C[0:3, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows3x8F64AVX512 computes tiles > 0 tiles C[0:3, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows3x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows3x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm2x8F64AVX512 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm2x8F64AVX512 computes tiles > 0 tiles C[0:2, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm2x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm2x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows2x8F64AVX512 computes the tile C[0:2, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows2x8F64AVX512 computes tiles > 0 tiles C[0:2, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows2x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows2x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemm1x8F64AVX512 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm1x8F64AVX512 computes tiles > 0 tiles C[0:1, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm1x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemm1x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
-// gemmRows1x8F64AVX512 computes the tile C[0:1, 0:8] = alpha*A*B, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemmRows1x8F64AVX512 computes tiles > 0 tiles C[0:1, 0:8] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a row of A lie side by side; as is the bytes between rows. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemmRows1x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+func gemmRows1x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 
 // copyRows1F64AVX512 copies n > 0 rows of 8 elements in ascending order; ds and ss are the bytes between rows.
 //
@@ -914,6 +914,16 @@ func adamHighF32AVX512(p *float32, grad *float32, m *float32, v *float32, n int,
 //go:noescape
 func adamHighF64AVX512(p *float64, grad *float64, m *float64, v *float64, n int, step float64, root float64, eps float64, weight float64, b2 float64, in2 float64, scale float64, tiny float64, least float64, normal float64, wd float64, keep float64)
 
+// adamBF16AVX512 is one step of Adam. The first moment is m + weight*(g-m). It rounds the parameters to out. n is a positive multiple of 16.
+//
+//go:noescape
+func adamBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+
+// adamHighBF16AVX512 is one step of Adam. The first moment is g - weight*(g-m). It rounds the parameters to out. n is a positive multiple of 16.
+//
+//go:noescape
+func adamHighBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+
 // widenBF16AVX512 converts src to float32. n is a positive multiple of 16.
 //
 //go:noescape
@@ -953,6 +963,16 @@ func roundBF16AVX512(dst *uint16, src *float32, n int)
 //
 //go:noescape
 func roundBF16PastAVX512(dst *uint16, src *float32, n int)
+
+// gateBF16AVX512 computes dst = a, or 0 where b <= 0. n is a positive multiple of 16.
+//
+//go:noescape
+func gateBF16AVX512(dst *uint16, a *uint16, b *uint16, n int)
+
+// gateBF16PastAVX512 computes dst = a, or 0 where b <= 0. It writes past the caches: dst begins at a cache line. n is a positive multiple of 16.
+//
+//go:noescape
+func gateBF16PastAVX512(dst *uint16, a *uint16, b *uint16, n int)
 
 // expF32AVX512 computes dst = exp(x). n is a positive multiple of 16.
 //

@@ -4,16 +4,22 @@
 
 #include "textflag.h"
 
-// func gemm14x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm14x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -86,6 +92,9 @@ TEXT ·gemm14x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z28, Z28, Z28
 	VPXORD     Z29, Z29, Z29
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -326,15 +335,62 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z0, Z30, Z2
+	VFMADD231PS  Z1, Z30, Z3
+	VBROADCASTSS 4(SI), Z31
+	VFMADD231PS  Z0, Z31, Z4
+	VFMADD231PS  Z1, Z31, Z5
+	VBROADCASTSS 8(SI), Z30
+	VFMADD231PS  Z0, Z30, Z6
+	VFMADD231PS  Z1, Z30, Z7
+	VBROADCASTSS 12(SI), Z31
+	VFMADD231PS  Z0, Z31, Z8
+	VFMADD231PS  Z1, Z31, Z9
+	VBROADCASTSS 16(SI), Z30
+	VFMADD231PS  Z0, Z30, Z10
+	VFMADD231PS  Z1, Z30, Z11
+	VBROADCASTSS 20(SI), Z31
+	VFMADD231PS  Z0, Z31, Z12
+	VFMADD231PS  Z1, Z31, Z13
+	VBROADCASTSS 24(SI), Z30
+	VFMADD231PS  Z0, Z30, Z14
+	VFMADD231PS  Z1, Z30, Z15
+	VBROADCASTSS 28(SI), Z31
+	VFMADD231PS  Z0, Z31, Z16
+	VFMADD231PS  Z1, Z31, Z17
+	VBROADCASTSS 32(SI), Z30
+	VFMADD231PS  Z0, Z30, Z18
+	VFMADD231PS  Z1, Z30, Z19
+	VBROADCASTSS 36(SI), Z31
+	VFMADD231PS  Z0, Z31, Z20
+	VFMADD231PS  Z1, Z31, Z21
+	VBROADCASTSS 40(SI), Z30
+	VFMADD231PS  Z0, Z30, Z22
+	VFMADD231PS  Z1, Z30, Z23
+	VBROADCASTSS 44(SI), Z31
+	VFMADD231PS  Z0, Z31, Z24
+	VFMADD231PS  Z1, Z31, Z25
+	VBROADCASTSS 48(SI), Z30
+	VFMADD231PS  Z0, Z30, Z26
+	VFMADD231PS  Z1, Z30, Z27
+	VBROADCASTSS 52(SI), Z31
+	VFMADD231PS  Z0, Z31, Z28
+	VFMADD231PS  Z1, Z31, Z29
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z30
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z30
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z30, K1, Z2
@@ -419,8 +475,9 @@ done:
 	VMOVUPS       Z28, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z30, K2, Z29
 	VMOVUPS       Z29, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z30, Z2
@@ -492,19 +549,33 @@ overwrite:
 	VMOVUPS Z28, K1, (DI)
 	VMULPS  Z29, Z30, Z29
 	VMOVUPS Z29, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows14x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows14x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows14x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows14x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -582,6 +653,9 @@ TEXT ·gemmRows14x32F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
 	LEAQ       (R13)(R10*1), R14
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -830,15 +904,66 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z30
+	VFMADD231PS  Z0, Z30, Z2
+	VFMADD231PS  Z1, Z30, Z3
+	VBROADCASTSS (SI)(AX*1), Z31
+	VFMADD231PS  Z0, Z31, Z4
+	VFMADD231PS  Z1, Z31, Z5
+	VBROADCASTSS (SI)(AX*2), Z30
+	VFMADD231PS  Z0, Z30, Z6
+	VFMADD231PS  Z1, Z30, Z7
+	VBROADCASTSS (R11), Z31
+	VFMADD231PS  Z0, Z31, Z8
+	VFMADD231PS  Z1, Z31, Z9
+	VBROADCASTSS (R11)(AX*1), Z30
+	VFMADD231PS  Z0, Z30, Z10
+	VFMADD231PS  Z1, Z30, Z11
+	VBROADCASTSS (R11)(AX*2), Z31
+	VFMADD231PS  Z0, Z31, Z12
+	VFMADD231PS  Z1, Z31, Z13
+	VBROADCASTSS (R12), Z30
+	VFMADD231PS  Z0, Z30, Z14
+	VFMADD231PS  Z1, Z30, Z15
+	VBROADCASTSS (R12)(AX*1), Z31
+	VFMADD231PS  Z0, Z31, Z16
+	VFMADD231PS  Z1, Z31, Z17
+	VBROADCASTSS (R12)(AX*2), Z30
+	VFMADD231PS  Z0, Z30, Z18
+	VFMADD231PS  Z1, Z30, Z19
+	VBROADCASTSS (R13), Z31
+	VFMADD231PS  Z0, Z31, Z20
+	VFMADD231PS  Z1, Z31, Z21
+	VBROADCASTSS (R13)(AX*1), Z30
+	VFMADD231PS  Z0, Z30, Z22
+	VFMADD231PS  Z1, Z30, Z23
+	VBROADCASTSS (R13)(AX*2), Z31
+	VFMADD231PS  Z0, Z31, Z24
+	VFMADD231PS  Z1, Z31, Z25
+	VBROADCASTSS (R14), Z30
+	VFMADD231PS  Z0, Z30, Z26
+	VFMADD231PS  Z1, Z30, Z27
+	VBROADCASTSS (R14)(AX*1), Z31
+	VFMADD231PS  Z0, Z31, Z28
+	VFMADD231PS  Z1, Z31, Z29
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         $0x04, R14
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z30
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z30
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z30, K1, Z2
@@ -923,8 +1048,9 @@ done:
 	VMOVUPS       Z28, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z30, K2, Z29
 	VMOVUPS       Z29, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z30, Z2
@@ -996,19 +1122,33 @@ overwrite:
 	VMOVUPS Z28, K1, (DI)
 	VMULPS  Z29, Z30, Z29
 	VMOVUPS Z29, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm13x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1076,6 +1216,9 @@ TEXT ·gemm13x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z26, Z26, Z26
 	VPXORD     Z27, Z27, Z27
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -1301,15 +1444,59 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z28
+	VFMADD231PS  Z0, Z28, Z2
+	VFMADD231PS  Z1, Z28, Z3
+	VBROADCASTSS 4(SI), Z29
+	VFMADD231PS  Z0, Z29, Z4
+	VFMADD231PS  Z1, Z29, Z5
+	VBROADCASTSS 8(SI), Z28
+	VFMADD231PS  Z0, Z28, Z6
+	VFMADD231PS  Z1, Z28, Z7
+	VBROADCASTSS 12(SI), Z29
+	VFMADD231PS  Z0, Z29, Z8
+	VFMADD231PS  Z1, Z29, Z9
+	VBROADCASTSS 16(SI), Z28
+	VFMADD231PS  Z0, Z28, Z10
+	VFMADD231PS  Z1, Z28, Z11
+	VBROADCASTSS 20(SI), Z29
+	VFMADD231PS  Z0, Z29, Z12
+	VFMADD231PS  Z1, Z29, Z13
+	VBROADCASTSS 24(SI), Z28
+	VFMADD231PS  Z0, Z28, Z14
+	VFMADD231PS  Z1, Z28, Z15
+	VBROADCASTSS 28(SI), Z29
+	VFMADD231PS  Z0, Z29, Z16
+	VFMADD231PS  Z1, Z29, Z17
+	VBROADCASTSS 32(SI), Z28
+	VFMADD231PS  Z0, Z28, Z18
+	VFMADD231PS  Z1, Z28, Z19
+	VBROADCASTSS 36(SI), Z29
+	VFMADD231PS  Z0, Z29, Z20
+	VFMADD231PS  Z1, Z29, Z21
+	VBROADCASTSS 40(SI), Z28
+	VFMADD231PS  Z0, Z28, Z22
+	VFMADD231PS  Z1, Z28, Z23
+	VBROADCASTSS 44(SI), Z29
+	VFMADD231PS  Z0, Z29, Z24
+	VFMADD231PS  Z1, Z29, Z25
+	VBROADCASTSS 48(SI), Z28
+	VFMADD231PS  Z0, Z28, Z26
+	VFMADD231PS  Z1, Z28, Z27
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z28
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z28
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z28, K1, Z2
@@ -1388,8 +1575,9 @@ done:
 	VMOVUPS       Z26, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z28, K2, Z27
 	VMOVUPS       Z27, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z28, Z2
@@ -1456,19 +1644,33 @@ overwrite:
 	VMOVUPS Z26, K1, (DI)
 	VMULPS  Z27, Z28, Z27
 	VMOVUPS Z27, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows13x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows13x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows13x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows13x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1541,6 +1743,9 @@ TEXT ·gemmRows13x32F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
 	LEAQ       (R13)(R10*1), R14
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -1774,15 +1979,63 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z28
+	VFMADD231PS  Z0, Z28, Z2
+	VFMADD231PS  Z1, Z28, Z3
+	VBROADCASTSS (SI)(AX*1), Z29
+	VFMADD231PS  Z0, Z29, Z4
+	VFMADD231PS  Z1, Z29, Z5
+	VBROADCASTSS (SI)(AX*2), Z28
+	VFMADD231PS  Z0, Z28, Z6
+	VFMADD231PS  Z1, Z28, Z7
+	VBROADCASTSS (R11), Z29
+	VFMADD231PS  Z0, Z29, Z8
+	VFMADD231PS  Z1, Z29, Z9
+	VBROADCASTSS (R11)(AX*1), Z28
+	VFMADD231PS  Z0, Z28, Z10
+	VFMADD231PS  Z1, Z28, Z11
+	VBROADCASTSS (R11)(AX*2), Z29
+	VFMADD231PS  Z0, Z29, Z12
+	VFMADD231PS  Z1, Z29, Z13
+	VBROADCASTSS (R12), Z28
+	VFMADD231PS  Z0, Z28, Z14
+	VFMADD231PS  Z1, Z28, Z15
+	VBROADCASTSS (R12)(AX*1), Z29
+	VFMADD231PS  Z0, Z29, Z16
+	VFMADD231PS  Z1, Z29, Z17
+	VBROADCASTSS (R12)(AX*2), Z28
+	VFMADD231PS  Z0, Z28, Z18
+	VFMADD231PS  Z1, Z28, Z19
+	VBROADCASTSS (R13), Z29
+	VFMADD231PS  Z0, Z29, Z20
+	VFMADD231PS  Z1, Z29, Z21
+	VBROADCASTSS (R13)(AX*1), Z28
+	VFMADD231PS  Z0, Z28, Z22
+	VFMADD231PS  Z1, Z28, Z23
+	VBROADCASTSS (R13)(AX*2), Z29
+	VFMADD231PS  Z0, Z29, Z24
+	VFMADD231PS  Z1, Z29, Z25
+	VBROADCASTSS (R14), Z28
+	VFMADD231PS  Z0, Z28, Z26
+	VFMADD231PS  Z1, Z28, Z27
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         $0x04, R14
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z28
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z28
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z28, K1, Z2
@@ -1861,8 +2114,9 @@ done:
 	VMOVUPS       Z26, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z28, K2, Z27
 	VMOVUPS       Z27, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z28, Z2
@@ -1929,19 +2183,33 @@ overwrite:
 	VMOVUPS Z26, K1, (DI)
 	VMULPS  Z27, Z28, Z27
 	VMOVUPS Z27, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm12x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2004,6 +2272,9 @@ TEXT ·gemm12x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z24, Z24, Z24
 	VPXORD     Z25, Z25, Z25
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -2214,15 +2485,56 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z26
+	VFMADD231PS  Z0, Z26, Z2
+	VFMADD231PS  Z1, Z26, Z3
+	VBROADCASTSS 4(SI), Z27
+	VFMADD231PS  Z0, Z27, Z4
+	VFMADD231PS  Z1, Z27, Z5
+	VBROADCASTSS 8(SI), Z26
+	VFMADD231PS  Z0, Z26, Z6
+	VFMADD231PS  Z1, Z26, Z7
+	VBROADCASTSS 12(SI), Z27
+	VFMADD231PS  Z0, Z27, Z8
+	VFMADD231PS  Z1, Z27, Z9
+	VBROADCASTSS 16(SI), Z26
+	VFMADD231PS  Z0, Z26, Z10
+	VFMADD231PS  Z1, Z26, Z11
+	VBROADCASTSS 20(SI), Z27
+	VFMADD231PS  Z0, Z27, Z12
+	VFMADD231PS  Z1, Z27, Z13
+	VBROADCASTSS 24(SI), Z26
+	VFMADD231PS  Z0, Z26, Z14
+	VFMADD231PS  Z1, Z26, Z15
+	VBROADCASTSS 28(SI), Z27
+	VFMADD231PS  Z0, Z27, Z16
+	VFMADD231PS  Z1, Z27, Z17
+	VBROADCASTSS 32(SI), Z26
+	VFMADD231PS  Z0, Z26, Z18
+	VFMADD231PS  Z1, Z26, Z19
+	VBROADCASTSS 36(SI), Z27
+	VFMADD231PS  Z0, Z27, Z20
+	VFMADD231PS  Z1, Z27, Z21
+	VBROADCASTSS 40(SI), Z26
+	VFMADD231PS  Z0, Z26, Z22
+	VFMADD231PS  Z1, Z26, Z23
+	VBROADCASTSS 44(SI), Z27
+	VFMADD231PS  Z0, Z27, Z24
+	VFMADD231PS  Z1, Z27, Z25
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z26
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z26
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z26, K1, Z2
@@ -2295,8 +2607,9 @@ done:
 	VMOVUPS       Z24, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z26, K2, Z25
 	VMOVUPS       Z25, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z26, Z2
@@ -2358,19 +2671,33 @@ overwrite:
 	VMOVUPS Z24, K1, (DI)
 	VMULPS  Z25, Z26, Z25
 	VMOVUPS Z25, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows12x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows12x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows12x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows12x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2437,6 +2764,9 @@ TEXT ·gemmRows12x32F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -2653,15 +2983,59 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z26
+	VFMADD231PS  Z0, Z26, Z2
+	VFMADD231PS  Z1, Z26, Z3
+	VBROADCASTSS (SI)(AX*1), Z27
+	VFMADD231PS  Z0, Z27, Z4
+	VFMADD231PS  Z1, Z27, Z5
+	VBROADCASTSS (SI)(AX*2), Z26
+	VFMADD231PS  Z0, Z26, Z6
+	VFMADD231PS  Z1, Z26, Z7
+	VBROADCASTSS (R11), Z27
+	VFMADD231PS  Z0, Z27, Z8
+	VFMADD231PS  Z1, Z27, Z9
+	VBROADCASTSS (R11)(AX*1), Z26
+	VFMADD231PS  Z0, Z26, Z10
+	VFMADD231PS  Z1, Z26, Z11
+	VBROADCASTSS (R11)(AX*2), Z27
+	VFMADD231PS  Z0, Z27, Z12
+	VFMADD231PS  Z1, Z27, Z13
+	VBROADCASTSS (R12), Z26
+	VFMADD231PS  Z0, Z26, Z14
+	VFMADD231PS  Z1, Z26, Z15
+	VBROADCASTSS (R12)(AX*1), Z27
+	VFMADD231PS  Z0, Z27, Z16
+	VFMADD231PS  Z1, Z27, Z17
+	VBROADCASTSS (R12)(AX*2), Z26
+	VFMADD231PS  Z0, Z26, Z18
+	VFMADD231PS  Z1, Z26, Z19
+	VBROADCASTSS (R13), Z27
+	VFMADD231PS  Z0, Z27, Z20
+	VFMADD231PS  Z1, Z27, Z21
+	VBROADCASTSS (R13)(AX*1), Z26
+	VFMADD231PS  Z0, Z26, Z22
+	VFMADD231PS  Z1, Z26, Z23
+	VBROADCASTSS (R13)(AX*2), Z27
+	VFMADD231PS  Z0, Z27, Z24
+	VFMADD231PS  Z1, Z27, Z25
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z26
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z26
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z26, K1, Z2
@@ -2734,8 +3108,9 @@ done:
 	VMOVUPS       Z24, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z26, K2, Z25
 	VMOVUPS       Z25, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z26, Z2
@@ -2797,19 +3172,33 @@ overwrite:
 	VMOVUPS Z24, K1, (DI)
 	VMULPS  Z25, Z26, Z25
 	VMOVUPS Z25, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm11x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2867,6 +3256,9 @@ TEXT ·gemm11x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z22, Z22, Z22
 	VPXORD     Z23, Z23, Z23
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -3062,15 +3454,53 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z24
+	VFMADD231PS  Z0, Z24, Z2
+	VFMADD231PS  Z1, Z24, Z3
+	VBROADCASTSS 4(SI), Z25
+	VFMADD231PS  Z0, Z25, Z4
+	VFMADD231PS  Z1, Z25, Z5
+	VBROADCASTSS 8(SI), Z24
+	VFMADD231PS  Z0, Z24, Z6
+	VFMADD231PS  Z1, Z24, Z7
+	VBROADCASTSS 12(SI), Z25
+	VFMADD231PS  Z0, Z25, Z8
+	VFMADD231PS  Z1, Z25, Z9
+	VBROADCASTSS 16(SI), Z24
+	VFMADD231PS  Z0, Z24, Z10
+	VFMADD231PS  Z1, Z24, Z11
+	VBROADCASTSS 20(SI), Z25
+	VFMADD231PS  Z0, Z25, Z12
+	VFMADD231PS  Z1, Z25, Z13
+	VBROADCASTSS 24(SI), Z24
+	VFMADD231PS  Z0, Z24, Z14
+	VFMADD231PS  Z1, Z24, Z15
+	VBROADCASTSS 28(SI), Z25
+	VFMADD231PS  Z0, Z25, Z16
+	VFMADD231PS  Z1, Z25, Z17
+	VBROADCASTSS 32(SI), Z24
+	VFMADD231PS  Z0, Z24, Z18
+	VFMADD231PS  Z1, Z24, Z19
+	VBROADCASTSS 36(SI), Z25
+	VFMADD231PS  Z0, Z25, Z20
+	VFMADD231PS  Z1, Z25, Z21
+	VBROADCASTSS 40(SI), Z24
+	VFMADD231PS  Z0, Z24, Z22
+	VFMADD231PS  Z1, Z24, Z23
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z24
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z24
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z24, K1, Z2
@@ -3137,8 +3567,9 @@ done:
 	VMOVUPS       Z22, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z24, K2, Z23
 	VMOVUPS       Z23, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z24, Z2
@@ -3195,19 +3626,33 @@ overwrite:
 	VMOVUPS Z22, K1, (DI)
 	VMULPS  Z23, Z24, Z23
 	VMOVUPS Z23, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows11x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows11x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows11x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows11x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3269,6 +3714,9 @@ TEXT ·gemmRows11x32F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -3470,15 +3918,56 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z24
+	VFMADD231PS  Z0, Z24, Z2
+	VFMADD231PS  Z1, Z24, Z3
+	VBROADCASTSS (SI)(AX*1), Z25
+	VFMADD231PS  Z0, Z25, Z4
+	VFMADD231PS  Z1, Z25, Z5
+	VBROADCASTSS (SI)(AX*2), Z24
+	VFMADD231PS  Z0, Z24, Z6
+	VFMADD231PS  Z1, Z24, Z7
+	VBROADCASTSS (R11), Z25
+	VFMADD231PS  Z0, Z25, Z8
+	VFMADD231PS  Z1, Z25, Z9
+	VBROADCASTSS (R11)(AX*1), Z24
+	VFMADD231PS  Z0, Z24, Z10
+	VFMADD231PS  Z1, Z24, Z11
+	VBROADCASTSS (R11)(AX*2), Z25
+	VFMADD231PS  Z0, Z25, Z12
+	VFMADD231PS  Z1, Z25, Z13
+	VBROADCASTSS (R12), Z24
+	VFMADD231PS  Z0, Z24, Z14
+	VFMADD231PS  Z1, Z24, Z15
+	VBROADCASTSS (R12)(AX*1), Z25
+	VFMADD231PS  Z0, Z25, Z16
+	VFMADD231PS  Z1, Z25, Z17
+	VBROADCASTSS (R12)(AX*2), Z24
+	VFMADD231PS  Z0, Z24, Z18
+	VFMADD231PS  Z1, Z24, Z19
+	VBROADCASTSS (R13), Z25
+	VFMADD231PS  Z0, Z25, Z20
+	VFMADD231PS  Z1, Z25, Z21
+	VBROADCASTSS (R13)(AX*1), Z24
+	VFMADD231PS  Z0, Z24, Z22
+	VFMADD231PS  Z1, Z24, Z23
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z24
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z24
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z24, K1, Z2
@@ -3545,8 +4034,9 @@ done:
 	VMOVUPS       Z22, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z24, K2, Z23
 	VMOVUPS       Z23, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z24, Z2
@@ -3603,19 +4093,33 @@ overwrite:
 	VMOVUPS Z22, K1, (DI)
 	VMULPS  Z23, Z24, Z23
 	VMOVUPS Z23, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm10x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3668,6 +4172,9 @@ TEXT ·gemm10x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z20, Z20, Z20
 	VPXORD     Z21, Z21, Z21
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -3848,15 +4355,50 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z22
+	VFMADD231PS  Z0, Z22, Z2
+	VFMADD231PS  Z1, Z22, Z3
+	VBROADCASTSS 4(SI), Z23
+	VFMADD231PS  Z0, Z23, Z4
+	VFMADD231PS  Z1, Z23, Z5
+	VBROADCASTSS 8(SI), Z22
+	VFMADD231PS  Z0, Z22, Z6
+	VFMADD231PS  Z1, Z22, Z7
+	VBROADCASTSS 12(SI), Z23
+	VFMADD231PS  Z0, Z23, Z8
+	VFMADD231PS  Z1, Z23, Z9
+	VBROADCASTSS 16(SI), Z22
+	VFMADD231PS  Z0, Z22, Z10
+	VFMADD231PS  Z1, Z22, Z11
+	VBROADCASTSS 20(SI), Z23
+	VFMADD231PS  Z0, Z23, Z12
+	VFMADD231PS  Z1, Z23, Z13
+	VBROADCASTSS 24(SI), Z22
+	VFMADD231PS  Z0, Z22, Z14
+	VFMADD231PS  Z1, Z22, Z15
+	VBROADCASTSS 28(SI), Z23
+	VFMADD231PS  Z0, Z23, Z16
+	VFMADD231PS  Z1, Z23, Z17
+	VBROADCASTSS 32(SI), Z22
+	VFMADD231PS  Z0, Z22, Z18
+	VFMADD231PS  Z1, Z22, Z19
+	VBROADCASTSS 36(SI), Z23
+	VFMADD231PS  Z0, Z23, Z20
+	VFMADD231PS  Z1, Z23, Z21
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z22
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z22
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z22, K1, Z2
@@ -3917,8 +4459,9 @@ done:
 	VMOVUPS       Z20, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z22, K2, Z21
 	VMOVUPS       Z21, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z22, Z2
@@ -3970,19 +4513,33 @@ overwrite:
 	VMOVUPS Z20, K1, (DI)
 	VMULPS  Z21, Z22, Z21
 	VMOVUPS Z21, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows10x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows10x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows10x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows10x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4039,6 +4596,9 @@ TEXT ·gemmRows10x32F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -4225,15 +4785,53 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z22
+	VFMADD231PS  Z0, Z22, Z2
+	VFMADD231PS  Z1, Z22, Z3
+	VBROADCASTSS (SI)(AX*1), Z23
+	VFMADD231PS  Z0, Z23, Z4
+	VFMADD231PS  Z1, Z23, Z5
+	VBROADCASTSS (SI)(AX*2), Z22
+	VFMADD231PS  Z0, Z22, Z6
+	VFMADD231PS  Z1, Z22, Z7
+	VBROADCASTSS (R11), Z23
+	VFMADD231PS  Z0, Z23, Z8
+	VFMADD231PS  Z1, Z23, Z9
+	VBROADCASTSS (R11)(AX*1), Z22
+	VFMADD231PS  Z0, Z22, Z10
+	VFMADD231PS  Z1, Z22, Z11
+	VBROADCASTSS (R11)(AX*2), Z23
+	VFMADD231PS  Z0, Z23, Z12
+	VFMADD231PS  Z1, Z23, Z13
+	VBROADCASTSS (R12), Z22
+	VFMADD231PS  Z0, Z22, Z14
+	VFMADD231PS  Z1, Z22, Z15
+	VBROADCASTSS (R12)(AX*1), Z23
+	VFMADD231PS  Z0, Z23, Z16
+	VFMADD231PS  Z1, Z23, Z17
+	VBROADCASTSS (R12)(AX*2), Z22
+	VFMADD231PS  Z0, Z22, Z18
+	VFMADD231PS  Z1, Z22, Z19
+	VBROADCASTSS (R13), Z23
+	VFMADD231PS  Z0, Z23, Z20
+	VFMADD231PS  Z1, Z23, Z21
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z22
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z22
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z22, K1, Z2
@@ -4294,8 +4892,9 @@ done:
 	VMOVUPS       Z20, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z22, K2, Z21
 	VMOVUPS       Z21, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z22, Z2
@@ -4347,19 +4946,33 @@ overwrite:
 	VMOVUPS Z20, K1, (DI)
 	VMULPS  Z21, Z22, Z21
 	VMOVUPS Z21, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm9x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4407,6 +5020,9 @@ TEXT ·gemm9x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z18, Z18, Z18
 	VPXORD     Z19, Z19, Z19
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -4572,15 +5188,47 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z20
+	VFMADD231PS  Z0, Z20, Z2
+	VFMADD231PS  Z1, Z20, Z3
+	VBROADCASTSS 4(SI), Z21
+	VFMADD231PS  Z0, Z21, Z4
+	VFMADD231PS  Z1, Z21, Z5
+	VBROADCASTSS 8(SI), Z20
+	VFMADD231PS  Z0, Z20, Z6
+	VFMADD231PS  Z1, Z20, Z7
+	VBROADCASTSS 12(SI), Z21
+	VFMADD231PS  Z0, Z21, Z8
+	VFMADD231PS  Z1, Z21, Z9
+	VBROADCASTSS 16(SI), Z20
+	VFMADD231PS  Z0, Z20, Z10
+	VFMADD231PS  Z1, Z20, Z11
+	VBROADCASTSS 20(SI), Z21
+	VFMADD231PS  Z0, Z21, Z12
+	VFMADD231PS  Z1, Z21, Z13
+	VBROADCASTSS 24(SI), Z20
+	VFMADD231PS  Z0, Z20, Z14
+	VFMADD231PS  Z1, Z20, Z15
+	VBROADCASTSS 28(SI), Z21
+	VFMADD231PS  Z0, Z21, Z16
+	VFMADD231PS  Z1, Z21, Z17
+	VBROADCASTSS 32(SI), Z20
+	VFMADD231PS  Z0, Z20, Z18
+	VFMADD231PS  Z1, Z20, Z19
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z20
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z20
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z20, K1, Z2
@@ -4635,8 +5283,9 @@ done:
 	VMOVUPS       Z18, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z20, K2, Z19
 	VMOVUPS       Z19, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z20, Z2
@@ -4683,19 +5332,33 @@ overwrite:
 	VMOVUPS Z18, K1, (DI)
 	VMULPS  Z19, Z20, Z19
 	VMOVUPS Z19, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows9x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows9x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows9x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows9x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4746,6 +5409,9 @@ TEXT ·gemmRows9x32F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -4915,15 +5581,49 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z20
+	VFMADD231PS  Z0, Z20, Z2
+	VFMADD231PS  Z1, Z20, Z3
+	VBROADCASTSS (SI)(AX*1), Z21
+	VFMADD231PS  Z0, Z21, Z4
+	VFMADD231PS  Z1, Z21, Z5
+	VBROADCASTSS (SI)(AX*2), Z20
+	VFMADD231PS  Z0, Z20, Z6
+	VFMADD231PS  Z1, Z20, Z7
+	VBROADCASTSS (R11), Z21
+	VFMADD231PS  Z0, Z21, Z8
+	VFMADD231PS  Z1, Z21, Z9
+	VBROADCASTSS (R11)(AX*1), Z20
+	VFMADD231PS  Z0, Z20, Z10
+	VFMADD231PS  Z1, Z20, Z11
+	VBROADCASTSS (R11)(AX*2), Z21
+	VFMADD231PS  Z0, Z21, Z12
+	VFMADD231PS  Z1, Z21, Z13
+	VBROADCASTSS (R12), Z20
+	VFMADD231PS  Z0, Z20, Z14
+	VFMADD231PS  Z1, Z20, Z15
+	VBROADCASTSS (R12)(AX*1), Z21
+	VFMADD231PS  Z0, Z21, Z16
+	VFMADD231PS  Z1, Z21, Z17
+	VBROADCASTSS (R12)(AX*2), Z20
+	VFMADD231PS  Z0, Z20, Z18
+	VFMADD231PS  Z1, Z20, Z19
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z20
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z20
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z20, K1, Z2
@@ -4978,8 +5678,9 @@ done:
 	VMOVUPS       Z18, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z20, K2, Z19
 	VMOVUPS       Z19, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z20, Z2
@@ -5026,19 +5727,33 @@ overwrite:
 	VMOVUPS Z18, K1, (DI)
 	VMULPS  Z19, Z20, Z19
 	VMOVUPS Z19, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm8x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5081,6 +5796,9 @@ TEXT ·gemm8x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z16, Z16, Z16
 	VPXORD     Z17, Z17, Z17
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -5231,15 +5949,44 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z18
+	VFMADD231PS  Z0, Z18, Z2
+	VFMADD231PS  Z1, Z18, Z3
+	VBROADCASTSS 4(SI), Z19
+	VFMADD231PS  Z0, Z19, Z4
+	VFMADD231PS  Z1, Z19, Z5
+	VBROADCASTSS 8(SI), Z18
+	VFMADD231PS  Z0, Z18, Z6
+	VFMADD231PS  Z1, Z18, Z7
+	VBROADCASTSS 12(SI), Z19
+	VFMADD231PS  Z0, Z19, Z8
+	VFMADD231PS  Z1, Z19, Z9
+	VBROADCASTSS 16(SI), Z18
+	VFMADD231PS  Z0, Z18, Z10
+	VFMADD231PS  Z1, Z18, Z11
+	VBROADCASTSS 20(SI), Z19
+	VFMADD231PS  Z0, Z19, Z12
+	VFMADD231PS  Z1, Z19, Z13
+	VBROADCASTSS 24(SI), Z18
+	VFMADD231PS  Z0, Z18, Z14
+	VFMADD231PS  Z1, Z18, Z15
+	VBROADCASTSS 28(SI), Z19
+	VFMADD231PS  Z0, Z19, Z16
+	VFMADD231PS  Z1, Z19, Z17
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z18
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z18
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z18, K1, Z2
@@ -5288,8 +6035,9 @@ done:
 	VMOVUPS       Z16, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z18, K2, Z17
 	VMOVUPS       Z17, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z18, Z2
@@ -5331,19 +6079,33 @@ overwrite:
 	VMOVUPS Z16, K1, (DI)
 	VMULPS  Z17, Z18, Z17
 	VMOVUPS Z17, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows8x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows8x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows8x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows8x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5389,6 +6151,9 @@ TEXT ·gemmRows8x32F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -5543,15 +6308,46 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z18
+	VFMADD231PS  Z0, Z18, Z2
+	VFMADD231PS  Z1, Z18, Z3
+	VBROADCASTSS (SI)(AX*1), Z19
+	VFMADD231PS  Z0, Z19, Z4
+	VFMADD231PS  Z1, Z19, Z5
+	VBROADCASTSS (SI)(AX*2), Z18
+	VFMADD231PS  Z0, Z18, Z6
+	VFMADD231PS  Z1, Z18, Z7
+	VBROADCASTSS (R11), Z19
+	VFMADD231PS  Z0, Z19, Z8
+	VFMADD231PS  Z1, Z19, Z9
+	VBROADCASTSS (R11)(AX*1), Z18
+	VFMADD231PS  Z0, Z18, Z10
+	VFMADD231PS  Z1, Z18, Z11
+	VBROADCASTSS (R11)(AX*2), Z19
+	VFMADD231PS  Z0, Z19, Z12
+	VFMADD231PS  Z1, Z19, Z13
+	VBROADCASTSS (R12), Z18
+	VFMADD231PS  Z0, Z18, Z14
+	VFMADD231PS  Z1, Z18, Z15
+	VBROADCASTSS (R12)(AX*1), Z19
+	VFMADD231PS  Z0, Z19, Z16
+	VFMADD231PS  Z1, Z19, Z17
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z18
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z18
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z18, K1, Z2
@@ -5600,8 +6396,9 @@ done:
 	VMOVUPS       Z16, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z18, K2, Z17
 	VMOVUPS       Z17, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z18, Z2
@@ -5643,19 +6440,33 @@ overwrite:
 	VMOVUPS Z16, K1, (DI)
 	VMULPS  Z17, Z18, Z17
 	VMOVUPS Z17, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm7x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5693,6 +6504,9 @@ TEXT ·gemm7x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -5828,15 +6642,41 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z16
+	VFMADD231PS  Z0, Z16, Z2
+	VFMADD231PS  Z1, Z16, Z3
+	VBROADCASTSS 4(SI), Z17
+	VFMADD231PS  Z0, Z17, Z4
+	VFMADD231PS  Z1, Z17, Z5
+	VBROADCASTSS 8(SI), Z16
+	VFMADD231PS  Z0, Z16, Z6
+	VFMADD231PS  Z1, Z16, Z7
+	VBROADCASTSS 12(SI), Z17
+	VFMADD231PS  Z0, Z17, Z8
+	VFMADD231PS  Z1, Z17, Z9
+	VBROADCASTSS 16(SI), Z16
+	VFMADD231PS  Z0, Z16, Z10
+	VFMADD231PS  Z1, Z16, Z11
+	VBROADCASTSS 20(SI), Z17
+	VFMADD231PS  Z0, Z17, Z12
+	VFMADD231PS  Z1, Z17, Z13
+	VBROADCASTSS 24(SI), Z16
+	VFMADD231PS  Z0, Z16, Z14
+	VFMADD231PS  Z1, Z16, Z15
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z16
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z16
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z16, K1, Z2
@@ -5879,8 +6719,9 @@ done:
 	VMOVUPS       Z14, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z16, K2, Z15
 	VMOVUPS       Z15, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z16, Z2
@@ -5917,19 +6758,33 @@ overwrite:
 	VMOVUPS Z14, K1, (DI)
 	VMULPS  Z15, Z16, Z15
 	VMOVUPS Z15, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows7x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows7x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows7x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows7x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5970,6 +6825,9 @@ TEXT ·gemmRows7x32F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -6109,15 +6967,43 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z16
+	VFMADD231PS  Z0, Z16, Z2
+	VFMADD231PS  Z1, Z16, Z3
+	VBROADCASTSS (SI)(AX*1), Z17
+	VFMADD231PS  Z0, Z17, Z4
+	VFMADD231PS  Z1, Z17, Z5
+	VBROADCASTSS (SI)(AX*2), Z16
+	VFMADD231PS  Z0, Z16, Z6
+	VFMADD231PS  Z1, Z16, Z7
+	VBROADCASTSS (R11), Z17
+	VFMADD231PS  Z0, Z17, Z8
+	VFMADD231PS  Z1, Z17, Z9
+	VBROADCASTSS (R11)(AX*1), Z16
+	VFMADD231PS  Z0, Z16, Z10
+	VFMADD231PS  Z1, Z16, Z11
+	VBROADCASTSS (R11)(AX*2), Z17
+	VFMADD231PS  Z0, Z17, Z12
+	VFMADD231PS  Z1, Z17, Z13
+	VBROADCASTSS (R12), Z16
+	VFMADD231PS  Z0, Z16, Z14
+	VFMADD231PS  Z1, Z16, Z15
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z16
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z16
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z16, K1, Z2
@@ -6160,8 +7046,9 @@ done:
 	VMOVUPS       Z14, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z16, K2, Z15
 	VMOVUPS       Z15, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z16, Z2
@@ -6198,19 +7085,33 @@ overwrite:
 	VMOVUPS Z14, K1, (DI)
 	VMULPS  Z15, Z16, Z15
 	VMOVUPS Z15, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm6x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6243,6 +7144,9 @@ TEXT ·gemm6x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -6363,15 +7267,38 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z14
+	VFMADD231PS  Z0, Z14, Z2
+	VFMADD231PS  Z1, Z14, Z3
+	VBROADCASTSS 4(SI), Z15
+	VFMADD231PS  Z0, Z15, Z4
+	VFMADD231PS  Z1, Z15, Z5
+	VBROADCASTSS 8(SI), Z14
+	VFMADD231PS  Z0, Z14, Z6
+	VFMADD231PS  Z1, Z14, Z7
+	VBROADCASTSS 12(SI), Z15
+	VFMADD231PS  Z0, Z15, Z8
+	VFMADD231PS  Z1, Z15, Z9
+	VBROADCASTSS 16(SI), Z14
+	VFMADD231PS  Z0, Z14, Z10
+	VFMADD231PS  Z1, Z14, Z11
+	VBROADCASTSS 20(SI), Z15
+	VFMADD231PS  Z0, Z15, Z12
+	VFMADD231PS  Z1, Z15, Z13
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z2
@@ -6408,8 +7335,9 @@ done:
 	VMOVUPS       Z12, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z14, K2, Z13
 	VMOVUPS       Z13, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z14, Z2
@@ -6441,19 +7369,33 @@ overwrite:
 	VMOVUPS Z12, K1, (DI)
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows6x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows6x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6488,6 +7430,9 @@ TEXT ·gemmRows6x32F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -6610,15 +7555,39 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z14
+	VFMADD231PS  Z0, Z14, Z2
+	VFMADD231PS  Z1, Z14, Z3
+	VBROADCASTSS (SI)(AX*1), Z15
+	VFMADD231PS  Z0, Z15, Z4
+	VFMADD231PS  Z1, Z15, Z5
+	VBROADCASTSS (SI)(AX*2), Z14
+	VFMADD231PS  Z0, Z14, Z6
+	VFMADD231PS  Z1, Z14, Z7
+	VBROADCASTSS (R11), Z15
+	VFMADD231PS  Z0, Z15, Z8
+	VFMADD231PS  Z1, Z15, Z9
+	VBROADCASTSS (R11)(AX*1), Z14
+	VFMADD231PS  Z0, Z14, Z10
+	VFMADD231PS  Z1, Z14, Z11
+	VBROADCASTSS (R11)(AX*2), Z15
+	VFMADD231PS  Z0, Z15, Z12
+	VFMADD231PS  Z1, Z15, Z13
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z2
@@ -6655,8 +7624,9 @@ done:
 	VMOVUPS       Z12, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z14, K2, Z13
 	VMOVUPS       Z13, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z14, Z2
@@ -6688,19 +7658,33 @@ overwrite:
 	VMOVUPS Z12, K1, (DI)
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm5x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6728,6 +7712,9 @@ TEXT ·gemm5x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -6833,15 +7820,35 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z12
+	VFMADD231PS  Z0, Z12, Z2
+	VFMADD231PS  Z1, Z12, Z3
+	VBROADCASTSS 4(SI), Z13
+	VFMADD231PS  Z0, Z13, Z4
+	VFMADD231PS  Z1, Z13, Z5
+	VBROADCASTSS 8(SI), Z12
+	VFMADD231PS  Z0, Z12, Z6
+	VFMADD231PS  Z1, Z12, Z7
+	VBROADCASTSS 12(SI), Z13
+	VFMADD231PS  Z0, Z13, Z8
+	VFMADD231PS  Z1, Z13, Z9
+	VBROADCASTSS 16(SI), Z12
+	VFMADD231PS  Z0, Z12, Z10
+	VFMADD231PS  Z1, Z12, Z11
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z2
@@ -6872,8 +7879,9 @@ done:
 	VMOVUPS       Z10, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z12, K2, Z11
 	VMOVUPS       Z11, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z12, Z2
@@ -6900,19 +7908,33 @@ overwrite:
 	VMOVUPS Z10, K1, (DI)
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows5x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows5x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6942,6 +7964,9 @@ TEXT ·gemmRows5x32F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -7049,15 +8074,36 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z12
+	VFMADD231PS  Z0, Z12, Z2
+	VFMADD231PS  Z1, Z12, Z3
+	VBROADCASTSS (SI)(AX*1), Z13
+	VFMADD231PS  Z0, Z13, Z4
+	VFMADD231PS  Z1, Z13, Z5
+	VBROADCASTSS (SI)(AX*2), Z12
+	VFMADD231PS  Z0, Z12, Z6
+	VFMADD231PS  Z1, Z12, Z7
+	VBROADCASTSS (R11), Z13
+	VFMADD231PS  Z0, Z13, Z8
+	VFMADD231PS  Z1, Z13, Z9
+	VBROADCASTSS (R11)(AX*1), Z12
+	VFMADD231PS  Z0, Z12, Z10
+	VFMADD231PS  Z1, Z12, Z11
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z2
@@ -7088,8 +8134,9 @@ done:
 	VMOVUPS       Z10, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z12, K2, Z11
 	VMOVUPS       Z11, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z12, Z2
@@ -7116,19 +8163,33 @@ overwrite:
 	VMOVUPS Z10, K1, (DI)
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm4x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7151,6 +8212,9 @@ TEXT ·gemm4x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -7241,15 +8305,32 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z10
+	VFMADD231PS  Z0, Z10, Z2
+	VFMADD231PS  Z1, Z10, Z3
+	VBROADCASTSS 4(SI), Z11
+	VFMADD231PS  Z0, Z11, Z4
+	VFMADD231PS  Z1, Z11, Z5
+	VBROADCASTSS 8(SI), Z10
+	VFMADD231PS  Z0, Z10, Z6
+	VFMADD231PS  Z1, Z10, Z7
+	VBROADCASTSS 12(SI), Z11
+	VFMADD231PS  Z0, Z11, Z8
+	VFMADD231PS  Z1, Z11, Z9
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z2
@@ -7274,8 +8355,9 @@ done:
 	VMOVUPS       Z8, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z10, K2, Z9
 	VMOVUPS       Z9, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z10, Z2
@@ -7297,19 +8379,33 @@ overwrite:
 	VMOVUPS Z8, K1, (DI)
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows4x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows4x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7334,6 +8430,9 @@ TEXT ·gemmRows4x32F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -7426,15 +8525,33 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z10
+	VFMADD231PS  Z0, Z10, Z2
+	VFMADD231PS  Z1, Z10, Z3
+	VBROADCASTSS (SI)(AX*1), Z11
+	VFMADD231PS  Z0, Z11, Z4
+	VFMADD231PS  Z1, Z11, Z5
+	VBROADCASTSS (SI)(AX*2), Z10
+	VFMADD231PS  Z0, Z10, Z6
+	VFMADD231PS  Z1, Z10, Z7
+	VBROADCASTSS (R11), Z11
+	VFMADD231PS  Z0, Z11, Z8
+	VFMADD231PS  Z1, Z11, Z9
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z2
@@ -7459,8 +8576,9 @@ done:
 	VMOVUPS       Z8, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z10, K2, Z9
 	VMOVUPS       Z9, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z10, Z2
@@ -7482,19 +8600,33 @@ overwrite:
 	VMOVUPS Z8, K1, (DI)
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm3x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7512,6 +8644,9 @@ TEXT ·gemm3x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -7587,15 +8722,29 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z8
+	VFMADD231PS  Z0, Z8, Z2
+	VFMADD231PS  Z1, Z8, Z3
+	VBROADCASTSS 4(SI), Z9
+	VFMADD231PS  Z0, Z9, Z4
+	VFMADD231PS  Z1, Z9, Z5
+	VBROADCASTSS 8(SI), Z8
+	VFMADD231PS  Z0, Z8, Z6
+	VFMADD231PS  Z1, Z8, Z7
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z2
@@ -7614,8 +8763,9 @@ done:
 	VMOVUPS       Z6, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z8, K2, Z7
 	VMOVUPS       Z7, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z8, Z2
@@ -7632,19 +8782,33 @@ overwrite:
 	VMOVUPS Z6, K1, (DI)
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows3x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows3x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7662,6 +8826,9 @@ TEXT ·gemmRows3x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -7737,15 +8904,29 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z8
+	VFMADD231PS  Z0, Z8, Z2
+	VFMADD231PS  Z1, Z8, Z3
+	VBROADCASTSS (SI)(AX*1), Z9
+	VFMADD231PS  Z0, Z9, Z4
+	VFMADD231PS  Z1, Z9, Z5
+	VBROADCASTSS (SI)(AX*2), Z8
+	VFMADD231PS  Z0, Z8, Z6
+	VFMADD231PS  Z1, Z8, Z7
+	ADDQ         $0x04, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z2
@@ -7764,8 +8945,9 @@ done:
 	VMOVUPS       Z6, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z8, K2, Z7
 	VMOVUPS       Z7, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z8, Z2
@@ -7782,19 +8964,33 @@ overwrite:
 	VMOVUPS Z6, K1, (DI)
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm2x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7807,6 +9003,9 @@ TEXT ·gemm2x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -7867,15 +9066,26 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z6
+	VFMADD231PS  Z0, Z6, Z2
+	VFMADD231PS  Z1, Z6, Z3
+	VBROADCASTSS 4(SI), Z7
+	VFMADD231PS  Z0, Z7, Z4
+	VFMADD231PS  Z1, Z7, Z5
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z2
@@ -7888,8 +9098,9 @@ done:
 	VMOVUPS       Z4, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z6, K2, Z5
 	VMOVUPS       Z5, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z6, Z2
@@ -7901,19 +9112,33 @@ overwrite:
 	VMOVUPS Z4, K1, (DI)
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows2x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows2x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7926,6 +9151,9 @@ TEXT ·gemmRows2x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -7986,15 +9214,26 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z6
+	VFMADD231PS  Z0, Z6, Z2
+	VFMADD231PS  Z1, Z6, Z3
+	VBROADCASTSS (SI)(AX*1), Z7
+	VFMADD231PS  Z0, Z7, Z4
+	VFMADD231PS  Z1, Z7, Z5
+	ADDQ         $0x04, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z2
@@ -8007,8 +9246,9 @@ done:
 	VMOVUPS       Z4, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z6, K2, Z5
 	VMOVUPS       Z5, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z6, Z2
@@ -8020,19 +9260,33 @@ overwrite:
 	VMOVUPS Z4, K1, (DI)
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm1x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8040,6 +9294,9 @@ TEXT ·gemm1x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -8085,42 +9342,65 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z4
+	VFMADD231PS  Z0, Z4, Z2
+	VFMADD231PS  Z1, Z4, Z3
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z4, K2, Z3
 	VMOVUPS       Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z4, Z2
 	VMOVUPS Z2, K1, (DI)
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x32F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows1x32F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows1x32F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x32F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8128,6 +9408,9 @@ TEXT ·gemmRows1x32F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000ffffffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -8173,42 +9456,63 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VMOVUPS.Z    64(BX), K2, Z1
+	VBROADCASTSS (SI), Z4
+	VFMADD231PS  Z0, Z4, Z2
+	VFMADD231PS  Z1, Z4, Z3
+	ADDQ         $0x04, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z4, K2, Z3
 	VMOVUPS       Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z4, Z2
 	VMOVUPS Z2, K1, (DI)
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm14x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm14x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8253,6 +9557,9 @@ TEXT ·gemm14x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z13, Z13, Z13
 	VPXORD     Z14, Z14, Z14
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -8418,13 +9725,47 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z15
+	VFMADD231PS  Z0, Z15, Z1
+	VBROADCASTSS 4(SI), Z16
+	VFMADD231PS  Z0, Z16, Z2
+	VBROADCASTSS 8(SI), Z15
+	VFMADD231PS  Z0, Z15, Z3
+	VBROADCASTSS 12(SI), Z16
+	VFMADD231PS  Z0, Z16, Z4
+	VBROADCASTSS 16(SI), Z15
+	VFMADD231PS  Z0, Z15, Z5
+	VBROADCASTSS 20(SI), Z16
+	VFMADD231PS  Z0, Z16, Z6
+	VBROADCASTSS 24(SI), Z15
+	VFMADD231PS  Z0, Z15, Z7
+	VBROADCASTSS 28(SI), Z16
+	VFMADD231PS  Z0, Z16, Z8
+	VBROADCASTSS 32(SI), Z15
+	VFMADD231PS  Z0, Z15, Z9
+	VBROADCASTSS 36(SI), Z16
+	VFMADD231PS  Z0, Z16, Z10
+	VBROADCASTSS 40(SI), Z15
+	VFMADD231PS  Z0, Z15, Z11
+	VBROADCASTSS 44(SI), Z16
+	VFMADD231PS  Z0, Z16, Z12
+	VBROADCASTSS 48(SI), Z15
+	VFMADD231PS  Z0, Z15, Z13
+	VBROADCASTSS 52(SI), Z16
+	VFMADD231PS  Z0, Z16, Z14
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z15
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z15
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z15, K1, Z1
@@ -8481,8 +9822,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z15, K1, Z14
 	VMOVUPS       Z14, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z15, Z1
@@ -8526,19 +9868,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z14, Z15, Z14
 	VMOVUPS Z14, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows14x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows14x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows14x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows14x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8588,6 +9942,9 @@ TEXT ·gemmRows14x16F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
 	LEAQ       (R13)(R10*1), R14
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -8761,13 +10118,51 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z15
+	VFMADD231PS  Z0, Z15, Z1
+	VBROADCASTSS (SI)(AX*1), Z16
+	VFMADD231PS  Z0, Z16, Z2
+	VBROADCASTSS (SI)(AX*2), Z15
+	VFMADD231PS  Z0, Z15, Z3
+	VBROADCASTSS (R11), Z16
+	VFMADD231PS  Z0, Z16, Z4
+	VBROADCASTSS (R11)(AX*1), Z15
+	VFMADD231PS  Z0, Z15, Z5
+	VBROADCASTSS (R11)(AX*2), Z16
+	VFMADD231PS  Z0, Z16, Z6
+	VBROADCASTSS (R12), Z15
+	VFMADD231PS  Z0, Z15, Z7
+	VBROADCASTSS (R12)(AX*1), Z16
+	VFMADD231PS  Z0, Z16, Z8
+	VBROADCASTSS (R12)(AX*2), Z15
+	VFMADD231PS  Z0, Z15, Z9
+	VBROADCASTSS (R13), Z16
+	VFMADD231PS  Z0, Z16, Z10
+	VBROADCASTSS (R13)(AX*1), Z15
+	VFMADD231PS  Z0, Z15, Z11
+	VBROADCASTSS (R13)(AX*2), Z16
+	VFMADD231PS  Z0, Z16, Z12
+	VBROADCASTSS (R14), Z15
+	VFMADD231PS  Z0, Z15, Z13
+	VBROADCASTSS (R14)(AX*1), Z16
+	VFMADD231PS  Z0, Z16, Z14
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         $0x04, R14
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z15
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z15
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z15, K1, Z1
@@ -8824,8 +10219,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z15, K1, Z14
 	VMOVUPS       Z14, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z15, Z1
@@ -8869,19 +10265,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z14, Z15, Z14
 	VMOVUPS Z14, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm13x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8923,6 +10331,9 @@ TEXT ·gemm13x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -9078,13 +10489,45 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z14
+	VFMADD231PS  Z0, Z14, Z1
+	VBROADCASTSS 4(SI), Z15
+	VFMADD231PS  Z0, Z15, Z2
+	VBROADCASTSS 8(SI), Z14
+	VFMADD231PS  Z0, Z14, Z3
+	VBROADCASTSS 12(SI), Z15
+	VFMADD231PS  Z0, Z15, Z4
+	VBROADCASTSS 16(SI), Z14
+	VFMADD231PS  Z0, Z14, Z5
+	VBROADCASTSS 20(SI), Z15
+	VFMADD231PS  Z0, Z15, Z6
+	VBROADCASTSS 24(SI), Z14
+	VFMADD231PS  Z0, Z14, Z7
+	VBROADCASTSS 28(SI), Z15
+	VFMADD231PS  Z0, Z15, Z8
+	VBROADCASTSS 32(SI), Z14
+	VFMADD231PS  Z0, Z14, Z9
+	VBROADCASTSS 36(SI), Z15
+	VFMADD231PS  Z0, Z15, Z10
+	VBROADCASTSS 40(SI), Z14
+	VFMADD231PS  Z0, Z14, Z11
+	VBROADCASTSS 44(SI), Z15
+	VFMADD231PS  Z0, Z15, Z12
+	VBROADCASTSS 48(SI), Z14
+	VFMADD231PS  Z0, Z14, Z13
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z1
@@ -9137,8 +10580,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z14, K1, Z13
 	VMOVUPS       Z13, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z14, Z1
@@ -9179,19 +10623,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows13x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows13x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows13x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows13x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9238,6 +10694,9 @@ TEXT ·gemmRows13x16F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
 	LEAQ       (R13)(R10*1), R14
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -9401,13 +10860,49 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z14
+	VFMADD231PS  Z0, Z14, Z1
+	VBROADCASTSS (SI)(AX*1), Z15
+	VFMADD231PS  Z0, Z15, Z2
+	VBROADCASTSS (SI)(AX*2), Z14
+	VFMADD231PS  Z0, Z14, Z3
+	VBROADCASTSS (R11), Z15
+	VFMADD231PS  Z0, Z15, Z4
+	VBROADCASTSS (R11)(AX*1), Z14
+	VFMADD231PS  Z0, Z14, Z5
+	VBROADCASTSS (R11)(AX*2), Z15
+	VFMADD231PS  Z0, Z15, Z6
+	VBROADCASTSS (R12), Z14
+	VFMADD231PS  Z0, Z14, Z7
+	VBROADCASTSS (R12)(AX*1), Z15
+	VFMADD231PS  Z0, Z15, Z8
+	VBROADCASTSS (R12)(AX*2), Z14
+	VFMADD231PS  Z0, Z14, Z9
+	VBROADCASTSS (R13), Z15
+	VFMADD231PS  Z0, Z15, Z10
+	VBROADCASTSS (R13)(AX*1), Z14
+	VFMADD231PS  Z0, Z14, Z11
+	VBROADCASTSS (R13)(AX*2), Z15
+	VFMADD231PS  Z0, Z15, Z12
+	VBROADCASTSS (R14), Z14
+	VFMADD231PS  Z0, Z14, Z13
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         $0x04, R14
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z1
@@ -9460,8 +10955,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z14, K1, Z13
 	VMOVUPS       Z13, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z14, Z1
@@ -9502,19 +10998,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm12x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9553,6 +11061,9 @@ TEXT ·gemm12x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z11, Z11, Z11
 	VPXORD     Z12, Z12, Z12
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -9698,13 +11209,43 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z13
+	VFMADD231PS  Z0, Z13, Z1
+	VBROADCASTSS 4(SI), Z14
+	VFMADD231PS  Z0, Z14, Z2
+	VBROADCASTSS 8(SI), Z13
+	VFMADD231PS  Z0, Z13, Z3
+	VBROADCASTSS 12(SI), Z14
+	VFMADD231PS  Z0, Z14, Z4
+	VBROADCASTSS 16(SI), Z13
+	VFMADD231PS  Z0, Z13, Z5
+	VBROADCASTSS 20(SI), Z14
+	VFMADD231PS  Z0, Z14, Z6
+	VBROADCASTSS 24(SI), Z13
+	VFMADD231PS  Z0, Z13, Z7
+	VBROADCASTSS 28(SI), Z14
+	VFMADD231PS  Z0, Z14, Z8
+	VBROADCASTSS 32(SI), Z13
+	VFMADD231PS  Z0, Z13, Z9
+	VBROADCASTSS 36(SI), Z14
+	VFMADD231PS  Z0, Z14, Z10
+	VBROADCASTSS 40(SI), Z13
+	VFMADD231PS  Z0, Z13, Z11
+	VBROADCASTSS 44(SI), Z14
+	VFMADD231PS  Z0, Z14, Z12
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z13
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z13
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z13, K1, Z1
@@ -9753,8 +11294,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z13, K1, Z12
 	VMOVUPS       Z12, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z13, Z1
@@ -9792,19 +11334,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z12, Z13, Z12
 	VMOVUPS Z12, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows12x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows12x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows12x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows12x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9847,6 +11401,9 @@ TEXT ·gemmRows12x16F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -9998,13 +11555,46 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z13
+	VFMADD231PS  Z0, Z13, Z1
+	VBROADCASTSS (SI)(AX*1), Z14
+	VFMADD231PS  Z0, Z14, Z2
+	VBROADCASTSS (SI)(AX*2), Z13
+	VFMADD231PS  Z0, Z13, Z3
+	VBROADCASTSS (R11), Z14
+	VFMADD231PS  Z0, Z14, Z4
+	VBROADCASTSS (R11)(AX*1), Z13
+	VFMADD231PS  Z0, Z13, Z5
+	VBROADCASTSS (R11)(AX*2), Z14
+	VFMADD231PS  Z0, Z14, Z6
+	VBROADCASTSS (R12), Z13
+	VFMADD231PS  Z0, Z13, Z7
+	VBROADCASTSS (R12)(AX*1), Z14
+	VFMADD231PS  Z0, Z14, Z8
+	VBROADCASTSS (R12)(AX*2), Z13
+	VFMADD231PS  Z0, Z13, Z9
+	VBROADCASTSS (R13), Z14
+	VFMADD231PS  Z0, Z14, Z10
+	VBROADCASTSS (R13)(AX*1), Z13
+	VFMADD231PS  Z0, Z13, Z11
+	VBROADCASTSS (R13)(AX*2), Z14
+	VFMADD231PS  Z0, Z14, Z12
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z13
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z13
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z13, K1, Z1
@@ -10053,8 +11643,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z13, K1, Z12
 	VMOVUPS       Z12, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z13, Z1
@@ -10092,19 +11683,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z12, Z13, Z12
 	VMOVUPS Z12, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm11x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -10140,6 +11743,9 @@ TEXT ·gemm11x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -10275,13 +11881,41 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z12
+	VFMADD231PS  Z0, Z12, Z1
+	VBROADCASTSS 4(SI), Z13
+	VFMADD231PS  Z0, Z13, Z2
+	VBROADCASTSS 8(SI), Z12
+	VFMADD231PS  Z0, Z12, Z3
+	VBROADCASTSS 12(SI), Z13
+	VFMADD231PS  Z0, Z13, Z4
+	VBROADCASTSS 16(SI), Z12
+	VFMADD231PS  Z0, Z12, Z5
+	VBROADCASTSS 20(SI), Z13
+	VFMADD231PS  Z0, Z13, Z6
+	VBROADCASTSS 24(SI), Z12
+	VFMADD231PS  Z0, Z12, Z7
+	VBROADCASTSS 28(SI), Z13
+	VFMADD231PS  Z0, Z13, Z8
+	VBROADCASTSS 32(SI), Z12
+	VFMADD231PS  Z0, Z12, Z9
+	VBROADCASTSS 36(SI), Z13
+	VFMADD231PS  Z0, Z13, Z10
+	VBROADCASTSS 40(SI), Z12
+	VFMADD231PS  Z0, Z12, Z11
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z1
@@ -10326,8 +11960,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z12, K1, Z11
 	VMOVUPS       Z11, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z12, Z1
@@ -10362,19 +11997,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows11x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows11x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows11x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows11x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -10414,6 +12061,9 @@ TEXT ·gemmRows11x16F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -10555,13 +12205,44 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z12
+	VFMADD231PS  Z0, Z12, Z1
+	VBROADCASTSS (SI)(AX*1), Z13
+	VFMADD231PS  Z0, Z13, Z2
+	VBROADCASTSS (SI)(AX*2), Z12
+	VFMADD231PS  Z0, Z12, Z3
+	VBROADCASTSS (R11), Z13
+	VFMADD231PS  Z0, Z13, Z4
+	VBROADCASTSS (R11)(AX*1), Z12
+	VFMADD231PS  Z0, Z12, Z5
+	VBROADCASTSS (R11)(AX*2), Z13
+	VFMADD231PS  Z0, Z13, Z6
+	VBROADCASTSS (R12), Z12
+	VFMADD231PS  Z0, Z12, Z7
+	VBROADCASTSS (R12)(AX*1), Z13
+	VFMADD231PS  Z0, Z13, Z8
+	VBROADCASTSS (R12)(AX*2), Z12
+	VFMADD231PS  Z0, Z12, Z9
+	VBROADCASTSS (R13), Z13
+	VFMADD231PS  Z0, Z13, Z10
+	VBROADCASTSS (R13)(AX*1), Z12
+	VFMADD231PS  Z0, Z12, Z11
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z1
@@ -10606,8 +12287,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z12, K1, Z11
 	VMOVUPS       Z11, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z12, Z1
@@ -10642,19 +12324,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm10x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -10687,6 +12381,9 @@ TEXT ·gemm10x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z9, Z9, Z9
 	VPXORD     Z10, Z10, Z10
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -10812,13 +12509,39 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z11
+	VFMADD231PS  Z0, Z11, Z1
+	VBROADCASTSS 4(SI), Z12
+	VFMADD231PS  Z0, Z12, Z2
+	VBROADCASTSS 8(SI), Z11
+	VFMADD231PS  Z0, Z11, Z3
+	VBROADCASTSS 12(SI), Z12
+	VFMADD231PS  Z0, Z12, Z4
+	VBROADCASTSS 16(SI), Z11
+	VFMADD231PS  Z0, Z11, Z5
+	VBROADCASTSS 20(SI), Z12
+	VFMADD231PS  Z0, Z12, Z6
+	VBROADCASTSS 24(SI), Z11
+	VFMADD231PS  Z0, Z11, Z7
+	VBROADCASTSS 28(SI), Z12
+	VFMADD231PS  Z0, Z12, Z8
+	VBROADCASTSS 32(SI), Z11
+	VFMADD231PS  Z0, Z11, Z9
+	VBROADCASTSS 36(SI), Z12
+	VFMADD231PS  Z0, Z12, Z10
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z11
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z11
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z11, K1, Z1
@@ -10859,8 +12582,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z11, K1, Z10
 	VMOVUPS       Z10, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z11, Z1
@@ -10892,19 +12616,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z10, Z11, Z10
 	VMOVUPS Z10, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows10x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows10x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows10x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows10x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -10941,6 +12677,9 @@ TEXT ·gemmRows10x16F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -11072,13 +12811,42 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z11
+	VFMADD231PS  Z0, Z11, Z1
+	VBROADCASTSS (SI)(AX*1), Z12
+	VFMADD231PS  Z0, Z12, Z2
+	VBROADCASTSS (SI)(AX*2), Z11
+	VFMADD231PS  Z0, Z11, Z3
+	VBROADCASTSS (R11), Z12
+	VFMADD231PS  Z0, Z12, Z4
+	VBROADCASTSS (R11)(AX*1), Z11
+	VFMADD231PS  Z0, Z11, Z5
+	VBROADCASTSS (R11)(AX*2), Z12
+	VFMADD231PS  Z0, Z12, Z6
+	VBROADCASTSS (R12), Z11
+	VFMADD231PS  Z0, Z11, Z7
+	VBROADCASTSS (R12)(AX*1), Z12
+	VFMADD231PS  Z0, Z12, Z8
+	VBROADCASTSS (R12)(AX*2), Z11
+	VFMADD231PS  Z0, Z11, Z9
+	VBROADCASTSS (R13), Z12
+	VFMADD231PS  Z0, Z12, Z10
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         $0x04, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z11
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z11
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z11, K1, Z1
@@ -11119,8 +12887,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z11, K1, Z10
 	VMOVUPS       Z10, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z11, Z1
@@ -11152,19 +12921,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z10, Z11, Z10
 	VMOVUPS Z10, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm9x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -11194,6 +12975,9 @@ TEXT ·gemm9x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -11309,13 +13093,37 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z10
+	VFMADD231PS  Z0, Z10, Z1
+	VBROADCASTSS 4(SI), Z11
+	VFMADD231PS  Z0, Z11, Z2
+	VBROADCASTSS 8(SI), Z10
+	VFMADD231PS  Z0, Z10, Z3
+	VBROADCASTSS 12(SI), Z11
+	VFMADD231PS  Z0, Z11, Z4
+	VBROADCASTSS 16(SI), Z10
+	VFMADD231PS  Z0, Z10, Z5
+	VBROADCASTSS 20(SI), Z11
+	VFMADD231PS  Z0, Z11, Z6
+	VBROADCASTSS 24(SI), Z10
+	VFMADD231PS  Z0, Z10, Z7
+	VBROADCASTSS 28(SI), Z11
+	VFMADD231PS  Z0, Z11, Z8
+	VBROADCASTSS 32(SI), Z10
+	VFMADD231PS  Z0, Z10, Z9
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z1
@@ -11352,8 +13160,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z10, K1, Z9
 	VMOVUPS       Z9, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z10, Z1
@@ -11382,19 +13191,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows9x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows9x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows9x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows9x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -11427,6 +13248,9 @@ TEXT ·gemmRows9x16F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -11546,13 +13370,39 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z10
+	VFMADD231PS  Z0, Z10, Z1
+	VBROADCASTSS (SI)(AX*1), Z11
+	VFMADD231PS  Z0, Z11, Z2
+	VBROADCASTSS (SI)(AX*2), Z10
+	VFMADD231PS  Z0, Z10, Z3
+	VBROADCASTSS (R11), Z11
+	VFMADD231PS  Z0, Z11, Z4
+	VBROADCASTSS (R11)(AX*1), Z10
+	VFMADD231PS  Z0, Z10, Z5
+	VBROADCASTSS (R11)(AX*2), Z11
+	VFMADD231PS  Z0, Z11, Z6
+	VBROADCASTSS (R12), Z10
+	VFMADD231PS  Z0, Z10, Z7
+	VBROADCASTSS (R12)(AX*1), Z11
+	VFMADD231PS  Z0, Z11, Z8
+	VBROADCASTSS (R12)(AX*2), Z10
+	VFMADD231PS  Z0, Z10, Z9
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z1
@@ -11589,8 +13439,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z10, K1, Z9
 	VMOVUPS       Z9, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z10, Z1
@@ -11619,19 +13470,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm8x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -11658,6 +13521,9 @@ TEXT ·gemm8x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z7, Z7, Z7
 	VPXORD     Z8, Z8, Z8
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -11763,13 +13629,35 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z9
+	VFMADD231PS  Z0, Z9, Z1
+	VBROADCASTSS 4(SI), Z10
+	VFMADD231PS  Z0, Z10, Z2
+	VBROADCASTSS 8(SI), Z9
+	VFMADD231PS  Z0, Z9, Z3
+	VBROADCASTSS 12(SI), Z10
+	VFMADD231PS  Z0, Z10, Z4
+	VBROADCASTSS 16(SI), Z9
+	VFMADD231PS  Z0, Z9, Z5
+	VBROADCASTSS 20(SI), Z10
+	VFMADD231PS  Z0, Z10, Z6
+	VBROADCASTSS 24(SI), Z9
+	VFMADD231PS  Z0, Z9, Z7
+	VBROADCASTSS 28(SI), Z10
+	VFMADD231PS  Z0, Z10, Z8
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z9
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z9
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z9, K1, Z1
@@ -11802,8 +13690,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z9, K1, Z8
 	VMOVUPS       Z8, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z9, Z1
@@ -11829,19 +13718,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z8, Z9, Z8
 	VMOVUPS Z8, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows8x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows8x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows8x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows8x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -11871,6 +13772,9 @@ TEXT ·gemmRows8x16F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -11980,13 +13884,37 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z9
+	VFMADD231PS  Z0, Z9, Z1
+	VBROADCASTSS (SI)(AX*1), Z10
+	VFMADD231PS  Z0, Z10, Z2
+	VBROADCASTSS (SI)(AX*2), Z9
+	VFMADD231PS  Z0, Z9, Z3
+	VBROADCASTSS (R11), Z10
+	VFMADD231PS  Z0, Z10, Z4
+	VBROADCASTSS (R11)(AX*1), Z9
+	VFMADD231PS  Z0, Z9, Z5
+	VBROADCASTSS (R11)(AX*2), Z10
+	VFMADD231PS  Z0, Z10, Z6
+	VBROADCASTSS (R12), Z9
+	VFMADD231PS  Z0, Z9, Z7
+	VBROADCASTSS (R12)(AX*1), Z10
+	VFMADD231PS  Z0, Z10, Z8
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z9
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z9
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z9, K1, Z1
@@ -12019,8 +13947,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z9, K1, Z8
 	VMOVUPS       Z8, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z9, Z1
@@ -12046,19 +13975,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z8, Z9, Z8
 	VMOVUPS Z8, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm7x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12082,6 +14023,9 @@ TEXT ·gemm7x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -12177,13 +14121,33 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z8
+	VFMADD231PS  Z0, Z8, Z1
+	VBROADCASTSS 4(SI), Z9
+	VFMADD231PS  Z0, Z9, Z2
+	VBROADCASTSS 8(SI), Z8
+	VFMADD231PS  Z0, Z8, Z3
+	VBROADCASTSS 12(SI), Z9
+	VFMADD231PS  Z0, Z9, Z4
+	VBROADCASTSS 16(SI), Z8
+	VFMADD231PS  Z0, Z8, Z5
+	VBROADCASTSS 20(SI), Z9
+	VFMADD231PS  Z0, Z9, Z6
+	VBROADCASTSS 24(SI), Z8
+	VFMADD231PS  Z0, Z8, Z7
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z1
@@ -12212,8 +14176,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z8, K1, Z7
 	VMOVUPS       Z7, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z8, Z1
@@ -12236,19 +14201,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows7x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows7x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows7x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows7x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12275,6 +14252,9 @@ TEXT ·gemmRows7x16F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -12374,13 +14354,35 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z8
+	VFMADD231PS  Z0, Z8, Z1
+	VBROADCASTSS (SI)(AX*1), Z9
+	VFMADD231PS  Z0, Z9, Z2
+	VBROADCASTSS (SI)(AX*2), Z8
+	VFMADD231PS  Z0, Z8, Z3
+	VBROADCASTSS (R11), Z9
+	VFMADD231PS  Z0, Z9, Z4
+	VBROADCASTSS (R11)(AX*1), Z8
+	VFMADD231PS  Z0, Z8, Z5
+	VBROADCASTSS (R11)(AX*2), Z9
+	VFMADD231PS  Z0, Z9, Z6
+	VBROADCASTSS (R12), Z8
+	VFMADD231PS  Z0, Z8, Z7
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         $0x04, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z1
@@ -12409,8 +14411,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z8, K1, Z7
 	VMOVUPS       Z7, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z8, Z1
@@ -12433,19 +14436,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm6x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12466,6 +14481,9 @@ TEXT ·gemm6x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z5, Z5, Z5
 	VPXORD     Z6, Z6, Z6
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -12551,13 +14569,31 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z7
+	VFMADD231PS  Z0, Z7, Z1
+	VBROADCASTSS 4(SI), Z8
+	VFMADD231PS  Z0, Z8, Z2
+	VBROADCASTSS 8(SI), Z7
+	VFMADD231PS  Z0, Z7, Z3
+	VBROADCASTSS 12(SI), Z8
+	VFMADD231PS  Z0, Z8, Z4
+	VBROADCASTSS 16(SI), Z7
+	VFMADD231PS  Z0, Z7, Z5
+	VBROADCASTSS 20(SI), Z8
+	VFMADD231PS  Z0, Z8, Z6
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z7
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z7
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z7, K1, Z1
@@ -12582,8 +14618,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z7, K1, Z6
 	VMOVUPS       Z6, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z7, Z1
@@ -12603,19 +14640,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z6, Z7, Z6
 	VMOVUPS Z6, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows6x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows6x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12638,6 +14687,9 @@ TEXT ·gemmRows6x16F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -12725,13 +14777,32 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z7
+	VFMADD231PS  Z0, Z7, Z1
+	VBROADCASTSS (SI)(AX*1), Z8
+	VFMADD231PS  Z0, Z8, Z2
+	VBROADCASTSS (SI)(AX*2), Z7
+	VFMADD231PS  Z0, Z7, Z3
+	VBROADCASTSS (R11), Z8
+	VFMADD231PS  Z0, Z8, Z4
+	VBROADCASTSS (R11)(AX*1), Z7
+	VFMADD231PS  Z0, Z7, Z5
+	VBROADCASTSS (R11)(AX*2), Z8
+	VFMADD231PS  Z0, Z8, Z6
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z7
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z7
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z7, K1, Z1
@@ -12756,8 +14827,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z7, K1, Z6
 	VMOVUPS       Z6, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z7, Z1
@@ -12777,19 +14849,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z6, Z7, Z6
 	VMOVUPS Z6, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm5x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12807,6 +14891,9 @@ TEXT ·gemm5x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -12882,13 +14969,29 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z6
+	VFMADD231PS  Z0, Z6, Z1
+	VBROADCASTSS 4(SI), Z7
+	VFMADD231PS  Z0, Z7, Z2
+	VBROADCASTSS 8(SI), Z6
+	VFMADD231PS  Z0, Z6, Z3
+	VBROADCASTSS 12(SI), Z7
+	VFMADD231PS  Z0, Z7, Z4
+	VBROADCASTSS 16(SI), Z6
+	VFMADD231PS  Z0, Z6, Z5
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z1
@@ -12909,8 +15012,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z6, K1, Z5
 	VMOVUPS       Z5, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z6, Z1
@@ -12927,19 +15031,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows5x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows5x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -12959,6 +15075,9 @@ TEXT ·gemmRows5x16F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -13036,13 +15155,30 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z6
+	VFMADD231PS  Z0, Z6, Z1
+	VBROADCASTSS (SI)(AX*1), Z7
+	VFMADD231PS  Z0, Z7, Z2
+	VBROADCASTSS (SI)(AX*2), Z6
+	VFMADD231PS  Z0, Z6, Z3
+	VBROADCASTSS (R11), Z7
+	VFMADD231PS  Z0, Z7, Z4
+	VBROADCASTSS (R11)(AX*1), Z6
+	VFMADD231PS  Z0, Z6, Z5
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z1
@@ -13063,8 +15199,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z6, K1, Z5
 	VMOVUPS       Z5, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z6, Z1
@@ -13081,19 +15218,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm4x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13108,6 +15257,9 @@ TEXT ·gemm4x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z3, Z3, Z3
 	VPXORD     Z4, Z4, Z4
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -13173,13 +15325,27 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z0, Z5, Z1
+	VBROADCASTSS 4(SI), Z6
+	VFMADD231PS  Z0, Z6, Z2
+	VBROADCASTSS 8(SI), Z5
+	VFMADD231PS  Z0, Z5, Z3
+	VBROADCASTSS 12(SI), Z6
+	VFMADD231PS  Z0, Z6, Z4
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z5
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z5
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z5, K1, Z1
@@ -13196,8 +15362,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z5, K1, Z4
 	VMOVUPS       Z4, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z5, Z1
@@ -13211,19 +15378,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z4, Z5, Z4
 	VMOVUPS Z4, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows4x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows4x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13240,6 +15419,9 @@ TEXT ·gemmRows4x16F32AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -13307,13 +15489,28 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z5
+	VFMADD231PS  Z0, Z5, Z1
+	VBROADCASTSS (SI)(AX*1), Z6
+	VFMADD231PS  Z0, Z6, Z2
+	VBROADCASTSS (SI)(AX*2), Z5
+	VFMADD231PS  Z0, Z5, Z3
+	VBROADCASTSS (R11), Z6
+	VFMADD231PS  Z0, Z6, Z4
+	ADDQ         $0x04, SI
+	ADDQ         $0x04, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z5
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z5
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z5, K1, Z1
@@ -13330,8 +15527,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z5, K1, Z4
 	VMOVUPS       Z4, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z5, Z1
@@ -13345,19 +15543,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z4, Z5, Z4
 	VMOVUPS Z4, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm3x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13369,6 +15579,9 @@ TEXT ·gemm3x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -13424,13 +15637,25 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z4
+	VFMADD231PS  Z0, Z4, Z1
+	VBROADCASTSS 4(SI), Z5
+	VFMADD231PS  Z0, Z5, Z2
+	VBROADCASTSS 8(SI), Z4
+	VFMADD231PS  Z0, Z4, Z3
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z1
@@ -13443,8 +15668,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z4, K1, Z3
 	VMOVUPS       Z3, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z4, Z1
@@ -13455,19 +15681,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows3x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows3x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13479,6 +15717,9 @@ TEXT ·gemmRows3x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -13534,13 +15775,25 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z4
+	VFMADD231PS  Z0, Z4, Z1
+	VBROADCASTSS (SI)(AX*1), Z5
+	VFMADD231PS  Z0, Z5, Z2
+	VBROADCASTSS (SI)(AX*2), Z4
+	VFMADD231PS  Z0, Z4, Z3
+	ADDQ         $0x04, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z1
@@ -13553,8 +15806,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z4, K1, Z3
 	VMOVUPS       Z3, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z4, Z1
@@ -13565,19 +15819,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm2x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13586,6 +15852,9 @@ TEXT ·gemm2x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -13631,13 +15900,23 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z3
+	VFMADD231PS  Z0, Z3, Z1
+	VBROADCASTSS 4(SI), Z4
+	VFMADD231PS  Z0, Z4, Z2
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z3
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z3
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z3, K1, Z1
@@ -13646,8 +15925,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z3, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z3, Z1
@@ -13655,19 +15935,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z2, Z3, Z2
 	VMOVUPS Z2, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows2x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows2x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -13676,6 +15968,9 @@ TEXT ·gemmRows2x16F32AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -13721,13 +16016,23 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z3
+	VFMADD231PS  Z0, Z3, Z1
+	VBROADCASTSS (SI)(AX*1), Z4
+	VFMADD231PS  Z0, Z4, Z2
+	ADDQ         $0x04, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z3
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z3
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z3, K1, Z1
@@ -13736,8 +16041,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z3, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z3, Z1
@@ -13745,24 +16051,39 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z2, Z3, Z2
 	VMOVUPS Z2, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm1x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
 	VPXORD     Z1, Z1, Z1
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -13798,41 +16119,65 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z1
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z2
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z2
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z2, K1, Z1
 	VMOVUPS       Z1, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z2, Z1
 	VMOVUPS Z1, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x16F32AVX512(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemmRows1x16F32AVX512(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows1x16F32AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x16F32AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
 	VPXORD     Z1, Z1, Z1
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -13868,23 +16213,40 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPS.Z    (BX), K1, Z0
+	VBROADCASTSS (SI), Z2
+	VFMADD231PS  Z0, Z2, Z1
+	ADDQ         $0x04, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z2
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z2
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z2, K1, Z1
 	VMOVUPS       Z1, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z2, Z1
 	VMOVUPS Z1, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
@@ -14345,16 +16707,22 @@ loop:
 	VZEROUPPER
 	RET
 
-// func gemm14x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm14x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -14427,6 +16795,9 @@ TEXT ·gemm14x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z28, Z28, Z28
 	VPXORD     Z29, Z29, Z29
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -14667,15 +17038,62 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z30
+	VFMADD231PD  Z0, Z30, Z2
+	VFMADD231PD  Z1, Z30, Z3
+	VBROADCASTSD 8(SI), Z31
+	VFMADD231PD  Z0, Z31, Z4
+	VFMADD231PD  Z1, Z31, Z5
+	VBROADCASTSD 16(SI), Z30
+	VFMADD231PD  Z0, Z30, Z6
+	VFMADD231PD  Z1, Z30, Z7
+	VBROADCASTSD 24(SI), Z31
+	VFMADD231PD  Z0, Z31, Z8
+	VFMADD231PD  Z1, Z31, Z9
+	VBROADCASTSD 32(SI), Z30
+	VFMADD231PD  Z0, Z30, Z10
+	VFMADD231PD  Z1, Z30, Z11
+	VBROADCASTSD 40(SI), Z31
+	VFMADD231PD  Z0, Z31, Z12
+	VFMADD231PD  Z1, Z31, Z13
+	VBROADCASTSD 48(SI), Z30
+	VFMADD231PD  Z0, Z30, Z14
+	VFMADD231PD  Z1, Z30, Z15
+	VBROADCASTSD 56(SI), Z31
+	VFMADD231PD  Z0, Z31, Z16
+	VFMADD231PD  Z1, Z31, Z17
+	VBROADCASTSD 64(SI), Z30
+	VFMADD231PD  Z0, Z30, Z18
+	VFMADD231PD  Z1, Z30, Z19
+	VBROADCASTSD 72(SI), Z31
+	VFMADD231PD  Z0, Z31, Z20
+	VFMADD231PD  Z1, Z31, Z21
+	VBROADCASTSD 80(SI), Z30
+	VFMADD231PD  Z0, Z30, Z22
+	VFMADD231PD  Z1, Z30, Z23
+	VBROADCASTSD 88(SI), Z31
+	VFMADD231PD  Z0, Z31, Z24
+	VFMADD231PD  Z1, Z31, Z25
+	VBROADCASTSD 96(SI), Z30
+	VFMADD231PD  Z0, Z30, Z26
+	VFMADD231PD  Z1, Z30, Z27
+	VBROADCASTSD 104(SI), Z31
+	VFMADD231PD  Z0, Z31, Z28
+	VFMADD231PD  Z1, Z31, Z29
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z30
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z30
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z30, K1, Z2
@@ -14760,8 +17178,9 @@ done:
 	VMOVUPD       Z28, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z30, K2, Z29
 	VMOVUPD       Z29, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z30, Z2
@@ -14833,19 +17252,33 @@ overwrite:
 	VMOVUPD Z28, K1, (DI)
 	VMULPD  Z29, Z30, Z29
 	VMOVUPD Z29, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows14x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows14x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows14x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows14x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -14923,6 +17356,9 @@ TEXT ·gemmRows14x16F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
 	LEAQ       (R13)(R10*1), R14
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -15171,15 +17607,66 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z30
+	VFMADD231PD  Z0, Z30, Z2
+	VFMADD231PD  Z1, Z30, Z3
+	VBROADCASTSD (SI)(AX*1), Z31
+	VFMADD231PD  Z0, Z31, Z4
+	VFMADD231PD  Z1, Z31, Z5
+	VBROADCASTSD (SI)(AX*2), Z30
+	VFMADD231PD  Z0, Z30, Z6
+	VFMADD231PD  Z1, Z30, Z7
+	VBROADCASTSD (R11), Z31
+	VFMADD231PD  Z0, Z31, Z8
+	VFMADD231PD  Z1, Z31, Z9
+	VBROADCASTSD (R11)(AX*1), Z30
+	VFMADD231PD  Z0, Z30, Z10
+	VFMADD231PD  Z1, Z30, Z11
+	VBROADCASTSD (R11)(AX*2), Z31
+	VFMADD231PD  Z0, Z31, Z12
+	VFMADD231PD  Z1, Z31, Z13
+	VBROADCASTSD (R12), Z30
+	VFMADD231PD  Z0, Z30, Z14
+	VFMADD231PD  Z1, Z30, Z15
+	VBROADCASTSD (R12)(AX*1), Z31
+	VFMADD231PD  Z0, Z31, Z16
+	VFMADD231PD  Z1, Z31, Z17
+	VBROADCASTSD (R12)(AX*2), Z30
+	VFMADD231PD  Z0, Z30, Z18
+	VFMADD231PD  Z1, Z30, Z19
+	VBROADCASTSD (R13), Z31
+	VFMADD231PD  Z0, Z31, Z20
+	VFMADD231PD  Z1, Z31, Z21
+	VBROADCASTSD (R13)(AX*1), Z30
+	VFMADD231PD  Z0, Z30, Z22
+	VFMADD231PD  Z1, Z30, Z23
+	VBROADCASTSD (R13)(AX*2), Z31
+	VFMADD231PD  Z0, Z31, Z24
+	VFMADD231PD  Z1, Z31, Z25
+	VBROADCASTSD (R14), Z30
+	VFMADD231PD  Z0, Z30, Z26
+	VFMADD231PD  Z1, Z30, Z27
+	VBROADCASTSD (R14)(AX*1), Z31
+	VFMADD231PD  Z0, Z31, Z28
+	VFMADD231PD  Z1, Z31, Z29
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         $0x08, R14
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z30
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z30
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z30, K1, Z2
@@ -15264,8 +17751,9 @@ done:
 	VMOVUPD       Z28, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z30, K2, Z29
 	VMOVUPD       Z29, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z30, Z2
@@ -15337,19 +17825,33 @@ overwrite:
 	VMOVUPD Z28, K1, (DI)
 	VMULPD  Z29, Z30, Z29
 	VMOVUPD Z29, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm13x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -15417,6 +17919,9 @@ TEXT ·gemm13x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z26, Z26, Z26
 	VPXORD     Z27, Z27, Z27
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -15642,15 +18147,59 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z28
+	VFMADD231PD  Z0, Z28, Z2
+	VFMADD231PD  Z1, Z28, Z3
+	VBROADCASTSD 8(SI), Z29
+	VFMADD231PD  Z0, Z29, Z4
+	VFMADD231PD  Z1, Z29, Z5
+	VBROADCASTSD 16(SI), Z28
+	VFMADD231PD  Z0, Z28, Z6
+	VFMADD231PD  Z1, Z28, Z7
+	VBROADCASTSD 24(SI), Z29
+	VFMADD231PD  Z0, Z29, Z8
+	VFMADD231PD  Z1, Z29, Z9
+	VBROADCASTSD 32(SI), Z28
+	VFMADD231PD  Z0, Z28, Z10
+	VFMADD231PD  Z1, Z28, Z11
+	VBROADCASTSD 40(SI), Z29
+	VFMADD231PD  Z0, Z29, Z12
+	VFMADD231PD  Z1, Z29, Z13
+	VBROADCASTSD 48(SI), Z28
+	VFMADD231PD  Z0, Z28, Z14
+	VFMADD231PD  Z1, Z28, Z15
+	VBROADCASTSD 56(SI), Z29
+	VFMADD231PD  Z0, Z29, Z16
+	VFMADD231PD  Z1, Z29, Z17
+	VBROADCASTSD 64(SI), Z28
+	VFMADD231PD  Z0, Z28, Z18
+	VFMADD231PD  Z1, Z28, Z19
+	VBROADCASTSD 72(SI), Z29
+	VFMADD231PD  Z0, Z29, Z20
+	VFMADD231PD  Z1, Z29, Z21
+	VBROADCASTSD 80(SI), Z28
+	VFMADD231PD  Z0, Z28, Z22
+	VFMADD231PD  Z1, Z28, Z23
+	VBROADCASTSD 88(SI), Z29
+	VFMADD231PD  Z0, Z29, Z24
+	VFMADD231PD  Z1, Z29, Z25
+	VBROADCASTSD 96(SI), Z28
+	VFMADD231PD  Z0, Z28, Z26
+	VFMADD231PD  Z1, Z28, Z27
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z28
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z28
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z28, K1, Z2
@@ -15729,8 +18278,9 @@ done:
 	VMOVUPD       Z26, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z28, K2, Z27
 	VMOVUPD       Z27, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z28, Z2
@@ -15797,19 +18347,33 @@ overwrite:
 	VMOVUPD Z26, K1, (DI)
 	VMULPD  Z27, Z28, Z27
 	VMOVUPD Z27, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows13x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows13x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows13x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows13x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -15882,6 +18446,9 @@ TEXT ·gemmRows13x16F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
 	LEAQ       (R13)(R10*1), R14
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -16115,15 +18682,63 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z28
+	VFMADD231PD  Z0, Z28, Z2
+	VFMADD231PD  Z1, Z28, Z3
+	VBROADCASTSD (SI)(AX*1), Z29
+	VFMADD231PD  Z0, Z29, Z4
+	VFMADD231PD  Z1, Z29, Z5
+	VBROADCASTSD (SI)(AX*2), Z28
+	VFMADD231PD  Z0, Z28, Z6
+	VFMADD231PD  Z1, Z28, Z7
+	VBROADCASTSD (R11), Z29
+	VFMADD231PD  Z0, Z29, Z8
+	VFMADD231PD  Z1, Z29, Z9
+	VBROADCASTSD (R11)(AX*1), Z28
+	VFMADD231PD  Z0, Z28, Z10
+	VFMADD231PD  Z1, Z28, Z11
+	VBROADCASTSD (R11)(AX*2), Z29
+	VFMADD231PD  Z0, Z29, Z12
+	VFMADD231PD  Z1, Z29, Z13
+	VBROADCASTSD (R12), Z28
+	VFMADD231PD  Z0, Z28, Z14
+	VFMADD231PD  Z1, Z28, Z15
+	VBROADCASTSD (R12)(AX*1), Z29
+	VFMADD231PD  Z0, Z29, Z16
+	VFMADD231PD  Z1, Z29, Z17
+	VBROADCASTSD (R12)(AX*2), Z28
+	VFMADD231PD  Z0, Z28, Z18
+	VFMADD231PD  Z1, Z28, Z19
+	VBROADCASTSD (R13), Z29
+	VFMADD231PD  Z0, Z29, Z20
+	VFMADD231PD  Z1, Z29, Z21
+	VBROADCASTSD (R13)(AX*1), Z28
+	VFMADD231PD  Z0, Z28, Z22
+	VFMADD231PD  Z1, Z28, Z23
+	VBROADCASTSD (R13)(AX*2), Z29
+	VFMADD231PD  Z0, Z29, Z24
+	VFMADD231PD  Z1, Z29, Z25
+	VBROADCASTSD (R14), Z28
+	VFMADD231PD  Z0, Z28, Z26
+	VFMADD231PD  Z1, Z28, Z27
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         $0x08, R14
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z28
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z28
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z28, K1, Z2
@@ -16202,8 +18817,9 @@ done:
 	VMOVUPD       Z26, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z28, K2, Z27
 	VMOVUPD       Z27, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z28, Z2
@@ -16270,19 +18886,33 @@ overwrite:
 	VMOVUPD Z26, K1, (DI)
 	VMULPD  Z27, Z28, Z27
 	VMOVUPD Z27, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm12x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -16345,6 +18975,9 @@ TEXT ·gemm12x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z24, Z24, Z24
 	VPXORD     Z25, Z25, Z25
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -16555,15 +19188,56 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z26
+	VFMADD231PD  Z0, Z26, Z2
+	VFMADD231PD  Z1, Z26, Z3
+	VBROADCASTSD 8(SI), Z27
+	VFMADD231PD  Z0, Z27, Z4
+	VFMADD231PD  Z1, Z27, Z5
+	VBROADCASTSD 16(SI), Z26
+	VFMADD231PD  Z0, Z26, Z6
+	VFMADD231PD  Z1, Z26, Z7
+	VBROADCASTSD 24(SI), Z27
+	VFMADD231PD  Z0, Z27, Z8
+	VFMADD231PD  Z1, Z27, Z9
+	VBROADCASTSD 32(SI), Z26
+	VFMADD231PD  Z0, Z26, Z10
+	VFMADD231PD  Z1, Z26, Z11
+	VBROADCASTSD 40(SI), Z27
+	VFMADD231PD  Z0, Z27, Z12
+	VFMADD231PD  Z1, Z27, Z13
+	VBROADCASTSD 48(SI), Z26
+	VFMADD231PD  Z0, Z26, Z14
+	VFMADD231PD  Z1, Z26, Z15
+	VBROADCASTSD 56(SI), Z27
+	VFMADD231PD  Z0, Z27, Z16
+	VFMADD231PD  Z1, Z27, Z17
+	VBROADCASTSD 64(SI), Z26
+	VFMADD231PD  Z0, Z26, Z18
+	VFMADD231PD  Z1, Z26, Z19
+	VBROADCASTSD 72(SI), Z27
+	VFMADD231PD  Z0, Z27, Z20
+	VFMADD231PD  Z1, Z27, Z21
+	VBROADCASTSD 80(SI), Z26
+	VFMADD231PD  Z0, Z26, Z22
+	VFMADD231PD  Z1, Z26, Z23
+	VBROADCASTSD 88(SI), Z27
+	VFMADD231PD  Z0, Z27, Z24
+	VFMADD231PD  Z1, Z27, Z25
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z26
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z26
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z26, K1, Z2
@@ -16636,8 +19310,9 @@ done:
 	VMOVUPD       Z24, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z26, K2, Z25
 	VMOVUPD       Z25, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z26, Z2
@@ -16699,19 +19374,33 @@ overwrite:
 	VMOVUPD Z24, K1, (DI)
 	VMULPD  Z25, Z26, Z25
 	VMOVUPD Z25, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows12x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows12x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows12x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows12x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -16778,6 +19467,9 @@ TEXT ·gemmRows12x16F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -16994,15 +19686,59 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z26
+	VFMADD231PD  Z0, Z26, Z2
+	VFMADD231PD  Z1, Z26, Z3
+	VBROADCASTSD (SI)(AX*1), Z27
+	VFMADD231PD  Z0, Z27, Z4
+	VFMADD231PD  Z1, Z27, Z5
+	VBROADCASTSD (SI)(AX*2), Z26
+	VFMADD231PD  Z0, Z26, Z6
+	VFMADD231PD  Z1, Z26, Z7
+	VBROADCASTSD (R11), Z27
+	VFMADD231PD  Z0, Z27, Z8
+	VFMADD231PD  Z1, Z27, Z9
+	VBROADCASTSD (R11)(AX*1), Z26
+	VFMADD231PD  Z0, Z26, Z10
+	VFMADD231PD  Z1, Z26, Z11
+	VBROADCASTSD (R11)(AX*2), Z27
+	VFMADD231PD  Z0, Z27, Z12
+	VFMADD231PD  Z1, Z27, Z13
+	VBROADCASTSD (R12), Z26
+	VFMADD231PD  Z0, Z26, Z14
+	VFMADD231PD  Z1, Z26, Z15
+	VBROADCASTSD (R12)(AX*1), Z27
+	VFMADD231PD  Z0, Z27, Z16
+	VFMADD231PD  Z1, Z27, Z17
+	VBROADCASTSD (R12)(AX*2), Z26
+	VFMADD231PD  Z0, Z26, Z18
+	VFMADD231PD  Z1, Z26, Z19
+	VBROADCASTSD (R13), Z27
+	VFMADD231PD  Z0, Z27, Z20
+	VFMADD231PD  Z1, Z27, Z21
+	VBROADCASTSD (R13)(AX*1), Z26
+	VFMADD231PD  Z0, Z26, Z22
+	VFMADD231PD  Z1, Z26, Z23
+	VBROADCASTSD (R13)(AX*2), Z27
+	VFMADD231PD  Z0, Z27, Z24
+	VFMADD231PD  Z1, Z27, Z25
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z26
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z26
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z26, K1, Z2
@@ -17075,8 +19811,9 @@ done:
 	VMOVUPD       Z24, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z26, K2, Z25
 	VMOVUPD       Z25, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z26, Z2
@@ -17138,19 +19875,33 @@ overwrite:
 	VMOVUPD Z24, K1, (DI)
 	VMULPD  Z25, Z26, Z25
 	VMOVUPD Z25, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm11x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -17208,6 +19959,9 @@ TEXT ·gemm11x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z22, Z22, Z22
 	VPXORD     Z23, Z23, Z23
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -17403,15 +20157,53 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z24
+	VFMADD231PD  Z0, Z24, Z2
+	VFMADD231PD  Z1, Z24, Z3
+	VBROADCASTSD 8(SI), Z25
+	VFMADD231PD  Z0, Z25, Z4
+	VFMADD231PD  Z1, Z25, Z5
+	VBROADCASTSD 16(SI), Z24
+	VFMADD231PD  Z0, Z24, Z6
+	VFMADD231PD  Z1, Z24, Z7
+	VBROADCASTSD 24(SI), Z25
+	VFMADD231PD  Z0, Z25, Z8
+	VFMADD231PD  Z1, Z25, Z9
+	VBROADCASTSD 32(SI), Z24
+	VFMADD231PD  Z0, Z24, Z10
+	VFMADD231PD  Z1, Z24, Z11
+	VBROADCASTSD 40(SI), Z25
+	VFMADD231PD  Z0, Z25, Z12
+	VFMADD231PD  Z1, Z25, Z13
+	VBROADCASTSD 48(SI), Z24
+	VFMADD231PD  Z0, Z24, Z14
+	VFMADD231PD  Z1, Z24, Z15
+	VBROADCASTSD 56(SI), Z25
+	VFMADD231PD  Z0, Z25, Z16
+	VFMADD231PD  Z1, Z25, Z17
+	VBROADCASTSD 64(SI), Z24
+	VFMADD231PD  Z0, Z24, Z18
+	VFMADD231PD  Z1, Z24, Z19
+	VBROADCASTSD 72(SI), Z25
+	VFMADD231PD  Z0, Z25, Z20
+	VFMADD231PD  Z1, Z25, Z21
+	VBROADCASTSD 80(SI), Z24
+	VFMADD231PD  Z0, Z24, Z22
+	VFMADD231PD  Z1, Z24, Z23
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z24
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z24
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z24, K1, Z2
@@ -17478,8 +20270,9 @@ done:
 	VMOVUPD       Z22, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z24, K2, Z23
 	VMOVUPD       Z23, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z24, Z2
@@ -17536,19 +20329,33 @@ overwrite:
 	VMOVUPD Z22, K1, (DI)
 	VMULPD  Z23, Z24, Z23
 	VMOVUPD Z23, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows11x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows11x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows11x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows11x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -17610,6 +20417,9 @@ TEXT ·gemmRows11x16F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -17811,15 +20621,56 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z24
+	VFMADD231PD  Z0, Z24, Z2
+	VFMADD231PD  Z1, Z24, Z3
+	VBROADCASTSD (SI)(AX*1), Z25
+	VFMADD231PD  Z0, Z25, Z4
+	VFMADD231PD  Z1, Z25, Z5
+	VBROADCASTSD (SI)(AX*2), Z24
+	VFMADD231PD  Z0, Z24, Z6
+	VFMADD231PD  Z1, Z24, Z7
+	VBROADCASTSD (R11), Z25
+	VFMADD231PD  Z0, Z25, Z8
+	VFMADD231PD  Z1, Z25, Z9
+	VBROADCASTSD (R11)(AX*1), Z24
+	VFMADD231PD  Z0, Z24, Z10
+	VFMADD231PD  Z1, Z24, Z11
+	VBROADCASTSD (R11)(AX*2), Z25
+	VFMADD231PD  Z0, Z25, Z12
+	VFMADD231PD  Z1, Z25, Z13
+	VBROADCASTSD (R12), Z24
+	VFMADD231PD  Z0, Z24, Z14
+	VFMADD231PD  Z1, Z24, Z15
+	VBROADCASTSD (R12)(AX*1), Z25
+	VFMADD231PD  Z0, Z25, Z16
+	VFMADD231PD  Z1, Z25, Z17
+	VBROADCASTSD (R12)(AX*2), Z24
+	VFMADD231PD  Z0, Z24, Z18
+	VFMADD231PD  Z1, Z24, Z19
+	VBROADCASTSD (R13), Z25
+	VFMADD231PD  Z0, Z25, Z20
+	VFMADD231PD  Z1, Z25, Z21
+	VBROADCASTSD (R13)(AX*1), Z24
+	VFMADD231PD  Z0, Z24, Z22
+	VFMADD231PD  Z1, Z24, Z23
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z24
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z24
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z24, K1, Z2
@@ -17886,8 +20737,9 @@ done:
 	VMOVUPD       Z22, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z24, K2, Z23
 	VMOVUPD       Z23, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z24, Z2
@@ -17944,19 +20796,33 @@ overwrite:
 	VMOVUPD Z22, K1, (DI)
 	VMULPD  Z23, Z24, Z23
 	VMOVUPD Z23, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm10x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -18009,6 +20875,9 @@ TEXT ·gemm10x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z20, Z20, Z20
 	VPXORD     Z21, Z21, Z21
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -18189,15 +21058,50 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z22
+	VFMADD231PD  Z0, Z22, Z2
+	VFMADD231PD  Z1, Z22, Z3
+	VBROADCASTSD 8(SI), Z23
+	VFMADD231PD  Z0, Z23, Z4
+	VFMADD231PD  Z1, Z23, Z5
+	VBROADCASTSD 16(SI), Z22
+	VFMADD231PD  Z0, Z22, Z6
+	VFMADD231PD  Z1, Z22, Z7
+	VBROADCASTSD 24(SI), Z23
+	VFMADD231PD  Z0, Z23, Z8
+	VFMADD231PD  Z1, Z23, Z9
+	VBROADCASTSD 32(SI), Z22
+	VFMADD231PD  Z0, Z22, Z10
+	VFMADD231PD  Z1, Z22, Z11
+	VBROADCASTSD 40(SI), Z23
+	VFMADD231PD  Z0, Z23, Z12
+	VFMADD231PD  Z1, Z23, Z13
+	VBROADCASTSD 48(SI), Z22
+	VFMADD231PD  Z0, Z22, Z14
+	VFMADD231PD  Z1, Z22, Z15
+	VBROADCASTSD 56(SI), Z23
+	VFMADD231PD  Z0, Z23, Z16
+	VFMADD231PD  Z1, Z23, Z17
+	VBROADCASTSD 64(SI), Z22
+	VFMADD231PD  Z0, Z22, Z18
+	VFMADD231PD  Z1, Z22, Z19
+	VBROADCASTSD 72(SI), Z23
+	VFMADD231PD  Z0, Z23, Z20
+	VFMADD231PD  Z1, Z23, Z21
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z22
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z22
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z22, K1, Z2
@@ -18258,8 +21162,9 @@ done:
 	VMOVUPD       Z20, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z22, K2, Z21
 	VMOVUPD       Z21, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z22, Z2
@@ -18311,19 +21216,33 @@ overwrite:
 	VMOVUPD Z20, K1, (DI)
 	VMULPD  Z21, Z22, Z21
 	VMOVUPD Z21, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows10x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows10x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows10x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows10x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -18380,6 +21299,9 @@ TEXT ·gemmRows10x16F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -18566,15 +21488,53 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z22
+	VFMADD231PD  Z0, Z22, Z2
+	VFMADD231PD  Z1, Z22, Z3
+	VBROADCASTSD (SI)(AX*1), Z23
+	VFMADD231PD  Z0, Z23, Z4
+	VFMADD231PD  Z1, Z23, Z5
+	VBROADCASTSD (SI)(AX*2), Z22
+	VFMADD231PD  Z0, Z22, Z6
+	VFMADD231PD  Z1, Z22, Z7
+	VBROADCASTSD (R11), Z23
+	VFMADD231PD  Z0, Z23, Z8
+	VFMADD231PD  Z1, Z23, Z9
+	VBROADCASTSD (R11)(AX*1), Z22
+	VFMADD231PD  Z0, Z22, Z10
+	VFMADD231PD  Z1, Z22, Z11
+	VBROADCASTSD (R11)(AX*2), Z23
+	VFMADD231PD  Z0, Z23, Z12
+	VFMADD231PD  Z1, Z23, Z13
+	VBROADCASTSD (R12), Z22
+	VFMADD231PD  Z0, Z22, Z14
+	VFMADD231PD  Z1, Z22, Z15
+	VBROADCASTSD (R12)(AX*1), Z23
+	VFMADD231PD  Z0, Z23, Z16
+	VFMADD231PD  Z1, Z23, Z17
+	VBROADCASTSD (R12)(AX*2), Z22
+	VFMADD231PD  Z0, Z22, Z18
+	VFMADD231PD  Z1, Z22, Z19
+	VBROADCASTSD (R13), Z23
+	VFMADD231PD  Z0, Z23, Z20
+	VFMADD231PD  Z1, Z23, Z21
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z22
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z22
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z22, K1, Z2
@@ -18635,8 +21595,9 @@ done:
 	VMOVUPD       Z20, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z22, K2, Z21
 	VMOVUPD       Z21, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z22, Z2
@@ -18688,19 +21649,33 @@ overwrite:
 	VMOVUPD Z20, K1, (DI)
 	VMULPD  Z21, Z22, Z21
 	VMOVUPD Z21, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm9x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -18748,6 +21723,9 @@ TEXT ·gemm9x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z18, Z18, Z18
 	VPXORD     Z19, Z19, Z19
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -18913,15 +21891,47 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z20
+	VFMADD231PD  Z0, Z20, Z2
+	VFMADD231PD  Z1, Z20, Z3
+	VBROADCASTSD 8(SI), Z21
+	VFMADD231PD  Z0, Z21, Z4
+	VFMADD231PD  Z1, Z21, Z5
+	VBROADCASTSD 16(SI), Z20
+	VFMADD231PD  Z0, Z20, Z6
+	VFMADD231PD  Z1, Z20, Z7
+	VBROADCASTSD 24(SI), Z21
+	VFMADD231PD  Z0, Z21, Z8
+	VFMADD231PD  Z1, Z21, Z9
+	VBROADCASTSD 32(SI), Z20
+	VFMADD231PD  Z0, Z20, Z10
+	VFMADD231PD  Z1, Z20, Z11
+	VBROADCASTSD 40(SI), Z21
+	VFMADD231PD  Z0, Z21, Z12
+	VFMADD231PD  Z1, Z21, Z13
+	VBROADCASTSD 48(SI), Z20
+	VFMADD231PD  Z0, Z20, Z14
+	VFMADD231PD  Z1, Z20, Z15
+	VBROADCASTSD 56(SI), Z21
+	VFMADD231PD  Z0, Z21, Z16
+	VFMADD231PD  Z1, Z21, Z17
+	VBROADCASTSD 64(SI), Z20
+	VFMADD231PD  Z0, Z20, Z18
+	VFMADD231PD  Z1, Z20, Z19
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z20
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z20
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z20, K1, Z2
@@ -18976,8 +21986,9 @@ done:
 	VMOVUPD       Z18, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z20, K2, Z19
 	VMOVUPD       Z19, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z20, Z2
@@ -19024,19 +22035,33 @@ overwrite:
 	VMOVUPD Z18, K1, (DI)
 	VMULPD  Z19, Z20, Z19
 	VMOVUPD Z19, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows9x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows9x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows9x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows9x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -19087,6 +22112,9 @@ TEXT ·gemmRows9x16F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -19256,15 +22284,49 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z20
+	VFMADD231PD  Z0, Z20, Z2
+	VFMADD231PD  Z1, Z20, Z3
+	VBROADCASTSD (SI)(AX*1), Z21
+	VFMADD231PD  Z0, Z21, Z4
+	VFMADD231PD  Z1, Z21, Z5
+	VBROADCASTSD (SI)(AX*2), Z20
+	VFMADD231PD  Z0, Z20, Z6
+	VFMADD231PD  Z1, Z20, Z7
+	VBROADCASTSD (R11), Z21
+	VFMADD231PD  Z0, Z21, Z8
+	VFMADD231PD  Z1, Z21, Z9
+	VBROADCASTSD (R11)(AX*1), Z20
+	VFMADD231PD  Z0, Z20, Z10
+	VFMADD231PD  Z1, Z20, Z11
+	VBROADCASTSD (R11)(AX*2), Z21
+	VFMADD231PD  Z0, Z21, Z12
+	VFMADD231PD  Z1, Z21, Z13
+	VBROADCASTSD (R12), Z20
+	VFMADD231PD  Z0, Z20, Z14
+	VFMADD231PD  Z1, Z20, Z15
+	VBROADCASTSD (R12)(AX*1), Z21
+	VFMADD231PD  Z0, Z21, Z16
+	VFMADD231PD  Z1, Z21, Z17
+	VBROADCASTSD (R12)(AX*2), Z20
+	VFMADD231PD  Z0, Z20, Z18
+	VFMADD231PD  Z1, Z20, Z19
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z20
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z20
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z20, K1, Z2
@@ -19319,8 +22381,9 @@ done:
 	VMOVUPD       Z18, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z20, K2, Z19
 	VMOVUPD       Z19, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z20, Z2
@@ -19367,19 +22430,33 @@ overwrite:
 	VMOVUPD Z18, K1, (DI)
 	VMULPD  Z19, Z20, Z19
 	VMOVUPD Z19, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm8x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -19422,6 +22499,9 @@ TEXT ·gemm8x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z16, Z16, Z16
 	VPXORD     Z17, Z17, Z17
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -19572,15 +22652,44 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z18
+	VFMADD231PD  Z0, Z18, Z2
+	VFMADD231PD  Z1, Z18, Z3
+	VBROADCASTSD 8(SI), Z19
+	VFMADD231PD  Z0, Z19, Z4
+	VFMADD231PD  Z1, Z19, Z5
+	VBROADCASTSD 16(SI), Z18
+	VFMADD231PD  Z0, Z18, Z6
+	VFMADD231PD  Z1, Z18, Z7
+	VBROADCASTSD 24(SI), Z19
+	VFMADD231PD  Z0, Z19, Z8
+	VFMADD231PD  Z1, Z19, Z9
+	VBROADCASTSD 32(SI), Z18
+	VFMADD231PD  Z0, Z18, Z10
+	VFMADD231PD  Z1, Z18, Z11
+	VBROADCASTSD 40(SI), Z19
+	VFMADD231PD  Z0, Z19, Z12
+	VFMADD231PD  Z1, Z19, Z13
+	VBROADCASTSD 48(SI), Z18
+	VFMADD231PD  Z0, Z18, Z14
+	VFMADD231PD  Z1, Z18, Z15
+	VBROADCASTSD 56(SI), Z19
+	VFMADD231PD  Z0, Z19, Z16
+	VFMADD231PD  Z1, Z19, Z17
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z18
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z18
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z18, K1, Z2
@@ -19629,8 +22738,9 @@ done:
 	VMOVUPD       Z16, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z18, K2, Z17
 	VMOVUPD       Z17, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z18, Z2
@@ -19672,19 +22782,33 @@ overwrite:
 	VMOVUPD Z16, K1, (DI)
 	VMULPD  Z17, Z18, Z17
 	VMOVUPD Z17, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows8x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows8x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows8x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows8x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -19730,6 +22854,9 @@ TEXT ·gemmRows8x16F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -19884,15 +23011,46 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z18
+	VFMADD231PD  Z0, Z18, Z2
+	VFMADD231PD  Z1, Z18, Z3
+	VBROADCASTSD (SI)(AX*1), Z19
+	VFMADD231PD  Z0, Z19, Z4
+	VFMADD231PD  Z1, Z19, Z5
+	VBROADCASTSD (SI)(AX*2), Z18
+	VFMADD231PD  Z0, Z18, Z6
+	VFMADD231PD  Z1, Z18, Z7
+	VBROADCASTSD (R11), Z19
+	VFMADD231PD  Z0, Z19, Z8
+	VFMADD231PD  Z1, Z19, Z9
+	VBROADCASTSD (R11)(AX*1), Z18
+	VFMADD231PD  Z0, Z18, Z10
+	VFMADD231PD  Z1, Z18, Z11
+	VBROADCASTSD (R11)(AX*2), Z19
+	VFMADD231PD  Z0, Z19, Z12
+	VFMADD231PD  Z1, Z19, Z13
+	VBROADCASTSD (R12), Z18
+	VFMADD231PD  Z0, Z18, Z14
+	VFMADD231PD  Z1, Z18, Z15
+	VBROADCASTSD (R12)(AX*1), Z19
+	VFMADD231PD  Z0, Z19, Z16
+	VFMADD231PD  Z1, Z19, Z17
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z18
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z18
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z18, K1, Z2
@@ -19941,8 +23099,9 @@ done:
 	VMOVUPD       Z16, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z18, K2, Z17
 	VMOVUPD       Z17, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z18, Z2
@@ -19984,19 +23143,33 @@ overwrite:
 	VMOVUPD Z16, K1, (DI)
 	VMULPD  Z17, Z18, Z17
 	VMOVUPD Z17, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm7x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -20034,6 +23207,9 @@ TEXT ·gemm7x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z14, Z14, Z14
 	VPXORD     Z15, Z15, Z15
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -20169,15 +23345,41 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z16
+	VFMADD231PD  Z0, Z16, Z2
+	VFMADD231PD  Z1, Z16, Z3
+	VBROADCASTSD 8(SI), Z17
+	VFMADD231PD  Z0, Z17, Z4
+	VFMADD231PD  Z1, Z17, Z5
+	VBROADCASTSD 16(SI), Z16
+	VFMADD231PD  Z0, Z16, Z6
+	VFMADD231PD  Z1, Z16, Z7
+	VBROADCASTSD 24(SI), Z17
+	VFMADD231PD  Z0, Z17, Z8
+	VFMADD231PD  Z1, Z17, Z9
+	VBROADCASTSD 32(SI), Z16
+	VFMADD231PD  Z0, Z16, Z10
+	VFMADD231PD  Z1, Z16, Z11
+	VBROADCASTSD 40(SI), Z17
+	VFMADD231PD  Z0, Z17, Z12
+	VFMADD231PD  Z1, Z17, Z13
+	VBROADCASTSD 48(SI), Z16
+	VFMADD231PD  Z0, Z16, Z14
+	VFMADD231PD  Z1, Z16, Z15
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z16
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z16
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z16, K1, Z2
@@ -20220,8 +23422,9 @@ done:
 	VMOVUPD       Z14, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z16, K2, Z15
 	VMOVUPD       Z15, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z16, Z2
@@ -20258,19 +23461,33 @@ overwrite:
 	VMOVUPD Z14, K1, (DI)
 	VMULPD  Z15, Z16, Z15
 	VMOVUPD Z15, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows7x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows7x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows7x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows7x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -20311,6 +23528,9 @@ TEXT ·gemmRows7x16F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -20450,15 +23670,43 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z16
+	VFMADD231PD  Z0, Z16, Z2
+	VFMADD231PD  Z1, Z16, Z3
+	VBROADCASTSD (SI)(AX*1), Z17
+	VFMADD231PD  Z0, Z17, Z4
+	VFMADD231PD  Z1, Z17, Z5
+	VBROADCASTSD (SI)(AX*2), Z16
+	VFMADD231PD  Z0, Z16, Z6
+	VFMADD231PD  Z1, Z16, Z7
+	VBROADCASTSD (R11), Z17
+	VFMADD231PD  Z0, Z17, Z8
+	VFMADD231PD  Z1, Z17, Z9
+	VBROADCASTSD (R11)(AX*1), Z16
+	VFMADD231PD  Z0, Z16, Z10
+	VFMADD231PD  Z1, Z16, Z11
+	VBROADCASTSD (R11)(AX*2), Z17
+	VFMADD231PD  Z0, Z17, Z12
+	VFMADD231PD  Z1, Z17, Z13
+	VBROADCASTSD (R12), Z16
+	VFMADD231PD  Z0, Z16, Z14
+	VFMADD231PD  Z1, Z16, Z15
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z16
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z16
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z16, K1, Z2
@@ -20501,8 +23749,9 @@ done:
 	VMOVUPD       Z14, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z16, K2, Z15
 	VMOVUPD       Z15, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z16, Z2
@@ -20539,19 +23788,33 @@ overwrite:
 	VMOVUPD Z14, K1, (DI)
 	VMULPD  Z15, Z16, Z15
 	VMOVUPD Z15, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm6x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -20584,6 +23847,9 @@ TEXT ·gemm6x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -20704,15 +23970,38 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z14
+	VFMADD231PD  Z0, Z14, Z2
+	VFMADD231PD  Z1, Z14, Z3
+	VBROADCASTSD 8(SI), Z15
+	VFMADD231PD  Z0, Z15, Z4
+	VFMADD231PD  Z1, Z15, Z5
+	VBROADCASTSD 16(SI), Z14
+	VFMADD231PD  Z0, Z14, Z6
+	VFMADD231PD  Z1, Z14, Z7
+	VBROADCASTSD 24(SI), Z15
+	VFMADD231PD  Z0, Z15, Z8
+	VFMADD231PD  Z1, Z15, Z9
+	VBROADCASTSD 32(SI), Z14
+	VFMADD231PD  Z0, Z14, Z10
+	VFMADD231PD  Z1, Z14, Z11
+	VBROADCASTSD 40(SI), Z15
+	VFMADD231PD  Z0, Z15, Z12
+	VFMADD231PD  Z1, Z15, Z13
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z14, K1, Z2
@@ -20749,8 +24038,9 @@ done:
 	VMOVUPD       Z12, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z14, K2, Z13
 	VMOVUPD       Z13, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z14, Z2
@@ -20782,19 +24072,33 @@ overwrite:
 	VMOVUPD Z12, K1, (DI)
 	VMULPD  Z13, Z14, Z13
 	VMOVUPD Z13, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows6x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows6x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -20829,6 +24133,9 @@ TEXT ·gemmRows6x16F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -20951,15 +24258,39 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z14
+	VFMADD231PD  Z0, Z14, Z2
+	VFMADD231PD  Z1, Z14, Z3
+	VBROADCASTSD (SI)(AX*1), Z15
+	VFMADD231PD  Z0, Z15, Z4
+	VFMADD231PD  Z1, Z15, Z5
+	VBROADCASTSD (SI)(AX*2), Z14
+	VFMADD231PD  Z0, Z14, Z6
+	VFMADD231PD  Z1, Z14, Z7
+	VBROADCASTSD (R11), Z15
+	VFMADD231PD  Z0, Z15, Z8
+	VFMADD231PD  Z1, Z15, Z9
+	VBROADCASTSD (R11)(AX*1), Z14
+	VFMADD231PD  Z0, Z14, Z10
+	VFMADD231PD  Z1, Z14, Z11
+	VBROADCASTSD (R11)(AX*2), Z15
+	VFMADD231PD  Z0, Z15, Z12
+	VFMADD231PD  Z1, Z15, Z13
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z14, K1, Z2
@@ -20996,8 +24327,9 @@ done:
 	VMOVUPD       Z12, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z14, K2, Z13
 	VMOVUPD       Z13, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z14, Z2
@@ -21029,19 +24361,33 @@ overwrite:
 	VMOVUPD Z12, K1, (DI)
 	VMULPD  Z13, Z14, Z13
 	VMOVUPD Z13, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm5x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -21069,6 +24415,9 @@ TEXT ·gemm5x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -21174,15 +24523,35 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z12
+	VFMADD231PD  Z0, Z12, Z2
+	VFMADD231PD  Z1, Z12, Z3
+	VBROADCASTSD 8(SI), Z13
+	VFMADD231PD  Z0, Z13, Z4
+	VFMADD231PD  Z1, Z13, Z5
+	VBROADCASTSD 16(SI), Z12
+	VFMADD231PD  Z0, Z12, Z6
+	VFMADD231PD  Z1, Z12, Z7
+	VBROADCASTSD 24(SI), Z13
+	VFMADD231PD  Z0, Z13, Z8
+	VFMADD231PD  Z1, Z13, Z9
+	VBROADCASTSD 32(SI), Z12
+	VFMADD231PD  Z0, Z12, Z10
+	VFMADD231PD  Z1, Z12, Z11
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z12, K1, Z2
@@ -21213,8 +24582,9 @@ done:
 	VMOVUPD       Z10, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z12, K2, Z11
 	VMOVUPD       Z11, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z12, Z2
@@ -21241,19 +24611,33 @@ overwrite:
 	VMOVUPD Z10, K1, (DI)
 	VMULPD  Z11, Z12, Z11
 	VMOVUPD Z11, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows5x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows5x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -21283,6 +24667,9 @@ TEXT ·gemmRows5x16F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -21390,15 +24777,36 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z12
+	VFMADD231PD  Z0, Z12, Z2
+	VFMADD231PD  Z1, Z12, Z3
+	VBROADCASTSD (SI)(AX*1), Z13
+	VFMADD231PD  Z0, Z13, Z4
+	VFMADD231PD  Z1, Z13, Z5
+	VBROADCASTSD (SI)(AX*2), Z12
+	VFMADD231PD  Z0, Z12, Z6
+	VFMADD231PD  Z1, Z12, Z7
+	VBROADCASTSD (R11), Z13
+	VFMADD231PD  Z0, Z13, Z8
+	VFMADD231PD  Z1, Z13, Z9
+	VBROADCASTSD (R11)(AX*1), Z12
+	VFMADD231PD  Z0, Z12, Z10
+	VFMADD231PD  Z1, Z12, Z11
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z12, K1, Z2
@@ -21429,8 +24837,9 @@ done:
 	VMOVUPD       Z10, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z12, K2, Z11
 	VMOVUPD       Z11, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z12, Z2
@@ -21457,19 +24866,33 @@ overwrite:
 	VMOVUPD Z10, K1, (DI)
 	VMULPD  Z11, Z12, Z11
 	VMOVUPD Z11, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm4x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -21492,6 +24915,9 @@ TEXT ·gemm4x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -21582,15 +25008,32 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z10
+	VFMADD231PD  Z0, Z10, Z2
+	VFMADD231PD  Z1, Z10, Z3
+	VBROADCASTSD 8(SI), Z11
+	VFMADD231PD  Z0, Z11, Z4
+	VFMADD231PD  Z1, Z11, Z5
+	VBROADCASTSD 16(SI), Z10
+	VFMADD231PD  Z0, Z10, Z6
+	VFMADD231PD  Z1, Z10, Z7
+	VBROADCASTSD 24(SI), Z11
+	VFMADD231PD  Z0, Z11, Z8
+	VFMADD231PD  Z1, Z11, Z9
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z10, K1, Z2
@@ -21615,8 +25058,9 @@ done:
 	VMOVUPD       Z8, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z10, K2, Z9
 	VMOVUPD       Z9, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z10, Z2
@@ -21638,19 +25082,33 @@ overwrite:
 	VMOVUPD Z8, K1, (DI)
 	VMULPD  Z9, Z10, Z9
 	VMOVUPD Z9, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows4x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows4x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -21675,6 +25133,9 @@ TEXT ·gemmRows4x16F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -21767,15 +25228,33 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z10
+	VFMADD231PD  Z0, Z10, Z2
+	VFMADD231PD  Z1, Z10, Z3
+	VBROADCASTSD (SI)(AX*1), Z11
+	VFMADD231PD  Z0, Z11, Z4
+	VFMADD231PD  Z1, Z11, Z5
+	VBROADCASTSD (SI)(AX*2), Z10
+	VFMADD231PD  Z0, Z10, Z6
+	VFMADD231PD  Z1, Z10, Z7
+	VBROADCASTSD (R11), Z11
+	VFMADD231PD  Z0, Z11, Z8
+	VFMADD231PD  Z1, Z11, Z9
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z10, K1, Z2
@@ -21800,8 +25279,9 @@ done:
 	VMOVUPD       Z8, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z10, K2, Z9
 	VMOVUPD       Z9, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z10, Z2
@@ -21823,19 +25303,33 @@ overwrite:
 	VMOVUPD Z8, K1, (DI)
 	VMULPD  Z9, Z10, Z9
 	VMOVUPD Z9, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm3x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -21853,6 +25347,9 @@ TEXT ·gemm3x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -21928,15 +25425,29 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z8
+	VFMADD231PD  Z0, Z8, Z2
+	VFMADD231PD  Z1, Z8, Z3
+	VBROADCASTSD 8(SI), Z9
+	VFMADD231PD  Z0, Z9, Z4
+	VFMADD231PD  Z1, Z9, Z5
+	VBROADCASTSD 16(SI), Z8
+	VFMADD231PD  Z0, Z8, Z6
+	VFMADD231PD  Z1, Z8, Z7
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z8, K1, Z2
@@ -21955,8 +25466,9 @@ done:
 	VMOVUPD       Z6, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z8, K2, Z7
 	VMOVUPD       Z7, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z8, Z2
@@ -21973,19 +25485,33 @@ overwrite:
 	VMOVUPD Z6, K1, (DI)
 	VMULPD  Z7, Z8, Z7
 	VMOVUPD Z7, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows3x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows3x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22003,6 +25529,9 @@ TEXT ·gemmRows3x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -22078,15 +25607,29 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z8
+	VFMADD231PD  Z0, Z8, Z2
+	VFMADD231PD  Z1, Z8, Z3
+	VBROADCASTSD (SI)(AX*1), Z9
+	VFMADD231PD  Z0, Z9, Z4
+	VFMADD231PD  Z1, Z9, Z5
+	VBROADCASTSD (SI)(AX*2), Z8
+	VFMADD231PD  Z0, Z8, Z6
+	VFMADD231PD  Z1, Z8, Z7
+	ADDQ         $0x08, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z8, K1, Z2
@@ -22105,8 +25648,9 @@ done:
 	VMOVUPD       Z6, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z8, K2, Z7
 	VMOVUPD       Z7, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z8, Z2
@@ -22123,19 +25667,33 @@ overwrite:
 	VMOVUPD Z6, K1, (DI)
 	VMULPD  Z7, Z8, Z7
 	VMOVUPD Z7, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm2x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22148,6 +25706,9 @@ TEXT ·gemm2x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -22208,15 +25769,26 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z6
+	VFMADD231PD  Z0, Z6, Z2
+	VFMADD231PD  Z1, Z6, Z3
+	VBROADCASTSD 8(SI), Z7
+	VFMADD231PD  Z0, Z7, Z4
+	VFMADD231PD  Z1, Z7, Z5
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z6, K1, Z2
@@ -22229,8 +25801,9 @@ done:
 	VMOVUPD       Z4, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z6, K2, Z5
 	VMOVUPD       Z5, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z6, Z2
@@ -22242,19 +25815,33 @@ overwrite:
 	VMOVUPD Z4, K1, (DI)
 	VMULPD  Z5, Z6, Z5
 	VMOVUPD Z5, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows2x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows2x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22267,6 +25854,9 @@ TEXT ·gemmRows2x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -22327,15 +25917,26 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z6
+	VFMADD231PD  Z0, Z6, Z2
+	VFMADD231PD  Z1, Z6, Z3
+	VBROADCASTSD (SI)(AX*1), Z7
+	VFMADD231PD  Z0, Z7, Z4
+	VFMADD231PD  Z1, Z7, Z5
+	ADDQ         $0x08, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z6, K1, Z2
@@ -22348,8 +25949,9 @@ done:
 	VMOVUPD       Z4, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z6, K2, Z5
 	VMOVUPD       Z5, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z6, Z2
@@ -22361,19 +25963,33 @@ overwrite:
 	VMOVUPD Z4, K1, (DI)
 	VMULPD  Z5, Z6, Z5
 	VMOVUPD Z5, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm1x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22381,6 +25997,9 @@ TEXT ·gemm1x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -22426,42 +26045,65 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z4
+	VFMADD231PD  Z0, Z4, Z2
+	VFMADD231PD  Z1, Z4, Z3
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z4, K1, Z2
 	VMOVUPD       Z2, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z4, K2, Z3
 	VMOVUPD       Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z4, Z2
 	VMOVUPD Z2, K1, (DI)
 	VMULPD  Z3, Z4, Z3
 	VMOVUPD Z3, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x16F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows1x16F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows1x16F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x16F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x08, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22469,6 +26111,9 @@ TEXT ·gemmRows1x16F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x000000000000ffff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -22514,42 +26159,63 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VMOVUPD.Z    64(BX), K2, Z1
+	VBROADCASTSD (SI), Z4
+	VFMADD231PD  Z0, Z4, Z2
+	VFMADD231PD  Z1, Z4, Z3
+	ADDQ         $0x08, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x08, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z4, K1, Z2
 	VMOVUPD       Z2, K1, (DI)
 	VFMADD213PD.Z 64(SI), Z4, K2, Z3
 	VMOVUPD       Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z2, Z4, Z2
 	VMOVUPD Z2, K1, (DI)
 	VMULPD  Z3, Z4, Z3
 	VMOVUPD Z3, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm14x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm14x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22594,6 +26260,9 @@ TEXT ·gemm14x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z13, Z13, Z13
 	VPXORD     Z14, Z14, Z14
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -22759,13 +26428,47 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z15
+	VFMADD231PD  Z0, Z15, Z1
+	VBROADCASTSD 8(SI), Z16
+	VFMADD231PD  Z0, Z16, Z2
+	VBROADCASTSD 16(SI), Z15
+	VFMADD231PD  Z0, Z15, Z3
+	VBROADCASTSD 24(SI), Z16
+	VFMADD231PD  Z0, Z16, Z4
+	VBROADCASTSD 32(SI), Z15
+	VFMADD231PD  Z0, Z15, Z5
+	VBROADCASTSD 40(SI), Z16
+	VFMADD231PD  Z0, Z16, Z6
+	VBROADCASTSD 48(SI), Z15
+	VFMADD231PD  Z0, Z15, Z7
+	VBROADCASTSD 56(SI), Z16
+	VFMADD231PD  Z0, Z16, Z8
+	VBROADCASTSD 64(SI), Z15
+	VFMADD231PD  Z0, Z15, Z9
+	VBROADCASTSD 72(SI), Z16
+	VFMADD231PD  Z0, Z16, Z10
+	VBROADCASTSD 80(SI), Z15
+	VFMADD231PD  Z0, Z15, Z11
+	VBROADCASTSD 88(SI), Z16
+	VFMADD231PD  Z0, Z16, Z12
+	VBROADCASTSD 96(SI), Z15
+	VFMADD231PD  Z0, Z15, Z13
+	VBROADCASTSD 104(SI), Z16
+	VFMADD231PD  Z0, Z16, Z14
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z15
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z15
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z15, K1, Z1
@@ -22822,8 +26525,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z15, K1, Z14
 	VMOVUPD       Z14, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z15, Z1
@@ -22867,19 +26571,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z14, Z15, Z14
 	VMOVUPD Z14, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows14x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows14x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows14x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows14x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -22929,6 +26645,9 @@ TEXT ·gemmRows14x8F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
 	LEAQ       (R13)(R10*1), R14
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -23102,13 +26821,51 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z15
+	VFMADD231PD  Z0, Z15, Z1
+	VBROADCASTSD (SI)(AX*1), Z16
+	VFMADD231PD  Z0, Z16, Z2
+	VBROADCASTSD (SI)(AX*2), Z15
+	VFMADD231PD  Z0, Z15, Z3
+	VBROADCASTSD (R11), Z16
+	VFMADD231PD  Z0, Z16, Z4
+	VBROADCASTSD (R11)(AX*1), Z15
+	VFMADD231PD  Z0, Z15, Z5
+	VBROADCASTSD (R11)(AX*2), Z16
+	VFMADD231PD  Z0, Z16, Z6
+	VBROADCASTSD (R12), Z15
+	VFMADD231PD  Z0, Z15, Z7
+	VBROADCASTSD (R12)(AX*1), Z16
+	VFMADD231PD  Z0, Z16, Z8
+	VBROADCASTSD (R12)(AX*2), Z15
+	VFMADD231PD  Z0, Z15, Z9
+	VBROADCASTSD (R13), Z16
+	VFMADD231PD  Z0, Z16, Z10
+	VBROADCASTSD (R13)(AX*1), Z15
+	VFMADD231PD  Z0, Z15, Z11
+	VBROADCASTSD (R13)(AX*2), Z16
+	VFMADD231PD  Z0, Z16, Z12
+	VBROADCASTSD (R14), Z15
+	VFMADD231PD  Z0, Z15, Z13
+	VBROADCASTSD (R14)(AX*1), Z16
+	VFMADD231PD  Z0, Z16, Z14
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         $0x08, R14
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z15
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z15
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z15, K1, Z1
@@ -23165,8 +26922,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z15, K1, Z14
 	VMOVUPD       Z14, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z15, Z1
@@ -23210,19 +26968,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z14, Z15, Z14
 	VMOVUPD Z14, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm13x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -23264,6 +27034,9 @@ TEXT ·gemm13x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z12, Z12, Z12
 	VPXORD     Z13, Z13, Z13
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -23419,13 +27192,45 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z14
+	VFMADD231PD  Z0, Z14, Z1
+	VBROADCASTSD 8(SI), Z15
+	VFMADD231PD  Z0, Z15, Z2
+	VBROADCASTSD 16(SI), Z14
+	VFMADD231PD  Z0, Z14, Z3
+	VBROADCASTSD 24(SI), Z15
+	VFMADD231PD  Z0, Z15, Z4
+	VBROADCASTSD 32(SI), Z14
+	VFMADD231PD  Z0, Z14, Z5
+	VBROADCASTSD 40(SI), Z15
+	VFMADD231PD  Z0, Z15, Z6
+	VBROADCASTSD 48(SI), Z14
+	VFMADD231PD  Z0, Z14, Z7
+	VBROADCASTSD 56(SI), Z15
+	VFMADD231PD  Z0, Z15, Z8
+	VBROADCASTSD 64(SI), Z14
+	VFMADD231PD  Z0, Z14, Z9
+	VBROADCASTSD 72(SI), Z15
+	VFMADD231PD  Z0, Z15, Z10
+	VBROADCASTSD 80(SI), Z14
+	VFMADD231PD  Z0, Z14, Z11
+	VBROADCASTSD 88(SI), Z15
+	VFMADD231PD  Z0, Z15, Z12
+	VBROADCASTSD 96(SI), Z14
+	VFMADD231PD  Z0, Z14, Z13
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z14, K1, Z1
@@ -23478,8 +27283,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z14, K1, Z13
 	VMOVUPD       Z13, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z14, Z1
@@ -23520,19 +27326,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z13, Z14, Z13
 	VMOVUPD Z13, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows13x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows13x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows13x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows13x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -23579,6 +27397,9 @@ TEXT ·gemmRows13x8F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
 	LEAQ       (R13)(R10*1), R14
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -23742,13 +27563,49 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z14
+	VFMADD231PD  Z0, Z14, Z1
+	VBROADCASTSD (SI)(AX*1), Z15
+	VFMADD231PD  Z0, Z15, Z2
+	VBROADCASTSD (SI)(AX*2), Z14
+	VFMADD231PD  Z0, Z14, Z3
+	VBROADCASTSD (R11), Z15
+	VFMADD231PD  Z0, Z15, Z4
+	VBROADCASTSD (R11)(AX*1), Z14
+	VFMADD231PD  Z0, Z14, Z5
+	VBROADCASTSD (R11)(AX*2), Z15
+	VFMADD231PD  Z0, Z15, Z6
+	VBROADCASTSD (R12), Z14
+	VFMADD231PD  Z0, Z14, Z7
+	VBROADCASTSD (R12)(AX*1), Z15
+	VFMADD231PD  Z0, Z15, Z8
+	VBROADCASTSD (R12)(AX*2), Z14
+	VFMADD231PD  Z0, Z14, Z9
+	VBROADCASTSD (R13), Z15
+	VFMADD231PD  Z0, Z15, Z10
+	VBROADCASTSD (R13)(AX*1), Z14
+	VFMADD231PD  Z0, Z14, Z11
+	VBROADCASTSD (R13)(AX*2), Z15
+	VFMADD231PD  Z0, Z15, Z12
+	VBROADCASTSD (R14), Z14
+	VFMADD231PD  Z0, Z14, Z13
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         $0x08, R14
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z14, K1, Z1
@@ -23801,8 +27658,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z14, K1, Z13
 	VMOVUPD       Z13, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z14, Z1
@@ -23843,19 +27701,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z13, Z14, Z13
 	VMOVUPD Z13, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm12x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -23894,6 +27764,9 @@ TEXT ·gemm12x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z11, Z11, Z11
 	VPXORD     Z12, Z12, Z12
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -24039,13 +27912,43 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z13
+	VFMADD231PD  Z0, Z13, Z1
+	VBROADCASTSD 8(SI), Z14
+	VFMADD231PD  Z0, Z14, Z2
+	VBROADCASTSD 16(SI), Z13
+	VFMADD231PD  Z0, Z13, Z3
+	VBROADCASTSD 24(SI), Z14
+	VFMADD231PD  Z0, Z14, Z4
+	VBROADCASTSD 32(SI), Z13
+	VFMADD231PD  Z0, Z13, Z5
+	VBROADCASTSD 40(SI), Z14
+	VFMADD231PD  Z0, Z14, Z6
+	VBROADCASTSD 48(SI), Z13
+	VFMADD231PD  Z0, Z13, Z7
+	VBROADCASTSD 56(SI), Z14
+	VFMADD231PD  Z0, Z14, Z8
+	VBROADCASTSD 64(SI), Z13
+	VFMADD231PD  Z0, Z13, Z9
+	VBROADCASTSD 72(SI), Z14
+	VFMADD231PD  Z0, Z14, Z10
+	VBROADCASTSD 80(SI), Z13
+	VFMADD231PD  Z0, Z13, Z11
+	VBROADCASTSD 88(SI), Z14
+	VFMADD231PD  Z0, Z14, Z12
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z13
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z13
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z13, K1, Z1
@@ -24094,8 +27997,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z13, K1, Z12
 	VMOVUPD       Z12, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z13, Z1
@@ -24133,19 +28037,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z12, Z13, Z12
 	VMOVUPD Z12, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows12x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows12x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows12x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows12x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -24188,6 +28104,9 @@ TEXT ·gemmRows12x8F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -24339,13 +28258,46 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z13
+	VFMADD231PD  Z0, Z13, Z1
+	VBROADCASTSD (SI)(AX*1), Z14
+	VFMADD231PD  Z0, Z14, Z2
+	VBROADCASTSD (SI)(AX*2), Z13
+	VFMADD231PD  Z0, Z13, Z3
+	VBROADCASTSD (R11), Z14
+	VFMADD231PD  Z0, Z14, Z4
+	VBROADCASTSD (R11)(AX*1), Z13
+	VFMADD231PD  Z0, Z13, Z5
+	VBROADCASTSD (R11)(AX*2), Z14
+	VFMADD231PD  Z0, Z14, Z6
+	VBROADCASTSD (R12), Z13
+	VFMADD231PD  Z0, Z13, Z7
+	VBROADCASTSD (R12)(AX*1), Z14
+	VFMADD231PD  Z0, Z14, Z8
+	VBROADCASTSD (R12)(AX*2), Z13
+	VFMADD231PD  Z0, Z13, Z9
+	VBROADCASTSD (R13), Z14
+	VFMADD231PD  Z0, Z14, Z10
+	VBROADCASTSD (R13)(AX*1), Z13
+	VFMADD231PD  Z0, Z13, Z11
+	VBROADCASTSD (R13)(AX*2), Z14
+	VFMADD231PD  Z0, Z14, Z12
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z13
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z13
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z13, K1, Z1
@@ -24394,8 +28346,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z13, K1, Z12
 	VMOVUPD       Z12, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z13, Z1
@@ -24433,19 +28386,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z12, Z13, Z12
 	VMOVUPD Z12, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm11x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -24481,6 +28446,9 @@ TEXT ·gemm11x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z10, Z10, Z10
 	VPXORD     Z11, Z11, Z11
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -24616,13 +28584,41 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z12
+	VFMADD231PD  Z0, Z12, Z1
+	VBROADCASTSD 8(SI), Z13
+	VFMADD231PD  Z0, Z13, Z2
+	VBROADCASTSD 16(SI), Z12
+	VFMADD231PD  Z0, Z12, Z3
+	VBROADCASTSD 24(SI), Z13
+	VFMADD231PD  Z0, Z13, Z4
+	VBROADCASTSD 32(SI), Z12
+	VFMADD231PD  Z0, Z12, Z5
+	VBROADCASTSD 40(SI), Z13
+	VFMADD231PD  Z0, Z13, Z6
+	VBROADCASTSD 48(SI), Z12
+	VFMADD231PD  Z0, Z12, Z7
+	VBROADCASTSD 56(SI), Z13
+	VFMADD231PD  Z0, Z13, Z8
+	VBROADCASTSD 64(SI), Z12
+	VFMADD231PD  Z0, Z12, Z9
+	VBROADCASTSD 72(SI), Z13
+	VFMADD231PD  Z0, Z13, Z10
+	VBROADCASTSD 80(SI), Z12
+	VFMADD231PD  Z0, Z12, Z11
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z12, K1, Z1
@@ -24667,8 +28663,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z12, K1, Z11
 	VMOVUPD       Z11, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z12, Z1
@@ -24703,19 +28700,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z11, Z12, Z11
 	VMOVUPD Z11, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows11x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows11x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows11x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows11x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -24755,6 +28764,9 @@ TEXT ·gemmRows11x8F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -24896,13 +28908,44 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z12
+	VFMADD231PD  Z0, Z12, Z1
+	VBROADCASTSD (SI)(AX*1), Z13
+	VFMADD231PD  Z0, Z13, Z2
+	VBROADCASTSD (SI)(AX*2), Z12
+	VFMADD231PD  Z0, Z12, Z3
+	VBROADCASTSD (R11), Z13
+	VFMADD231PD  Z0, Z13, Z4
+	VBROADCASTSD (R11)(AX*1), Z12
+	VFMADD231PD  Z0, Z12, Z5
+	VBROADCASTSD (R11)(AX*2), Z13
+	VFMADD231PD  Z0, Z13, Z6
+	VBROADCASTSD (R12), Z12
+	VFMADD231PD  Z0, Z12, Z7
+	VBROADCASTSD (R12)(AX*1), Z13
+	VFMADD231PD  Z0, Z13, Z8
+	VBROADCASTSD (R12)(AX*2), Z12
+	VFMADD231PD  Z0, Z12, Z9
+	VBROADCASTSD (R13), Z13
+	VFMADD231PD  Z0, Z13, Z10
+	VBROADCASTSD (R13)(AX*1), Z12
+	VFMADD231PD  Z0, Z12, Z11
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z12, K1, Z1
@@ -24947,8 +28990,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z12, K1, Z11
 	VMOVUPD       Z11, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z12, Z1
@@ -24983,19 +29027,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z11, Z12, Z11
 	VMOVUPD Z11, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm10x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -25028,6 +29084,9 @@ TEXT ·gemm10x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z9, Z9, Z9
 	VPXORD     Z10, Z10, Z10
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -25153,13 +29212,39 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z11
+	VFMADD231PD  Z0, Z11, Z1
+	VBROADCASTSD 8(SI), Z12
+	VFMADD231PD  Z0, Z12, Z2
+	VBROADCASTSD 16(SI), Z11
+	VFMADD231PD  Z0, Z11, Z3
+	VBROADCASTSD 24(SI), Z12
+	VFMADD231PD  Z0, Z12, Z4
+	VBROADCASTSD 32(SI), Z11
+	VFMADD231PD  Z0, Z11, Z5
+	VBROADCASTSD 40(SI), Z12
+	VFMADD231PD  Z0, Z12, Z6
+	VBROADCASTSD 48(SI), Z11
+	VFMADD231PD  Z0, Z11, Z7
+	VBROADCASTSD 56(SI), Z12
+	VFMADD231PD  Z0, Z12, Z8
+	VBROADCASTSD 64(SI), Z11
+	VFMADD231PD  Z0, Z11, Z9
+	VBROADCASTSD 72(SI), Z12
+	VFMADD231PD  Z0, Z12, Z10
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z11
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z11
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z11, K1, Z1
@@ -25200,8 +29285,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z11, K1, Z10
 	VMOVUPD       Z10, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z11, Z1
@@ -25233,19 +29319,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z10, Z11, Z10
 	VMOVUPD Z10, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows10x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows10x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows10x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows10x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -25282,6 +29380,9 @@ TEXT ·gemmRows10x8F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
 	LEAQ       (R12)(R10*1), R13
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -25413,13 +29514,42 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z11
+	VFMADD231PD  Z0, Z11, Z1
+	VBROADCASTSD (SI)(AX*1), Z12
+	VFMADD231PD  Z0, Z12, Z2
+	VBROADCASTSD (SI)(AX*2), Z11
+	VFMADD231PD  Z0, Z11, Z3
+	VBROADCASTSD (R11), Z12
+	VFMADD231PD  Z0, Z12, Z4
+	VBROADCASTSD (R11)(AX*1), Z11
+	VFMADD231PD  Z0, Z11, Z5
+	VBROADCASTSD (R11)(AX*2), Z12
+	VFMADD231PD  Z0, Z12, Z6
+	VBROADCASTSD (R12), Z11
+	VFMADD231PD  Z0, Z11, Z7
+	VBROADCASTSD (R12)(AX*1), Z12
+	VFMADD231PD  Z0, Z12, Z8
+	VBROADCASTSD (R12)(AX*2), Z11
+	VFMADD231PD  Z0, Z11, Z9
+	VBROADCASTSD (R13), Z12
+	VFMADD231PD  Z0, Z12, Z10
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         $0x08, R13
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z11
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z11
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z11, K1, Z1
@@ -25460,8 +29590,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z11, K1, Z10
 	VMOVUPD       Z10, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z11, Z1
@@ -25493,19 +29624,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z10, Z11, Z10
 	VMOVUPD Z10, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm9x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -25535,6 +29678,9 @@ TEXT ·gemm9x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z8, Z8, Z8
 	VPXORD     Z9, Z9, Z9
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -25650,13 +29796,37 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z10
+	VFMADD231PD  Z0, Z10, Z1
+	VBROADCASTSD 8(SI), Z11
+	VFMADD231PD  Z0, Z11, Z2
+	VBROADCASTSD 16(SI), Z10
+	VFMADD231PD  Z0, Z10, Z3
+	VBROADCASTSD 24(SI), Z11
+	VFMADD231PD  Z0, Z11, Z4
+	VBROADCASTSD 32(SI), Z10
+	VFMADD231PD  Z0, Z10, Z5
+	VBROADCASTSD 40(SI), Z11
+	VFMADD231PD  Z0, Z11, Z6
+	VBROADCASTSD 48(SI), Z10
+	VFMADD231PD  Z0, Z10, Z7
+	VBROADCASTSD 56(SI), Z11
+	VFMADD231PD  Z0, Z11, Z8
+	VBROADCASTSD 64(SI), Z10
+	VFMADD231PD  Z0, Z10, Z9
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z10, K1, Z1
@@ -25693,8 +29863,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z10, K1, Z9
 	VMOVUPD       Z9, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z10, Z1
@@ -25723,19 +29894,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z9, Z10, Z9
 	VMOVUPD Z9, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows9x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows9x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows9x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows9x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -25768,6 +29951,9 @@ TEXT ·gemmRows9x8F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -25887,13 +30073,39 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z10
+	VFMADD231PD  Z0, Z10, Z1
+	VBROADCASTSD (SI)(AX*1), Z11
+	VFMADD231PD  Z0, Z11, Z2
+	VBROADCASTSD (SI)(AX*2), Z10
+	VFMADD231PD  Z0, Z10, Z3
+	VBROADCASTSD (R11), Z11
+	VFMADD231PD  Z0, Z11, Z4
+	VBROADCASTSD (R11)(AX*1), Z10
+	VFMADD231PD  Z0, Z10, Z5
+	VBROADCASTSD (R11)(AX*2), Z11
+	VFMADD231PD  Z0, Z11, Z6
+	VBROADCASTSD (R12), Z10
+	VFMADD231PD  Z0, Z10, Z7
+	VBROADCASTSD (R12)(AX*1), Z11
+	VFMADD231PD  Z0, Z11, Z8
+	VBROADCASTSD (R12)(AX*2), Z10
+	VFMADD231PD  Z0, Z10, Z9
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z10, K1, Z1
@@ -25930,8 +30142,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z10, K1, Z9
 	VMOVUPD       Z9, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z10, Z1
@@ -25960,19 +30173,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z9, Z10, Z9
 	VMOVUPD Z9, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm8x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -25999,6 +30224,9 @@ TEXT ·gemm8x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z7, Z7, Z7
 	VPXORD     Z8, Z8, Z8
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -26104,13 +30332,35 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z9
+	VFMADD231PD  Z0, Z9, Z1
+	VBROADCASTSD 8(SI), Z10
+	VFMADD231PD  Z0, Z10, Z2
+	VBROADCASTSD 16(SI), Z9
+	VFMADD231PD  Z0, Z9, Z3
+	VBROADCASTSD 24(SI), Z10
+	VFMADD231PD  Z0, Z10, Z4
+	VBROADCASTSD 32(SI), Z9
+	VFMADD231PD  Z0, Z9, Z5
+	VBROADCASTSD 40(SI), Z10
+	VFMADD231PD  Z0, Z10, Z6
+	VBROADCASTSD 48(SI), Z9
+	VFMADD231PD  Z0, Z9, Z7
+	VBROADCASTSD 56(SI), Z10
+	VFMADD231PD  Z0, Z10, Z8
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z9
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z9
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z9, K1, Z1
@@ -26143,8 +30393,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z9, K1, Z8
 	VMOVUPD       Z8, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z9, Z1
@@ -26170,19 +30421,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z8, Z9, Z8
 	VMOVUPD Z8, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows8x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows8x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows8x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows8x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -26212,6 +30475,9 @@ TEXT ·gemmRows8x8F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -26321,13 +30587,37 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z9
+	VFMADD231PD  Z0, Z9, Z1
+	VBROADCASTSD (SI)(AX*1), Z10
+	VFMADD231PD  Z0, Z10, Z2
+	VBROADCASTSD (SI)(AX*2), Z9
+	VFMADD231PD  Z0, Z9, Z3
+	VBROADCASTSD (R11), Z10
+	VFMADD231PD  Z0, Z10, Z4
+	VBROADCASTSD (R11)(AX*1), Z9
+	VFMADD231PD  Z0, Z9, Z5
+	VBROADCASTSD (R11)(AX*2), Z10
+	VFMADD231PD  Z0, Z10, Z6
+	VBROADCASTSD (R12), Z9
+	VFMADD231PD  Z0, Z9, Z7
+	VBROADCASTSD (R12)(AX*1), Z10
+	VFMADD231PD  Z0, Z10, Z8
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z9
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z9
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z9, K1, Z1
@@ -26360,8 +30650,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z9, K1, Z8
 	VMOVUPD       Z8, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z9, Z1
@@ -26387,19 +30678,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z8, Z9, Z8
 	VMOVUPD Z8, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm7x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -26423,6 +30726,9 @@ TEXT ·gemm7x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z6, Z6, Z6
 	VPXORD     Z7, Z7, Z7
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -26518,13 +30824,33 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z8
+	VFMADD231PD  Z0, Z8, Z1
+	VBROADCASTSD 8(SI), Z9
+	VFMADD231PD  Z0, Z9, Z2
+	VBROADCASTSD 16(SI), Z8
+	VFMADD231PD  Z0, Z8, Z3
+	VBROADCASTSD 24(SI), Z9
+	VFMADD231PD  Z0, Z9, Z4
+	VBROADCASTSD 32(SI), Z8
+	VFMADD231PD  Z0, Z8, Z5
+	VBROADCASTSD 40(SI), Z9
+	VFMADD231PD  Z0, Z9, Z6
+	VBROADCASTSD 48(SI), Z8
+	VFMADD231PD  Z0, Z8, Z7
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z8, K1, Z1
@@ -26553,8 +30879,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z8, K1, Z7
 	VMOVUPD       Z7, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z8, Z1
@@ -26577,19 +30904,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z7, Z8, Z7
 	VMOVUPD Z7, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows7x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows7x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows7x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows7x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -26616,6 +30955,9 @@ TEXT ·gemmRows7x8F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
 	LEAQ       (R11)(R10*1), R12
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -26715,13 +31057,35 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z8
+	VFMADD231PD  Z0, Z8, Z1
+	VBROADCASTSD (SI)(AX*1), Z9
+	VFMADD231PD  Z0, Z9, Z2
+	VBROADCASTSD (SI)(AX*2), Z8
+	VFMADD231PD  Z0, Z8, Z3
+	VBROADCASTSD (R11), Z9
+	VFMADD231PD  Z0, Z9, Z4
+	VBROADCASTSD (R11)(AX*1), Z8
+	VFMADD231PD  Z0, Z8, Z5
+	VBROADCASTSD (R11)(AX*2), Z9
+	VFMADD231PD  Z0, Z9, Z6
+	VBROADCASTSD (R12), Z8
+	VFMADD231PD  Z0, Z8, Z7
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         $0x08, R12
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z8, K1, Z1
@@ -26750,8 +31114,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z8, K1, Z7
 	VMOVUPD       Z7, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z8, Z1
@@ -26774,19 +31139,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z7, Z8, Z7
 	VMOVUPD Z7, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm6x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -26807,6 +31184,9 @@ TEXT ·gemm6x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z5, Z5, Z5
 	VPXORD     Z6, Z6, Z6
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -26892,13 +31272,31 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z7
+	VFMADD231PD  Z0, Z7, Z1
+	VBROADCASTSD 8(SI), Z8
+	VFMADD231PD  Z0, Z8, Z2
+	VBROADCASTSD 16(SI), Z7
+	VFMADD231PD  Z0, Z7, Z3
+	VBROADCASTSD 24(SI), Z8
+	VFMADD231PD  Z0, Z8, Z4
+	VBROADCASTSD 32(SI), Z7
+	VFMADD231PD  Z0, Z7, Z5
+	VBROADCASTSD 40(SI), Z8
+	VFMADD231PD  Z0, Z8, Z6
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z7
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z7
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z7, K1, Z1
@@ -26923,8 +31321,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z7, K1, Z6
 	VMOVUPD       Z6, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z7, Z1
@@ -26944,19 +31343,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z6, Z7, Z6
 	VMOVUPD Z6, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows6x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows6x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows6x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows6x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -26979,6 +31390,9 @@ TEXT ·gemmRows6x8F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -27066,13 +31480,32 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z7
+	VFMADD231PD  Z0, Z7, Z1
+	VBROADCASTSD (SI)(AX*1), Z8
+	VFMADD231PD  Z0, Z8, Z2
+	VBROADCASTSD (SI)(AX*2), Z7
+	VFMADD231PD  Z0, Z7, Z3
+	VBROADCASTSD (R11), Z8
+	VFMADD231PD  Z0, Z8, Z4
+	VBROADCASTSD (R11)(AX*1), Z7
+	VFMADD231PD  Z0, Z7, Z5
+	VBROADCASTSD (R11)(AX*2), Z8
+	VFMADD231PD  Z0, Z8, Z6
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z7
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z7
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z7, K1, Z1
@@ -27097,8 +31530,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z7, K1, Z6
 	VMOVUPD       Z6, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z7, Z1
@@ -27118,19 +31552,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z6, Z7, Z6
 	VMOVUPD Z6, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm5x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27148,6 +31594,9 @@ TEXT ·gemm5x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z4, Z4, Z4
 	VPXORD     Z5, Z5, Z5
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -27223,13 +31672,29 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z6
+	VFMADD231PD  Z0, Z6, Z1
+	VBROADCASTSD 8(SI), Z7
+	VFMADD231PD  Z0, Z7, Z2
+	VBROADCASTSD 16(SI), Z6
+	VFMADD231PD  Z0, Z6, Z3
+	VBROADCASTSD 24(SI), Z7
+	VFMADD231PD  Z0, Z7, Z4
+	VBROADCASTSD 32(SI), Z6
+	VFMADD231PD  Z0, Z6, Z5
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z6, K1, Z1
@@ -27250,8 +31715,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z6, K1, Z5
 	VMOVUPD       Z5, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z6, Z1
@@ -27268,19 +31734,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z5, Z6, Z5
 	VMOVUPD Z5, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows5x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows5x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows5x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows5x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27300,6 +31778,9 @@ TEXT ·gemmRows5x8F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -27377,13 +31858,30 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z6
+	VFMADD231PD  Z0, Z6, Z1
+	VBROADCASTSD (SI)(AX*1), Z7
+	VFMADD231PD  Z0, Z7, Z2
+	VBROADCASTSD (SI)(AX*2), Z6
+	VFMADD231PD  Z0, Z6, Z3
+	VBROADCASTSD (R11), Z7
+	VFMADD231PD  Z0, Z7, Z4
+	VBROADCASTSD (R11)(AX*1), Z6
+	VFMADD231PD  Z0, Z6, Z5
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z6, K1, Z1
@@ -27404,8 +31902,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z6, K1, Z5
 	VMOVUPD       Z5, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z6, Z1
@@ -27422,19 +31921,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z5, Z6, Z5
 	VMOVUPD Z5, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm4x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27449,6 +31960,9 @@ TEXT ·gemm4x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z3, Z3, Z3
 	VPXORD     Z4, Z4, Z4
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -27514,13 +32028,27 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z5
+	VFMADD231PD  Z0, Z5, Z1
+	VBROADCASTSD 8(SI), Z6
+	VFMADD231PD  Z0, Z6, Z2
+	VBROADCASTSD 16(SI), Z5
+	VFMADD231PD  Z0, Z5, Z3
+	VBROADCASTSD 24(SI), Z6
+	VFMADD231PD  Z0, Z6, Z4
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z5
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z5
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z5, K1, Z1
@@ -27537,8 +32065,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z5, K1, Z4
 	VMOVUPD       Z4, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z5, Z1
@@ -27552,19 +32081,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z4, Z5, Z4
 	VMOVUPD Z4, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows4x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows4x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows4x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows4x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27581,6 +32122,9 @@ TEXT ·gemmRows4x8F64AVX512(SB), NOSPLIT, $0-88
 	LEAQ       (AX)(AX*2), R11
 	LEAQ       (AX)(AX*2), R10
 	LEAQ       (SI)(R10*1), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -27648,13 +32192,28 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z5
+	VFMADD231PD  Z0, Z5, Z1
+	VBROADCASTSD (SI)(AX*1), Z6
+	VFMADD231PD  Z0, Z6, Z2
+	VBROADCASTSD (SI)(AX*2), Z5
+	VFMADD231PD  Z0, Z5, Z3
+	VBROADCASTSD (R11), Z6
+	VFMADD231PD  Z0, Z6, Z4
+	ADDQ         $0x08, SI
+	ADDQ         $0x08, R11
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z5
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z5
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z5, K1, Z1
@@ -27671,8 +32230,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z5, K1, Z4
 	VMOVUPD       Z4, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z5, Z1
@@ -27686,19 +32246,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z4, Z5, Z4
 	VMOVUPD Z4, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm3x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27710,6 +32282,9 @@ TEXT ·gemm3x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -27765,13 +32340,25 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z4
+	VFMADD231PD  Z0, Z4, Z1
+	VBROADCASTSD 8(SI), Z5
+	VFMADD231PD  Z0, Z5, Z2
+	VBROADCASTSD 16(SI), Z4
+	VFMADD231PD  Z0, Z4, Z3
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z4, K1, Z1
@@ -27784,8 +32371,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z4, K1, Z3
 	VMOVUPD       Z3, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z4, Z1
@@ -27796,19 +32384,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z3, Z4, Z3
 	VMOVUPD Z3, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows3x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows3x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows3x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows3x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27820,6 +32420,9 @@ TEXT ·gemmRows3x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z2, Z2, Z2
 	VPXORD     Z3, Z3, Z3
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -27875,13 +32478,25 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z4
+	VFMADD231PD  Z0, Z4, Z1
+	VBROADCASTSD (SI)(AX*1), Z5
+	VFMADD231PD  Z0, Z5, Z2
+	VBROADCASTSD (SI)(AX*2), Z4
+	VFMADD231PD  Z0, Z4, Z3
+	ADDQ         $0x08, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z4, K1, Z1
@@ -27894,8 +32509,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z4, K1, Z3
 	VMOVUPD       Z3, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z4, Z1
@@ -27906,19 +32522,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z3, Z4, Z3
 	VMOVUPD Z3, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm2x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -27927,6 +32555,9 @@ TEXT ·gemm2x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -27972,13 +32603,23 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z3
+	VFMADD231PD  Z0, Z3, Z1
+	VBROADCASTSD 8(SI), Z4
+	VFMADD231PD  Z0, Z4, Z2
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z3
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z3
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z3, K1, Z1
@@ -27987,8 +32628,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z3, K1, Z2
 	VMOVUPD       Z2, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z3, Z1
@@ -27996,19 +32638,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z2, Z3, Z2
 	VMOVUPD Z2, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows2x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows2x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows2x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows2x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -28017,6 +32671,9 @@ TEXT ·gemmRows2x8F64AVX512(SB), NOSPLIT, $0-88
 	VPXORD     Z1, Z1, Z1
 	VPXORD     Z2, Z2, Z2
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -28062,13 +32719,23 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z3
+	VFMADD231PD  Z0, Z3, Z1
+	VBROADCASTSD (SI)(AX*1), Z4
+	VFMADD231PD  Z0, Z4, Z2
+	ADDQ         $0x08, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z3
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z3
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z3, K1, Z1
@@ -28077,8 +32744,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PD.Z (SI), Z3, K1, Z2
 	VMOVUPD       Z2, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z3, Z1
@@ -28086,24 +32754,39 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPD  Z2, Z3, Z2
 	VMOVUPD Z2, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemm1x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
 	VPXORD     Z1, Z1, Z1
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -28139,41 +32822,65 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z2
+	VFMADD231PD  Z0, Z2, Z1
+	ADDQ         AX, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z2
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z2
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z2, K1, Z1
 	VMOVUPD       Z1, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z2, Z1
 	VMOVUPD Z1, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemmRows1x8F64AVX512(k int, a *float64, as int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
+// func gemmRows1x8F64AVX512(tiles int, k int, a *float64, as int, next int, b *float64, bs int, c *float64, cs int, from *float64, fs int, alpha float64, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemmRows1x8F64AVX512(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemmRows1x8F64AVX512(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
 	VPXORD     Z1, Z1, Z1
 	LEAQ       (AX)(AX*2), R11
+	MOVQ       $0x00000000000000ff, R10
+	CMPQ       R10, mask+96(FP)
+	JNE        edge
 	MOVQ       CX, R10
 	ANDQ       $0x03, R10
 	SHRQ       $0x02, CX
@@ -28209,23 +32916,40 @@ single:
 	ADDQ         R8, BX
 	DECQ         R10
 	JNZ          single
+	JMP          done
+
+edge:
+	VMOVUPD.Z    (BX), K1, Z0
+	VBROADCASTSD (SI), Z2
+	VFMADD231PD  Z0, Z2, Z1
+	ADDQ         $0x08, SI
+	ADDQ         R8, BX
+	DECQ         CX
+	JNZ          edge
 
 done:
-	VBROADCASTSD  alpha+72(FP), Z2
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSD  alpha+88(FP), Z2
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PD.Z (SI), Z2, K1, Z1
 	VMOVUPD       Z1, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPD  Z1, Z2, Z1
 	VMOVUPD Z1, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
@@ -31212,6 +35936,169 @@ loop:
 	VZEROUPPER
 	RET
 
+// func adamBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·adamBF16AVX512(SB), NOSPLIT, $0-96
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ out+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0  8192(SI)(AX*2)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(R9)(AX*2)
+	PREFETCHT0  8192(DI)(AX*4)
+	PREFETCHT0  8192(R8)(AX*4)
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, tiny+76(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+72(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST wd+88(FP), Z2, Z2
+	VADDPS      Z2, Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
+	VSUBPS      Z2, Z0, Z3
+	VMULPS.BCST weight+60(FP), Z3, Z3
+	VADDPS      Z3, Z2, Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
+	VMOVUPS     Z2, (BX)(AX*4)
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
+	VCMPPS.BCST $0x15, least+80(FP), Z3, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     (R8)(AX*4), Z3
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z3, Z4
+	VCMPPS.BCST $0x15, normal+84(FP), Z4, K1
+	VMOVAPS.Z   Z3, K1, Z3
+	VMULPS.BCST b2+64(FP), Z3, Z3
+	VMULPS.BCST in2+68(FP), Z0, Z4
+	VMULPS      Z0, Z4, Z0
+	VADDPS      Z0, Z3, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
+	VCMPPS.BCST $0x15, normal+84(FP), Z3, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (R8)(AX*4)
+	VSQRTPS     Z0, Z0
+	VDIVPS.BCST root+52(FP), Z0, Z0
+	VADDPS.BCST eps+56(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z3
+	VMULPS.BCST keep+92(FP), Z3, Z3
+	VMULPS.BCST step+48(FP), Z2, Z2
+	VDIVPS      Z0, Z2, Z0
+	VADDPS      Z0, Z3, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z2
+	VPSRLD      $0x10, Z3, Z3
+	VBLENDMPS   Z2, Z3, K1, Z1
+	VPMOVDW     Z1, Y2
+	VMOVUPS     Y2, (R9)(AX*2)
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+DATA c32_7fff<>+0(SB)/4, $0x00007fff
+GLOBL c32_7fff<>(SB), RODATA|NOPTR, $4
+
+DATA c32_1<>+0(SB)/4, $0x00000001
+GLOBL c32_1<>(SB), RODATA|NOPTR, $4
+
+DATA c32_40<>+0(SB)/4, $0x00000040
+GLOBL c32_40<>(SB), RODATA|NOPTR, $4
+
+// func adamHighBF16AVX512(p *float32, grad *uint16, m *float32, v *float32, out *uint16, n int, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·adamHighBF16AVX512(SB), NOSPLIT, $0-96
+	MOVQ p+0(FP), DI
+	MOVQ grad+8(FP), SI
+	MOVQ m+16(FP), BX
+	MOVQ v+24(FP), R8
+	MOVQ out+32(FP), R9
+	MOVQ n+40(FP), CX
+	XORQ AX, AX
+
+loop:
+	PREFETCHT0  8192(SI)(AX*2)
+	PREFETCHT0  8192(BX)(AX*4)
+	PREFETCHT0  8192(R9)(AX*2)
+	PREFETCHT0  8192(DI)(AX*4)
+	PREFETCHT0  8192(R8)(AX*4)
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z2
+	VCMPPS.BCST $0x15, tiny+76(FP), Z2, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMULPS.BCST scale+72(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z2
+	VMULPS.BCST wd+88(FP), Z2, Z2
+	VADDPS      Z2, Z0, Z0
+	VMOVUPS     (BX)(AX*4), Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
+	VSUBPS      Z2, Z0, Z2
+	VMULPS.BCST weight+60(FP), Z2, Z2
+	VSUBPS      Z2, Z0, Z2
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z2, Z3
+	VCMPPS.BCST $0x15, tiny+76(FP), Z3, K1
+	VMOVAPS.Z   Z2, K1, Z2
+	VMOVUPS     Z2, (BX)(AX*4)
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
+	VCMPPS.BCST $0x15, least+80(FP), Z3, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     (R8)(AX*4), Z3
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z3, Z4
+	VCMPPS.BCST $0x15, normal+84(FP), Z4, K1
+	VMOVAPS.Z   Z3, K1, Z3
+	VMULPS.BCST b2+64(FP), Z3, Z3
+	VMULPS.BCST in2+68(FP), Z0, Z4
+	VMULPS      Z0, Z4, Z0
+	VADDPS      Z0, Z3, Z0
+	VPANDD.BCST c32_7fffffff<>+0(SB), Z0, Z3
+	VCMPPS.BCST $0x15, normal+84(FP), Z3, K1
+	VMOVAPS.Z   Z0, K1, Z0
+	VMOVUPS     Z0, (R8)(AX*4)
+	VSQRTPS     Z0, Z0
+	VDIVPS.BCST root+52(FP), Z0, Z0
+	VADDPS.BCST eps+56(FP), Z0, Z0
+	VMOVUPS     (DI)(AX*4), Z3
+	VMULPS.BCST keep+92(FP), Z3, Z3
+	VMULPS.BCST step+48(FP), Z2, Z2
+	VDIVPS      Z0, Z2, Z0
+	VADDPS      Z0, Z3, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z2
+	VPSRLD      $0x10, Z3, Z3
+	VBLENDMPS   Z2, Z3, K1, Z1
+	VPMOVDW     Z1, Y2
+	VMOVUPS     Y2, (R9)(AX*2)
+	VMOVUPS     Z0, (DI)(AX*4)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
 // func widenBF16AVX512(dst *float32, src *uint16, n int)
 // Requires: AVX, AVX512F
 TEXT ·widenBF16AVX512(SB), NOSPLIT, $0-24
@@ -31347,15 +36234,6 @@ loop:
 	VZEROUPPER
 	RET
 
-DATA c32_7fff<>+0(SB)/4, $0x00007fff
-GLOBL c32_7fff<>(SB), RODATA|NOPTR, $4
-
-DATA c32_1<>+0(SB)/4, $0x00000001
-GLOBL c32_1<>(SB), RODATA|NOPTR, $4
-
-DATA c32_40<>+0(SB)/4, $0x00000040
-GLOBL c32_40<>(SB), RODATA|NOPTR, $4
-
 // func roundBF16PastAVX512(dst *uint16, src *float32, n int)
 // Requires: AVX, AVX512F, MMX+
 TEXT ·roundBF16PastAVX512(SB), NOSPLIT, $0-24
@@ -31375,6 +36253,71 @@ loop:
 	VPSRLD      $0x10, Z2, Z1
 	VBLENDMPS   Z0, Z1, K1, Z4
 	VPMOVDW     Z4, Y0
+	VMOVNTPS    Y0, (DI)(AX*2)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	SFENCE
+	VZEROUPPER
+	RET
+
+// func gateBF16AVX512(dst *uint16, a *uint16, b *uint16, n int)
+// Requires: AVX, AVX512F
+TEXT ·gateBF16AVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD   (BX)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VCMPPS.BCST $0x16, c32_0<>+0(SB), Z0, K1
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMOVAPS.Z   Z0, K1, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z0
+	VPSRLD      $0x10, Z3, Z2
+	VBLENDMPS   Z0, Z2, K1, Z1
+	VPMOVDW     Z1, Y0
+	VMOVUPS     Y0, (DI)(AX*2)
+	ADDQ        $0x10, AX
+	CMPQ        AX, CX
+	JLT         loop
+	VZEROUPPER
+	RET
+
+// func gateBF16PastAVX512(dst *uint16, a *uint16, b *uint16, n int)
+// Requires: AVX, AVX512F, MMX+
+TEXT ·gateBF16PastAVX512(SB), NOSPLIT, $0-32
+	MOVQ dst+0(FP), DI
+	MOVQ a+8(FP), SI
+	MOVQ b+16(FP), BX
+	MOVQ n+24(FP), CX
+	XORQ AX, AX
+
+loop:
+	VPMOVZXWD   (BX)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VCMPPS.BCST $0x16, c32_0<>+0(SB), Z0, K1
+	VPMOVZXWD   (SI)(AX*2), Z0
+	VPSLLD      $0x10, Z0, Z0
+	VMOVAPS.Z   Z0, K1, Z0
+	VPSRLD      $0x10, Z0, Z2
+	VPADDD.BCST c32_7fff<>+0(SB), Z0, Z3
+	VPANDD.BCST c32_1<>+0(SB), Z2, Z4
+	VPADDD      Z4, Z3, Z3
+	VCMPPS      $0x03, Z0, Z0, K1
+	VPORD.BCST  c32_40<>+0(SB), Z2, Z0
+	VPSRLD      $0x10, Z3, Z2
+	VBLENDMPS   Z0, Z2, K1, Z1
+	VPMOVDW     Z1, Y0
 	VMOVNTPS    Y0, (DI)(AX*2)
 	ADDQ        $0x10, AX
 	CMPQ        AX, CX

@@ -4,150 +4,150 @@
 
 package kernel
 
-// gemm14x32AVX512BF16 computes the tile C[0:14, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm14x32AVX512BF16 computes tiles > 0 tiles C[0:14, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm14x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm14x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm13x32AVX512BF16 computes the tile C[0:13, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm13x32AVX512BF16 computes tiles > 0 tiles C[0:13, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm13x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm13x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm12x32AVX512BF16 computes the tile C[0:12, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm12x32AVX512BF16 computes tiles > 0 tiles C[0:12, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm12x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm12x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm11x32AVX512BF16 computes the tile C[0:11, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm11x32AVX512BF16 computes tiles > 0 tiles C[0:11, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm11x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm11x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm10x32AVX512BF16 computes the tile C[0:10, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm10x32AVX512BF16 computes tiles > 0 tiles C[0:10, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm10x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm10x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm9x32AVX512BF16 computes the tile C[0:9, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm9x32AVX512BF16 computes tiles > 0 tiles C[0:9, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm9x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm9x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm8x32AVX512BF16 computes the tile C[0:8, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm8x32AVX512BF16 computes tiles > 0 tiles C[0:8, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm8x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm8x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm7x32AVX512BF16 computes the tile C[0:7, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm7x32AVX512BF16 computes tiles > 0 tiles C[0:7, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm7x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm7x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm6x32AVX512BF16 computes the tile C[0:6, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm6x32AVX512BF16 computes tiles > 0 tiles C[0:6, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm6x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm6x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm5x32AVX512BF16 computes the tile C[0:5, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm5x32AVX512BF16 computes tiles > 0 tiles C[0:5, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm5x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm5x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm4x32AVX512BF16 computes the tile C[0:4, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm4x32AVX512BF16 computes tiles > 0 tiles C[0:4, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm4x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm4x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm3x32AVX512BF16 computes the tile C[0:3, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm3x32AVX512BF16 computes tiles > 0 tiles C[0:3, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm3x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm3x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm2x32AVX512BF16 computes the tile C[0:2, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm2x32AVX512BF16 computes tiles > 0 tiles C[0:2, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm2x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm2x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm1x32AVX512BF16 computes the tile C[0:1, 0:32] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm1x32AVX512BF16 computes tiles > 0 tiles C[0:1, 0:32] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm1x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm1x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // interleave2AVX512BF16 writes (k+1)/2 rows of 32 pairs in ascending order, of which row i holds rows 2*i and 2*i+1 of src; a missing last row counts as zeros. Columns outside mask are not read, and become zeros. ds and ss are the bytes between rows.
 //
 //go:noescape
 func interleave2AVX512BF16(dst *float32, ds int, src *uint16, ss int, k int, mask uint64)
 
-// gemm14x16AVX512BF16 computes the tile C[0:14, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm14x16AVX512BF16 computes tiles > 0 tiles C[0:14, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm14x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm14x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm13x16AVX512BF16 computes the tile C[0:13, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm13x16AVX512BF16 computes tiles > 0 tiles C[0:13, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm13x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm13x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm12x16AVX512BF16 computes the tile C[0:12, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm12x16AVX512BF16 computes tiles > 0 tiles C[0:12, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm12x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm12x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm11x16AVX512BF16 computes the tile C[0:11, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm11x16AVX512BF16 computes tiles > 0 tiles C[0:11, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm11x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm11x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm10x16AVX512BF16 computes the tile C[0:10, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm10x16AVX512BF16 computes tiles > 0 tiles C[0:10, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm10x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm10x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm9x16AVX512BF16 computes the tile C[0:9, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm9x16AVX512BF16 computes tiles > 0 tiles C[0:9, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm9x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm9x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm8x16AVX512BF16 computes the tile C[0:8, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm8x16AVX512BF16 computes tiles > 0 tiles C[0:8, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm8x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm8x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm7x16AVX512BF16 computes the tile C[0:7, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm7x16AVX512BF16 computes tiles > 0 tiles C[0:7, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm7x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm7x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm6x16AVX512BF16 computes the tile C[0:6, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm6x16AVX512BF16 computes tiles > 0 tiles C[0:6, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm6x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm6x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm5x16AVX512BF16 computes the tile C[0:5, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm5x16AVX512BF16 computes tiles > 0 tiles C[0:5, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm5x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm5x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm4x16AVX512BF16 computes the tile C[0:4, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm4x16AVX512BF16 computes tiles > 0 tiles C[0:4, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm4x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm4x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm3x16AVX512BF16 computes the tile C[0:3, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm3x16AVX512BF16 computes tiles > 0 tiles C[0:3, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm3x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm3x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm2x16AVX512BF16 computes the tile C[0:2, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm2x16AVX512BF16 computes tiles > 0 tiles C[0:2, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm2x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm2x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
-// gemm1x16AVX512BF16 computes the tile C[0:1, 0:16] = alpha*A*B, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in C and from.
+// gemm1x16AVX512BF16 computes tiles > 0 tiles C[0:1, 0:16] = alpha*A*B, one below the other, plus the matrix from unless that is nil. The elements of a column of A lie side by side; as is the bytes between columns. next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from. Columns outside mask are neither read nor written in B, C and from.
 //
 //go:noescape
-func gemm1x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+func gemm1x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 
 // interleave1AVX512BF16 writes (k+1)/2 rows of 16 pairs in ascending order, of which row i holds rows 2*i and 2*i+1 of src; a missing last row counts as zeros. Columns outside mask are not read, and become zeros. ds and ss are the bytes between rows.
 //

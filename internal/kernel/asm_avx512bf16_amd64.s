@@ -4,16 +4,22 @@
 
 #include "textflag.h"
 
-// func gemm14x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm14x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -608,13 +614,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z30
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z30
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z30, K1, Z2
@@ -699,8 +701,9 @@ done:
 	VMOVUPS       Z28, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z30, K2, Z29
 	VMOVUPS       Z29, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z30, Z2
@@ -772,19 +775,33 @@ overwrite:
 	VMOVUPS Z28, K1, (DI)
 	VMULPS  Z29, Z30, Z29
 	VMOVUPS Z29, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm13x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -1339,13 +1356,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z28
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z28
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z28, K1, Z2
@@ -1424,8 +1437,9 @@ done:
 	VMOVUPS       Z26, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z28, K2, Z27
 	VMOVUPS       Z27, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z28, Z2
@@ -1492,19 +1506,33 @@ overwrite:
 	VMOVUPS Z26, K1, (DI)
 	VMULPS  Z27, Z28, Z27
 	VMOVUPS Z27, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm12x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2019,13 +2047,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z26
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z26
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z26, K1, Z2
@@ -2098,8 +2122,9 @@ done:
 	VMOVUPS       Z24, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z26, K2, Z25
 	VMOVUPS       Z25, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z26, Z2
@@ -2161,19 +2186,33 @@ overwrite:
 	VMOVUPS Z24, K1, (DI)
 	VMULPS  Z25, Z26, Z25
 	VMOVUPS Z25, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm11x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -2648,13 +2687,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z24
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z24
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z24, K1, Z2
@@ -2721,8 +2756,9 @@ done:
 	VMOVUPS       Z22, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z24, K2, Z23
 	VMOVUPS       Z23, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z24, Z2
@@ -2779,19 +2815,33 @@ overwrite:
 	VMOVUPS Z22, K1, (DI)
 	VMULPS  Z23, Z24, Z23
 	VMOVUPS Z23, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm10x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3226,13 +3276,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z22
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z22
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z22, K1, Z2
@@ -3293,8 +3339,9 @@ done:
 	VMOVUPS       Z20, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z22, K2, Z21
 	VMOVUPS       Z21, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z22, Z2
@@ -3346,19 +3393,33 @@ overwrite:
 	VMOVUPS Z20, K1, (DI)
 	VMULPS  Z21, Z22, Z21
 	VMOVUPS Z21, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm9x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -3753,13 +3814,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z20
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z20
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z20, K1, Z2
@@ -3814,8 +3871,9 @@ done:
 	VMOVUPS       Z18, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z20, K2, Z19
 	VMOVUPS       Z19, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z20, Z2
@@ -3862,19 +3920,33 @@ overwrite:
 	VMOVUPS Z18, K1, (DI)
 	VMULPS  Z19, Z20, Z19
 	VMOVUPS Z19, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm8x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4229,13 +4301,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z18
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z18
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z18, K1, Z2
@@ -4284,8 +4352,9 @@ done:
 	VMOVUPS       Z16, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z18, K2, Z17
 	VMOVUPS       Z17, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z18, Z2
@@ -4327,19 +4396,33 @@ overwrite:
 	VMOVUPS Z16, K1, (DI)
 	VMULPS  Z17, Z18, Z17
 	VMOVUPS Z17, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm7x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -4654,13 +4737,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z16
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z16
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z16, K1, Z2
@@ -4703,8 +4782,9 @@ done:
 	VMOVUPS       Z14, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z16, K2, Z15
 	VMOVUPS       Z15, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z16, Z2
@@ -4741,19 +4821,33 @@ overwrite:
 	VMOVUPS Z14, K1, (DI)
 	VMULPS  Z15, Z16, Z15
 	VMOVUPS Z15, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm6x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5028,13 +5122,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z2
@@ -5071,8 +5161,9 @@ done:
 	VMOVUPS       Z12, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z14, K2, Z13
 	VMOVUPS       Z13, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z14, Z2
@@ -5104,19 +5195,33 @@ overwrite:
 	VMOVUPS Z12, K1, (DI)
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm5x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5351,13 +5456,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z2
@@ -5388,8 +5489,9 @@ done:
 	VMOVUPS       Z10, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z12, K2, Z11
 	VMOVUPS       Z11, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z12, Z2
@@ -5416,19 +5518,33 @@ overwrite:
 	VMOVUPS Z10, K1, (DI)
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm4x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5623,13 +5739,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z2
@@ -5654,8 +5766,9 @@ done:
 	VMOVUPS       Z8, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z10, K2, Z9
 	VMOVUPS       Z9, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z10, Z2
@@ -5677,19 +5790,33 @@ overwrite:
 	VMOVUPS Z8, K1, (DI)
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm3x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -5844,13 +5971,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z2
@@ -5869,8 +5992,9 @@ done:
 	VMOVUPS       Z6, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z8, K2, Z7
 	VMOVUPS       Z7, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z8, Z2
@@ -5887,19 +6011,33 @@ overwrite:
 	VMOVUPS Z6, K1, (DI)
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm2x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6014,13 +6152,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z2
@@ -6033,8 +6167,9 @@ done:
 	VMOVUPS       Z4, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z6, K2, Z5
 	VMOVUPS       Z5, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z6, Z2
@@ -6046,19 +6181,33 @@ overwrite:
 	VMOVUPS Z4, K1, (DI)
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x32AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm1x32AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x32AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x32AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+	SHRQ  $0x10, R10
+	KMOVW R10, K2
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6133,27 +6282,32 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	SHRQ          $0x10, R10
-	KMOVW         R10, K2
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
 	VFMADD213PS.Z 64(SI), Z4, K2, Z3
 	VMOVUPS       Z3, K2, 64(DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z2, Z4, Z2
 	VMOVUPS Z2, K1, (DI)
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K2, 64(DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
@@ -6202,16 +6356,20 @@ done:
 	VZEROUPPER
 	RET
 
-// func gemm14x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm14x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm14x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm14x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -6563,11 +6721,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z15
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z15
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z15, K1, Z1
@@ -6624,8 +6780,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z15, K1, Z14
 	VMOVUPS       Z14, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z15, Z1
@@ -6669,19 +6826,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z14, Z15, Z14
 	VMOVUPS Z14, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm13x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm13x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm13x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm13x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7010,11 +7179,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z14
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z14
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z14, K1, Z1
@@ -7067,8 +7234,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z14, K1, Z13
 	VMOVUPS       Z13, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z14, Z1
@@ -7109,19 +7277,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z13, Z14, Z13
 	VMOVUPS Z13, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm12x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm12x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm12x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm12x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7427,11 +7607,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z13
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z13
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z13, K1, Z1
@@ -7480,8 +7658,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z13, K1, Z12
 	VMOVUPS       Z12, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z13, Z1
@@ -7519,19 +7698,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z12, Z13, Z12
 	VMOVUPS Z12, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm11x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm11x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm11x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm11x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -7814,11 +8005,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z12
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z12
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z12, K1, Z1
@@ -7863,8 +8052,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z12, K1, Z11
 	VMOVUPS       Z11, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z12, Z1
@@ -7899,19 +8089,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z11, Z12, Z11
 	VMOVUPS Z11, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm10x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm10x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm10x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm10x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8171,11 +8373,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z11
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z11
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z11, K1, Z1
@@ -8216,8 +8416,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z11, K1, Z10
 	VMOVUPS       Z10, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z11, Z1
@@ -8249,19 +8450,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z10, Z11, Z10
 	VMOVUPS Z10, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm9x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm9x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm9x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm9x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8498,11 +8711,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z10
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z10
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z10, K1, Z1
@@ -8539,8 +8750,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z10, K1, Z9
 	VMOVUPS       Z9, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z10, Z1
@@ -8569,19 +8781,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z9, Z10, Z9
 	VMOVUPS Z9, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm8x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm8x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm8x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm8x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -8795,11 +9019,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z9
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z9
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z9, K1, Z1
@@ -8832,8 +9054,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z9, K1, Z8
 	VMOVUPS       Z8, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z9, Z1
@@ -8859,19 +9082,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z8, Z9, Z8
 	VMOVUPS Z8, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm7x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm7x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm7x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm7x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9062,11 +9297,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z8
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z8
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z8, K1, Z1
@@ -9095,8 +9328,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z8, K1, Z7
 	VMOVUPS       Z7, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z8, Z1
@@ -9119,19 +9353,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z7, Z8, Z7
 	VMOVUPS Z7, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm6x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm6x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm6x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm6x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9299,11 +9545,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z7
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z7
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z7, K1, Z1
@@ -9328,8 +9572,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z7, K1, Z6
 	VMOVUPS       Z6, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z7, Z1
@@ -9349,19 +9594,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z6, Z7, Z6
 	VMOVUPS Z6, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm5x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm5x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm5x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm5x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9506,11 +9763,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z6
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z6
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z6, K1, Z1
@@ -9531,8 +9786,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z6, K1, Z5
 	VMOVUPS       Z5, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z6, Z1
@@ -9549,19 +9805,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z5, Z6, Z5
 	VMOVUPS Z5, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm4x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm4x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm4x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm4x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9683,11 +9951,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z5
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z5
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z5, K1, Z1
@@ -9704,8 +9970,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z5, K1, Z4
 	VMOVUPS       Z4, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z5, Z1
@@ -9719,19 +9986,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z4, Z5, Z4
 	VMOVUPS Z4, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm3x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm3x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm3x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm3x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9830,11 +10109,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z4
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z4
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z4, K1, Z1
@@ -9847,8 +10124,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z4, K1, Z3
 	VMOVUPS       Z3, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z4, Z1
@@ -9859,19 +10137,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z3, Z4, Z3
 	VMOVUPS Z3, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm2x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm2x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm2x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm2x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -9947,11 +10237,9 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z3
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z3
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z3, K1, Z1
@@ -9960,8 +10248,9 @@ done:
 	ADDQ          R8, SI
 	VFMADD213PS.Z (SI), Z3, K1, Z2
 	VMOVUPS       Z2, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z3, Z1
@@ -9969,19 +10258,31 @@ overwrite:
 	ADDQ    DX, DI
 	VMULPS  Z2, Z3, Z2
 	VMOVUPS Z2, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 
-// func gemm1x16AVX512BF16(k int, a *float32, as int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
+// func gemm1x16AVX512BF16(tiles int, k int, a *float32, as int, next int, b *float32, bs int, c *float32, cs int, from *float32, fs int, alpha float32, mask uint64)
 // Requires: AVX, AVX512F, MMX+
-TEXT ·gemm1x16AVX512BF16(SB), NOSPLIT, $0-88
-	MOVQ       k+0(FP), CX
-	MOVQ       a+8(FP), SI
-	MOVQ       as+16(FP), AX
-	MOVQ       b+24(FP), BX
-	MOVQ       bs+32(FP), R8
-	MOVQ       c+40(FP), DI
-	MOVQ       cs+48(FP), DX
+TEXT ·gemm1x16AVX512BF16(SB), NOSPLIT, $0-104
+	MOVQ  as+24(FP), AX
+	MOVQ  cs+64(FP), DX
+	MOVQ  mask+96(FP), R10
+	KMOVW R10, K1
+
+tile:
+	MOVQ       k+8(FP), CX
+	MOVQ       a+16(FP), SI
+	MOVQ       b+40(FP), BX
+	MOVQ       bs+48(FP), R8
+	MOVQ       c+56(FP), DI
 	LEAQ       (R8)(R8*2), R9
 	MOVQ       DI, R10
 	PREFETCHT1 (R10)
@@ -10034,21 +10335,28 @@ single:
 	JNZ          single
 
 done:
-	VBROADCASTSS  alpha+72(FP), Z2
-	MOVQ          mask+80(FP), R10
-	KMOVW         R10, K1
-	MOVQ          from+56(FP), SI
-	MOVQ          fs+64(FP), R8
+	VBROADCASTSS  alpha+88(FP), Z2
+	MOVQ          from+72(FP), SI
+	MOVQ          fs+80(FP), R8
 	TESTQ         SI, SI
 	JZ            overwrite
 	VFMADD213PS.Z (SI), Z2, K1, Z1
 	VMOVUPS       Z1, K1, (DI)
-	VZEROUPPER
-	RET
+	ADDQ          R8, SI
+	MOVQ          SI, from+72(FP)
+	JMP           next
 
 overwrite:
 	VMULPS  Z1, Z2, Z1
 	VMOVUPS Z1, K1, (DI)
+
+next:
+	MOVQ next+32(FP), R10
+	ADDQ R10, a+16(FP)
+	ADDQ DX, DI
+	MOVQ DI, c+56(FP)
+	DECQ tiles+0(FP)
+	JNZ  tile
 	VZEROUPPER
 	RET
 

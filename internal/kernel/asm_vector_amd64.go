@@ -536,6 +536,48 @@ func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T,
 	return end
 }
 
+// vecAdamBF16 is one step of Adam. The first moment is m + weight*(g-m). It rounds the parameters to out. It returns how many elements it did: the first ones.
+func vecAdamBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
+	end := vectorLen(len(p))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		pAt := unsafe.Pointer(&p[done : done+n][0])
+		gradAt := unsafe.Pointer(&grad[done : done+n][0])
+		mAt := unsafe.Pointer(&m[done : done+n][0])
+		vAt := unsafe.Pointer(&v[done : done+n][0])
+		outAt := unsafe.Pointer(&out[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			adamBF16AVX512((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+		case active.vectors == vecAVX2:
+			adamBF16AVX2((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+		}
+		done += n
+	}
+	return end
+}
+
+// vecAdamHighBF16 is one step of Adam. The first moment is g - weight*(g-m). It rounds the parameters to out. It returns how many elements it did: the first ones.
+func vecAdamHighBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
+	end := vectorLen(len(p))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		pAt := unsafe.Pointer(&p[done : done+n][0])
+		gradAt := unsafe.Pointer(&grad[done : done+n][0])
+		mAt := unsafe.Pointer(&m[done : done+n][0])
+		vAt := unsafe.Pointer(&v[done : done+n][0])
+		outAt := unsafe.Pointer(&out[done : done+n][0])
+		switch {
+		case active.vectors == vecAVX512:
+			adamHighBF16AVX512((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+		case active.vectors == vecAVX2:
+			adamHighBF16AVX2((*float32)(pAt), (*uint16)(gradAt), (*float32)(mAt), (*float32)(vAt), (*uint16)(outAt), n, float32(step), float32(root), float32(eps), float32(weight), float32(b2), float32(in2), float32(scale), float32(tiny), float32(least), float32(normal), float32(wd), float32(keep))
+		}
+		done += n
+	}
+	return end
+}
+
 // vecWidenBF16 converts src to float32. It returns how many elements it did: the first ones.
 func vecWidenBF16(dst []float32, src []BF16) int {
 	end := vectorLen(len(dst))
@@ -622,6 +664,30 @@ func vecRoundBF16(dst []BF16, src []float32) int {
 			roundBF16AVX512((*uint16)(dstAt), (*float32)(srcAt), n)
 		case active.vectors == vecAVX2:
 			roundBF16AVX2((*uint16)(dstAt), (*float32)(srcAt), n)
+		}
+		done += n
+	}
+	return end
+}
+
+// vecGateBF16 computes dst = a, or 0 where b <= 0. It returns how many elements it did: the first ones.
+func vecGateBF16(dst []BF16, a []BF16, b []BF16) int {
+	end := vectorLen(len(dst))
+	far := pastCaches(dst) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(a)) && unsafe.Pointer(unsafe.SliceData(dst)) != unsafe.Pointer(unsafe.SliceData(b))
+	for done := 0; done < end; {
+		n := min(asmChunk, end-done)
+		dstAt := unsafe.Pointer(&dst[done : done+n][0])
+		aAt := unsafe.Pointer(&a[done : done+n][0])
+		bAt := unsafe.Pointer(&b[done : done+n][0])
+		switch {
+		case far && active.vectors == vecAVX512:
+			gateBF16PastAVX512((*uint16)(dstAt), (*uint16)(aAt), (*uint16)(bAt), n)
+		case far && active.vectors == vecAVX2:
+			gateBF16PastAVX2((*uint16)(dstAt), (*uint16)(aAt), (*uint16)(bAt), n)
+		case active.vectors == vecAVX512:
+			gateBF16AVX512((*uint16)(dstAt), (*uint16)(aAt), (*uint16)(bAt), n)
+		case active.vectors == vecAVX2:
+			gateBF16AVX2((*uint16)(dstAt), (*uint16)(aAt), (*uint16)(bAt), n)
 		}
 		done += n
 	}

@@ -56,6 +56,14 @@ func vecAdamHigh[T Number](p []T, grad []T, m []T, v []T, step T, root T, eps T,
 	return 0
 }
 
+func vecAdamBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
+	return 0
+}
+
+func vecAdamHighBF16(p []float32, grad []BF16, m []float32, v []float32, out []BF16, step float32, root float32, eps float32, weight float32, b2 float32, in2 float32, scale float32, tiny float32, least float32, normal float32, wd float32, keep float32) int {
+	return 0
+}
+
 func vecWidenBF16(dst []float32, src []BF16) int { return 0 }
 
 func vecWidenF16(dst []float32, src []F16) int { return 0 }
@@ -63,6 +71,8 @@ func vecWidenF16(dst []float32, src []F16) int { return 0 }
 func vecRoundF16(dst []F16, src []float32) int { return 0 }
 
 func vecRoundBF16(dst []BF16, src []float32) int { return 0 }
+
+func vecGateBF16(dst []BF16, a []BF16, b []BF16) int { return 0 }
 
 func vecExp[T Number](dst []T, x []T) int { return 0 }
 

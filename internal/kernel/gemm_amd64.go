@@ -4,10 +4,10 @@ package kernel
 
 import "unsafe"
 
-// Micro-kernels, as gen writes them: strides in bytes, one for each height.
+// Micro-kernels, as gen writes them: strides in bytes, one for each height of a tile.
 type (
-	plainKernel[T Float]  func(k int, a *T, as int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T)
-	maskedKernel[T Float] func(k int, a *T, as int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T, mask uint64)
+	plainKernel[T Float]  func(tiles, k int, a *T, as, next int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T)
+	maskedKernel[T Float] func(tiles, k int, a *T, as, next int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T, mask uint64)
 )
 
 // avx512Engine makes an engine of kernels that are 2 vectors wide, for columns
@@ -19,7 +19,7 @@ func avx512Engine[T Float](wide, wideRows, narrow, narrowRows []maskedKernel[T])
 		rows: len(wide), cols: 2 * lanes, lanes: lanes, step: 1,
 		kc: 512, mc: 672 / size, nc: 4096 / size,
 		direct: true, narrow: true, crop: true,
-		tile: func(h, n, k int, a operand[T], b operand[T], c []T, cs int, from operand[T], alpha T) {
+		tile: func(tiles, h, n, k int, a operand[T], b operand[T], c []T, cs int, from operand[T], alpha T) {
 			kernels := wide
 			switch {
 			case n <= lanes && a.byRows:
@@ -29,7 +29,7 @@ func avx512Engine[T Float](wide, wideRows, narrow, narrowRows []maskedKernel[T])
 			case a.byRows:
 				kernels = wideRows
 			}
-			kernels[h-1](k, a.at, a.stride*size, b.at, b.stride*size, &c[0], cs*size, from.at, from.stride*size, alpha, 1<<n-1)
+			kernels[h-1](tiles, k, a.at, a.stride*size, a.next*size, b.at, b.stride*size, &c[0], cs*size, from.at, from.stride*size, alpha, 1<<n-1)
 		},
 	}
 }
@@ -42,12 +42,12 @@ func avx2Engine[T Float](wide, rows []plainKernel[T]) *engine[T] {
 		rows: len(wide), cols: 2 * lanes, lanes: lanes, step: 1,
 		kc: 512, mc: 576 / size, nc: 4096 / size,
 		direct: true,
-		tile: func(h, _, k int, a operand[T], b operand[T], c []T, cs int, from operand[T], alpha T) {
+		tile: func(tiles, h, _, k int, a operand[T], b operand[T], c []T, cs int, from operand[T], alpha T) {
 			kernels := wide
 			if a.byRows {
 				kernels = rows
 			}
-			kernels[h-1](k, a.at, a.stride*size, b.at, b.stride*size, &c[0], cs*size, from.at, from.stride*size, alpha)
+			kernels[h-1](tiles, k, a.at, a.stride*size, a.next*size, b.at, b.stride*size, &c[0], cs*size, from.at, from.stride*size, alpha)
 		},
 	}
 }

@@ -12,9 +12,9 @@ import (
 
 // engine is the GEMM of one instruction set and element type.
 type engine[T Float] struct {
-	rows, cols int // the largest micro-tile
+	rows, cols int // the largest micro-tile; cols is a power of two
 	lanes      int // elements of a vector
-	step       int // panel heights are multiples of it
+	step       int // panel heights are multiples of it, a power of two
 	kc, mc, nc int // block sizes: K, rows in L2, columns in L3
 	// direct: tile takes A and B also where they lie. If not, it wants B packed
 	// always, and A.
@@ -22,12 +22,12 @@ type engine[T Float] struct {
 	// narrow: tiles of at most lanes columns have a micro-kernel of their own,
 	// which wants B packed [k][lanes].
 	narrow bool
-	// crop: tile writes only the n columns that it is asked for. Without it, it
-	// writes cols of them.
+	// crop: tile reads and writes only the n columns that it is asked for.
+	// Without it, all cols of them.
 	crop bool
 	// tile is the micro-kernel: C[0:h, 0:n] = alpha*A*B, plus the rows of from
-	// if there are any.
-	tile func(h, n, k int, a, b operand[T], c []T, cs int, from operand[T], alpha T)
+	// if there are any, and so for tiles of them, one below the other.
+	tile func(tiles, h, n, k int, a, b operand[T], c []T, cs int, from operand[T], alpha T)
 	// dot is the micro-kernel for h x n dot products, h and n 1 or dotSide, of
 	// rows of A and of B (nil: none).
 	dot func(h, n, k int, a *T, as int, b *T, bs int, c []T, cs int, from operand[T], alpha T)
@@ -45,7 +45,20 @@ type operand[T Float] struct {
 	at     *T // nil: none
 	stride int
 	byRows bool
+	next   int // from the A of a tile to that of the tile below
 }
+
+// after is the address of element i.
+func (o *operand[T]) after(i int) *T {
+	if o.at == nil {
+		return nil
+	}
+	return (*T)(unsafe.Add(unsafe.Pointer(o.at), i*int(unsafe.Sizeof(*o.at))))
+}
+
+// callProducts is the number of multiply-adds that one call of tile may do, if
+// that leaves it a tile: Go cannot stop a goroutine in assembly.
+const callProducts = 300_000
 
 // packedTile is tile for packed A and B, plus C with add.
 func (e *engine[T]) packedTile(h, n, k int, a, b []T, bs int, c []T, cs int, alpha T, add bool) {
@@ -53,7 +66,7 @@ func (e *engine[T]) packedTile(h, n, k int, a, b []T, bs int, c []T, cs int, alp
 	if add {
 		from = operand[T]{at: &c[0], stride: cs}
 	}
-	e.tile(h, n, k, operand[T]{at: &a[0], stride: h}, operand[T]{at: &b[0], stride: bs}, c, cs, from, alpha)
+	e.tile(1, h, n, k, operand[T]{at: &a[0], stride: h}, operand[T]{at: &b[0], stride: bs}, c, cs, from, alpha)
 }
 
 // slack is room for vector stores that reach past the end of packed A and for
@@ -67,15 +80,21 @@ func (e *engine[T]) workspace() int {
 // kBlock is the length of the blocks that K is cut into. It must depend on K
 // alone, or the bits of C would depend on the partition.
 func (e *engine[T]) kBlock(k int) int {
+	if k <= e.kc {
+		return e.kc
+	}
 	blocks := (k + e.kc - 1) / e.kc
 	return min(e.kc, ((k+blocks-1)/blocks+15)&^15)
 }
 
 // panelHeight cuts m rows into panels of equal height, except for the last.
 func (e *engine[T]) panelHeight(m int) int {
-	panels := (m + e.rows - 1) / e.rows
-	h := (m + panels - 1) / panels
-	return (h + e.step - 1) / e.step * e.step
+	h := m
+	if m > e.rows {
+		panels := (m + e.rows - 1) / e.rows
+		h = (m + panels - 1) / panels
+	}
+	return (h + e.step - 1) &^ (e.step - 1)
 }
 
 // gemmPass is the state of one block call, but for the Gemm: a pointer to it in
@@ -156,26 +175,34 @@ func (p *gemmPass[T]) cutWorkspace(ws []T) {
 
 // columns computes columns [j0, j1), at most nc of them, for one block of K.
 func (p *gemmPass[T]) columns(g *Gemm[T], j0, j1 int) {
-	m := p.i1 - p.i0
-	blocks := (m + p.mc - 1) / p.mc
+	m, blocks := p.i1-p.i0, 1 // few divisions: small products feel them
+	if m > p.mc {
+		blocks = (m + p.mc - 1) / p.mc
+	}
 	flatA, flatB := p.flatA(g, j1-j0), p.flatB(g)
 	last := g.Act != NoActivation && p.k0+p.k == g.K
 	for i := range blocks {
-		lo, hi := p.i0+m*i/blocks, p.i0+m*(i+1)/blocks
-		h := p.panelHeight(hi - lo)
+		lo, hi := p.i0, p.i1
+		if blocks > 1 {
+			lo, hi = p.i0+m*i/blocks, p.i0+m*(i+1)/blocks
+		}
+		h, whole := p.panelHeight(hi-lo), 1
+		if h != hi-lo {
+			whole = (hi - lo) / h
+		}
 		done := j0 // columns that are finished
 		if !flatA {
 			p.packA(g, lo, hi, h)
 		}
 		for j := j0; j < j1; j += p.cols {
 			n := min(p.cols, j1-j)
-			group := (j - j0) % (packGroup * p.cols)
+			group := (j - j0) & (packGroup*p.cols - 1)
 			slot := p.b[group*p.k:]
 			if blocks > 1 { // kept for the other blocks of rows
 				slot = p.b[(j-j0)*p.k:]
 			}
 			var b operand[T]
-			if flatB && n == p.cols {
+			if flatB && (n == p.cols || p.crop) {
 				b = operand[T]{at: &g.B[p.k0*g.LDB+j], stride: g.LDB}
 			} else {
 				if i == 0 && flatB {
@@ -185,10 +212,11 @@ func (p *gemmPass[T]) columns(g *Gemm[T], j0, j1 int) {
 				}
 				b = operand[T]{at: &slot[0], stride: p.packedCols(n)}
 			}
-			for r := lo; r < hi; r += h {
-				p.tileOf(g, r, min(h, hi-r), j, n, p.panelA(g, r, lo, min(h, hi-r), flatA), b)
+			p.tilesOf(g, whole, lo, h, j, n, p.panelA(g, lo, lo, h, flatA), b)
+			if r := lo + whole*h; r < hi {
+				p.tilesOf(g, 1, r, hi-r, j, n, p.panelA(g, r, lo, hi-r, flatA), b)
 			}
-			if next := j + n; last && ((next-j0)%(finishColumns*p.cols) == 0 || next == j1) {
+			if next := j + n; last && ((next-j0)&(finishColumns*p.cols-1) == 0 || next == j1) {
 				g.finish(lo, hi, done, next)
 				done = next
 			}
@@ -207,15 +235,31 @@ func (p *gemmPass[T]) from(g *Gemm[T], i, j int, c []T) operand[T] {
 	return operand[T]{}
 }
 
-// tileOf computes one tile of C. Where the micro-kernel cannot crop, the last
-// columns go through a tile in the workspace: the same kernel, the same bits.
-func (p *gemmPass[T]) tileOf(g *Gemm[T], i, h, j, n int, a, b operand[T]) {
+// tilesOf computes tiles of C, one below the other. Where the micro-kernel cannot
+// crop, the last columns go through a tile in the workspace: the same kernel,
+// the same bits.
+func (p *gemmPass[T]) tilesOf(g *Gemm[T], tiles, i, h, j, n int, a, b operand[T]) {
+	most := tiles
+	if !p.crop && n < p.cols {
+		most = 1
+	} else if tile := h * p.cols * p.k; tiles*tile > callProducts {
+		most = max(1, callProducts/tile)
+	}
+	for done := 0; done < tiles; done += most {
+		at, r := a, i+done*h
+		at.at = a.after(done * a.next)
+		if p.crop || n == p.cols {
+			c := g.C[r*g.LDC+j:]
+			p.tile(min(most, tiles-done), h, n, p.k, at, b, c, g.LDC, p.from(g, r, j, c), g.Alpha)
+		} else {
+			p.edgeTile(g, r, h, j, n, at, b)
+		}
+	}
+}
+
+func (p *gemmPass[T]) edgeTile(g *Gemm[T], i, h, j, n int, a, b operand[T]) {
 	c := g.C[i*g.LDC+j:]
 	from := p.from(g, i, j, c)
-	if p.crop || n == p.cols {
-		p.tile(h, n, p.k, a, b, c, g.LDC, from, g.Alpha)
-		return
-	}
 	if from.at != nil {
 		rows := unsafe.Slice(from.at, (h-1)*from.stride+n)
 		for r := range h {
@@ -223,7 +267,7 @@ func (p *gemmPass[T]) tileOf(g *Gemm[T], i, h, j, n int, a, b operand[T]) {
 		}
 		from = operand[T]{at: &p.edge[0], stride: p.cols}
 	}
-	p.tile(h, n, p.k, a, b, p.edge, p.cols, from, g.Alpha)
+	p.tile(1, h, n, p.k, a, b, p.edge, p.cols, from, g.Alpha)
 	for r := range h {
 		copy(c[r*g.LDC:r*g.LDC+n], p.edge[r*p.cols:r*p.cols+n])
 	}

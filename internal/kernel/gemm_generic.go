@@ -8,7 +8,13 @@ func genericEngine[T Float]() *engine[T] {
 		rows: 2, cols: 4, lanes: 4, step: 2,
 		kc: 256, mc: 128, nc: 512,
 		crop: true,
-		tile: genericTile[T],
+		tile: func(tiles, h, n, k int, a, b operand[T], c []T, cs int, from operand[T], alpha T) {
+			for i := range tiles {
+				a, from := a, from
+				a.at, from.at = a.after(i*a.next), from.after(i*h*from.stride)
+				genericTile(h, n, k, a, b, c[i*h*cs:], cs, from, alpha)
+			}
+		},
 	}
 }
 

@@ -50,11 +50,11 @@ func (p *gemmPass[T]) packA(g *Gemm[T], lo, hi, h int) {
 func (p *gemmPass[T]) panelA(g *Gemm[T], r, lo, h int, flat bool) operand[T] {
 	switch {
 	case !flat:
-		return operand[T]{at: &p.a[(r-lo)*p.k], stride: h}
+		return operand[T]{at: &p.a[(r-lo)*p.k], stride: h, next: h * p.k}
 	case g.TransA:
-		return operand[T]{at: &g.A[p.k0*g.LDA+r], stride: g.LDA}
+		return operand[T]{at: &g.A[p.k0*g.LDA+r], stride: g.LDA, next: h}
 	}
-	return operand[T]{at: &g.A[r*g.LDA+p.k0], stride: g.LDA, byRows: true}
+	return operand[T]{at: &g.A[r*g.LDA+p.k0], stride: g.LDA, byRows: true, next: h * g.LDA}
 }
 
 // packB packs columns [j, j+n) of the current block of op(B) as panels of cols
@@ -118,25 +118,38 @@ func (e *engine[T]) copyBlock(dst []T, ds int, src []T, ss, w, n int, last bool)
 	}
 }
 
-// packTransposed writes the transpose of the w x n matrix src to dst.
+// packTransposed writes the transpose of the w x n matrix src to dst. For n below
+// a vector it may write rows of dst up to that.
 func (e *engine[T]) packTransposed(dst []T, ds int, src []T, ss, w, n int) {
 	size := int(unsafe.Sizeof(dst[0]))
-	if e.transpose == nil || n < e.lanes {
-		for i := range w {
-			for k, v := range src[i*ss : i*ss+n] {
-				dst[k*ds+i] = v
-			}
-		}
-		return
-	}
 	// Vectors are written whole, so from the last to the first: the others
 	// overwrite what the last reaches into the next row.
 	for i := (w - 1) / e.lanes * e.lanes; i >= 0; i -= e.lanes {
 		rows := min(e.lanes, w-i)
+		if e.transpose == nil || n < e.lanes {
+			e.packShort(dst[i:], ds, src[i*ss:], ss, rows, n)
+			continue
+		}
 		e.transpose(&dst[i], ds*size, &src[i*ss], ss*size, rows, n/e.lanes)
 		if n%e.lanes != 0 { // the last block overlaps the one before
 			k := n - e.lanes
 			e.transpose(&dst[k*ds+i], ds*size, &src[i*ss+k], ss*size, rows, 1)
+		}
+	}
+}
+
+// packShort is packTransposed for up to lanes rows that are shorter than a
+// vector: vectors of what is behind them as well, where there is room for that.
+func (e *engine[T]) packShort(dst []T, ds int, src []T, ss, w, n int) {
+	fast := 0
+	if e.transpose != nil && len(dst) >= (e.lanes-1)*ds+e.lanes && len(src) >= e.lanes {
+		size := int(unsafe.Sizeof(dst[0]))
+		fast = min(w, (len(src)-e.lanes)/ss+1)
+		e.transpose(&dst[0], ds*size, &src[0], ss*size, fast, 1)
+	}
+	for i := fast; i < w; i++ {
+		for k, v := range src[i*ss : i*ss+n] {
+			dst[k*ds+i] = v
 		}
 	}
 }

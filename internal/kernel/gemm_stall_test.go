@@ -14,9 +14,9 @@ func watch[T Float](e *testEngine[T]) (products, packed *int) {
 	products, packed = new(int), new(int)
 	watched := *e.engine
 	tile, transpose := e.tile, e.transpose
-	watched.tile = func(h, n, k int, a, b operand[T], c []T, cs int, from operand[T], alpha T) {
-		*products = max(*products, h*e.cols*k)
-		tile(h, n, k, a, b, c, cs, from, alpha)
+	watched.tile = func(tiles, h, n, k int, a, b operand[T], c []T, cs int, from operand[T], alpha T) {
+		*products = max(*products, tiles*h*e.cols*k)
+		tile(tiles, h, n, k, a, b, c, cs, from, alpha)
 	}
 	if transpose != nil {
 		watched.transpose = func(dst *T, ds int, src *T, ss, w, blocks int) {

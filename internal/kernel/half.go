@@ -92,3 +92,20 @@ func F32ToF16(dst []F16, src []float32) {
 		dst[i] = ToF16(src[i])
 	}
 }
+
+// ReLUBF16 is [ReLU] for bfloat16: a NaN becomes quiet.
+func ReLUBF16(dst, x []BF16) { ReLUGradBF16(dst, x, x) }
+
+// ReLUGradBF16 is [ReLUGrad] for bfloat16: a NaN becomes quiet.
+func ReLUGradBF16(dst, g, y []BF16) {
+	k := vecGateBF16(dst, g, y)
+	dst = dst[k:]
+	g, y = g[k:][:len(dst)], y[k:][:len(dst)]
+	for i := range dst {
+		v := ToBF16(g[i].Float32())
+		if y[i].Float32() <= 0 {
+			v = 0
+		}
+		dst[i] = v
+	}
+}

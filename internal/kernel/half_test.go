@@ -114,3 +114,31 @@ func TestHalfSlices(t *testing.T) {
 		}
 	}
 }
+
+// ReLU and its gradient: to the bit what the float32 kernels give, rounded, but for the sign of NaN, which Go's max does not
+// keep; all numbers there are.
+func TestReLUBF16(t *testing.T) {
+	const all = 1 << 16
+	x, g := make([]BF16, all), make([]BF16, all)
+	for i := range x {
+		x[i], g[i] = BF16(i), BF16(Bits(1, uint64(i)))
+	}
+	wide, wideG, want, got := make([]float32, all), make([]float32, all), make([]BF16, all), make([]BF16, all)
+	BF16ToF32(wide, x)
+	BF16ToF32(wideG, g)
+	ReLUGrad(wideG, wideG, wide)
+	ReLU(wide, wide)
+	F32ToBF16(want, wide)
+	same := func(name string) {
+		for i := range want {
+			if w, h := want[i].Float32(), got[i].Float32(); want[i] != got[i] && (w == w || h == h) {
+				require.Failf(t, name, "of %#x, %#x: %#x, not %#x", x[i], g[i], got[i], want[i])
+			}
+		}
+	}
+	ReLUBF16(got, x)
+	same("ReLU")
+	F32ToBF16(want, wideG)
+	ReLUGradBF16(got, g, x)
+	same("its gradient")
+}

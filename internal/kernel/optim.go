@@ -93,33 +93,68 @@ type AdamHyper struct {
 //
 // g is not changed.
 func Adam[T Float](p, g, m, v []T, h AdamHyper) {
-	t := float64(h.Step)
-	step := T(-h.LR / (1 - math.Pow(h.Beta1, t)))
-	root := T(math.Sqrt(1 - math.Pow(h.Beta2, t)))
-	in1, b2, in2, eps := T(1-h.Beta1), T(h.Beta2), T(1-h.Beta2), T(h.Eps)
-	scale, tiny, normal := T(h.GradScale), negligible[T](), smallestNormal[T]()
-	least := T(math.Sqrt(2 * float64(normal) / (1 - h.Beta2))) // squares of smaller gradients are denormal
-	wd, keep := T(h.WeightDecay), T(1)
-	if h.Decoupled {
-		wd, keep = 0, T(1-float64(h.LR*h.WeightDecay))
-	}
+	s := adamScalarsOf[T](h)
 	k := 0
-	if in1 < 0.5 { // the two branches of lerp
-		k = vecAdam(p, g, m, v, step, root, eps, in1, b2, in2, scale, tiny, least, normal, wd, keep)
+	if s.in1 < 0.5 { // the two branches of lerp
+		k = vecAdam(p, g, m, v, s.step, s.root, s.eps, s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
 	} else {
-		k = vecAdamHigh(p, g, m, v, step, root, eps, 1-in1, b2, in2, scale, tiny, least, normal, wd, keep)
+		k = vecAdamHigh(p, g, m, v, s.step, s.root, s.eps, 1-s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
 	}
 	p = p[k:]
 	g, m, v = g[k:][:len(p)], m[k:][:len(p)], v[k:][:len(p)]
 	for i := range p {
-		d := T(flush(g[i], tiny)*scale) + T(wd*p[i])
-		x := T(p[i] * keep)
-		a := flush(lerp(flush(m[i], tiny), d, in1), tiny)
-		d = flush(d, least)
-		b := flush(T(flush(v[i], normal)*b2)+T(T(in2*d)*d), normal)
-		m[i], v[i] = a, b
-		p[i] = x + T(step*a)/(T(math.Sqrt(float64(b)))/root+eps)
+		p[i], m[i], v[i] = s.next(p[i], g[i], m[i], v[i])
 	}
+}
+
+// AdamBF16 is [Adam] for parameters in bfloat16 with masters in float32: g is widened, and the new p is rounded to out.
+func AdamBF16(p []float32, g []BF16, m, v []float32, out []BF16, h AdamHyper) {
+	s := adamScalarsOf[float32](h)
+	k := 0
+	if s.in1 < 0.5 {
+		k = vecAdamBF16(p, g, m, v, out, s.step, s.root, s.eps, s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
+	} else {
+		k = vecAdamHighBF16(p, g, m, v, out, s.step, s.root, s.eps, 1-s.in1, s.b2, s.in2, s.scale, s.tiny, s.least, s.normal, s.wd, s.keep)
+	}
+	p = p[k:]
+	g, m, v, out = g[k:][:len(p)], m[k:][:len(p)], v[k:][:len(p)], out[k:][:len(p)]
+	for i := range p {
+		p[i], m[i], v[i] = s.next(p[i], g[i].Float32(), m[i], v[i])
+		out[i] = ToBF16(p[i])
+	}
+}
+
+// adamScalars is what all elements of a step of Adam share.
+type adamScalars[T Float] struct {
+	step, root, eps     T
+	in1, b2, in2        T
+	scale, wd, keep     T
+	tiny, least, normal T
+}
+
+func adamScalarsOf[T Float](h AdamHyper) adamScalars[T] {
+	t, normal := float64(h.Step), smallestNormal[T]()
+	s := adamScalars[T]{
+		step: T(-h.LR / (1 - math.Pow(h.Beta1, t))), root: T(math.Sqrt(1 - math.Pow(h.Beta2, t))), eps: T(h.Eps),
+		in1: T(1 - h.Beta1), b2: T(h.Beta2), in2: T(1 - h.Beta2),
+		scale: T(h.GradScale), wd: T(h.WeightDecay), keep: 1,
+		tiny: negligible[T](), normal: normal,
+		least: T(math.Sqrt(2 * float64(normal) / (1 - h.Beta2))), // squares of smaller gradients are denormal
+	}
+	if h.Decoupled {
+		s.wd, s.keep = 0, T(1-float64(h.LR*h.WeightDecay))
+	}
+	return s
+}
+
+// next is the step of one element.
+func (s *adamScalars[T]) next(p, g, m, v T) (T, T, T) {
+	d := T(flush(g, s.tiny)*s.scale) + T(s.wd*p)
+	x := T(p * s.keep)
+	m = flush(lerp(flush(m, s.tiny), d, s.in1), s.tiny)
+	d = flush(d, s.least)
+	v = flush(T(flush(v, s.normal)*s.b2)+T(T(s.in2*d)*d), s.normal)
+	return x + T(s.step*m)/(T(math.Sqrt(float64(v)))/s.root+s.eps), m, v
 }
 
 // lerp is a + w*(b-a), PyTorch's linear interpolation, which is exact at both ends.

@@ -105,6 +105,28 @@ func testAdam[T Float](t *testing.T) {
 	}
 }
 
+// TestAdamBF16: to the bit what Adam does with a widened gradient, and a rounded copy of its result.
+func TestAdamBF16(t *testing.T) {
+	for _, h := range []AdamHyper{
+		{LR: 0.01, Beta1: 0.9, Beta2: 0.95, Eps: 1e-8, WeightDecay: 0.1, GradScale: 0.25, Step: 3},
+		{LR: 0.01, Beta1: 0.3, Beta2: 0.95, Eps: 0.1, WeightDecay: 0.1, Decoupled: true, GradScale: 1, Step: 1},
+	} {
+		for _, n := range testSizes {
+			g, p, m, v, out := make([]BF16, n), normals[float32](n, 1), normals[float32](n, 2), filled[float32](n, 0.5), make([]BF16, n)
+			F32ToBF16(g, normals[float32](n, 3))
+			wide, wantP, wantM, wantV, want := make([]float32, n), clone(p), clone(m), clone(v), make([]BF16, n)
+			BF16ToF32(wide, g)
+			Adam(wantP, wide, wantM, wantV, h)
+			F32ToBF16(want, wantP)
+			AdamBF16(p, g, m, v, out, h)
+			requireSame(t, wantP, p, "parameters")
+			requireSame(t, wantM, m, "first moment")
+			requireSame(t, wantV, v, "second moment")
+			assert.Equal(t, want, out)
+		}
+	}
+}
+
 // TestAdamOrder checks one float32 step against bits worked out one operation at a time in PyTorch's order.
 func TestAdamOrder(t *testing.T) {
 	f := func(x float64) float32 { return float32(x) }

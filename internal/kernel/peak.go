@@ -27,7 +27,7 @@ func (e *engine[T]) peakFlops(d time.Duration) float64 {
 			flops = 2 * peakChains * e.lanes * turns
 		} else {
 			for range turns {
-				e.tile(e.rows, e.cols, e.lanes, a, b, c, e.cols, operand[T]{}, 1)
+				e.tile(1, e.rows, e.cols, e.lanes, a, b, c, e.cols, operand[T]{}, 1)
 			}
 			flops = 2 * e.rows * e.cols * e.lanes * turns
 		}

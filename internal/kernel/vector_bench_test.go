@@ -17,7 +17,7 @@ type benchOperands struct {
 	dst, x, y, m, v, w []float32
 	row0, row1         []float32
 	label, place       []int64
-	half               []BF16
+	half, out          []BF16
 	f16                []F16
 }
 
@@ -28,7 +28,7 @@ func newBenchOperands(n int) *benchOperands {
 	return &benchOperands{
 		rows: rows, dst: filled[float32](n, 0), x: normals[float32](n, 1), y: normals[float32](n, 2), m: filled[float32](n, 0), v: filled[float32](n, 0),
 		w: normals[float32](benchCols, 3), row0: make([]float32, rows), row1: filled[float32](rows, 1), label: make([]int64, rows), place: integers[int64](rows, 4, 0, rows),
-		half: filled16[BF16](n), f16: filled16[F16](n),
+		half: filled16[BF16](n), out: make([]BF16, n), f16: filled16[F16](n),
 	}
 }
 
@@ -46,6 +46,7 @@ func streamBenches() []vectorBench {
 		{"SGDMomentum", "sum of two", 20, func(o *benchOperands) { SGD(o.dst, o.x, o.m, momentum) }},
 		{"SGDNesterov", "sum of two", 20, func(o *benchOperands) { SGD(o.dst, o.x, o.m, nesterov) }},
 		{"Adam", "sum of three", 28, func(o *benchOperands) { Adam(o.dst, o.x, o.m, o.v, adam) }},
+		{"AdamBF16", "sum of three", 28, func(o *benchOperands) { AdamBF16(o.dst, o.half, o.m, o.v, o.out, adam) }},
 		{"ReLU", "copy", 8, func(o *benchOperands) { ReLU(o.dst, o.x) }},
 		{"ReLUGrad", "triad", 12, func(o *benchOperands) { ReLUGrad(o.dst, o.x, o.y) }},
 		{"Add", "triad", 12, func(o *benchOperands) { Add(o.dst, o.x, o.y) }},

@@ -72,8 +72,21 @@ func arithmeticCases[T Float]() []vecCase[T] {
 	}
 }
 
+// halfCases are the kernels on bfloat16, which ends where the operands do.
+func halfCases() []vecCase[float32] {
+	return []vecCase[float32]{
+		{"ReLUBF16", firstInput, func(o *vecOperands[float32]) { ReLUBF16(halvesAtEnd(o.v[0]), halvesAtEnd(o.v[1])) }},
+		{"ReLUGradBF16", anyInput, func(o *vecOperands[float32]) {
+			ReLUGradBF16(halvesAtEnd(o.v[0]), halvesAtEnd(o.v[1]), halvesAtEnd(o.v[2]))
+		}},
+	}
+}
+
 func optimizerCases[T Float]() []vecCase[T] {
 	var cases []vecCase[T]
+	if half, ok := any(halfCases()).([]vecCase[T]); ok {
+		cases = half
+	}
 	for i, h := range []SGDHyper{
 		{LR: 0.1, GradScale: 1},
 		{LR: 0.1, WeightDecay: 0.01, GradScale: 0.5},
@@ -93,8 +106,19 @@ func optimizerCases[T Float]() []vecCase[T] {
 		cases = append(cases, vecCase[T]{fmt.Sprint("Adam", i), nil, func(o *vecOperands[T]) {
 			Adam(o.v[0], o.v[1], o.v[2], o.v[3], h)
 		}})
+		if single[T]() {
+			cases = append(cases, vecCase[T]{fmt.Sprint("AdamBF16 ", i), nil, func(o *vecOperands[T]) {
+				f := any(o).(*vecOperands[float32])
+				AdamBF16(f.v[0], halvesAtEnd(f.v[1]), f.v[2], f.v[3], halvesAtEnd(f.v[4]), h)
+			}})
+		}
 	}
 	return cases
+}
+
+// halvesAtEnd is the last half of the memory of x: as many 16-bit numbers.
+func halvesAtEnd(x []float32) []BF16 {
+	return unsafe.Slice((*BF16)(unsafe.Pointer(unsafe.SliceData(x))), 2*len(x))[len(x):]
 }
 
 func expCases[T Float]() []vecCase[T] {

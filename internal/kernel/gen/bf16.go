@@ -70,17 +70,6 @@ func dotBF16(a, b, acc operand.Op) []byte { return evex(prefixF3, 0x52, acc, a, 
 // roundBF16Pair is VCVTNE2PS2BF16: dst = bfloat16 of lo and of hi.
 func roundBF16Pair(lo, hi, dst operand.Op) []byte { return evex(prefixF2, 0x72, dst, hi, lo) }
 
-// masks puts a mask of w vectors of 16 elements into maskRegs.
-func (g *gen) masks(w int) {
-	g.arg("mask", reg.R10)
-	for j := range w {
-		g.KMOVW(reg.R10.As32(), maskRegs[j])
-		if j < w-1 {
-			g.SHRQ(operand.Imm(16), reg.R10)
-		}
-	}
-}
-
 // interleave emits the packing of rows: pairs of rows become rows of pairs.
 func (g *gen) interleave(w int) {
 	g.begin(fmt.Sprintf("interleave%d", w), "dst *float32, ds int, src *uint16, ss int, k int, mask uint64",
@@ -90,7 +79,7 @@ func (g *gen) interleave(w int) {
 	g.arg("src", reg.RSI)
 	g.arg("ss", reg.R8)
 	g.arg("k", reg.RCX)
-	g.masks(w)
+	g.columnMasks(w)
 	row := func(r reg.Register, first int) {
 		for j := range w {
 			g.VPMOVZXWD_Z(mem(r, 32*j), maskRegs[j], g.vec(first+j))
@@ -219,7 +208,7 @@ func (g *gen) scaleTile() {
 		panic(err)
 	}
 	g.broadcast(addr.Addr, alpha)
-	g.masks(2)
+	g.columnMasks(2)
 	g.arg("add", reg.AL)
 	row := func(name string, finish func(j int)) {
 		g.Label(name)

@@ -10,11 +10,7 @@ import (
 func conversions() []*spec {
 	return []*spec{
 		{name: "widenBF16", params: parse("dst []float32, src []BF16"), stream: true, doc: "converts src to float32.",
-			body: words(func(g *gen, i int) {
-				x := g.tmp()
-				g.VPMOVZXWD(g.at("src", i), x)
-				g.fp(4).store(g.fp(4).shiftLeft(x, 16), "dst", i)
-			})},
+			body: words(func(g *gen, i int) { g.fp(4).store(g.fp(4).loadBF16("src", i), "dst", i) })},
 		{name: "widenF16", params: parse("dst []float32, src []F16"), stream: true, doc: "converts src to float32.",
 			body: words(func(g *gen, i int) {
 				x := g.tmp()
@@ -29,6 +25,11 @@ func conversions() []*spec {
 			})},
 		{name: "roundBF16", params: parse("dst []BF16, src []float32"), stream: true, doc: "rounds src to the nearest, ties to even.",
 			body: words(roundBF16)},
+		{name: "gateBF16", params: parse("dst, a, b []BF16"), stream: true, doc: "computes dst = a, or 0 where b <= 0.",
+			body: words(func(g *gen, i int) {
+				f := g.fp(4)
+				f.storeBF16(f.keep(f.compare(notAtMost, f.loadBF16("b", i), f.c(0)), f.loadBF16("a", i)), "dst", i)
+			})},
 	}
 }
 
@@ -40,8 +41,12 @@ func words(convert func(g *gen, i int)) func(g *gen) {
 
 func roundBF16(g *gen, i int) {
 	f := g.fp(4)
-	x := f.load("src", i)
-	upper := f.shiftRight(x, 16)
+	f.storeBF16(f.load("src", i), "dst", i)
+}
+
+// storeBF16 rounds the float32 vector x to bfloat16 and writes it to slice name.
+func (f fp) storeBF16(x value, name string, i int) {
+	g, upper := f.gen, f.shiftRight(x, 16)
 	rounded := f.addInt(f.addInt(x, f.bits(0x7fff)), f.and(upper, f.bits(1)))
 	nan := f.compare(unordered, x, x)
 	y := f.choose(nan, f.or(upper, f.bits(0x40)), f.shiftRight(rounded, 16)).(reg.VecVirtual)
@@ -52,7 +57,15 @@ func roundBF16(g *gen, i int) {
 		g.VEXTRACTI128(operand.Imm(1), y, h)
 		g.VPACKUSDW(h, y.AsX(), h)
 	}
-	g.fp(4).store(h, "dst", i)
+	f.store(h, name, i)
+}
+
+// loadBF16 reads a vector of bfloat16 numbers from element i of slice name as
+// float32.
+func (f fp) loadBF16(name string, i int) value {
+	x := f.tmp()
+	f.VPMOVZXWD(f.gen.at(name, i), x)
+	return f.shiftLeft(x, 16)
 }
 
 // philoxStep is the number of elements of a step of dropout.

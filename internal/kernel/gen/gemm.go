@@ -16,7 +16,8 @@ const peakChains = 12
 
 var maskRegs = []reg.Register{reg.K1, reg.K2}
 
-// microKernel emits the kernel for a tile of h rows and w vectors. Registers:
+// microKernel emits the kernel for tiles of h rows and w vectors, one below the
+// other: a call for each tile costs as much as a tile with a short k. Registers:
 // w vectors of B, then the h*w accumulators, then broadcast elements of A.
 // Every accumulator is one chain of fused multiply-adds in the order of k, so
 // that an element of C has the same bits whichever kernel computes it.
@@ -24,24 +25,26 @@ var maskRegs = []reg.Register{reg.K1, reg.K2}
 // There are two forms: for columns of A whose elements lie side by side (packed
 // A, or A stored transposed), and for rows that do.
 func (g *gen) microKernel(h, w int, byRows bool) {
-	params := "k int, a *T, as int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T"
+	params := "tiles int, k int, a *T, as int, next int, b *T, bs int, c *T, cs int, from *T, fs int, alpha T"
 	name, form := "gemm", "The elements of a column of A lie side by side; as is the bytes between columns."
 	if byRows {
 		name, form = "gemmRows", "The elements of a row of A lie side by side; as is the bytes between rows."
 	}
-	doc := fmt.Sprintf("computes the tile C[0:%d, 0:%d] = alpha*A*B, plus the matrix from unless that is nil. %s bs, cs and fs are the bytes between rows of B, C and from.", h, w*g.lanes(), form)
+	doc := fmt.Sprintf("computes tiles > 0 tiles C[0:%d, 0:%d] = alpha*A*B, one below the other, plus the matrix from unless that is nil. %s next is the bytes from the A of a tile to that of the next. bs, cs and fs are the bytes between rows of B, C and from.", h, w*g.lanes(), form)
 	if g.masked() {
 		params += ", mask uint64"
-		doc += " Columns outside mask are neither read nor written in C and from."
+		doc += " Columns outside mask are neither read nor written in B, C and from."
 	}
 	g.begin(fmt.Sprintf("%s%dx%d", name, h, w*g.lanes()), params, doc)
+	g.arg("as", reg.RAX)
+	g.arg("cs", reg.RDX)
+	g.columnMasks(w)
+	g.Label("tile")
 	g.arg("k", reg.RCX)
 	g.arg("a", reg.RSI)
-	g.arg("as", reg.RAX)
 	g.arg("b", reg.RBX)
 	g.arg("bs", reg.R8)
 	g.arg("c", reg.RDI)
-	g.arg("cs", reg.RDX)
 	g.LEAQ(operand.Mem{Base: reg.R8, Index: reg.R8, Scale: 2}, reg.R9)
 	g.prefetchTile(h, w)
 	for i := range h * w {
@@ -53,6 +56,20 @@ func (g *gen) microKernel(h, w int, byRows bool) {
 	}
 	g.productLoop(h, w, a)
 	g.storeTile(h, w)
+}
+
+// columnMasks puts the masks of w vectors of columns into maskRegs.
+func (g *gen) columnMasks(w int) {
+	if !g.masked() {
+		return
+	}
+	g.arg("mask", reg.R10)
+	for j := range w {
+		g.KMOVW(reg.R10.As32(), maskRegs[j])
+		if j < w-1 {
+			g.SHRQ(operand.Imm(uint64(g.lanes())), reg.R10)
+		}
+	}
 }
 
 // operandA is where a micro-kernel finds A.
@@ -149,15 +166,23 @@ func (g *gen) prefetchTile(h, w int) {
 	}
 }
 
-// productLoop adds the k rank-1 updates, unroll at a time and then singly.
+// productLoop adds the k rank-1 updates, unroll at a time and then singly. The
+// last columns of a B that is not packed have a loop that reads no others: masks
+// take time.
 func (g *gen) productLoop(h, w int, a operandA) {
+	edge := g.masked() && !g.pairs
+	if edge {
+		g.MOVQ(operand.U64(1<<(w*g.lanes())-1), reg.R10)
+		g.CMPQ(reg.R10, g.slot("mask"))
+		g.JNE(label("edge"))
+	}
 	g.MOVQ(reg.RCX, reg.R10)
 	g.ANDQ(operand.Imm(unroll-1), reg.R10)
 	g.SHRQ(operand.Imm(uint64(bits.TrailingZeros(unroll))), reg.RCX)
 	g.JZ(label("tail"))
 	g.Label("loop")
 	for u := range unroll {
-		g.rankOne(h, w, u, a)
+		g.rankOne(h, w, u, a, g.move)
 	}
 	a.advance(unroll)
 	g.skip(reg.R8, reg.RBX, unroll)
@@ -167,20 +192,29 @@ func (g *gen) productLoop(h, w int, a operandA) {
 	g.TESTQ(reg.R10, reg.R10)
 	g.JZ(label("done"))
 	g.Label("single")
-	g.rankOne(h, w, 0, a)
+	g.rankOne(h, w, 0, a, g.move)
 	a.advance(1)
 	g.skip(reg.R8, reg.RBX, 1)
 	g.DECQ(reg.R10)
 	g.JNZ(label("single"))
+	if edge {
+		g.JMP(label("done"))
+		g.Label("edge")
+		g.rankOne(h, w, 0, a, func(row, b operand.Op) { g.moveZeroed(row, maskRegs[index(b)], b) })
+		a.advance(1)
+		g.skip(reg.R8, reg.RBX, 1)
+		g.DECQ(reg.RCX)
+		g.JNZ(label("edge"))
+	}
 	g.Label("done")
 }
 
 // rankOne adds one column of A times one row of B, u steps ahead.
-func (g *gen) rankOne(h, w, u int, a operandA) {
+func (g *gen) rankOne(h, w, u int, a operandA, load func(row, b operand.Op)) {
 	row := stepsAhead(reg.RBX, reg.R8, reg.R9, u)
 	for j := range w {
 		row.Disp = j * g.bytes
-		g.move(row, g.vec(j))
+		load(row, g.vec(j))
 	}
 	first := w + h*w
 	spare := min(2, g.regs-first)
@@ -193,24 +227,14 @@ func (g *gen) rankOne(h, w, u int, a operandA) {
 	}
 }
 
-// storeTile writes alpha times the accumulators to C, plus the rows of from.
+// storeTile writes alpha times the accumulators to C, plus the rows of from, and
+// goes on with the next tile. Where that begins is kept in the arguments.
 func (g *gen) storeTile(h, w int) {
 	alpha := g.vec(w + h*w)
-	addr, err := g.Param("alpha").Resolve()
-	if err != nil {
-		panic(err)
-	}
-	g.broadcast(addr.Addr, alpha)
+	g.broadcast(g.slot("alpha"), alpha)
 	masks := make([]reg.Register, w) // all nil without masks
 	if g.masked() {
 		copy(masks, maskRegs)
-		g.arg("mask", reg.R10)
-		for j := range w {
-			g.KMOVW(reg.R10.As32(), masks[j])
-			if j < w-1 {
-				g.SHRQ(operand.Imm(uint64(g.lanes())), reg.R10)
-			}
-		}
 	}
 	g.arg("from", reg.RSI)
 	g.arg("fs", reg.R8)
@@ -222,10 +246,30 @@ func (g *gen) storeTile(h, w int) {
 		}
 		g.scaleAdd(mem(reg.RSI, j*g.bytes), alpha, masks[j], acc)
 	})
+	g.ADDQ(reg.R8, reg.RSI)
+	g.MOVQ(reg.RSI, g.slot("from"))
+	g.JMP(label("next"))
 	g.Label("overwrite")
 	g.storeRows(h, w, masks, func(_, _ int, acc reg.Register) {
 		g.mul(acc, alpha, acc)
 	})
+	g.Label("next")
+	g.arg("next", reg.R10)
+	g.ADDQ(reg.R10, g.slot("a"))
+	g.ADDQ(reg.RDX, reg.RDI)
+	g.MOVQ(reg.RDI, g.slot("c"))
+	g.DECQ(g.slot("tiles"))
+	g.JNZ(label("tile"))
+	g.end()
+}
+
+// slot is where parameter name lies.
+func (g *gen) slot(name string) operand.Mem {
+	at, err := g.Param(name).Resolve()
+	if err != nil {
+		panic(err)
+	}
+	return at.Addr
 }
 
 func (g *gen) storeRows(h, w int, masks []reg.Register, finish func(i, j int, acc reg.Register)) {
@@ -243,5 +287,4 @@ func (g *gen) storeRows(h, w int, masks []reg.Register, finish func(i, j int, ac
 			g.ADDQ(reg.RDX, reg.RDI)
 		}
 	}
-	g.end()
 }

@@ -20,8 +20,18 @@ func (g *gen) pick(ps, pd func(...operand.Op), ops ...operand.Op) {
 
 func (g *gen) move(from, to operand.Op)          { g.pick(g.VMOVUPS, g.VMOVUPD, from, to) }
 func (g *gen) moveMasked(from, k, to operand.Op) { g.pick(g.VMOVUPS, g.VMOVUPD, from, k, to) }
-func (g *gen) broadcast(m, to operand.Op)        { g.pick(g.VBROADCASTSS, g.VBROADCASTSD, m, to) }
-func (g *gen) mul(a, b, to operand.Op)           { g.pick(g.VMULPS, g.VMULPD, a, b, to) }
+
+// moveZeroed reads what lies inside the mask, and zeros elsewhere.
+func (g *gen) moveZeroed(from, k, to operand.Op) {
+	if g.size == 4 {
+		g.VMOVUPS_Z(from, k, to)
+	} else {
+		g.VMOVUPD_Z(from, k, to)
+	}
+}
+
+func (g *gen) broadcast(m, to operand.Op) { g.pick(g.VBROADCASTSS, g.VBROADCASTSD, m, to) }
+func (g *gen) mul(a, b, to operand.Op)    { g.pick(g.VMULPS, g.VMULPD, a, b, to) }
 
 // addProduct: acc += a*b, rounded once (twice for pairs).
 func (g *gen) addProduct(a, b, acc operand.Op) {

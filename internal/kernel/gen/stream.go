@@ -120,12 +120,19 @@ func optimizers() []*spec {
 			all = append(all, momentum(first, nesterov))
 		}
 	}
-	return append(all, adam("adam", true), adam("adamHigh", false))
+	return append(all, adam("adam", true), adam("adamHigh", false),
+		adamBF16("adamBF16", true), adamBF16("adamHighBF16", false))
 }
 
 // gradient is scale*g + wd*p.
 func (f fp) gradient(i int) value {
-	g := f.mul(f.flush(f.load("grad", i), f.arg("tiny")), f.arg("scale"))
+	var g value
+	if f.pointers["grad"].size == 2 {
+		g = f.loadBF16("grad", i)
+	} else {
+		g = f.load("grad", i)
+	}
+	g = f.mul(f.flush(g, f.arg("tiny")), f.arg("scale"))
 	return f.add(g, f.mul(f.load("p", i), f.arg("wd")))
 }
 
@@ -164,24 +171,41 @@ func adam(name string, low bool) *spec {
 	if !low {
 		s.doc = "is one step of Adam. The first moment is g - weight*(g-m)."
 	}
+	s.body = early("p", func(f fp, i int) value { return f.adam(i, low) })
+	return s
+}
+
+// adamBF16 is adam for gradients in bfloat16, with a copy of the parameters in
+// it.
+func adamBF16(name string, low bool) *spec {
+	s := adam(name, low)
+	s.sizes = nil
+	s.params = parse("p []float32, grad []BF16, m, v []float32, out []BF16, step, root, eps, weight, b2, in2, scale, tiny, least, normal, wd, keep float32")
+	s.doc += " It rounds the parameters to out."
 	s.body = early("p", func(f fp, i int) value {
-		d := f.gradient(i)
-		m := f.flush(f.load("m", i), f.arg("tiny"))
-		diff := f.mul(f.sub(d, m), f.arg("weight"))
-		if low {
-			m = f.add(m, diff)
-		} else {
-			m = f.sub(d, diff)
-		}
-		m = f.flush(m, f.arg("tiny"))
-		f.store(m, "m", i)
-		d = f.flush(d, f.arg("least"))
-		v := f.add(f.mul(f.flush(f.load("v", i), f.arg("normal")), f.arg("b2")), f.mul(f.mul(d, f.arg("in2")), d))
-		v = f.flush(v, f.arg("normal"))
-		f.store(v, "v", i)
-		denom := f.add(f.div(f.sqrt(v), f.arg("root")), f.arg("eps"))
-		p := f.mul(f.load("p", i), f.arg("keep"))
-		return f.add(p, f.div(f.mul(m, f.arg("step")), denom))
+		p := f.adam(i, low)
+		f.storeBF16(p, "out", i)
+		return p
 	})
 	return s
+}
+
+func (f fp) adam(i int, low bool) value {
+	d := f.gradient(i)
+	m := f.flush(f.load("m", i), f.arg("tiny"))
+	diff := f.mul(f.sub(d, m), f.arg("weight"))
+	if low {
+		m = f.add(m, diff)
+	} else {
+		m = f.sub(d, diff)
+	}
+	m = f.flush(m, f.arg("tiny"))
+	f.store(m, "m", i)
+	d = f.flush(d, f.arg("least"))
+	v := f.add(f.mul(f.flush(f.load("v", i), f.arg("normal")), f.arg("b2")), f.mul(f.mul(d, f.arg("in2")), d))
+	v = f.flush(v, f.arg("normal"))
+	f.store(v, "v", i)
+	denom := f.add(f.div(f.sqrt(v), f.arg("root")), f.arg("eps"))
+	p := f.mul(f.load("p", i), f.arg("keep"))
+	return f.add(p, f.div(f.mul(m, f.arg("step")), denom))
 }
