@@ -161,7 +161,9 @@ func TestSteadyOperations(t *testing.T) {
 		before := r.dev.Stats()
 		allocs := testing.AllocsPerRun(100, step)
 		after := r.dev.Stats()
-		assert.Less(r.t, allocs, 1.0)
+		if !race {
+			assert.Less(r.t, allocs, 1.0)
+		}
 		assert.Equal(r.t, before, after)
 		return errors.Join(err, r.wait(), r.pool.Free(cuda.Ptr(uintptr(m.Ptr))))
 	})

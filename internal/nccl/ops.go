@@ -1,7 +1,6 @@
 package nccl
 
 import (
-	"sync"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
@@ -37,17 +36,12 @@ const (
 	Avg
 )
 
-// buffers are argument lists that are not in use. dl.Call lets its list escape,
-// because it may hold the only pointer to something; those of operations do not.
-var buffers = sync.Pool{New: func() any { return new([10]uintptr) }}
-
-// hot is dl.Call without an allocation, for arguments of which none is the
-// address of a Go variable.
+// hot is a call that allocates nothing. None of the arguments is the address of
+// a Go variable that nothing else keeps.
 func hot(fn uintptr, args ...uintptr) Result {
-	b := buffers.Get().(*[10]uintptr)
-	r := dl.Call(fn, b[:copy(b[:], args)]...)
-	buffers.Put(b)
-	return Result(int32(r))
+	var a [12]uintptr
+	copy(a[:], args)
+	return Result(int32(dl.Call12(fn, a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10], a[11])))
 }
 
 // The operations queue work on a stream (a CUstream). Counts are elements.
