@@ -239,7 +239,7 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 		}
 	}
 	for g.err == nil && l.issued-l.done.Load() >= backend.Depth {
-		_ = cm.wait(background, l, l.issued-backend.Depth+1) // backpressure; a failure shows in g.err
+		_ = cm.wait(background, l, l.issued-backend.Depth+1, false) // backpressure; a failure shows in g.err
 	}
 	if g.err != nil || g.closed {
 		l.issued++
@@ -260,6 +260,7 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 		return Work{l, seq}
 	}
 	cm.activate(l)
+	l.slot(seq).xs = c.xs
 	for _, x := range c.xs {
 		if !x.IsZero() {
 			tensor.Borrow(x, l, seq)

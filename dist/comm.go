@@ -89,8 +89,8 @@ func (c *comm) poll() {
 }
 
 // wait blocks until operation seq of l is over. c.mu must be held; it is given up while sleeping. The result is the
-// operation's, or ctx.Err() when ctx ended first.
-func (c *comm) wait(ctx context.Context, l *lane, seq uint64) (err error) {
+// operation's, or ctx.Err() when ctx ended first. With order it is enough that the device waits for the operation.
+func (c *comm) wait(ctx context.Context, l *lane, seq uint64, order bool) (err error) {
 	spin := c.policy.Start()
 	armed, start := false, c.now()
 	defer func() {
@@ -113,6 +113,9 @@ func (c *comm) wait(ctx context.Context, l *lane, seq uint64) (err error) {
 		}
 		if over, err := l.result(seq); over {
 			return err
+		}
+		if order && l.order(seq) {
+			return nil
 		}
 		if err := ctx.Err(); err != nil {
 			return err

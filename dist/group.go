@@ -93,7 +93,7 @@ var (
 
 // open makes a group of this rank and its lane.
 func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, error) {
-	s.Messages = a.overMessages()
+	s.Messages, s.Timeout = a.overMessages(), timeout
 	be, err := c.engine.Open(s)
 	if err != nil {
 		return nil, err
@@ -119,6 +119,7 @@ func (c *comm) newLane(g *Group, be backend.Backend, ranks []int) *lane {
 	l := &lane{c: c, g: g, be: be, ranks: ranks, wake: make(chan struct{}, 1)}
 	if be != nil {
 		l.async = be.Caps().Async
+		l.orderer, _ = be.(backend.Orderer)
 	}
 	if be != nil && !l.async {
 		c.driven++
@@ -293,7 +294,7 @@ func (g *Group) drain() error {
 	g.eachLane(func(l *lane) { waits = append(waits, l) })
 	for _, l := range waits {
 		if !l.idle() {
-			_ = g.c.wait(background, l, l.issued)
+			_ = g.c.wait(background, l, l.issued, false)
 		}
 	}
 	if g.err == nil || g.reported || g.victim == "" {

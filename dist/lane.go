@@ -22,8 +22,11 @@ type lane struct {
 	issued uint64
 	done   atomic.Uint64 // operations up to this one succeeded
 	over   atomic.Bool   // the group failed: all later operations are over
-	err    error         // the cause; set before over
-	active bool          // in comm.active
+
+	orderer backend.Orderer // nil: the host waits
+	ordered atomic.Uint64   // the device's compute queue waits for operations up to this one
+	err     error           // the cause; set before over
+	active  bool            // in comm.active
 
 	waiting bool          // a goroutine waits for this lane while another one drives
 	wake    chan struct{} // holds one token for it
@@ -41,6 +44,7 @@ type slot struct {
 	parts   []Work
 	record  int // in the flight recorder
 	staged  staged
+	xs      [2]tensor.Tensor // kept until it is done: an address in a device's memory keeps nothing alive
 }
 
 func (l *lane) slot(seq uint64) *slot { return &l.ring[seq%backend.Depth] }
@@ -56,6 +60,28 @@ func (l *lane) result(seq uint64) (bool, error) {
 		return true, l.err
 	}
 	return false, nil
+}
+
+// order makes the device wait for operation seq, if it can.
+func (l *lane) order(seq uint64) bool {
+	switch {
+	case seq <= l.ordered.Load():
+		return true
+	case l.be == nil:
+		for _, p := range l.slot(seq).parts {
+			if over, err := p.l.result(p.seq); over && err == nil {
+				continue
+			}
+			if !p.l.order(p.seq) {
+				return false
+			}
+		}
+		return true
+	case l.orderer == nil || l.over.Load() || !l.orderer.Order(seq):
+		return false
+	}
+	l.ordered.Store(seq)
+	return true
 }
 
 // advance does a bounded step for the lane. It reports whether an operation finished.
@@ -87,6 +113,7 @@ func (l *lane) finish(done uint64) {
 	l.moved = l.c.now()
 	for s := before + 1; s <= done; s++ {
 		l.unstage(l.slot(s))
+		l.slot(s).xs = [2]tensor.Tensor{}
 		l.c.finished(l, s)
 	}
 	l.done.Store(done)
@@ -143,8 +170,11 @@ func (l *lane) end(err error) {
 	l.notify()
 }
 
-// FenceDone reports whether operation seq is over. It makes lane a tensor.Fence.
-func (l *lane) FenceDone(seq uint64) bool { return seq <= l.done.Load() || l.over.Load() }
+// FenceDone reports whether operation seq is over, or comes before what is launched on the device from now on. It makes lane
+// a tensor.Fence.
+func (l *lane) FenceDone(seq uint64) bool {
+	return seq <= l.done.Load() || seq <= l.ordered.Load() || l.over.Load()
+}
 
 // FenceWait blocks until operation seq is over and returns its error.
 func (l *lane) FenceWait(seq uint64) error { return Work{l, seq}.Wait() }

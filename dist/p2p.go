@@ -47,7 +47,7 @@ func (g *Group) pair(peer int, send bool) (*lane, error) {
 	}
 	id := backend.Hash64(backend.Hash64(g.id, 0x7032702d6c616e65), uint64(from)<<32|uint64(to))
 	ranks := []int{g.ranks[from], g.ranks[to]}
-	be, err := g.c.engine.Open(backend.Spec{ID: id, Parent: g.id, Gen: g.gen, Name: g.name, Ranks: ranks, Rank: at})
+	be, err := g.c.engine.Open(backend.Spec{ID: id, Parent: g.id, Gen: g.gen, Name: g.name, Ranks: ranks, Rank: at, Timeout: g.timeout})
 	if err != nil {
 		return g.lane, err
 	}
@@ -230,7 +230,7 @@ func (g *Group) Batch(fn func(b *Batch)) Work {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for g.err == nil && l.issued-l.done.Load() >= backend.Depth {
-		_ = c.wait(background, l, l.issued-backend.Depth+1)
+		_ = c.wait(background, l, l.issued-backend.Depth+1, false)
 	}
 	l.issued++
 	if g.err != nil || g.closed {

@@ -155,16 +155,15 @@ func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, 
 	for i := range ranks {
 		ranks[i] = i
 	}
-	world, err := c.open(backend.Spec{ID: worldID, Gen: 1, Name: "world", Ranks: ranks, Rank: rank}, cfg.Timeout, a)
-	if err != nil {
-		return nil, err
-	}
 	if x, ok := e.(interface{ Crowd() *wait.Crowd }); ok {
 		c.policy = wait.Among(x.Crowd(), cfg.Threads)
 	}
-	c.world.Store(world)
 	dev, closer, err := cfg.device(at)
 	if err != nil {
+		return nil, err
+	}
+	if c.engine, err = overNCCL(e, dev, at); err != nil {
+		closer()
 		return nil, err
 	}
 	if x, ok := dev.(interface{ SetRanks(n int) }); ok {
@@ -174,6 +173,11 @@ func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, 
 		x.SetPoll(c.poll)
 	}
 	c.dev = dev
+	world, err := c.open(backend.Spec{ID: worldID, Gen: 1, Name: "world", Ranks: ranks, Rank: rank}, cfg.Timeout, a)
+	if err != nil {
+		return nil, err
+	}
+	c.world.Store(world)
 	return &Rank{World: world, Device: dev, Trace: c.trace, c: c, log: cfg.Log, logMu: logMu, close: closer}, nil
 }
 

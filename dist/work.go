@@ -16,11 +16,14 @@ type Work struct {
 
 // Wait blocks until the result is visible to the next operation on the tensor's device (on a CPU: until it is there).
 // It drives all operations of the rank that are in flight. The error is the first failure of the group.
-func (w Work) Wait() error { return w.WaitHost(context.Background()) }
+func (w Work) Wait() error { return w.wait(context.Background(), true) }
 
 // WaitHost blocks until the host can read the result, or until ctx ends; then it returns ctx.Err() and the operation goes
 // on.
-func (w Work) WaitHost(ctx context.Context) error {
+func (w Work) WaitHost(ctx context.Context) error { return w.wait(ctx, false) }
+
+// wait is Wait or WaitHost. With order it ends as soon as the device waits instead.
+func (w Work) wait(ctx context.Context, order bool) error {
 	if w.l == nil {
 		return nil
 	}
@@ -37,7 +40,7 @@ func (w Work) WaitHost(ctx context.Context) error {
 	defer g.leave()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	err := c.wait(ctx, w.l, w.seq)
+	err := c.wait(ctx, w.l, w.seq, order)
 	if err != nil && err == g.err {
 		g.reported = true
 	}

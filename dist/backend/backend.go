@@ -23,6 +23,9 @@ type Spec struct {
 	Rank   int    // this rank's index in Ranks
 	// Messages names a forced algorithm that needs a Transport: memory that the members share is of no use.
 	Messages string
+	// Timeout is how long an operation may go without progress: for engines that have to look for themselves, because
+	// nobody on the host waits.
+	Timeout time.Duration
 }
 
 // Engine moves bytes for one rank of a job.
@@ -76,6 +79,13 @@ type Finisher interface {
 // (indices in the group): absent ones have not started the operation, stalled ones have started and not finished it.
 type Suspecter interface {
 	Suspects(seq uint64) (absent, stalled []int)
+}
+
+// Orderer is implemented by a Backend whose operations run on queues of the rank's device. Order makes what is launched on
+// the device's compute queue from now on wait for operation seq, and reports whether it could: the host need not wait then.
+// It never blocks; it cannot yet while the operation is not queued on the device.
+type Orderer interface {
+	Order(seq uint64) bool
 }
 
 // Rebuilder is implemented by an Engine whose groups can be made anew after a failure. Survivors waits until the members of

@@ -59,5 +59,5 @@ var (
 
 // OpError returns an Error about op in the group that s names, found by this rank.
 func OpError(s *Spec, op *Op, cause error) *Error {
-	return &Error{Rank: s.Ranks[s.Rank], Group: s.Name, Op: op.Kind.String(), Seq: op.Seq, Cause: cause}
+	return &Error{Rank: s.Ranks[s.Rank], Group: s.Name, Op: op.Asked().String(), Seq: op.Seq, Cause: cause}
 }

@@ -22,10 +22,16 @@ type Desc struct {
 	Counts []int  // AllGatherV, ReduceScatterV: everyone's counts, in rows
 	Shape  string // of the tensor, for people; not compared
 	Choice string // the algorithm that runs where Algo is ""; for people too
+	Device bool   // the data is in the memory of devices
 }
 
 // DescOf returns the descriptor of op in the group named group.
 func DescOf(op *Op, group string) Desc {
+	if op.Of != nil {
+		d := DescOf(op.Of, group)
+		d.Device = true
+		return d
+	}
 	d := Desc{Kind: op.Kind, Red: op.Red, DType: op.DType, Count: op.Count, Root: op.Root, Tag: op.Tag, Algo: op.Algo,
 		Group: group, Seq: op.Seq, Shape: op.Shape.String()}
 	row := max(op.Row, 1)
@@ -87,6 +93,9 @@ func HashString(s string) uint64 {
 // Fingerprint returns 64 bits that are equal on two ranks when op agrees: kind, reduction, type, count, root, tag,
 // algorithm, group (HashString of its name) and sequence number, each where it matters. It does not allocate.
 func Fingerprint(op *Op, group uint64) uint64 {
+	if op.Of != nil {
+		return Hash64(Fingerprint(op.Of, group), 0x6f66)
+	}
 	k := op.Kind
 	h := Hash64(group, uint64(k.paired())<<32|op.Seq<<40|op.Seq>>24)
 	if k.typed() {
@@ -148,6 +157,8 @@ func difference(a, b *Desc) (want, got string) {
 		return fmt.Sprintf("root %d", a.Root), fmt.Sprint(b.Root)
 	case k.paired() == Send && a.Tag != b.Tag:
 		return fmt.Sprintf("tag %d", a.Tag), fmt.Sprint(b.Tag)
+	case a.Device != b.Device:
+		return place(a), place(b)
 	case a.Algo != b.Algo:
 		return "algorithm " + a.algorithm(), b.algorithm()
 	}
@@ -157,6 +168,13 @@ func difference(a, b *Desc) (want, got string) {
 		}
 	}
 	return "", ""
+}
+
+func place(d *Desc) string {
+	if d.Device {
+		return "device memory"
+	}
+	return "host memory"
 }
 
 // algorithm names what was forced, or what runs by default.
@@ -178,6 +196,6 @@ func at(x []int, i int) any {
 // row is the number of elements in a row (Op.Row).
 func RowsMismatch(op *Op, group string, from, to, sent, want, row int) *Error {
 	row = max(row, 1)
-	return &Error{Rank: to, Group: group, Op: op.Kind.String(), Seq: op.Seq,
+	return &Error{Rank: to, Group: group, Op: op.Asked().String(), Seq: op.Seq,
 		Cause: fmt.Errorf("rank %d sends %d rows to rank %d, which expects %d", from, sent/row, to, want/row)}
 }

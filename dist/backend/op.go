@@ -101,4 +101,15 @@ type Op struct {
 	SrcCounts, DstCounts []int
 	Row                  int          // elements in one row; the counts of V forms are multiples of it
 	Shape                tensor.Shape // of the user's tensor, for errors
+	// Of is set in a Barrier, or an empty Send or Recv, that stands for an operation whose data moves by other means, on a
+	// device: ranks that disagree about that operation find out here. It stays as it is until 2*Depth more operations are issued.
+	Of *Op
+}
+
+// Asked returns the kind of operation that the caller asked for: that of Of, if it is set.
+func (op *Op) Asked() Kind {
+	if op.Of != nil {
+		return op.Of.Kind
+	}
+	return op.Kind
 }

@@ -98,7 +98,7 @@ func (b *end) Deserted(seq uint64) error {
 func (b *end) blame(rank int, seq uint64, why error) error {
 	e := &backend.Error{Rank: rank, Group: b.spec.Name, Seq: seq, Cause: why}
 	if b.me.posted.Load() >= seq {
-		e.Op = b.me.ring[seq%uint64(len(b.me.ring))].Op.Kind.String()
+		e.Op = b.me.ring[seq%uint64(len(b.me.ring))].Op.Asked().String()
 	}
 	return e
 }

@@ -74,7 +74,11 @@ type desc struct {
 // ref is memory in segment 1 of the rank that posted it.
 type ref struct{ off, n uint64 }
 
-const staged = 1 // flag of a desc: the input is not in the heap, it comes through slots
+// Flags of a desc.
+const (
+	staged = 1 << iota // the input is not in the heap, it comes through slots
+	stands             // it describes the Of of a Barrier
+)
 
 // A block is: front, a line per channel (pieces put there), a take per member, the postings, the slots of each channel.
 // Channel i holds what only member i reads; the one of the rank itself what all read.

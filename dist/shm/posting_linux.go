@@ -15,10 +15,11 @@ type posting struct {
 	seq      uint64
 	staged   bool
 	src, dst ref
-	counts   []int     // behind Op.SrcCounts and Op.DstCounts
-	off, n   int       // what this rank reads of the input
-	all      bool      // so do the others
-	taken    [2]uint64 // pieces of earlier operations, of this rank's own channel and of the common one
+	counts   []int      // behind Op.SrcCounts and Op.DstCounts
+	off, n   int        // what this rank reads of the input
+	all      bool       // so do the others
+	of       backend.Op // behind Op.Of
+	taken    [2]uint64  // pieces of earlier operations, of this rank's own channel and of the common one
 }
 
 // stream returns what reader reads of owner's input (and, in an all-reduce, writes of owner's result), and whether all
@@ -62,7 +63,11 @@ func stream(op *backend.Op, n, owner, reader int) (off, length int, all bool) {
 // describe writes this rank's operation for the peers. It reports whether the input is to be staged.
 func (e *End) describe(op *backend.Op, p *backend.Posting) bool {
 	d := e.mine.desc(op.Seq)
-	d.seq, d.print = op.Seq, p.Print
+	d.seq, d.print, d.flags = op.Seq, p.Print, 0
+	d.src, d.dst = ref{n: uint64(op.Src.Bytes)}, ref{n: uint64(op.Dst.Bytes)}
+	if op.Of != nil {
+		op, d.flags = op.Of, stands
+	}
 	d.kind, d.red, d.dtype = uint8(op.Kind), uint8(op.Red), uint8(op.DType)
 	d.count, d.root, d.peer, d.tag = int64(op.Count), int64(op.Root), int64(op.Peer), int64(op.Tag)
 	d.row, d.factor = int64(op.Row), op.Factor
@@ -79,7 +84,6 @@ func (e *End) describe(op *backend.Op, p *backend.Posting) bool {
 	for i, n := range op.DstCounts {
 		counts[len(op.SrcCounts)+i] = int64(n)
 	}
-	d.flags, d.src, d.dst = 0, ref{n: uint64(op.Src.Bytes)}, ref{n: uint64(op.Dst.Bytes)}
 	small, eager := p.Eager()
 	copy(d.small[:], small)
 	if eager {
@@ -89,7 +93,7 @@ func (e *End) describe(op *backend.Op, p *backend.Posting) bool {
 	t, back := e.h.place(op.Dst)
 	d.src.off, d.dst.off = uint64(s), uint64(t)
 	if !ok || op.Kind == backend.AllReduce && !back {
-		d.flags = staged
+		d.flags |= staged
 		return true
 	}
 	return false
@@ -127,6 +131,13 @@ func (e *End) read(peer int, seq uint64) *posting {
 		e.readDetails(p, b, d, &op, srcs, dsts)
 	} else {
 		op.SrcCounts, op.DstCounts = mine.Op.SrcCounts, mine.Op.DstCounts // agreed on
+	}
+	if d.flags&stands != 0 {
+		p.of = op
+		op = backend.Op{Kind: backend.Barrier, Seq: seq, Src: op.Src, Dst: op.Dst, Of: &p.of}
+		if kind == backend.Send || kind == backend.Recv {
+			op.Kind, op.Peer, op.Tag, op.DType = kind, p.of.Peer, p.of.Tag, dtype
+		}
 	}
 	p.Fill(&op, e.spec.Name, print)
 	p.Op.Src.Ptr = nil

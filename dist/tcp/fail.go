@@ -163,7 +163,7 @@ func (g *group) blame(peer member, cause error) *backend.Error {
 		e.Seq = g.done + 1
 	}
 	if e.Seq > 0 {
-		e.Op = g.ops[e.Seq%history].copy.Kind.String()
+		e.Op = g.ops[e.Seq%history].copy.Asked().String()
 	}
 	return e
 }

@@ -59,6 +59,7 @@ type record struct {
 	op    *backend.Op // while it is not done
 	print uint64
 	copy  backend.Op // for the text of a mismatch that shows later
+	of    backend.Op // behind copy.Of
 }
 
 func newGroup(e *Engine, k key) *group {
@@ -160,11 +161,20 @@ func (g *group) note(op *backend.Op) *record {
 	g.issued = op.Seq
 	r := &g.ops[op.Seq%history]
 	r.op, r.print = op, backend.Fingerprint(op, g.hash)
-	srcs, dsts, dims := r.copy.SrcCounts[:0], r.copy.DstCounts[:0], r.copy.Shape.Dims[:0]
-	r.copy = *op
-	r.copy.SrcCounts, r.copy.DstCounts = append(srcs, op.SrcCounts...), append(dsts, op.DstCounts...)
-	r.copy.Shape.Dims = append(dims, op.Shape.Dims...)
+	copyOp(&r.copy, op)
+	if op.Of != nil {
+		copyOp(&r.of, op.Of)
+		r.copy.Of = &r.of
+	}
 	return r
+}
+
+// copyOp copies op into memory that to has.
+func copyOp(to, op *backend.Op) {
+	srcs, dsts, dims := to.SrcCounts[:0], to.DstCounts[:0], to.Shape.Dims[:0]
+	*to = *op
+	to.SrcCounts, to.DstCounts = append(srcs, op.SrcCounts...), append(dsts, op.DstCounts...)
+	to.Shape.Dims = append(dims, op.Shape.Dims...)
 }
 
 // comparePending compares operation seq, just issued, with what p has already sent. g.mu is held.
@@ -206,7 +216,7 @@ func (g *group) compare(p *pipe, h *header) {
 // group with what it finds; until then this rank sends nothing and no operation ends well. g.mu is held.
 func (g *group) accuse(p *pipe, seq uint64) {
 	if p.link.down.Load() {
-		op := g.ops[seq%history].copy.Kind.String()
+		op := g.ops[seq%history].copy.Asked().String()
 		go g.fail(&backend.Error{Rank: p.link.peer.Rank, Host: p.link.peer.where(), Group: g.spec.Name, Op: op, Seq: seq,
 			Cause: errors.New("gave a different operation, and has left the job")}, true)
 		return

@@ -39,6 +39,7 @@ type Device struct {
 
 	drv    *Driver
 	ctx    uintptr
+	popped uintptr // what cuCtxPopCurrent writes; nobody reads it
 	stats  counters
 	recent history
 
@@ -127,8 +128,7 @@ func (dev *Device) Lock() error {
 
 // Unlock undoes Lock.
 func (dev *Device) Unlock() {
-	var ctx uintptr
-	dl.Call(dev.drv.fn.CtxPopCurrent, uintptr(unsafe.Pointer(&ctx)))
+	dl.Call4(dev.drv.fn.CtxPopCurrent, uintptr(unsafe.Pointer(&dev.popped)), 0, 0, 0)
 	runtime.UnlockOSThread()
 }
 

@@ -27,6 +27,7 @@ var table = map[string]row{
 	"internal/cuda":        {own: "internal/dl"},
 	"internal/cuda/blas":   {own: "internal/dl internal/cuda"},
 	"internal/cuda/emu":    {own: "internal/dl internal/cuda"},
+	"internal/nccl":        {own: "internal/dl internal/cuda"},
 	"internal/trace":       {},
 	"internal/wait":        {},
 	"internal/agree":       {},

@@ -81,6 +81,8 @@ var Rows = []Row{
 	{38, "ringo run -max-restarts: a crash at the same step each time", "so many attempts; the first primary cause; progress resets the count", "", "launcher",
 		[]string{"cmd/ringo:TestRestarts", "cmd/ringo:TestProgress"}},
 	{39, "a host of several is lost, and -nodes min:max allows fewer", "the next generation, with fewer ranks", "10 s", "launcher", []string{"cmd/ringo:TestElastic"}},
+	{41, "AllReduce of 10 and of 12 elements in device memory, over NCCL (emulated): the data path hangs", "both counts and shapes; the communicators are aborted", "0.5 s",
+		"nccl", []string{"dist/nccl:TestDifferentOperations"}},
 	{43, "a rank sleeps one virtual hour (testing/synctest)", "rank 2 did not arrive", "0.1 s real", "local", []string{"dist/local:TestTimeoutInVirtualTime"}},
 	{44, "groups and engines made and closed a thousand times", "none: goroutines, descriptors and shared memory are back where they began", "60 s", suite,
 		[]string{"dist/local:TestGroupsComeAndGo", "dist/tcp:TestGroupsComeAndGo", "dist/tcp:TestSharedGroupsComeAndGo", "dist/tcp:TestGroupsLeaveNothingBehind", "dist/tcp:TestEnginesLeaveNothingBehind", "dist/tcp:TestFailedJoinsLeaveNothingBehind",

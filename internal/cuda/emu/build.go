@@ -27,7 +27,7 @@ var flags = []string{"-std=c++17", "-O1", "-Wall", "-fPIC", "-shared", "-fvisibi
 	"-ftls-model=initial-exec", "-U_FORTIFY_SOURCE", "-pthread"}
 
 // libraries are built from src/NAME.cpp to NAME.so, at the same time.
-var libraries = []string{"libcuda", "libnvrtc", "libnvml", "libcublaslt"}
+var libraries = []string{"libcuda", "libnvrtc", "libnvml", "libcublaslt", "libnccl"}
 
 // build compiles the libraries and returns their folder, which is named by the
 // content of all sources and made once.

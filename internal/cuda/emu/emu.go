@@ -76,6 +76,7 @@ func Start(t testing.TB, cfg Config) *cuda.Driver {
 	}
 	setenv(t, "RINGO_CUDA_LIB", filepath.Join(dir, "libcuda.so"))
 	setenv(t, "RINGO_NVRTC_LIB", filepath.Join(dir, "libnvrtc.so"))
+	setenv(t, "RINGO_NCCL_LIB", filepath.Join(dir, "libnccl.so"))
 	setenv(t, "RINGO_CUBLASLT_LIB", filepath.Join(dir, "libcublaslt.so"))
 	setenv(t, "RINGO_CUDA_CACHE", filepath.Join(dir, "cubin"))
 	setenv(t, "RINGO_NVML_LIB", filepath.Join(dir, "libnvml.so"))

@@ -1,0 +1,104 @@
+package nccl
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/nccl"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// bootstrap brings the unique id to all ranks: a broadcast in a group of the control engine that has no other operation.
+type bootstrap struct {
+	id nccl.ID
+	op backend.Op
+	be backend.Backend
+}
+
+// ask makes the id on the first rank and begins to hand it out.
+func (b *end) ask() (err error) {
+	b.boot = new(bootstrap)
+	if b.spec.Rank == 0 {
+		if b.boot.id, err = b.e.lib.UniqueID(); err != nil {
+			return err
+		}
+	}
+	if len(b.spec.Ranks) == 1 {
+		return nil
+	}
+	s := b.spec
+	s.ID, s.Parent = backend.Hash64(b.spec.ID, 0x6e63636c2d6964), b.spec.ID
+	if b.boot.be, err = b.e.Control.Open(s); err != nil {
+		return err
+	}
+	m := backend.Mem{Ptr: unsafe.Pointer(&b.boot.id), Bytes: len(b.boot.id)}
+	b.boot.op = backend.Op{Kind: backend.Broadcast, DType: tensor.Uint8, Seq: 1, Count: m.Bytes, Dst: m}
+	if s.Rank == 0 {
+		b.boot.op.Src = m
+	}
+	return b.boot.be.Issue(&b.boot.op)
+}
+
+// asked reports whether the id is here.
+func (b *end) asked() (bool, error) {
+	if b.boot == nil {
+		if err := b.ask(); err != nil {
+			return false, err
+		}
+	}
+	if b.boot.be == nil {
+		return true, nil
+	}
+	done, err := b.boot.be.Progress()
+	if err != nil || done == 0 {
+		return false, err
+	}
+	return true, b.boot.close()
+}
+
+func (o *bootstrap) close() error {
+	be := o.be
+	o.be = nil
+	if c, ok := be.(backend.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}
+
+// meet brings the communicator further. The device's context is current.
+func (b *end) meet() error {
+	if b.state == asking {
+		ok, err := b.asked()
+		if err != nil || !ok {
+			return err
+		}
+		if err := b.prepareStream(); err != nil {
+			return err
+		}
+		var r nccl.Result
+		b.comm, r = b.e.lib.Init(len(b.spec.Ranks), &b.boot.id, b.spec.Rank)
+		b.state = making
+		if err := b.e.lib.Err("ncclCommInitRankConfig", r); err != nil {
+			return err
+		}
+	}
+	if b.state != making {
+		return nil
+	}
+	r := b.comm.AsyncError()
+	if r == nccl.Success {
+		b.state, b.boot = ready, nil
+	}
+	return b.e.lib.Err("ncclCommInitRankConfig", r)
+}
+
+// prepareStream makes the end's stream, and the memory that barriers reduce.
+func (b *end) prepareStream() (err error) {
+	if b.stream, err = b.e.Device.NewStream("nccl "+b.spec.Name, 0); err != nil {
+		return err
+	}
+	if b.flag, err = b.e.pool.Alloc(b.stream, 4); err != nil {
+		return err
+	}
+	return b.stream.Fill32(b.flag, 0, 1)
+}

@@ -1,0 +1,150 @@
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/dist/local"
+	"github.com/ringo-ml/ringo/dist/nccl"
+	"github.com/ringo-ml/ringo/dist/tcp"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+)
+
+// machine sets up the emulator for a test and its subtests, also those that run at the same time.
+func machine(t *testing.T) {
+	emu.Start(t, emu.Config{Devices: 8})
+	t.Cleanup(func() { assert.Zero(t, emu.CountNCCL().Open, "communicators") })
+	dev, err := cuda.NewDevice(0)
+	require.NoError(t, err)
+	tensor.Floats(tensor.New(dev, tensor.Float32, 1)) // compiles the kernel that clears memory: no test is to wait for it
+	dev.Close()
+}
+
+// start runs fn on n goroutine ranks, each with an emulated device of its own.
+func start(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return startWith(t, n, cfg, func(e *nccl.Engine) backend.Engine { return e }, fn)
+}
+
+func startWith(t *testing.T, n int, cfg dist.Config, wrap func(e *nccl.Engine) backend.Engine, fn func(r *dist.Rank) error) error {
+	hub := local.NewHub(n)
+	return startOver(t, n, cfg, hub.Engine, wrap, fn)
+}
+
+func startOver(t *testing.T, n int, cfg dist.Config, control func(rank int) backend.Engine, wrap func(e *nccl.Engine) backend.Engine,
+	fn func(r *dist.Rank) error) error {
+	engines, devices := make([]backend.Engine, n), make([]*cuda.Device, n)
+	for i := range n {
+		dev, err := cuda.NewDevice(i)
+		require.NoError(t, err)
+		e, err := nccl.New(nccl.Config{Control: control(i), Device: dev.GPU(), Compute: dev.Queue(0).(*cuda.Queue).Stream()})
+		require.NoError(t, err)
+		engines[i], devices[i] = wrap(e), dev
+	}
+	cfg.Device = func(local, _ int) (tensor.Device, error) { return devices[local], nil }
+	return dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+}
+
+// What NCCL does its own way is left out: NaN in Min and Max, the rounding of 16-bit sums, bytes that nobody can count.
+func TestConformance(t *testing.T) {
+	machine(t)
+	disttest.Run(t, start, "Reductions", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh", "InFlight", "Backpressure",
+		"PointToPoint", "Batch", "Objects", "RandomPrograms", "TwoGoroutines")
+}
+
+// onHost makes Work.Wait wait on the host: where a test is about errors, it wants them from the Wait of the operation.
+type onHost struct{ *nccl.Engine }
+
+type hostEnd interface {
+	backend.Backend
+	backend.Closer
+	backend.Suspecter
+	backend.Peeker
+	backend.Algorithms
+}
+
+func (e onHost) Open(s backend.Spec) (backend.Backend, error) {
+	b, err := e.Engine.Open(s)
+	if err != nil {
+		return nil, err
+	}
+	return struct{ hostEnd }{b.(hostEnd)}, nil
+}
+
+func startOnHost(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+	return startWith(t, n, cfg, func(e *nccl.Engine) backend.Engine { return onHost{e} }, fn)
+}
+
+// EveryOperation is left out: its goroutines launch kernels on one device at the same time, which is not theirs to do.
+func TestErrors(t *testing.T) {
+	machine(t)
+	disttest.Run(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild")
+}
+
+// Control engines as processes have them, over sockets and over shared memory.
+func TestOverProcessEngines(t *testing.T) {
+	machine(t)
+	for _, shared := range []bool{false, true} {
+		start := func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+			engines := join(t, n, shared)
+			control := func(rank int) backend.Engine { return engines[rank] }
+			return startOver(t, n, cfg, control, func(e *nccl.Engine) backend.Engine { return onHost{e} }, fn)
+		}
+		t.Run(fmt.Sprint("shared memory ", shared), func(t *testing.T) {
+			parts := []string{"Groups", "PointToPoint", "Errors"}
+			if disttest.Long() {
+				parts = append(parts, "Movement", "VForms", "Edges", "Rebuild")
+			}
+			disttest.Run(t, start, parts...)
+		})
+	}
+}
+
+// join makes the engines of n processes in this one.
+func join(t *testing.T, n int, shared bool) []*tcp.Engine {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	engines, errs := make([]*tcp.Engine, n), make([]error, n)
+	var wg sync.WaitGroup
+	for r := range n {
+		c := tcp.Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: []byte("0123456789abcdef0123456789abcdef"), Job: "test",
+			Timeout: 20 * time.Second, JoinTimeout: 20 * time.Second, NoShared: !shared}
+		if r == 0 {
+			c.Listener = l
+		}
+		wg.Go(func() { engines[r], errs[r] = tcp.Join(context.Background(), c) })
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs...))
+	return engines
+}
+
+// Run puts NCCL over the ranks' engine by itself, unless they share a GPU.
+func TestRun(t *testing.T) {
+	machine(t)
+	for n, want := range map[int]string{2: "nccl", 9: "local"} {
+		cfg := dist.Config{Ranks: n, Threads: 1, Device: func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % 8) }}
+		require.NoError(t, dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
+			assert.Equal(t, want, r.Engine())
+			x := tensor.New(r.Device, tensor.Float32, 3)
+			tensor.Copy(x, tensor.FromSlice([]float32{1, 2, 3}, 3))
+			if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+				return err
+			}
+			assert.Equal(t, []float64{float64(n), float64(2 * n), float64(3 * n)}, tensor.Floats(x))
+			return nil
+		}))
+	}
+}

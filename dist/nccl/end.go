@@ -1,0 +1,319 @@
+package nccl
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/nccl"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// history is how many operations an end remembers: peers may still compare them with theirs.
+const history = 2 * backend.Depth
+
+// end is one rank's end of a group. Everything is guarded by Engine.mu.
+type end struct {
+	e      *Engine
+	spec   backend.Spec
+	ctl    backend.Backend
+	slots  [history]slot
+	issued uint64 // operations that were given
+	queued uint64 // those up to here are on the stream, or not for it
+	ran    uint64 // those up to here have run, or are not for the stream
+	agreed uint64 // those up to here the control engine has done
+	since  time.Time
+	closed bool
+
+	state  state
+	boot   *bootstrap
+	comm   *nccl.Comm
+	stream *cuda.Stream
+	flag   cuda.Ptr // four bytes for barriers
+	op     nccl.RedOp
+	custom bool // op is to be destroyed
+
+	err     error         // the first failure
+	aborted bool          // the communicator is being aborted, or there is none
+	quiet   chan struct{} // closed when nothing of this rank runs on the stream any more
+}
+
+// state is that of an end's communicator.
+type state uint8
+
+const (
+	none   state = iota // no operation on device memory yet
+	asking              // for the id
+	making
+	ready
+	busy // NCCL has not queued the operation queued+1 yet
+)
+
+// slot is an operation.
+type slot struct {
+	op            backend.Op // a copy
+	stands        backend.Op // what the control engine gets
+	counts        []int64    // of an AllToAllV: what the others send here, behind what this rank sends
+	device        bool
+	ticket        uint64
+	before, after *cuda.Event
+}
+
+func (b *end) slot(seq uint64) *slot { return &b.slots[seq%history] }
+
+// caps is what NCCL can do on device memory.
+var caps = backend.Caps{Kinds: backend.AllKinds, DTypes: backend.AllDTypes, Device: true,
+	Reds: 1<<backend.Sum | 1<<backend.Avg | 1<<backend.Prod | 1<<backend.Min | 1<<backend.Max | 1<<backend.PreMulSum}
+
+// Caps says what NCCL can do. Host memory goes through the control engine, which can do more.
+func (b *end) Caps() backend.Caps {
+	c := caps
+	c.RecvAny = b.ctl.Caps().RecvAny
+	return c
+}
+
+// Algorithms returns the names that Op.Algo may have.
+func (b *end) Algorithms() []string { return []string{"nccl"} }
+
+// Choice names what runs op.
+func (b *end) Choice(op *backend.Op) string {
+	if b.onDevice(op) {
+		return "nccl"
+	}
+	if x, ok := b.ctl.(interface{ Choice(*backend.Op) string }); ok {
+		return x.Choice(op)
+	}
+	return b.e.Control.Name()
+}
+
+// onDevice reports whether NCCL runs op. A barrier is for the device too once the group has used it: the same on all ranks.
+func (b *end) onDevice(op *backend.Op) bool {
+	return op.Src.Device || op.Dst.Device || op.Kind == backend.Barrier && b.state != none
+}
+
+// Counters returns the bytes that the control engine has moved. Those of NCCL nobody can count.
+func (b *end) Counters() *backend.Counters { return b.ctl.Counters() }
+
+// Issue tells the other ranks of op, and queues it on the device if it is for it.
+func (b *end) Issue(op *backend.Op) error {
+	e := b.e
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if b.err != nil {
+		return b.err
+	}
+	if op.Seq != b.issued+1 {
+		return fmt.Errorf("nccl: operation %d issued after %d", op.Seq, b.issued)
+	}
+	if b.ran == b.issued {
+		b.since = time.Now()
+	}
+	s := b.slot(op.Seq)
+	s.device = b.onDevice(op)
+	copyOp(&s.op, op)
+	if !s.device {
+		if s.stands = *op; s.stands.Algo == "nccl" {
+			s.stands.Algo = ""
+		}
+		b.issued = op.Seq
+		b.advance()
+		return b.ctl.Issue(&s.stands)
+	}
+	if err := check(op); err != nil {
+		return backend.OpError(&b.spec, op, err)
+	}
+	b.announce(s)
+	if err := b.ctl.Issue(&s.stands); err != nil {
+		return err
+	}
+	if b.state == none {
+		b.state = asking
+	}
+	b.issued = op.Seq
+	e.ticket++
+	s.ticket = e.ticket
+	if err := b.markCompute(s); err != nil {
+		return backend.OpError(&b.spec, op, err)
+	}
+	e.pump()
+	e.look()
+	return nil
+}
+
+// announce makes what the control engine gets in place of an operation on the device.
+func (b *end) announce(s *slot) {
+	op := &s.op
+	s.stands = backend.Op{Kind: backend.Barrier, Seq: op.Seq, Of: op}
+	switch op.Kind {
+	case backend.Send, backend.Recv: // an empty message: the receiver sees that it is there
+		s.stands.Kind, s.stands.Peer, s.stands.Tag, s.stands.DType = op.Kind, op.Peer, op.Tag, op.DType
+	}
+	if op.Kind != backend.AllToAllV {
+		return
+	}
+	n := len(b.spec.Ranks) // each tells each how much it sends
+	s.counts = slices.Grow(s.counts[:0], 2*n)[:2*n]
+	for i, c := range op.SrcCounts {
+		s.counts[i] = int64(c)
+	}
+	s.stands = backend.Op{Kind: backend.AllToAll, DType: tensor.Int64, Seq: op.Seq, Count: 1, Shape: op.Shape,
+		Src: backend.Mem{Ptr: unsafe.Pointer(&s.counts[0]), Bytes: 8 * n}, Dst: backend.Mem{Ptr: unsafe.Pointer(&s.counts[n]), Bytes: 8 * n}}
+}
+
+// copyOp copies op into memory that to has.
+func copyOp(to, op *backend.Op) {
+	srcs, dsts, dims := to.SrcCounts[:0], to.DstCounts[:0], to.Shape.Dims[:0]
+	*to = *op
+	to.SrcCounts, to.DstCounts = append(srcs, op.SrcCounts...), append(dsts, op.DstCounts...)
+	to.Shape.Dims = append(dims, op.Shape.Dims...)
+}
+
+// markCompute remembers what the compute stream has been given so far.
+func (b *end) markCompute(s *slot) error {
+	dev := b.e.Device
+	if err := dev.Lock(); err != nil {
+		return err
+	}
+	defer dev.Unlock()
+	if s.before == nil {
+		var err error
+		if s.before, err = dev.NewEvent(false); err != nil {
+			return err
+		}
+		if s.after, err = dev.NewEvent(false); err != nil {
+			return err
+		}
+	}
+	return s.before.Record(b.e.Compute)
+}
+
+// Progress makes a step and returns how many operations are done: by all ranks, and on the device.
+func (b *end) Progress() (uint64, error) {
+	b.e.mu.Lock()
+	b.step()
+	done, err := min(b.ran, b.agreed), b.err
+	b.e.mu.Unlock()
+	if err != nil {
+		b.awaitQuiet()
+	}
+	return done, err
+}
+
+// step drives the control engine and looks at the device.
+func (b *end) step() {
+	if b.closed {
+		return
+	}
+	done, err := b.ctl.Progress()
+	for b.agreed < done && b.err == nil {
+		b.agreed++
+		b.compareRows(b.slot(b.agreed))
+	}
+	b.advance()
+	if err != nil {
+		b.fail(err)
+	}
+	b.e.pump()
+	b.advance()
+}
+
+// compareRows compares what the others send in an AllToAllV with what this rank expects.
+func (b *end) compareRows(s *slot) {
+	if !s.device || s.op.Kind != backend.AllToAllV {
+		return
+	}
+	n := len(b.spec.Ranks)
+	for from, sent := range s.counts[n : 2*n] {
+		if want := s.op.DstCounts[from]; int(sent) != want {
+			b.fail(backend.RowsMismatch(&s.op, b.spec.Name, b.spec.Ranks[from], b.spec.Ranks[b.spec.Rank], int(sent), want, s.op.Row))
+			return
+		}
+	}
+}
+
+// advance counts operations that have run.
+func (b *end) advance() {
+	for b.ran < b.issued && b.err == nil {
+		s := b.slot(b.ran + 1)
+		if s.device {
+			if b.ran >= b.queued || !b.passed(s) {
+				return
+			}
+		}
+		b.ran++
+		b.queued = max(b.queued, b.ran)
+		b.since = time.Now()
+	}
+}
+
+// passed reports whether the device is past an operation that is queued.
+func (b *end) passed(s *slot) bool {
+	var done bool
+	err := b.e.onThread(func() (err error) {
+		done, err = s.after.Done()
+		return err
+	})
+	if err != nil {
+		b.fail(backend.OpError(&b.spec, &s.op, err))
+	}
+	return done
+}
+
+// Order makes the compute stream wait for operation seq. The host waits for barriers and for operations on its memory.
+func (b *end) Order(seq uint64) bool {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	s := b.slot(seq)
+	if b.err != nil || seq > b.queued || seq+history <= b.issued || !s.device || s.op.Kind == backend.Barrier {
+		return false
+	}
+	return b.e.onThread(func() error { return b.e.Compute.Wait(s.after) }) == nil
+}
+
+// Park sleeps until something happened in any group of this rank.
+func (b *end) Park(ctx context.Context, _ uint64) error { return b.e.Park(ctx) }
+
+// Abort fails the group on all ranks.
+func (b *end) Abort(cause error) error {
+	b.e.mu.Lock()
+	defer b.e.mu.Unlock()
+	b.fail(cause)
+	return nil
+}
+
+// Suspects returns the ranks that operation seq waits for.
+func (b *end) Suspects(seq uint64) (absent, stalled []int) {
+	if x, ok := b.ctl.(backend.Suspecter); ok {
+		return x.Suspects(seq)
+	}
+	return nil, nil
+}
+
+// HasPosted reports whether the peer of a point-to-point group has started its operation seq.
+func (b *end) HasPosted(seq uint64) bool {
+	x, ok := b.ctl.(backend.Peeker)
+	return ok && x.HasPosted(seq)
+}
+
+// Deserted returns the failure of operation seq when a peer will never issue it.
+func (b *end) Deserted(seq uint64) error {
+	if x, ok := b.ctl.(backend.Peeker); ok {
+		return x.Deserted(seq)
+	}
+	return nil
+}
+
+// Close leaves the group.
+func (b *end) Close() error {
+	b.e.mu.Lock()
+	b.letGo()
+	b.e.mu.Unlock()
+	if c, ok := b.ctl.(backend.Closer); ok {
+		return c.Close()
+	}
+	return nil
+}

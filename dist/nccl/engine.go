@@ -1,0 +1,198 @@
+package nccl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/nccl"
+	"github.com/ringo-ml/ringo/internal/wait"
+)
+
+// Config is what an Engine works with.
+type Config struct {
+	// Control has met the other ranks. It belongs to the Engine from then on.
+	Control backend.Engine
+	// Device is the rank's GPU: one for each rank, unless NCCL_MULTI_RANK_GPU_ENABLE=1 is set (NCCL 2.30).
+	Device *cuda.Device
+	// Compute is the stream that produces what operations read, and waits for their results.
+	Compute *cuda.Stream
+}
+
+// Engine is one rank's part in a job whose device memory NCCL moves.
+type Engine struct {
+	Config
+	lib  *nccl.Lib
+	pool *cuda.Pool
+	wg   sync.WaitGroup // calls that may take long: aborts, and the end of communicators
+
+	mu     sync.Mutex // guards what follows, all ends, and the order of calls
+	ends   []*end     // that are open
+	ticket uint64     // of the last operation issued
+	closed bool
+
+	bell  sync.Mutex // guards what follows
+	rung  bool
+	wake  context.CancelFunc // of the goroutine in Park
+	stir  chan struct{}      // there is something to watch
+	quit  chan struct{}
+	ended chan struct{}
+}
+
+// New makes the engine of a rank. The error says what is missing.
+func New(c Config) (*Engine, error) {
+	lib, err := nccl.Load()
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{Config: c, lib: lib, pool: c.Device.NewPool("nccl"), stir: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
+	go e.watch()
+	return e, nil
+}
+
+// Name returns "nccl".
+func (e *Engine) Name() string { return "nccl" }
+
+// Version says which NCCL it is.
+func (e *Engine) Version() string { return e.lib.String() }
+
+// Open makes this rank's end of a group. The communicator is made by the group's first operation on device memory.
+func (e *Engine) Open(s backend.Spec) (backend.Backend, error) {
+	ctl, err := e.Control.Open(s)
+	if err != nil {
+		return nil, err
+	}
+	b := &end{e: e, spec: s, ctl: ctl, quiet: make(chan struct{})}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ends = append(e.ends, b)
+	return b, nil
+}
+
+// closeTime is how long Close waits for NCCL to end communicators: their other ranks may be gone.
+const closeTime = 10 * time.Second
+
+// Close ends the rank's part in the job.
+func (e *Engine) Close() error {
+	e.mu.Lock()
+	if e.closed {
+		e.mu.Unlock()
+		return nil
+	}
+	e.closed = true
+	for _, b := range slices.Clone(e.ends) {
+		b.letGo()
+	}
+	e.mu.Unlock()
+	close(e.quit)
+	<-e.ended
+	var err error
+	done := make(chan struct{})
+	go func() {
+		e.wg.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+		err = e.onThread(e.pool.Close)
+	case <-time.After(closeTime):
+		err = errors.New("nccl: a communicator does not end")
+	}
+	return errors.Join(err, e.Control.Close())
+}
+
+// Crowd counts the ranks of this process that are awake; nil when the control engine does not.
+func (e *Engine) Crowd() *wait.Crowd {
+	if c, ok := e.Control.(interface{ Crowd() *wait.Crowd }); ok {
+		return c.Crowd()
+	}
+	return nil
+}
+
+// Finish tells the others that this rank issues no operation any more.
+func (e *Engine) Finish() {
+	if f, ok := e.Control.(backend.Finisher); ok {
+		f.Finish()
+	}
+}
+
+// Leave tells the others that this rank takes no part in Survivors any more.
+func (e *Engine) Leave() {
+	if l, ok := e.Control.(backend.Leaver); ok {
+		l.Leave()
+	}
+}
+
+// Survivors agrees with the other members of a failed group who is left.
+func (e *Engine) Survivors(ctx context.Context, s backend.Spec, patience time.Duration) ([]int, error) {
+	r, ok := e.Control.(backend.Rebuilder)
+	if !ok {
+		return nil, fmt.Errorf("engine %s cannot rebuild a group", e.Control.Name())
+	}
+	return r.Survivors(ctx, s, patience)
+}
+
+// Park sleeps until anything may have got further: on the device, or in the control engine.
+func (e *Engine) Park(ctx context.Context) error {
+	e.bell.Lock()
+	if e.rung {
+		e.rung = false
+		e.bell.Unlock()
+		return nil
+	}
+	both, cancel := context.WithCancel(ctx)
+	defer cancel()
+	e.wake = cancel
+	e.bell.Unlock()
+	e.look()
+	err := e.Control.(backend.Parker).Park(both)
+	e.bell.Lock()
+	e.wake, e.rung = nil, false
+	e.bell.Unlock()
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	if both.Err() != nil {
+		return nil
+	}
+	return err
+}
+
+// ring ends the current or the next Park.
+func (e *Engine) ring() {
+	e.bell.Lock()
+	defer e.bell.Unlock()
+	e.rung = true
+	if e.wake != nil {
+		e.wake()
+	}
+}
+
+// parked reports whether a goroutine waits in Park.
+func (e *Engine) parked() bool {
+	e.bell.Lock()
+	defer e.bell.Unlock()
+	return e.wake != nil
+}
+
+// look wakes the goroutine that watches.
+func (e *Engine) look() {
+	select {
+	case e.stir <- struct{}{}:
+	default:
+	}
+}
+
+// onThread calls f with the device's context current.
+func (e *Engine) onThread(f func() error) error {
+	if err := e.Device.Lock(); err != nil {
+		return err
+	}
+	defer e.Device.Unlock()
+	return f()
+}

@@ -1,0 +1,168 @@
+package nccl_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/reliability"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// failures runs fn on n ranks and returns what each of them got, and the job, and how long it took from the first rank's call
+// of begin.
+func failures(t *testing.T, n int, timeout time.Duration, fn func(r *dist.Rank, begin func()) error) ([]error, time.Duration) {
+	t.Helper()
+	machine(t)
+	var mu sync.Mutex
+	var began time.Time
+	var took time.Duration
+	errs := make([]error, n)
+	begin := func() {
+		mu.Lock()
+		defer mu.Unlock()
+		if began.IsZero() {
+			began = time.Now()
+		}
+	}
+	err := start(t, n, dist.Config{Threads: 1, Timeout: timeout, Log: t.Output()}, func(r *dist.Rank) error {
+		err := fn(r, begin)
+		mu.Lock()
+		defer mu.Unlock()
+		errs[r.World.Rank()], took = err, max(took, time.Since(began))
+		return err
+	})
+	require.Error(t, err)
+	return append(errs, err), took
+}
+
+// reduce sums count elements, and waits on the host.
+func reduce(r *dist.Rank, count int, op dist.Op) error {
+	return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, count), op).WaitHost(context.Background())
+}
+
+// The ninth operation differs, and hangs on the devices. Both ranks get both descriptors, and the communicators are aborted.
+func TestDifferentOperations(t *testing.T) {
+	before := emu.CountNCCL().Aborts
+	errs, took := failures(t, 2, time.Minute, func(r *dist.Rank, begin func()) error {
+		for range 8 {
+			if err := reduce(r, 10, dist.Sum); err != nil {
+				return err
+			}
+		}
+		begin()
+		return reduce(r, 10+2*r.World.Rank(), dist.Sum)
+	})
+	for rank, err := range errs {
+		assert.ErrorContains(t, err, "allreduce seq 9 of group world: count 10 (rank 0) vs 12 (rank 1), shapes float32[10] and float32[12]", "rank %d", rank)
+	}
+	assert.Equal(t, before+2, emu.CountNCCL().Aborts)
+	reliability.Took(t, 41, "nccl", 500*time.Millisecond, took)
+}
+
+// So it is when no host waits: the device waits for an operation that hangs, until the engine aborts it. The error comes with
+// the next operation, or at the end.
+func TestDifferentOperationsThatNobodyWaitsFor(t *testing.T) {
+	errs, took := failures(t, 2, time.Minute, func(r *dist.Rank, begin func()) error {
+		begin()
+		x := tensor.New(r.Device, tensor.Float32, 4)
+		op := []dist.Op{dist.Sum, dist.Max}[r.World.Rank()]
+		if err := r.World.AllReduce(x, op).Wait(); err != nil {
+			return err
+		}
+		return errors.Join(tensor.Try(func() { tensor.Floats(x) }), r.World.Barrier().Wait())
+	})
+	for _, err := range errs {
+		assert.ErrorContains(t, err, "allreduce seq 1 of group world: op sum (rank 0) vs max (rank 1)")
+	}
+	assert.Less(t, took, 500*time.Millisecond+reliability.Slack)
+}
+
+// A rank that does not come is named after the timeout, also when the hosts wait for their devices alone.
+func TestTimeout(t *testing.T) {
+	over := make(chan struct{})
+	errs, took := failures(t, 3, time.Second, func(r *dist.Rank, begin func()) error {
+		begin()
+		if r.World.Rank() == 2 {
+			<-over
+			return r.World.Err()
+		}
+		x := tensor.New(r.Device, tensor.Float32, 4)
+		err := r.World.AllReduce(x, dist.Sum).Wait()
+		if err == nil {
+			err = tensor.Try(func() { tensor.Floats(x) })
+		}
+		if err == nil {
+			err = r.World.Err()
+		}
+		if r.World.Rank() == 0 {
+			close(over)
+		}
+		return err
+	})
+	for rank, err := range errs {
+		assert.ErrorContains(t, err, "allreduce seq 1 of group world: rank 2 did not arrive within 1s", "rank %d", rank)
+	}
+	assert.Less(t, took, time.Second+200*time.Millisecond+reliability.Slack)
+}
+
+// A call that hangs on the device of one rank, though all ranks have made it.
+func TestHangingDevice(t *testing.T) {
+	emu.FailNCCL(1, 3, emu.HangingCall)
+	defer emu.FailNCCL(0, 0, emu.NoFault)
+	errs, _ := failures(t, 2, time.Second, func(r *dist.Rank, begin func()) error {
+		begin()
+		for range 5 {
+			if err := reduce(r, 10, dist.Sum); err != nil {
+				return err
+			}
+		}
+		return errors.New("nothing hung")
+	})
+	for rank, err := range errs {
+		assert.ErrorContains(t, err, "allreduce seq 3 of group world: no progress within 1s", "rank %d", rank)
+	}
+}
+
+// What NCCL notices by itself, and what it refuses, fails the group on all ranks at once.
+func TestErrorsOfNCCL(t *testing.T) {
+	defer emu.FailNCCL(0, 0, emu.NoFault)
+	for fault, want := range map[emu.NCCLFault]string{
+		emu.AsyncError:  "rank 1: allreduce seq 3 of group world: nccl: ncclCommGetAsyncError: remote process exited or there was a network error (6)",
+		emu.FailingCall: "rank 1: allreduce seq 3 of group world: nccl: ncclAllReduce: unhandled system error (2): a failure that the test asked for",
+	} {
+		emu.FailNCCL(1, 3, fault)
+		errs, took := failures(t, 2, time.Minute, func(r *dist.Rank, begin func()) error {
+			begin()
+			for range 5 {
+				if err := reduce(r, 10, dist.Sum); err != nil {
+					return err
+				}
+			}
+			return errors.New("nothing failed")
+		})
+		for rank, err := range errs {
+			assert.ErrorContains(t, err, want, "rank %d", rank)
+		}
+		assert.Less(t, took, time.Second+reliability.Slack)
+	}
+}
+
+// What NCCL does not have is an error that says what it has.
+func TestNotInNCCL(t *testing.T) {
+	errs, _ := failures(t, 2, time.Minute, func(r *dist.Rank, begin func()) error {
+		begin()
+		x := tensor.New(r.Device, tensor.Int32, 4)
+		return r.World.AllReduce(x, dist.BXor).Wait()
+	})
+	for rank, err := range errs {
+		assert.ErrorContains(t, err, "NCCL cannot do bxor of int32 in device memory; it has sum, prod, min, max, avg and premulsum", "rank %d", rank)
+	}
+}

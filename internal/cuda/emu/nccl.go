@@ -1,0 +1,54 @@
+package emu
+
+import (
+	"path/filepath"
+	"sync"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/dl"
+)
+
+// NCCLFault is what goes wrong in the emulated NCCL.
+type NCCLFault int
+
+// The faults.
+const (
+	NoFault     NCCLFault = iota
+	HangingCall           // it is queued and never runs: its communicator must be aborted
+	AsyncError            // it never runs, and the communicator's state is a remote error
+	FailingCall           // it is refused
+)
+
+// FailNCCL makes the n-th call of an operation, from 1, on each communicator in
+// which the caller is this rank fail. NoFault ends it.
+func FailNCCL(rank, n int, fault NCCLFault) {
+	dl.Call(ncclControls().Fault, uintptr(rank), uintptr(n), uintptr(fault))
+}
+
+// NCCLCounts is what the emulated NCCL has been asked for since the process
+// began, and how many communicators there are now.
+type NCCLCounts struct{ Made, Splits, Aborts, Destroyed, Open, Launches uint64 }
+
+// CountNCCL returns the counts.
+func CountNCCL() (c NCCLCounts) {
+	dl.Call(ncclControls().Counts, uintptr(unsafe.Pointer(&c)))
+	return c
+}
+
+var ncclControls = sync.OnceValue(func() (c struct {
+	Fault  uintptr `sym:"emu_nccl_fault"`
+	Counts uintptr `sym:"emu_nccl_counts"`
+}) {
+	dir, err := build()
+	if err != nil {
+		panic(err)
+	}
+	lib, err := dl.Open("the emulated NCCL", filepath.Join(dir, "libnccl.so"))
+	if err == nil {
+		err = lib.Resolve(&c)
+	}
+	if err != nil {
+		panic(err)
+	}
+	return c
+})

@@ -1,0 +1,53 @@
+// Inside the emulated NCCL: what meets in a communicator, and arithmetic.
+#pragma once
+#include <stddef.h>
+#include <stdint.h>
+#include <atomic>
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <vector>
+#define API extern "C" __attribute__((visibility("default")))
+
+typedef int Result;
+enum : Result { Ok = 0, CudaError = 1, SystemError = 2, InternalError = 3, InvalidArgument = 4, InvalidUsage = 5, RemoteError = 6, InProgress = 7 };
+enum Type { I8, U8, I32, U32, I64, U64, F16, F32, F64, BF16, NumTypes };
+enum Op { Sum, Prod, Max, Min, Avg, FirstCustom };
+enum Kind { AllReduce, Reduce, Broadcast, AllGather, ReduceScatter, AllToAll, Send, Recv };
+
+// Call is one operation as a rank gave it.
+struct Call {
+  Kind kind;
+  const char* src;
+  char* dst;
+  size_t n;
+  int type, op, root;  // root: also the peer of Send and Recv
+  double factor;       // of PreMulSum
+  bool scaled, hangs, done;
+};
+
+// Meeting is the ranks of a communicator. One lock guards everything; data is
+// moved by the last rank to come, with the lock held.
+struct Meeting {
+  int n = 0, joined = 0;
+  std::mutex mu;
+  std::condition_variable changed;
+  std::vector<int> devices;
+  Result broken = Ok;  // why it never comes about
+  std::map<uint64_t, std::vector<Call*>> steps;             // collectives by number
+  std::map<std::pair<int, int>, std::vector<Call*>> sends, recvs;  // from, to: those that wait
+  struct Split { std::vector<int> color, key; int came = 0; std::map<int, std::shared_ptr<Meeting>> made; };
+  std::map<uint64_t, Split> splits;
+};
+
+size_t type_size(int type);
+// half_value is a bfloat16 or float16 number.
+double half_value(uint16_t bits, bool brain);
+// post shows a call to the others; with the lock held. Calls that do not match
+// wait for ever, as the real ones do.
+void post(Meeting&, int rank, uint64_t number, Call&);
+// withdraw takes the calls of an aborted rank back.
+void withdraw(Meeting&, const std::set<Call*>&);

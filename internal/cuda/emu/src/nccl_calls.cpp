@@ -1,0 +1,396 @@
+// The calls of the emulated NCCL: ranks are threads of one process, operations run on
+// the streams of the emulated driver. A non-blocking communicator launches only
+// when its state is asked for, so that an event recorded too early is too early
+// here as well.
+#include "nccl.h"
+#include <dlfcn.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+// The driver's functions that are used.
+struct Driver {
+  int (*get_device)(int*);
+  int (*retain)(void**, int);
+  int (*push)(void*);
+  int (*pop)(void**);
+  int (*enqueue)(void*, const char*, int (*)(void*), void*, void (*)(void*));
+  int (*is_memory)(uint64_t, uint64_t);
+};
+static const Driver& driver() {
+  static const Driver d = [] {
+    const char* path = getenv("RINGO_CUDA_LIB");
+    void* h = dlopen(path ? path : "libcuda.so", RTLD_NOW);
+    if (!h) fprintf(stderr, "fakenccl: %s\n", dlerror()), abort();
+    Driver d;
+    auto get = [h](const char* name) { return dlsym(h, name); };
+    *(void**)&d.get_device = get("cuCtxGetDevice");
+    *(void**)&d.retain = get("cuDevicePrimaryCtxRetain");
+    *(void**)&d.push = get("cuCtxPushCurrent_v2");
+    *(void**)&d.pop = get("cuCtxPopCurrent_v2");
+    *(void**)&d.enqueue = get("emu_enqueue");
+    *(void**)&d.is_memory = get("emu_is_memory");
+    return d;
+  }();
+  return d;
+}
+
+static thread_local char last[256];
+static Result fail(Result r, const char* format, ...) {
+  va_list a;
+  va_start(a, format);
+  vsnprintf(last, sizeof last, format, a);
+  va_end(a);
+  return r;
+}
+
+struct Id { char bytes[128]; };
+struct Config { uint64_t size; uint32_t magic, version; int blocking; };
+struct Comm;
+
+// Launch is what one group queues on one communicator.
+struct Launch { std::shared_ptr<Comm> comm; void* stream; std::vector<Call> calls; std::vector<uint64_t> numbers; };
+
+struct Comm : std::enable_shared_from_this<Comm> {
+  std::shared_ptr<Meeting> meeting;
+  int rank, device;
+  bool blocking, aborted = false, joined = false, splitting = false;
+  Result state = Ok;  // an asynchronous error
+  uint64_t calls = 0, collectives = 0, splits = 0, groups = 0;
+  int polls = 0;  // until the launch in progress is queued
+  std::shared_ptr<Launch> pending;
+  Comm** child = nullptr;  // of the split in progress
+  std::set<Call*> running;
+  std::map<int, std::pair<int, double>> custom;  // reductions of PreMulSum: type and factor
+};
+
+// Faults and counts, for tests.
+struct Fault { int rank; uint64_t call; int kind; };  // 1 hangs, 2 is an asynchronous error, 3 fails at once
+static std::mutex mu;  // guards what follows
+static std::map<Comm*, std::shared_ptr<Comm>> comms;
+static std::map<std::string, std::weak_ptr<Meeting>> meetings;
+static uint64_t ids;
+static Fault fault;
+static std::atomic<uint64_t> made, splits, aborts, destroyed, launches;
+
+API void emu_nccl_fault(int rank, uint64_t call, int kind) {
+  std::lock_guard<std::mutex> l(mu);
+  fault = {rank, call, kind};
+}
+API void emu_nccl_counts(uint64_t out[6]) {
+  std::lock_guard<std::mutex> l(mu);
+  uint64_t n[6] = {made, splits, aborts, destroyed, comms.size(), launches};
+  memcpy(out, n, sizeof n);
+}
+
+static std::shared_ptr<Comm> find(Comm* c) {
+  std::lock_guard<std::mutex> l(mu);
+  auto i = comms.find(c);
+  return i == comms.end() ? nullptr : i->second;
+}
+static Comm* keep(const std::shared_ptr<Comm>& c) {
+  std::lock_guard<std::mutex> l(mu);
+  comms[c.get()] = c;
+  made++;
+  return c.get();
+}
+
+static int run(void* arg) {
+  auto& launch = *((std::shared_ptr<Launch>*)arg)->get();
+  Comm& c = *launch.comm;
+  Meeting& m = *c.meeting;
+  std::unique_lock<std::mutex> l(m.mu);
+  for (size_t i = 0; i < launch.calls.size() && !c.aborted; i++) {
+    c.running.insert(&launch.calls[i]);
+    if (!launch.calls[i].hangs) post(m, c.rank, launch.numbers[i], launch.calls[i]);
+  }
+  m.changed.wait(l, [&] {
+    for (auto& x : launch.calls)
+      if (!x.done && !c.aborted) return false;
+    return true;
+  });
+  for (auto& x : launch.calls) c.running.erase(&x);
+  return 0;
+}
+
+static Result start(const std::shared_ptr<Launch>& launch) {
+  void* ctx;
+  driver().retain(&ctx, launch->comm->device);
+  driver().push(ctx);
+  int r = driver().enqueue(launch->stream, "nccl", run, new std::shared_ptr<Launch>(launch),
+                           [](void* a) { delete (std::shared_ptr<Launch>*)a; });
+  driver().pop(&ctx);
+  return r ? fail(CudaError, "the stream refused the operation: CUDA error %d", r) : Ok;
+}
+
+// poll brings what is in progress further, and returns the state.
+static Result poll(Comm& c) {
+  Meeting& m = *c.meeting;
+  std::shared_ptr<Launch> ready;
+  {
+    std::lock_guard<std::mutex> l(m.mu);
+    if (m.broken) return c.state = m.broken;
+    if (c.state) return c.state;
+    if (m.joined < m.n) return InProgress;
+    if (c.splitting) {
+      auto& s = m.splits[c.splits];
+      if (s.came < m.n) return InProgress;
+      int color = s.color[c.rank];
+      if (color >= 0) {
+        auto& made = s.made[color];
+        auto child = std::make_shared<Comm>();
+        child->rank = 0;
+        int size = 0;
+        for (int r = 0; r < m.n; r++) {
+          if (s.color[r] != color) continue;
+          size++;
+          if (s.key[r] < s.key[c.rank] || (s.key[r] == s.key[c.rank] && r < c.rank)) child->rank++;
+        }
+        if (!made) made = std::make_shared<Meeting>(), made->n = made->joined = size;
+        child->meeting = made;
+        child->device = c.device;
+        child->blocking = c.blocking;
+        *c.child = keep(child);
+      }
+      c.splitting = false;
+    }
+    if (c.pending && --c.polls > 0) return InProgress;
+    ready.swap(c.pending);
+  }
+  return ready ? c.state = start(ready) : Ok;
+}
+
+API Result ncclGetVersion(int* v) {
+  const char* forced = getenv("EMU_NCCL_VERSION");
+  *v = forced ? atoi(forced) : 23203;
+  return Ok;
+}
+API const char* ncclGetErrorString(Result r) {
+  static const char* text[] = {"no error", "unhandled cuda error", "unhandled system error", "internal error", "invalid argument", "invalid usage",
+                               "remote process exited or there was a network error", "NCCL operation in progress"};
+  return r >= 0 && r < 8 ? text[r] : "unknown result code";
+}
+API const char* ncclGetLastError(Comm*) { return last; }
+API Result ncclGetUniqueId(Id* id) {
+  std::lock_guard<std::mutex> l(mu);
+  for (int i = 0; i < 128; i++) id->bytes[i] = (char)(i * 7 + 1);  // every word counts
+  uint64_t n = ++ids;
+  memcpy(id->bytes + 120, &n, 8);
+  return Ok;
+}
+
+API Result ncclCommInitRankConfig(Comm** out, int n, Id id, int rank, const Config* cfg) {
+  if (!out || n < 1 || rank < 0 || rank >= n) return fail(InvalidArgument, "rank %d of %d", rank, n);
+  if (cfg && (cfg->magic != 0xcafebeef || cfg->size < 48)) return fail(InvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+  for (int i = 0; i < 120; i++)
+    if (id.bytes[i] != (char)(i * 7 + 1)) return fail(InvalidArgument, "byte %d of the id is not what ncclGetUniqueId gave", i);
+  auto c = std::make_shared<Comm>();
+  if (driver().get_device(&c->device)) return fail(CudaError, "no context is current");
+  c->rank = rank;
+  c->blocking = !cfg || cfg->blocking != 0;
+  {
+    std::lock_guard<std::mutex> l(mu);
+    std::string key(id.bytes, 128);
+    c->meeting = meetings[key].lock();
+    if (!c->meeting) meetings[key] = c->meeting = std::make_shared<Meeting>();
+  }
+  Meeting& m = *c->meeting;
+  {
+    std::lock_guard<std::mutex> l(m.mu);
+    if (m.n && m.n != n) return fail(InvalidArgument, "%d ranks here, %d on another rank", n, m.n);
+    m.n = n;
+    const char* several = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+    for (int d : m.devices)
+      if (d == c->device && !(several && *several == '1'))
+        m.broken = fail(InvalidUsage, "Duplicate GPU detected : two ranks both on CUDA device %d", d);
+    m.devices.push_back(c->device);
+    m.joined++;
+    m.changed.notify_all();
+  }
+  *out = keep(c);
+  if (!c->blocking) return poll(*c);
+  std::unique_lock<std::mutex> l(m.mu);
+  m.changed.wait(l, [&] { return m.joined >= m.n || m.broken || c->aborted; });
+  return m.broken;
+}
+
+API Result ncclCommSplit(Comm* handle, int color, int key, Comm** out, const Config* cfg) {
+  auto c = find(handle);
+  if (!c || !out || color < -1) return fail(InvalidArgument, "ncclCommSplit");
+  if (cfg && cfg->magic != 0xcafebeef) return fail(InvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+  if (poll(*c) == InProgress || c->pending) return fail(InvalidArgument, "Attempt to use communicator before the previous operation returned ncclSuccess");
+  *out = nullptr;
+  Meeting& m = *c->meeting;
+  std::unique_lock<std::mutex> l(m.mu);
+  auto& s = m.splits[++c->splits];
+  s.color.resize(m.n);
+  s.key.resize(m.n);
+  s.color[c->rank] = color;
+  s.key[c->rank] = key;
+  s.came++;
+  c->splitting = true;
+  c->child = out;
+  m.changed.notify_all();
+  splits++;
+  if (!c->blocking) return InProgress;
+  m.changed.wait(l, [&] { return s.came == m.n || c->aborted; });
+  l.unlock();
+  return poll(*c);
+}
+
+API Result ncclCommGetAsyncError(Comm* handle, Result* state) {
+  auto c = find(handle);
+  if (!c) return fail(InvalidArgument, "no such communicator");
+  *state = poll(*c);
+  return Ok;
+}
+API Result ncclCommAbort(Comm* handle) {
+  auto c = find(handle);
+  if (!c) return fail(InvalidArgument, "no such communicator");
+  {
+    std::lock_guard<std::mutex> l(c->meeting->mu);
+    c->aborted = true;
+    withdraw(*c->meeting, c->running);
+    c->meeting->changed.notify_all();
+  }
+  std::lock_guard<std::mutex> l(mu);
+  comms.erase(handle);
+  aborts++;
+  return Ok;
+}
+API Result ncclCommFinalize(Comm* handle) { return find(handle) ? Ok : fail(InvalidArgument, "no such communicator"); }
+// ncclCommDestroy waits for what is running, as the real one does.
+API Result ncclCommDestroy(Comm* handle) {
+  auto c = find(handle);
+  if (!c) return fail(InvalidArgument, "no such communicator");
+  {
+    std::unique_lock<std::mutex> l(c->meeting->mu);
+    c->meeting->changed.wait(l, [&] { return c->running.empty(); });
+  }
+  std::lock_guard<std::mutex> l(mu);
+  comms.erase(handle);
+  destroyed++;
+  return Ok;
+}
+
+// The group of this thread.
+static thread_local int depth;
+static thread_local Result refused;
+static thread_local std::vector<std::shared_ptr<Launch>> group;
+
+API Result ncclGroupStart() { return depth++, Ok; }
+static Result end_group() {
+  std::vector<std::shared_ptr<Launch>> all;
+  all.swap(group);
+  Result r = refused;
+  refused = Ok;
+  if (r) return r;
+  for (auto& launch : all) {
+    Comm& c = *launch->comm;
+    launches++;
+    if (c.blocking) {
+      if ((r = start(launch))) return r;
+      continue;
+    }
+    std::lock_guard<std::mutex> l(c.meeting->mu);
+    c.pending = launch;
+    c.polls = (int)(1 + c.groups++ % 3);
+    r = InProgress;
+  }
+  return r;
+}
+API Result ncclGroupEnd() {
+  if (!depth) return fail(InvalidUsage, "ncclGroupEnd: not in a group call.");
+  return --depth ? Ok : end_group();
+}
+
+// inject applies the fault that the test asked for to a call.
+static Result inject(Comm& c, Call& call) {
+  std::lock_guard<std::mutex> l(mu);
+  if (!fault.kind || fault.rank != c.rank || fault.call != c.calls) return Ok;
+  call.hangs = fault.kind != 3;
+  if (fault.kind == 2) c.state = RemoteError;
+  return fault.kind == 3 ? fail(SystemError, "a failure that the test asked for") : Ok;
+}
+
+static Result check(Comm& c, Call& call) {
+  if (call.type < 0 || call.type >= NumTypes) return fail(InvalidArgument, "%d is no type", call.type);
+  int peers = c.meeting->n;
+  if (call.root < 0 || call.root >= peers) return fail(InvalidArgument, "root or peer %d of %d ranks", call.root, peers);
+  if (call.op >= FirstCustom) {
+    auto i = c.custom.find(call.op);
+    if (i == c.custom.end() || i->second.first != call.type) return fail(InvalidArgument, "%d is no reduction of type %d", call.op, call.type);
+    call.scaled = true;
+    call.factor = i->second.second;
+    call.op = Sum;
+  }
+  size_t bytes = call.n * type_size(call.type), in = bytes, out = bytes;
+  if (call.kind == AllGather || call.kind == AllToAll) out *= peers;
+  if (call.kind == ReduceScatter || call.kind == AllToAll) in *= peers;
+  bool reads = call.n && call.kind != Recv && (call.kind != Broadcast || call.root == c.rank);
+  bool writes = call.n && call.kind != Send && (call.kind != Reduce || call.root == c.rank);
+  if (reads && !driver().is_memory((uint64_t)call.src, in)) return fail(InvalidArgument, "sendbuff %p is not %zu bytes of device memory", call.src, in);
+  if (writes && !driver().is_memory((uint64_t)call.dst, out)) return fail(InvalidArgument, "recvbuff %p is not %zu bytes of device memory", call.dst, out);
+  return Ok;
+}
+
+static Result take(Comm* handle, void* stream, Call call) {
+  auto c = find(handle);
+  if (!c) return fail(InvalidArgument, "no such communicator");
+  Result state = poll(*c);
+  if (state == InProgress) return fail(InvalidArgument, "Attempt to use communicator before the previous operation returned ncclSuccess");
+  if (state) return state;
+  c->calls++;
+  if (Result r = inject(*c, call)) return r;
+  if (Result r = check(*c, call)) return r;
+  if (!call.n) return Ok;  // as the real one
+  std::shared_ptr<Launch> launch;
+  for (auto& g : group)
+    if (g->comm == c && g->stream == stream) launch = g;
+  if (!launch) {
+    launch = std::make_shared<Launch>();
+    launch->comm = c;
+    launch->stream = stream;
+    group.push_back(launch);
+  }
+  bool collective = call.kind != Send && call.kind != Recv;
+  launch->numbers.push_back(collective ? ++c->collectives : 0);
+  launch->calls.push_back(call);
+  return Ok;
+}
+static Result queue(Comm* c, void* stream, Kind k, const void* s, void* r, size_t n, int type, int op, int root) {
+  depth++;
+  Result e = take(c, stream, Call{k, (const char*)s, (char*)r, n, type, op, root, 1, false, false, false});
+  if (e) refused = e;
+  return --depth ? e : end_group();
+}
+
+API Result ncclAllReduce(const void* s, void* r, size_t n, int t, int op, Comm* c, void* q) { return queue(c, q, AllReduce, s, r, n, t, op, 0); }
+API Result ncclReduce(const void* s, void* r, size_t n, int t, int op, int root, Comm* c, void* q) { return queue(c, q, Reduce, s, r, n, t, op, root); }
+API Result ncclBroadcast(const void* s, void* r, size_t n, int t, int root, Comm* c, void* q) { return queue(c, q, Broadcast, s, r, n, t, 0, root); }
+API Result ncclAllGather(const void* s, void* r, size_t n, int t, Comm* c, void* q) { return queue(c, q, AllGather, s, r, n, t, 0, 0); }
+API Result ncclReduceScatter(const void* s, void* r, size_t n, int t, int op, Comm* c, void* q) { return queue(c, q, ReduceScatter, s, r, n, t, op, 0); }
+API Result ncclAlltoAll(const void* s, void* r, size_t n, int t, Comm* c, void* q) { return queue(c, q, AllToAll, s, r, n, t, 0, 0); }
+API Result ncclSend(const void* s, size_t n, int t, int peer, Comm* c, void* q) { return queue(c, q, Send, s, nullptr, n, t, 0, peer); }
+API Result ncclRecv(void* r, size_t n, int t, int peer, Comm* c, void* q) { return queue(c, q, Recv, nullptr, r, n, t, 0, peer); }
+
+API Result ncclRedOpCreatePreMulSum(int* op, void* factor, int type, int residence, Comm* handle) {
+  auto c = find(handle);
+  if (!c || residence != 1) return fail(InvalidArgument, "ncclRedOpCreatePreMulSum");
+  double x;
+  switch (type) {
+    case F32: { float f; memcpy(&f, factor, 4); x = f; break; }
+    case F64: memcpy(&x, factor, 8); break;
+    case F16: case BF16: { uint16_t h; memcpy(&h, factor, 2); x = half_value(h, type == BF16); break; }
+    default: return fail(InvalidArgument, "a factor of type %d", type);
+  }
+  *op = FirstCustom;
+  while (c->custom.count(*op)) ++*op;
+  c->custom[*op] = {type, x};
+  return Ok;
+}
+API Result ncclRedOpDestroy(int op, Comm* handle) {
+  auto c = find(handle);
+  return c && c->custom.erase(op) ? Ok : fail(InvalidArgument, "%d is no reduction of this communicator", op);
+}

@@ -1,0 +1,10 @@
+// Package nccl calls NVIDIA's collective communication library without cgo:
+// libnccl.so.2 of version 2.18 or later, or a library of the same interface
+// (RCCL) that RINGO_NCCL_LIB names. NCCL's own variables (NCCL_*) are its own:
+// nothing here sets or overrides them.
+//
+// The calls are NCCL's, one method each, and allocate nothing. They return a
+// Result; Lib.Err makes an error of it, with NCCL's words. A communicator made
+// here is non-blocking: a call may return InProgress, and until AsyncError
+// returns something else no other call than Abort may be made on it.
+package nccl

@@ -1,0 +1,17 @@
+package nccl
+
+import (
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/dl"
+)
+
+// initRank calls ncclCommInitRankConfig(comm, n, id, rank, config). The id is
+// passed by value: in the System V ABI a struct of 128 bytes lies on the stack,
+// and the other arguments take the registers as if it were not there. So two
+// registers of the six are filled up, and the id's words follow.
+func initRank(fn uintptr, comm *uintptr, n int, id *ID, rank int, cfg *config) uintptr {
+	w := (*[16]uintptr)(unsafe.Pointer(id))
+	return dl.Call(fn, uintptr(unsafe.Pointer(comm)), uintptr(n), uintptr(rank), uintptr(unsafe.Pointer(cfg)), 0, 0,
+		w[0], w[1], w[2], w[3], w[4], w[5], w[6], w[7], w[8], w[9], w[10], w[11], w[12], w[13], w[14], w[15])
+}

@@ -1,0 +1,290 @@
+package nccl_test
+
+import (
+	"errors"
+	"os"
+	"sync"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/nccl"
+)
+
+// rank is one rank of a test, on a device of its own.
+type rank struct {
+	t      *testing.T
+	lib    *nccl.Lib
+	dev    *cuda.Device
+	stream *cuda.Stream
+	pool   *cuda.Pool
+	comm   *nccl.Comm
+	me     int
+}
+
+// ranks runs fn on n ranks in a communicator, each on a thread with its device.
+func ranks(t *testing.T, n int, fn func(r *rank) error) {
+	driver := emu.Start(t, emu.Config{Devices: 4})
+	lib, err := nccl.Load()
+	require.NoError(t, err)
+	id, err := lib.UniqueID()
+	require.NoError(t, err)
+	errs := make([]error, n)
+	var wg sync.WaitGroup
+	for i := range n {
+		dev, err := driver.Open(i)
+		require.NoError(t, err)
+		r := &rank{t: t, lib: lib, dev: dev, me: i}
+		wg.Go(func() { errs[i] = r.run(n, &id, fn) })
+	}
+	wg.Wait()
+	require.NoError(t, errors.Join(errs...))
+	assert.Zero(t, emu.CountNCCL().Open)
+}
+
+func (r *rank) run(n int, id *nccl.ID, fn func(r *rank) error) (err error) {
+	if err := r.dev.Lock(); err != nil {
+		return err
+	}
+	defer r.dev.Unlock()
+	if r.stream, err = r.dev.NewStream("comm", 0); err != nil {
+		return err
+	}
+	defer r.stream.Close()
+	r.pool = r.dev.NewPool("test")
+	defer r.pool.Close()
+	var res nccl.Result
+	r.comm, res = r.lib.Init(n, id, r.me)
+	if err := r.finish("ncclCommInitRankConfig", res); err != nil {
+		return err
+	}
+	if err := fn(r); err != nil {
+		return err
+	}
+	if r.comm.Open() {
+		return r.lib.Err("ncclCommDestroy", r.comm.Destroy())
+	}
+	return nil
+}
+
+// finish polls until what a call began is done.
+func (r *rank) finish(call string, res nccl.Result) error {
+	for res == nccl.InProgress {
+		res = r.comm.AsyncError()
+	}
+	return r.lib.Err(call, res)
+}
+
+func (r *rank) upload(x []float32) (cuda.Ptr, error) {
+	p, err := r.pool.Alloc(r.stream, 4*len(x))
+	if err != nil {
+		return 0, err
+	}
+	return p, r.stream.Upload(p, unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*len(x)))
+}
+
+func (r *rank) download(p cuda.Ptr, n int) ([]float32, error) {
+	x := make([]float32, n)
+	return x, r.stream.Download(unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), 4*n), p)
+}
+
+// does queues an operation on src and dst, and compares dst with want.
+func (r *rank) does(call string, src, want []float32, do func(src, dst cuda.Ptr) nccl.Result) error {
+	in, err := r.upload(src)
+	if err != nil {
+		return err
+	}
+	defer r.pool.Free(in)
+	out, err := r.upload(make([]float32, len(want)))
+	if err != nil {
+		return err
+	}
+	defer r.pool.Free(out)
+	if err := r.finish(call, do(in, out)); err != nil {
+		return err
+	}
+	got, err := r.download(out, len(want))
+	if assert.NoError(r.t, err) {
+		assert.Equal(r.t, want, got, "%s on rank %d", call, r.me)
+	}
+	return err
+}
+
+func TestEveryCall(t *testing.T) {
+	ranks(t, 2, func(r *rank) error {
+		me, c, s := float32(r.me), r.comm, r.stream.Handle()
+		const d = nccl.Float32
+		x := []float32{1 + me, 2 + me, 3 + me, 4 + me}
+		zero := make([]float32, 2)
+		root := func(v []float32) []float32 {
+			if r.me == 1 {
+				return v
+			}
+			return zero
+		}
+		return errors.Join(
+			r.does("sum", x, []float32{3, 5, 7, 9}, func(i, o cuda.Ptr) nccl.Result { return c.AllReduce(i, o, 4, d, nccl.Sum, s) }),
+			r.does("max", x, []float32{2, 3, 4, 5}, func(i, o cuda.Ptr) nccl.Result { return c.AllReduce(i, o, 4, d, nccl.Max, s) }),
+			r.does("min", x, []float32{1, 2, 3, 4}, func(i, o cuda.Ptr) nccl.Result { return c.AllReduce(i, o, 4, d, nccl.Min, s) }),
+			r.does("prod", x, []float32{2, 6, 12, 20}, func(i, o cuda.Ptr) nccl.Result { return c.AllReduce(i, o, 4, d, nccl.Prod, s) }),
+			r.does("avg", x, []float32{1.5, 2.5, 3.5, 4.5}, func(i, o cuda.Ptr) nccl.Result { return c.AllReduce(i, o, 4, d, nccl.Avg, s) }),
+			r.does("premulsum", x, []float32{5, 8, 11, 14}, func(i, o cuda.Ptr) nccl.Result {
+				factor := 1 + me
+				op, res := c.PreMulSum(unsafe.Pointer(&factor), d)
+				if res != nccl.Success {
+					return res
+				}
+				res = c.AllReduce(i, o, 4, d, op, s)
+				for res == nccl.InProgress {
+					res = c.AsyncError()
+				}
+				if res != nccl.Success {
+					return res
+				}
+				return c.DestroyOp(op)
+			}),
+			r.does("reduce", x[:2], root([]float32{3, 5}), func(i, o cuda.Ptr) nccl.Result { return c.Reduce(i, o, 2, d, nccl.Sum, 1, s) }),
+			r.does("broadcast", x[:2], []float32{2, 3}, func(i, o cuda.Ptr) nccl.Result { return c.Broadcast(i, o, 2, d, 1, s) }),
+			r.does("all-gather", x[:1], []float32{1, 2}, func(i, o cuda.Ptr) nccl.Result { return c.AllGather(i, o, 1, d, s) }),
+			r.does("reduce-scatter", x[:2], []float32{3 + 2*me}, func(i, o cuda.Ptr) nccl.Result { return c.ReduceScatter(i, o, 1, d, nccl.Sum, s) }),
+			r.does("all-to-all", x[:2], []float32{1 + me, 2 + me}, func(i, o cuda.Ptr) nccl.Result { return c.AllToAll(i, o, 1, d, s) }),
+			r.does("group", x[:1], []float32{2 - me}, func(i, o cuda.Ptr) nccl.Result {
+				r.lib.GroupStart()
+				a, b := c.Send(i, 1, d, 1-r.me, s), c.Recv(o, 1, d, 1-r.me, s)
+				return max(a, b, r.lib.GroupEnd())
+			}),
+		)
+	})
+}
+
+// Three ranks split into two and one; one is in none.
+func TestSplit(t *testing.T) {
+	ranks(t, 4, func(r *rank) error {
+		color := []int{7, 3, 7, nccl.NoColor}[r.me]
+		child, res := r.comm.Split(color, -r.me)
+		if err := r.finish("ncclCommSplit", res); err != nil {
+			return err
+		}
+		assert.Equal(r.t, color >= 0, child.Open())
+		if color < 0 {
+			return nil
+		}
+		parent := r.comm
+		r.comm = child
+		want := map[int][]float32{7: {2, 0}, 3: {1}}[color] // a greater key comes later
+		err := r.does("all-gather", []float32{float32(r.me)}, want, func(i, o cuda.Ptr) nccl.Result {
+			return child.AllGather(i, o, 1, nccl.Float32, r.stream.Handle())
+		})
+		err = errors.Join(err, r.lib.Err("ncclCommDestroy", child.Destroy()))
+		r.comm = parent
+		return err
+	})
+}
+
+// An operation that only one rank calls hangs until it is aborted.
+func TestAbort(t *testing.T) {
+	before := emu.CountNCCL().Aborts
+	ranks(t, 2, func(r *rank) error {
+		if r.me == 1 {
+			return nil
+		}
+		p, err := r.upload([]float32{1})
+		if err != nil {
+			return err
+		}
+		if err := r.finish("ncclAllReduce", r.comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.stream.Handle())); err != nil {
+			return err
+		}
+		done, err := r.stream.Done()
+		assert.False(r.t, done)
+		return errors.Join(err, r.lib.Err("ncclCommAbort", r.comm.Abort()), r.stream.Sync(), r.pool.Free(p))
+	})
+	assert.Equal(t, before+1, emu.CountNCCL().Aborts)
+}
+
+func TestErrorsAreReadable(t *testing.T) {
+	ranks(t, 1, func(r *rank) error {
+		err := r.lib.Err("ncclAllReduce", r.comm.AllReduce(64, 64, 1, nccl.Float32, nccl.Sum, r.stream.Handle()))
+		assert.EqualError(r.t, err, "nccl: ncclAllReduce: invalid argument (4): sendbuff 0x40 is not 4 bytes of device memory (NCCL_DEBUG=INFO tells more)")
+		return nil
+	})
+	emu.FailNCCL(0, 1, emu.AsyncError)
+	defer emu.FailNCCL(0, 0, emu.NoFault)
+	ranks(t, 1, func(r *rank) error {
+		p, err := r.upload([]float32{1})
+		if err != nil {
+			return err
+		}
+		err = r.finish("ncclAllReduce", r.comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.stream.Handle()))
+		assert.ErrorContains(r.t, err, "remote process exited")
+		r.comm.Abort()
+		return r.pool.Free(p)
+	})
+}
+
+// Two ranks on one device are an error, as in the real library.
+func TestInitErrors(t *testing.T) {
+	driver := emu.Start(t, emu.Config{})
+	lib, err := nccl.Load()
+	require.NoError(t, err)
+	id, err := lib.UniqueID()
+	require.NoError(t, err)
+	_, res := lib.Init(2, &id, 0)
+	require.ErrorContains(t, lib.Err("ncclCommInitRankConfig", res), "no context is current")
+	dev, err := driver.Open(0)
+	require.NoError(t, err)
+	require.NoError(t, dev.Lock())
+	defer dev.Unlock()
+	a, res := lib.Init(2, &id, 0)
+	require.Equal(t, nccl.InProgress, res)
+	b, res := lib.Init(2, &id, 1)
+	require.ErrorContains(t, lib.Err("ncclCommInitRankConfig", res), "Duplicate GPU")
+	require.NotEqual(t, nccl.Success, a.AsyncError())
+	a.Abort()
+	b.Abort()
+}
+
+func TestCallsDoNotAllocate(t *testing.T) {
+	if race {
+		t.Skip("the race detector makes pools forget")
+	}
+	ranks(t, 1, func(r *rank) error {
+		p, err := r.upload([]float32{1})
+		if err != nil {
+			return err
+		}
+		assert.Zero(r.t, testing.AllocsPerRun(100, func() {
+			res := r.comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.stream.Handle())
+			for res == nccl.InProgress {
+				res = r.comm.AsyncError()
+			}
+		}))
+		return errors.Join(r.stream.Sync(), r.pool.Free(p))
+	})
+}
+
+// The real library, where RINGO_TEST_NCCL names one, on a machine without a GPU:
+// it opens, knows its version, makes an id, and says why there is no communicator.
+func TestRealLibrary(t *testing.T) {
+	path := os.Getenv("RINGO_TEST_NCCL")
+	if path == "" {
+		t.Skip("RINGO_TEST_NCCL does not name a real libnccl.so.2 (pip install nvidia-nccl-cu13)")
+	}
+	lib, err := nccl.Open(path)
+	require.NoError(t, err)
+	t.Log(lib)
+	id, err := lib.UniqueID()
+	require.NoError(t, err)
+	require.NotZero(t, id)
+	if _, err := cuda.Load(); err == nil {
+		t.Skip("there is a driver here")
+	}
+	_, res := lib.Init(1, &id, 0)
+	err = lib.Err("ncclCommInitRankConfig", res)
+	require.Error(t, err)
+	t.Log(err)
+}
