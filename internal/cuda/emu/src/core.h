@@ -72,9 +72,10 @@ struct Stream {
   std::condition_variable wake;
   std::shared_ptr<Capture> capture;
   std::vector<int> frontier;  // the nodes that the next one comes after
-  std::map<Module*, const EmuModule*> instances;
+  std::map<Module*, std::pair<const EmuModule*, void*>> instances;  // with the loader's handle
   std::mt19937_64 random;
   unsigned char* dynamic = nullptr;  // dynamic shared memory ends where this does
+  unsigned char* stacks = nullptr;   // of kernels' threads
 };
 
 // Module is an image; each stream loads a copy of its own, so that kernels of
@@ -127,6 +128,9 @@ bool is_pinned(Addr, uint64_t n);
 std::string describe(Addr);                        // of an address that faulted
 std::string damaged();                             // an allocation written beyond its end; "" is none
 int leaked_memory(std::string& out);
+// launch.cpp
+constexpr size_t StackBytes = 1024 * (64 << 10);
+void unload_instances(Stream&);
 // fault.cpp
 void install_handler();
 void worker_stack();                               // signals of this thread get a stack of their own

@@ -27,12 +27,12 @@ namespace emu {
 enum : int { IllegalAddress = 700, Misaligned = 716, LaunchFailed = 719 };
 enum State : uint8_t { Ready, AtBarrier, InWarp, Idle };
 enum Kind : uint8_t { Shuffle, Ballot };
-struct Fiber { void* sp; unsigned tid; uint3 idx; State st; unsigned char* stack; };
+struct Fiber { void* sp; unsigned tid; uint3 idx; State st; };
 // Warp has a fiber for each thread that had to wait, and holds what its waiting
 // lanes brought: each says for whom it waits and which lane's value it wants.
 struct Warp { unsigned threads, started, nfibers; uint32_t alive, waiting, want[32], source[32]; uint64_t in[32], out[32]; int line[32]; Kind kind[32]; Fiber* lane[32]; };
 
-constexpr size_t StackBytes = 64 << 10, Page = 4096;
+constexpr size_t StackBytes = 64 << 10;
 static Fiber fibers[32][32];
 static Warp warps[32];
 static void* scheduler;
@@ -147,12 +147,7 @@ static void entry() {
   }
 }
 static void start(Fiber* f) {
-  if (!f->stack) {
-    auto p = (unsigned char*)mmap(0, StackBytes + Page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    mprotect(p, Page, PROT_NONE);
-    f->stack = p + Page;
-  }
-  void** sp = (void**)(f->stack + StackBytes - 64);
+  void** sp = (void**)(launch->stacks + (f - &fibers[0][0] + 1) * StackBytes - 64);
   *--sp = 0;
   *--sp = (void*)entry;
   for (int i = 0; i < 6; i++) *--sp = 0;

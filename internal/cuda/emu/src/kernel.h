@@ -12,6 +12,7 @@ struct EmuKernel {
 struct EmuLaunch {
   unsigned grid[3], block[3], shared;
   unsigned char* dynamic;  // the shared bytes
+  unsigned char* stacks;   // 1024 of 64 KiB, for the threads
   uint64_t seed;           // of the order of blocks
   bool reverse;            // of the order of threads
   void** args;

@@ -121,9 +121,12 @@ static std::string check_params(const EmuKernel& k, void** params, int device) {
 
 static const EmuModule* instance(Stream& s, Module* m) {
   auto& i = s.instances[m];
-  void* handle;
-  if (!i) i = load(m->image, &handle);
-  return i;
+  if (!i.first) i.first = load(m->image, &i.second);
+  return i.first;
+}
+void unload_instances(Stream& s) {
+  for (auto& i : s.instances)
+    if (i.second.first) dlclose(i.second.second);
 }
 
 static Result run_kernel(Launch& k, Stream& s) {
@@ -136,6 +139,7 @@ static Result run_kernel(Launch& k, Stream& s) {
     EmuLaunch at = k.at;
     at.args = k.args.data();
     at.seed = s.random();
+    at.stacks = s.stacks;
     at.dynamic = s.dynamic - (at.shared + 15) / 16 * 16;
     r = guarded(s, kernel.name, m, [&] { return m->run(&kernel, &at); }, detail);
     if (r && detail.empty()) detail = at.detail;

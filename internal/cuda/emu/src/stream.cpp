@@ -1,6 +1,7 @@
 // Streams, each a thread that runs a queue, and events.
 #include "core.h"
 #include <chrono>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 
@@ -32,13 +33,14 @@ static bool may_run(Stream& s) {
   return !S.config.lazy || s.finished < s.demand || s.closing;
 }
 
-// dynamic_shared reserves dynamic shared memory with a guard page behind it.
-static unsigned char* dynamic_shared() {
-  size_t n = MaxShared + 4096 - MaxShared % 4096;
-  auto p = (unsigned char*)mmap(0, n + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  mprotect(p + n, 4096, PROT_NONE);
-  return p + n;
+// reserve maps n bytes between two guard pages.
+constexpr size_t SharedBytes = (MaxShared + 4095) / 4096 * 4096;
+static unsigned char* reserve(size_t n) {
+  auto p = (unsigned char*)mmap(0, n + 8192, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED || mprotect(p + 4096, n, PROT_READ | PROT_WRITE)) abort();
+  return p + 4096;
 }
+static void release(unsigned char* p, size_t n) { munmap(p - 4096, n + 8192); }
 
 static void fail(Stream& s, Result r, const std::string& name) {
   Device& d = S.devices[s.device];
@@ -50,7 +52,8 @@ static void fail(Stream& s, Result r, const std::string& name) {
 static void work(std::shared_ptr<Stream> s) {
   worker_stack();
   touch_device_memory(true);
-  s->dynamic = dynamic_shared();
+  s->dynamic = reserve(SharedBytes) + SharedBytes;
+  s->stacks = reserve(StackBytes);
   Lock l(S.mu);
   for (;;) {
     s->wake.wait(l, [&] { return may_run(*s) || (s->closing && s->queue.empty()); });
@@ -68,6 +71,10 @@ static void work(std::shared_ptr<Stream> s) {
     s->finished++;
     S.changed.notify_all();
   }
+  l.unlock();
+  unload_instances(*s);
+  release(s->dynamic - SharedBytes, SharedBytes);
+  release(s->stacks, StackBytes);
 }
 
 Result enqueue(const std::shared_ptr<Stream>& s, Op op, bool captured) {
