@@ -96,7 +96,7 @@ struct State {
   EmuConfig config = {2, 4ull << 30, 1, 0, 0, 0, 0, 0, 0, 60000000000ull, 13000, 0};
   uint64_t allocs = 0, launches = 0, streams_made = 0;
   Device devices[MaxDevices];
-  std::map<void*, std::shared_ptr<Stream>> streams;
+  std::map<void*, std::shared_ptr<Stream>> streams, closed;  // closed ones run what is queued
   std::map<void*, std::shared_ptr<Event>> events;
   std::map<void*, std::unique_ptr<Module>> modules;
   std::map<void*, std::unique_ptr<Function>> functions;

@@ -68,6 +68,7 @@ static void work(std::shared_ptr<Stream> s) {
     s->finished++;
     S.changed.notify_all();
   }
+  S.closed.erase(s.get());
   for (auto p : s->stacks)
     if (p) munmap(p - StackGuard, StackBytes + StackGuard);
 }
@@ -96,8 +97,9 @@ void wait_for(Lock& l, Stream& s, uint64_t place) {
 }
 void wait_device(Lock& l, int device) {
   std::vector<std::pair<std::shared_ptr<Stream>, uint64_t>> all;
-  for (auto& i : S.streams)
-    if (i.second->device == device) all.push_back({i.second, i.second->issued});
+  for (auto* streams : {&S.streams, &S.closed})
+    for (auto& i : *streams)
+      if (i.second->device == device) all.push_back({i.second, i.second->issued});
   for (auto& i : all) demand(*i.first, i.second);
   for (auto& i : all) wait_for(l, *i.first, i.second);
 }
@@ -122,6 +124,7 @@ API Result cuStreamDestroy_v2(void* h) {
   s->closing = true;  // what is queued still runs
   s->held = false;
   s->wake.notify_one();
+  S.closed[h] = s;
   S.streams.erase(h);
   return Ok;
 }
