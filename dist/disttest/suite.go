@@ -31,6 +31,14 @@ func OnDevices(start Start) Start {
 // Long reports whether the slow tests run too (RINGO_LONG=1).
 func Long() bool { return os.Getenv("RINGO_LONG") == "1" }
 
+// ShortOnly skips a test in the long form, whose sizes and repetitions are for engines: what is tested here is the same for all
+// of them, and on devices that are slow on purpose.
+func ShortOnly(t *testing.T) {
+	if Long() {
+		t.Skip("runs in the short form (without RINGO_LONG)")
+	}
+}
+
 // slack is what a shared machine may add to a bound.
 const slack = reliability.Slack
 

@@ -29,6 +29,7 @@ func TestSharedConformance(t *testing.T) {
 }
 
 func TestSharedConformanceOfDevices(t *testing.T) {
+	disttest.ShortOnly(t)
 	disttest.Run(t, disttest.OnDevices(startShared), "Movement", "InPlace", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
 }
 

@@ -37,6 +37,9 @@ func newRemoteQueue(d *Remote, seed uint64) *remoteQueue {
 func (q *remoteQueue) push(job func() error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if q.closed { // tensors are freed by the garbage collector, whenever that is
+		return
+	}
 	q.jobs = append(q.jobs, job)
 	q.pushed++
 	q.cond.Broadcast()

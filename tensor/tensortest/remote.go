@@ -26,6 +26,7 @@ type Remote struct {
 	table  tensor.Table
 	use    tensor.Memory
 	poll   func()
+	close  func()
 
 	mu    sync.Mutex
 	next  uintptr
@@ -69,16 +70,23 @@ func NewRemote(t testing.TB, seed uint64) *Remote {
 	for i := range d.queues {
 		d.queues[i] = newRemoteQueue(d, seed*queues+uint64(i))
 	}
-	t.Cleanup(func() {
+	d.close = sync.OnceFunc(func() {
 		for _, q := range d.queues {
 			if err := q.Sync(); err != nil {
 				t.Errorf("%v: nobody saw the error: %v", d, err)
 			}
 			q.close()
 		}
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.mem = nil
 	})
+	t.Cleanup(d.close)
 	return d
 }
+
+// Close runs what was launched and gives back all memory. The end of the test does it for who does not.
+func (d *Remote) Close() { d.close() }
 
 // Remotes returns what makes a Remote for each rank, for dist.Config.Device.
 func Remotes(t testing.TB) func(local, threads int) (tensor.Device, error) {
