@@ -154,11 +154,12 @@ func (g *group) failure() error {
 	return g.err
 }
 
-// blame returns the error of a group that a peer has let down, with the operation in flight, or else the last one.
+// blame returns the error of a group that a peer has let down, with the operation in flight, or else the last one, or else the
+// making of the group.
 func (g *group) blame(peer member, cause error) *backend.Error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	e := &backend.Error{Rank: peer.Rank, Host: peer.where(), Group: g.spec.Name, Seq: g.done, Cause: cause}
+	e := &backend.Error{Rank: peer.Rank, Host: peer.where(), Op: "making", Group: g.spec.Name, Seq: g.done, Cause: cause}
 	if g.issued > g.done {
 		e.Seq = g.done + 1
 	}

@@ -82,9 +82,7 @@ func lossy(kind faultnet.Kind, seed uint64) disttest.Start {
 		if err != nil && assert.ErrorAs(t, err, &e, "%v", plan) {
 			assert.NotContains(t, err.Error(), ": element ", "a wrong result")
 			assert.GreaterOrEqual(t, e.Rank, 0, "%v: %v", plan, err)
-			// Without a group it is a rank's own: a case expected something else than the error that it got. Before the first
-			// operation of a group there is none to name.
-			if e.Group != "" && e.Seq > 0 {
+			if e.Group != "" { // else a rank's own: a case expected something else than the error that it got
 				assert.NotEmpty(t, e.Op, "%v: %v", plan, err)
 			}
 		}
