@@ -39,6 +39,8 @@ type Device struct {
 	mu    sync.Mutex
 	ready *cuda.Event // in Alloc
 	hosts map[tensor.Ptr]*cuda.Host
+
+	plain bool // no tensor cores in attention: for tests
 }
 
 // NewDevice opens the GPU with the given index, as CUDA counts them (CUDA_VISIBLE_DEVICES). The error says in one sentence
