@@ -62,3 +62,46 @@ func Header(d *Device, file, text, elem, name string, defines ...string) (*cuda.
 	}
 	return m.Func(name)
 }
+
+// Plain lets the plain kernel compute all attention.
+func Plain(d *Device, on bool) { d.plain = on }
+
+// Compiled lists the kernels that the device has compiled and whose names begin so.
+func Compiled(d *Device, prefix string) (names []string) {
+	for i, f := range d.funcs {
+		if f != nil && strings.HasPrefix(kernels[i].name, prefix) {
+			names = append(names, kernels[i].name)
+		}
+	}
+	return names
+}
+
+// Alter compiles the kernels of a file that the device has compiled again, with a text that is there once replaced.
+func Alter(d *Device, file, from, to string, defines ...string) error {
+	src, err := source(file)
+	if err != nil {
+		return err
+	}
+	if from != "" && strings.Count(src.Text, from) != 1 {
+		return fmt.Errorf("%s has %q %d times", file, from, strings.Count(src.Text, from))
+	}
+	src = cuda.Source{Name: file, Text: strings.Replace(src.Text, from, to, 1)}
+	for i, k := range kernels {
+		if k.file != file || d.funcs[i] == nil {
+			continue
+		}
+		altered := *k
+		altered.defines = append(defines, k.defines...)
+		m, err := d.gpu.Module(src, altered.options()...)
+		if err != nil {
+			return err
+		}
+		if d.funcs[i], err = m.Func(k.name); err != nil {
+			return err
+		}
+		if err := d.funcs[i].SetShared(k.shared); err != nil {
+			return err
+		}
+	}
+	return nil
+}

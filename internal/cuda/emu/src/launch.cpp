@@ -168,6 +168,7 @@ API Result cuLaunchKernel(void* h, unsigned gx, unsigned gy, unsigned gz, unsign
   const EmuKernel& k = f.module->first->kernels[f.index];
   auto launch = std::make_shared<Launch>(Launch{f.module, f.index, {{gx, gy, gz}, {bx, by, bz}, shared}, {}, {}, "", Ok});
   launch->at.reverse = S.config.reverse;
+  launch->at.banks = S.config.banks;
   if (extra) return InvalidValue;
   if (Result r = check_shape(f, k, launch->at)) return r;
   size_t bytes = 0;

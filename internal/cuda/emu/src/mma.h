@@ -71,7 +71,7 @@ static inline void aligned_at(const void* p, unsigned bytes, const char* what, i
   if ((uintptr_t)p % bytes) fail(Misaligned, "line %d: misaligned address %p of %s", line, p, what);
 }
 // banks fails where rows of a matrix share banks of shared memory, which costs a
-// GPU time. Only what is compiled with EMU_BANKS asks for it.
+// GPU time.
 static inline void banks(void* const* lanes) {
   for (int m = 0; m < 4; m++) {
     unsigned seen = 0;
@@ -99,9 +99,7 @@ static inline void emu_mma(float* d, const unsigned* a, unsigned b0, unsigned b1
 static inline void emu_ldmatrix(unsigned* r, const void* row, bool trans, int line) {
   emu::aligned_at(row, 16, "a row of ldmatrix", line);
   emu::Tiles t = {(const unsigned char*)row, r, trans};
-#ifdef EMU_BANKS
-  emu::together(&t, emu::banks, line);
-#endif
+  if (emu::launch->banks) emu::together(&t, emu::banks, line);
   emu::together(&t, emu::load_tiles, line);
 }
 // emu_copy copies `real` of `size` bytes and zeros behind them.
