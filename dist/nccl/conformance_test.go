@@ -87,10 +87,9 @@ func startOnHost(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 	return startWith(t, n, cfg, func(e *nccl.Engine) backend.Engine { return onHost{e} }, fn)
 }
 
-// EveryOperation is left out: its goroutines launch kernels on one device at the same time, which is not theirs to do.
 func TestErrors(t *testing.T) {
 	machine(t)
-	disttest.Run(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild")
+	disttest.Run(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild", "EveryOperation")
 }
 
 // Control engines as processes have them, over sockets and over shared memory.
