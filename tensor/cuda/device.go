@@ -114,13 +114,16 @@ func (d *Device) Poll() {
 	}
 }
 
-// Bind binds the calling goroutine to its OS thread, until it ends, and makes the device's context current there, in place
-// of the one that was. Launches do it where it is needed.
+// Bind binds the calling goroutine to its OS thread, until Unbind or its end, and makes the device's context current there, in
+// place of the one that was. Launches do it where it is needed; package dist does it for each rank.
 func (d *Device) Bind() error {
 	runtime.LockOSThread()
 	d.gpu.Unlock() // takes the context away that was current
 	return d.gpu.Lock()
 }
+
+// Unbind undoes Bind: the thread has no context then.
+func (d *Device) Unbind() { d.gpu.Unlock() }
 
 // locked runs fn with the device's context current, on any goroutine.
 func (d *Device) locked(fn func() error) error {

@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,27 @@ func ones(dev tensor.Device, n int) tensor.Tensor {
 	x := tensor.New(dev, tensor.Float32, n)
 	tensor.Constant(1).Fill(x, 0, 0)
 	return x
+}
+
+// TestBind: between Bind and Unbind, and only there, the thread has the device's context.
+func TestBind(t *testing.T) {
+	dev := device(t)
+	pool := dev.GPU().NewPool("test")
+	use := func() error {
+		p, err := pool.Alloc(dev.Queue(0).(*cuda.Queue).Stream(), 100)
+		if err == nil {
+			err = pool.Free(p)
+		}
+		return err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	require.Error(t, use())
+	require.NoError(t, dev.Bind())
+	require.NoError(t, use())
+	require.NoError(t, pool.Close())
+	dev.Unbind()
+	require.Error(t, use())
 }
 
 // double computes x + x in place.
