@@ -163,6 +163,36 @@ func TestFreedMemoryIsOrdered(t *testing.T) {
 	}
 }
 
+// TestFreeHostWaitsForNothing: page-locked memory is freed while a copy from it is still to run, and given out again when it has.
+// Whoever waited there could wait for a collective, and its other ranks for him.
+func TestFreeHostWaitsForNothing(t *testing.T) {
+	dev := device(t)
+	x := tensor.New(dev, tensor.Float32, 1000)
+	require.NoError(t, dev.Queue(0).Sync()) // x is zero
+	alloc := func() tensor.Ptr {
+		p, err := dev.AllocHost(4000)
+		require.NoError(t, err)
+		return p
+	}
+	first := alloc()
+	unsafe.Slice((*float32)(first), 1000)[999] = 7
+	q := dev.Queue(2).(*cuda.Queue)
+	hold(q)
+	dev.Copy(x.Ptr(), first, 4000, q)
+	dev.FreeHost(first)
+	dev.FreeHost(first) // it is not in use any more
+	second := alloc()
+	require.NotEqual(t, first, second)
+	unsafe.Slice((*float32)(second), 1000)[999] = 8
+	release(q)
+	for k := range 3 {
+		require.NoError(t, dev.Queue(k).Sync())
+	}
+	require.Equal(t, 7.0, tensor.Floats(x)[999])
+	require.Equal(t, first, alloc())
+	require.NotContains(t, []tensor.Ptr{first, second}, alloc())
+}
+
 func TestFromPointer(t *testing.T) {
 	dev := device(t)
 	other := open(t, 1)
