@@ -28,7 +28,7 @@ type job struct {
 	trace                      int
 	model                      func() nn.Layer
 	inspect                    func(r *dist.Rank, params nn.Params) error
-	device                     func(local, threads int) (tensor.Device, error) // nil: a CPU
+	launch                     disttest.Launcher // nil: dist.Run, on CPUs
 }
 
 type result struct {
@@ -57,10 +57,13 @@ func (j job) try() (result, error) {
 	if j.model == nil {
 		j.model = mlp
 	}
+	if j.launch == nil {
+		j.launch = dist.Run
+	}
 	j.micro = max(j.micro, 1)
 	all := make([]result, j.ranks)
 	var mu sync.Mutex
-	err := dist.Run(context.Background(), dist.Config{Ranks: j.ranks, Trace: j.trace, Threads: 1, Device: j.device}, func(_ context.Context, r *dist.Rank) error {
+	err := j.launch(context.Background(), dist.Config{Ranks: j.ranks, Trace: j.trace, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		res, err := j.rank(r)
 		mu.Lock()
 		defer mu.Unlock()

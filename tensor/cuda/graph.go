@@ -13,7 +13,6 @@ import (
 type recording struct {
 	step  *tensor.Recording
 	graph *graph
-	dead  []*cuda.Host // was freed meanwhile
 }
 
 // graph is a captured step.
@@ -36,6 +35,8 @@ type varying struct {
 func (d *Device) BeginGraph(step *tensor.Recording) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.hosts.mu.Lock()
+	defer d.hosts.mu.Unlock()
 	if d.closed {
 		return d.fail("capture", errClosed)
 	}
@@ -68,9 +69,6 @@ func (d *Device) EndGraph() (tensor.Graph, error) {
 		return nil, d.fail("capture", errors.New("nothing is being captured"))
 	}
 	g, err := d.queues[computeQueue].stream.EndCapture()
-	for _, h := range r.dead {
-		err = errors.Join(err, h.Close())
-	}
 	if err != nil {
 		return nil, d.fail("capture", errors.Join(err, r.graph.unpin()))
 	}

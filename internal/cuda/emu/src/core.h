@@ -24,7 +24,7 @@ enum : Result {
   CaptureUnsupported = 900, CaptureInvalidated = 901, CaptureMerge = 902, CaptureUnmatched = 903,
   CaptureUnjoined = 904, CaptureIsolation = 905, CapturedEvent = 907,
 };
-constexpr int MaxDevices = 8;
+constexpr int MaxDevices = 16;
 constexpr unsigned MaxShared = 232448, DefaultShared = 49152;
 
 struct Stream;
