@@ -47,3 +47,6 @@ func FarCopy(d *Device) (*cuda.Func, error) {
 
 // SetCopy makes f the kernel that copies words of 32 bits with strides.
 func SetCopy(d *Device, f *cuda.Func) { d.funcs[stridedCopies[unitOf(4)].number] = f }
+
+// Table is what a device can compute.
+var Table = &table
