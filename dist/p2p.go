@@ -149,7 +149,8 @@ func (g *Group) arrived() int {
 	return -1
 }
 
-// abandoned returns an error when no member can send any more: each one has left the job or closed the group.
+// abandoned returns an error when no member can send any more: each one has left the job or closed the group, and what was
+// received has arrived, for which Wait does not wait on a device.
 func (g *Group) abandoned() error {
 	var gone []int
 	for peer := range g.ranks {
@@ -157,7 +158,7 @@ func (g *Group) abandoned() error {
 		if l == nil {
 			continue // this rank
 		}
-		if l.be.(backend.Peeker).Deserted(l.issued+1) == nil {
+		if !l.idle() || l.be.(backend.Peeker).Deserted(l.issued+1) == nil {
 			return nil
 		}
 		gone = append(gone, peer)

@@ -64,6 +64,7 @@ type Funcs struct {
 	StreamWaitEvent         uintptr `sym:"cuStreamWaitEvent"`
 	StreamBeginCapture      uintptr `sym:"cuStreamBeginCapture_v2"`
 	StreamEndCapture        uintptr `sym:"cuStreamEndCapture"`
+	StreamGetCaptureInfo    uintptr `sym:"cuStreamGetCaptureInfo_v2"`
 	EventCreate             uintptr `sym:"cuEventCreate"`
 	EventDestroy            uintptr `sym:"cuEventDestroy_v2"`
 	EventRecord             uintptr `sym:"cuEventRecord"`
@@ -78,6 +79,7 @@ type Funcs struct {
 	LaunchKernel            uintptr `sym:"cuLaunchKernel"`
 	GraphInstantiate        uintptr `sym:"cuGraphInstantiateWithFlags"`
 	GraphGetNodes           uintptr `sym:"cuGraphGetNodes"`
+	GraphExecSetKernel      uintptr `sym:"cuGraphExecKernelNodeSetParams_v2"`
 	GraphLaunch             uintptr `sym:"cuGraphLaunch"`
 	GraphDestroy            uintptr `sym:"cuGraphDestroy"`
 	GraphExecDestroy        uintptr `sym:"cuGraphExecDestroy"`

@@ -87,6 +87,10 @@ func TestCaptureErrors(t *testing.T) {
 		want   string
 	}{
 		{"synchronize", func() { require.ErrorContains(t, r.s.Sync(), "not permitted when stream is capturing") }, "CAPTURE_INVALIDATED"},
+		{"ask for an event", func() {
+			_, err := before.Done()
+			require.ErrorContains(t, err, "STREAM_CAPTURE_UNSUPPORTED")
+		}, "CAPTURE_INVALIDATED"},
 		{"allocate", func() {
 			_, err := r.pool.Alloc(r.s, 1<<20)
 			require.ErrorContains(t, err, "cuMemAlloc on device 0: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED")
@@ -107,29 +111,32 @@ func TestCaptureErrors(t *testing.T) {
 	require.ErrorContains(t, side.Wait(e), "CAPTURED_EVENT")
 }
 
-// Blocks that two streams share go into a capture and come out of it.
-func TestPoolAroundCapture(t *testing.T) {
-	r := newRig(t, emu.Config{})
-	side, e := r.stream(), r.event()
-	shared := func() {
-		p := r.alloc(512)
-		require.NoError(t, r.pool.Use(p, side))
-		require.NoError(t, e.Record(r.s))
-		require.NoError(t, side.Wait(e))
-		require.NoError(t, side.Fill(p, 0, 512))
-		require.NoError(t, r.pool.Free(p))
-	}
-	shared()
+// A launch that is queued keeps its parameters when they change: the host may be several launches ahead.
+func TestParamsOfGraphs(t *testing.T) {
+	r := newRig(t, emu.Config{Lazy: true})
+	f, args := r.kernel(stepSource, "addto"), cuda.NewArgs()
+	x, y := r.put([]float32{1, 10, 100}), r.put(make([]float32, 3))
+	require.NoError(t, r.s.Sync())
+	_, err := r.s.Captured()
+	require.ErrorContains(t, err, "records nothing")
 	require.NoError(t, r.s.BeginCapture())
-	shared()
-	shared()
-	require.NoError(t, e.Record(side))
-	require.NoError(t, r.s.Wait(e))
+	require.NoError(t, r.s.Launch(f, dim(1), dim(32), 0, args.Reset().Ptr(y).Ptr(x).I32(1)))
+	node, err := r.s.Captured()
+	require.NoError(t, err)
+	require.NoError(t, r.s.Fill(y+4, 0, 4))
 	g, err := r.s.EndCapture()
 	require.NoError(t, err)
-	defer g.Close()
-	require.Equal(t, 2, g.Nodes)
-	shared()
 	require.NoError(t, g.Launch(r.s))
-	require.NoError(t, r.s.Sync())
+	for i := range 3 {
+		args.Reset().Ptr(y).Ptr(x + cuda.Ptr(4*i)).I32(1)
+		require.NoError(t, g.SetParams(node, f, dim(1), dim(32), 0, args))
+		require.NoError(t, g.Launch(r.s))
+	}
+	if !raceEnabled {
+		require.Zero(t, testing.AllocsPerRun(10, func() { require.NoError(t, g.SetParams(node, f, dim(1), dim(32), 0, args)) }))
+	}
+	require.Equal(t, []float32{112, 0}, get[float32](r, r.s, y, 2))
+	require.ErrorContains(t, g.SetParams(node+1, f, dim(1), dim(32), 0, args), "INVALID_VALUE", "a fill")
+	require.NoError(t, g.Close())
+	require.Error(t, g.SetParams(node, f, dim(1), dim(32), 0, args))
 }

@@ -19,8 +19,8 @@ import (
 // Blocks have 16 sizes per doubling, at least 512 bytes apart, and are not split:
 // at most 1/16 or 511 bytes are wasted.
 //
-// A captured graph reads and writes its blocks at every launch: what a step
-// allocates during the capture comes from a pool that nothing else uses.
+// A captured graph uses the same blocks at every launch: they must not be freed
+// while it may be launched, and nothing is allocated during the capture.
 type Pool struct {
 	Name string // what is kept in it, for the error when memory runs out
 
@@ -131,38 +131,6 @@ func (p *Pool) take(key bin) (*block, error) {
 	p.used += int64(key.size)
 	b.inUse = true
 	return b, nil
-}
-
-// settle forgets the marks of free blocks. Before a capture it waits for them,
-// because a capture cannot wait for what was queued outside; after one it does
-// not, because nothing outside can wait for what was captured: the launches of
-// the graph are ordered as a whole.
-func (p *Pool) settle(wait bool) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, list := range p.free {
-		for _, b := range list {
-			for _, e := range b.marks {
-				if !wait {
-					break
-				}
-				if err := e.Sync(); err != nil {
-					return err
-				}
-			}
-			p.forget(b)
-		}
-	}
-	return nil
-}
-
-func (dev *Device) settlePools(wait bool) error {
-	for _, p := range dev.allPools() {
-		if err := p.settle(wait); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 func (dev *Device) allPools() []*Pool {

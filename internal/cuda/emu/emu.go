@@ -16,7 +16,7 @@ import (
 // Config is what a test wants of the emulated machine. The zero value is two
 // devices of 4 GiB whose streams run as fast as they can.
 type Config struct {
-	Devices int    // 2 when 0, none when -1; at most 8
+	Devices int    // 2 when 0, none when -1; at most 16
 	Memory  uint64 // bytes of each device, 4 GiB when 0
 	Seed    uint64 // of pauses and of the order of blocks
 
