@@ -188,8 +188,17 @@ func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
 	if f == nil {
 		f = q.mustCompile(k)
 	}
+	if q.updating() {
+		q.varying.update(q, f, grid, block, shared)
+		return
+	}
 	if err := q.stream.Launch(f, grid, block, shared, &q.args); err != nil {
 		q.again(err, func() error { return q.stream.Launch(f, grid, block, shared, &q.args) })
+	}
+	if q.varying != nil {
+		if err := q.varying.note(q.stream); err != nil {
+			panic(q.dev.fail(q.op.String(), err))
+		}
 	}
 }
 
@@ -201,6 +210,9 @@ func (q *Queue) ready() {
 }
 
 func (q *Queue) mustCompile(k *kernel) *cuda.Func {
+	if err := q.refuse(q.op.String(), "compiles a kernel that the runs before did not need"); err != nil {
+		panic(err)
+	}
 	f, err := q.dev.compile(k)
 	if err != nil {
 		panic(&tensor.Failure{Op: q.op.String(), Err: fmt.Errorf("%v: %w", q.dev, err)})
