@@ -43,7 +43,10 @@ var tilings = [mmaMax / mmaWidth]mmaTilings{
 	{tiling{2, 32}, tiling{2, 32}, tiling{1, 48}},
 	{tiling{2, 48}, tiling{1, 48}, tiling{1, 48}},
 }
-var dropTilings = map[int]mmaTilings{64: {tiling{2, 48}, tiling{2, 32}, tiling{1, 64}}}
+var dropTilings = map[int]mmaTilings{
+	64:  {tiling{2, 48}, tiling{2, 48}, tiling{1, 64}},
+	128: {tiling{2, 32}, tiling{1, 48}, tiling{1, 48}},
+}
 
 // mmaTable has the kernels by type, head width/16 - 1, and with dropout.
 var mmaTable = func() (table [tensor.NumDTypes][mmaMax / mmaWidth][2]mmaKernels) {

@@ -62,24 +62,29 @@ func requireNear(t *testing.T, want, got []operand, what string) {
 func TestAttentionOnTensorCores(t *testing.T) {
 	cpu := tensor.NewCPU(1)
 	defer cpu.Close()
-	bits := map[string][]operand{}
+	wants, gots := map[string][]operand{}, map[string][]operand{}
 	for _, reverse := range []bool{false, true} {
 		emu.Start(t, emu.Config{Reverse: reverse, Banks: true})
 		dev := open(t, 0)
 		for _, h := range mmaCases() {
+			if reverse && h.hd != 64 && h.steps != 65 {
+				continue
+			}
 			types := []tensor.DType{tensor.BFloat16}
 			if h.hd == 80 {
 				types = append(types, tensor.Float16)
 			}
 			for _, d := range types {
 				name := fmt.Sprintf("%v %+v", d, h)
-				want := h.run(t, cpu, d, nil)
-				got := h.run(t, dev, d, want)
-				requireNear(t, want, got, name)
-				if reverse {
-					require.Equal(t, bits[name], got, name)
+				if !reverse {
+					wants[name] = h.run(t, cpu, d, nil)
 				}
-				bits[name] = got
+				got := h.run(t, dev, d, wants[name])
+				requireNear(t, wants[name], got, name)
+				if reverse {
+					require.Equal(t, gots[name], got, name)
+				}
+				gots[name] = got
 			}
 		}
 		require.NotContains(t, cuda.Compiled(dev, "attention"), "attention", "the plain kernel")
@@ -101,7 +106,7 @@ func TestTensorCoresAndPlainKernel(t *testing.T) {
 // What tensor cores cannot do is the plain kernel's.
 func TestAttentionWithoutTensorCores(t *testing.T) {
 	const forward, forwardMMA = "attention", "attention_mma"
-	const grads, gradsMMA = "attention_grad_q attention_dots attention_grad_kv", "attention_mma_q attention_mma_kv"
+	const grads, gradsMMA = "attention_dots attention_grad_kv attention_grad_q", "attention_mma_q attention_mma_kv"
 	for _, c := range []struct {
 		d             tensor.DType
 		hd            int
@@ -145,6 +150,9 @@ func TestDeletedBarrierInAttention(t *testing.T) {
 			t.Run(file+" without "+call, func(t *testing.T) {
 				seen := false
 				bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+					if seen {
+						return
+					}
 					want := h.run(t, dev, tensor.BFloat16, nil)
 					require.NoError(t, cuda.Alter(dev, file, call, ""))
 					got := h.run(t, dev, tensor.BFloat16, want)

@@ -8,23 +8,26 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// CompileAll compiles every file for every element type that the table uses, for an architecture. It returns how many it
-// compiled.
-func CompileAll(c *cuda.Compiler, arch string) (int, error) {
+// CompileAll compiles every file for every element type that the table uses, for an architecture, and hands the code on. Of the
+// variants of attention on tensor cores it takes some, unless all are asked for. It returns how many it compiled.
+func CompileAll(c *cuda.Compiler, arch string, all bool, visit func(what string, code []byte)) (int, error) {
 	seen := map[string]bool{}
 	for _, k := range kernels {
-		key := fmt.Sprint(k.file, k.options())
-		if seen[key] {
+		what := fmt.Sprint(k.file, " ", k.options())
+		some := k.defines == nil || strings.Contains(what, "bf16 --fmad=false -DHD=64 ") || strings.Contains(what, "=f16 --fmad=false -DHD=128 -DDROP=0 ")
+		if seen[what] || !all && !some {
 			continue
 		}
-		seen[key] = true
+		seen[what] = true
 		src, err := source(k.file)
 		if err != nil {
 			return 0, err
 		}
-		if _, err := c.Compile(src, arch, k.options()...); err != nil {
-			return 0, fmt.Errorf("%s for %s: %w", k.file, k.elem, err)
+		code, err := c.Compile(src, arch, k.options()...)
+		if err != nil {
+			return 0, fmt.Errorf("%s: %w", what, err)
 		}
+		visit(what, code)
 	}
 	return len(seen), nil
 }

@@ -26,7 +26,6 @@
 //   - Memory that runs out, failing launches and what was not closed (Leaks).
 //   - On processors with protection keys, Go code that touches device memory
 //     faults (Protected).
-//
 //   - Matrix products of tensor cores and asynchronous copies are functions with
 //     the layouts of the PTX ISA (src/mma.h). A copy's bytes come when they are
 //     waited for. Bank conflicts of ldmatrix are errors if asked for (Banks).

@@ -6,12 +6,24 @@
 
 namespace emu {
 // together lets a warp do something at once: the last lane to come calls fn with
-// what each lane brought.
+// what each lane brought. It is exchange, faster.
 static inline void together(void* mine, void (*fn)(void* const* lanes), int line) {
   Warp& w = warps[cur->tid >> 5];
+  unsigned lane = cur->tid & 31;
   if (w.alive != ~0u) fail(LaunchFailed, "line %d: an instruction of the whole warp, and not all of its 32 threads are there,", line);
-  w.joint = fn;
-  exchange(~0u, (uint64_t)(uintptr_t)mine, 0, Joint, line);
+  w.in[lane] = (uint64_t)(uintptr_t)mine;
+  w.want[lane] = ~0u;
+  w.line[lane] = line;
+  w.kind[lane] = Joint;
+  w.lane[lane] = cur;
+  w.waiting |= 1u << lane;
+  if (w.waiting != ~0u) return yield(InWarp);
+  for (unsigned i = 0; i < 32; i++)
+    if (w.kind[i] != Joint || w.line[i] != line) fail(LaunchFailed, "lanes of a warp meet in lines %d and %d,", w.line[i], line);
+  fn((void* const*)w.in);
+  for (unsigned i = 0; i < 32; i++)
+    if (w.lane[i] != cur) w.lane[i]->st = Ready;
+  w.waiting = 0;
 }
 
 static inline float half_float(uint16_t h, bool f16) {
