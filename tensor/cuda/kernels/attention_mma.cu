@@ -33,18 +33,6 @@ __device__ __forceinline__ bool soften(float (&s)[M][OTHERS / 8][4], float (&top
   return higher;
 }
 
-__device__ __forceinline__ void mask(float (&s)[M][OTHERS / 8][4], int i0, int j0, int steps, bool causal) {
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int n = 0; n < OTHERS / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int i = i0 + row_of(m, e), j = j0 + col_of(n, e);
-        if (j >= steps || (causal && j > i)) s[m][n][e] = -INFINITY;
-      }
-}
-
 #if DROP
 __device__ __forceinline__ void drop(float (&s)[M][OTHERS / 8][4], const Heads& h, u32 head, int i0, int j0) {
 #pragma unroll

@@ -31,13 +31,15 @@ __device__ __forceinline__ Head this_head(const Heads& h) {
 // row is the elements of row r of those that begin at `from` and are `stride` apart, in 16 elements.
 template <class E> __device__ __forceinline__ E* row(E* x, u32 from, u32 stride, int r) { return x + (u64)(from + r * stride) * 16; }
 
-// fetch begins to copy ROWS rows from row `first` on; rows behind the last step are 0.
+// fetch begins to copy ROWS rows from row `first` on; rows behind the last step are 0. Each thread copies a chunk at a time.
 template <int ROWS> __device__ __forceinline__ void fetch(T* tile, const T* x, u32 from, u32 stride, int first, int steps) {
+  constexpr u32 ALL = ROWS * CHUNKS;
 #pragma unroll
-  for (int e = threadIdx.x; e < ROWS * CHUNKS; e += LANES) {
-    int r = e / CHUNKS, c = e % CHUNKS;
-    bool real = first + r < steps;
-    copy16(tile + at(r, c), row(x, from, stride, real ? first + r : 0) + c * 8, real);
+  for (u32 i = 0; i < (ALL + LANES - 1) / LANES; i++) {
+    // The compiler does not see that with whole rows in a round c is the same for all i.
+    constexpr bool WHOLE = LANES % CHUNKS == 0;
+    u32 e = threadIdx.x + i * LANES, r = WHOLE ? threadIdx.x / CHUNKS + i * (LANES / CHUNKS) : e / CHUNKS, c = WHOLE ? threadIdx.x % CHUNKS : e % CHUNKS;
+    if (ALL % LANES == 0 || e < ALL) copy16(tile + at(r, c), row(x, from, stride, min(first + (int)r, steps - 1)) + c * 8, first + (int)r < steps);
   }
 }
 
@@ -143,9 +145,22 @@ __device__ __forceinline__ T* shared_tiles() {
 
 #define LOG2E 1.44269504f
 
+// mask makes the scores -inf of keys that there are not, and with causal of those that a query does not see. Rows are queries.
+__device__ __forceinline__ void mask(float (&s)[M][OTHERS / 8][4], int i0, int j0, int steps, bool causal) {
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int n = 0; n < OTHERS / 8; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        int j = j0 + col_of(n, e), end = causal ? min(steps, i0 + row_of(m, e) + 1) : steps;
+        if (j >= end) s[m][n][e] = -INFINITY;
+      }
+}
+
 // pair turns a score and gout vᵀ of query i and key j into D*P and ds. l is lse*log2(e).
-__device__ __forceinline__ void pair(float& s, float& dp, float c, float l, float dot, const Heads& h, u32 head, int i, int j, bool hidden) {
-  float p = hidden ? 0.f : exp2_(fmaf(s, c, -l));
+__device__ __forceinline__ void pair(float& s, float& dp, float c, float l, float dot, const Heads& h, u32 head, int i, int j) {
+  float p = exp2_(fmaf(s, c, -l));
 #if DROP
   float keep = kept(h, head, i, j);
   s = keep * p;

@@ -11,6 +11,17 @@ __device__ __forceinline__ void fetch_stats(float2* to, const float2* stats, con
   if (threadIdx.x < OTHERS) copy8(to + threadIdx.x, stats + (u64)t.number * t.steps + (i < t.steps ? i : 0), i < t.steps);
 }
 
+// mask makes the scores -inf of queries that do not see a key. Rows are keys.
+__device__ __forceinline__ void mask(float (&s)[M][OTHERS / 8][4], int i0, int j0) {
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int n = 0; n < OTHERS / 8; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++)
+        if (j0 + row_of(m, e) > i0 + col_of(n, e)) s[m][n][e] = -INFINITY;
+}
+
 // attention_mma_kv: dv = (D*P)ᵀ gout and dk = scale * dsᵀ q of a tile of keys. Scores are transposed here: rows are keys.
 extern "C" __global__ void __launch_bounds__(LANES) attention_mma_kv(T* grad, const T* qkv, const T* gout, const float2* stats, Heads h) {
   Head t = this_head(h);
@@ -37,17 +48,14 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_mma_kv(T* grad, co
     float s[M][OTHERS / 8][4], dp[M][OTHERS / 8][4];
     scores(s, Rows{k}, q + stage * OTHERS * LD);
     scores(dp, Rows{v}, g + stage * OTHERS * LD);
-    bool edge = h.causal && i0 < low + 16 * M - 1;
+    if (h.causal && i0 < low + 16 * M - 1) mask(s, i0, j0);
 #pragma unroll
     for (int n = 0; n < OTHERS / 8; n++)
 #pragma unroll
       for (int e = 0; e < 4; e++) {
         float2 of = stat[stage * OTHERS + col_of(n, e)];
 #pragma unroll
-        for (int m = 0; m < M; m++) {
-          int i = i0 + col_of(n, e), j = j0 + row_of(m, e);
-          pair(s[m][n][e], dp[m][n][e], c, of.x, of.y, h, t.number, i, j, edge && j > i);
-        }
+        for (int m = 0; m < M; m++) pair(s[m][n][e], dp[m][n][e], c, of.x, of.y, h, t.number, i0 + col_of(n, e), j0 + row_of(m, e));
       }
     add_product(dv, s, g + stage * OTHERS * LD);
     add_product(dk, dp, q + stage * OTHERS * LD);

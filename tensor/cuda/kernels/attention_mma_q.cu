@@ -54,16 +54,14 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_mma_q(T* grad, flo
     float s[M][OTHERS / 8][4], dp[M][OTHERS / 8][4];
     scores(s, Rows{q}, k + stage * OTHERS * LD);
     scores(dp, Rows{g}, v + stage * OTHERS * LD);
-    bool edge = j0 + OTHERS > t.steps || (h.causal && j0 + OTHERS > low + 1);
+    if (j0 + OTHERS > t.steps || (h.causal && j0 + OTHERS > low + 1)) mask(s, i0, j0, t.steps, h.causal);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
       for (int n = 0; n < OTHERS / 8; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          int i = i0 + row_of(m, e), j = j0 + col_of(n, e);
-          pair(s[m][n][e], dp[m][n][e], c, l[m][e / 2], dot[m][e / 2], h, t.number, i, j, edge && (j >= t.steps || (h.causal && j > i)));
-        }
+        for (int e = 0; e < 4; e++)
+          pair(s[m][n][e], dp[m][n][e], c, l[m][e / 2], dot[m][e / 2], h, t.number, i0 + row_of(m, e), j0 + col_of(n, e));
     add_product(acc, dp, k + stage * OTHERS * LD);
   }
   float scale[M][2];
