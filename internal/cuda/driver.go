@@ -95,7 +95,7 @@ var load = sync.OnceValues(func() (*Driver, error) { return open(LibDriver.Query
 func Load() (*Driver, error) { return load() }
 
 func open(q dl.Query) (*Driver, error) {
-	lib, err := LibDriver.Open(q, 0)
+	lib, err := q.Open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}

@@ -56,12 +56,12 @@ var load = sync.OnceValues(func() (*Lib, error) { return open(cuda.LibNCCL.Query
 func Load() (*Lib, error) { return load() }
 
 func open(q dl.Query) (*Lib, error) {
-	d, err := cuda.LibNCCL.Open(q, cuda.Major())
+	d, err := q.Open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
 	}
 	l := &Lib{Path: d.Path}
-	if err := l.readVersion(d); err != nil {
+	if err := l.readVersion(d, q.Get); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
 	}
 	if err := d.Resolve(&l.fn); err != nil {
@@ -72,7 +72,7 @@ func open(q dl.Query) (*Lib, error) {
 
 // readVersion asks for the version before anything else is resolved: an old
 // library is then named as such, not as one that lacks some symbol.
-func (l *Lib) readVersion(d *dl.Lib) error {
+func (l *Lib) readVersion(d *dl.Lib, get string) error {
 	fn, err := d.Sym("ncclGetVersion")
 	if err != nil {
 		return err
@@ -84,7 +84,7 @@ func (l *Lib) readVersion(d *dl.Lib) error {
 	l.Version = int(v)
 	d.Version = "NCCL " + versionString(l.Version)
 	if l.Version < MinVersion {
-		return fmt.Errorf("%s is NCCL %s, but %s or newer is needed: %s", l.Path, versionString(l.Version), versionString(MinVersion), cuda.LibNCCL.HowToGet(cuda.Major()))
+		return fmt.Errorf("%s is NCCL %s, but %s or newer is needed: %s", l.Path, versionString(l.Version), versionString(MinVersion), get)
 	}
 	return nil
 }
