@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -49,6 +50,9 @@ func New(c Config) (*Engine, error) {
 	lib, err := nccl.Load()
 	if err != nil {
 		return nil, err
+	}
+	if os.Getenv("NCCL_COMM_BLOCKING") == "1" {
+		return nil, errors.New("nccl: NCCL_COMM_BLOCKING=1 makes calls wait for other ranks, and nobody could look after failures: unset it")
 	}
 	e := &Engine{Config: c, lib: lib, pool: c.Device.NewPool("nccl"), stir: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 	go e.watch()

@@ -27,7 +27,7 @@ func FailNCCL(rank, n int, fault NCCLFault) {
 
 // NCCLCounts is what the emulated NCCL has been asked for since the process
 // began, and how many communicators there are now.
-type NCCLCounts struct{ Made, Splits, Aborts, Destroyed, Open, Launches uint64 }
+type NCCLCounts struct{ Made, Aborts, Destroyed, Open, Launches uint64 }
 
 // CountNCCL returns the counts.
 func CountNCCL() (c NCCLCounts) {

@@ -39,8 +39,6 @@ struct Meeting {
   Result broken = Ok;  // why it never comes about
   std::map<uint64_t, std::vector<Call*>> steps;             // collectives by number
   std::map<std::pair<int, int>, std::vector<Call*>> sends, recvs;  // from, to: those that wait
-  struct Split { std::vector<int> color, key; int came = 0; std::map<int, std::shared_ptr<Meeting>> made; };
-  std::map<uint64_t, Split> splits;
 };
 
 size_t type_size(int type);
