@@ -145,12 +145,16 @@ func join(t *testing.T, n int, shared bool) []*tcp.Engine {
 	return engines
 }
 
-// Run puts NCCL over the ranks' engine by itself, unless they share a GPU.
+// Package dist puts NCCL over an engine of processes by itself, unless they share a GPU.
 func TestRun(t *testing.T) {
 	machine(t)
-	for n, want := range map[int]string{2: "nccl", devices + 1: "local"} {
-		cfg := dist.Config{Ranks: n, Threads: 1, Device: func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % devices) }}
-		require.NoError(t, dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
+	for n, want := range map[int]string{2: "nccl", devices + 1: "tcp"} {
+		cfg := dist.Config{Threads: 1, Device: func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % devices) }}
+		var engines []backend.Engine
+		for _, e := range join(t, n, false) {
+			engines = append(engines, e)
+		}
+		require.NoError(t, dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error {
 			assert.Equal(t, want, r.Engine())
 			x := tensor.New(r.Device, tensor.Float32, 3)
 			tensor.Copy(x, tensor.FromSlice([]float32{1, 2, 3}, 3))

@@ -64,6 +64,7 @@ type Funcs struct {
 	StreamWaitEvent         uintptr `sym:"cuStreamWaitEvent"`
 	StreamBeginCapture      uintptr `sym:"cuStreamBeginCapture_v2"`
 	StreamEndCapture        uintptr `sym:"cuStreamEndCapture"`
+	StreamIsCapturing       uintptr `sym:"cuStreamIsCapturing"`
 	StreamGetCaptureInfo    uintptr `sym:"cuStreamGetCaptureInfo_v2"`
 	EventCreate             uintptr `sym:"cuEventCreate"`
 	EventDestroy            uintptr `sym:"cuEventDestroy_v2"`
