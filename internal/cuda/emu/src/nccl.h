@@ -41,6 +41,7 @@ struct Meeting {
   std::map<std::pair<int, int>, std::vector<Call*>> sends, recvs;  // from, to: those that wait
 };
 
+extern std::atomic<uint64_t> moved;  // bytes of messages between different ranks
 size_t type_size(int type);
 // half_value is a bfloat16 or float16 number.
 double half_value(uint16_t bits, bool brain);

@@ -78,9 +78,9 @@ API void emu_nccl_fault(int rank, uint64_t call, int kind) {
   std::lock_guard<std::mutex> l(mu);
   fault = {rank, call, kind};
 }
-API void emu_nccl_counts(uint64_t out[5]) {
+API void emu_nccl_counts(uint64_t out[6]) {
   std::lock_guard<std::mutex> l(mu);
-  uint64_t n[5] = {made, aborts, destroyed, comms.size(), launches};
+  uint64_t n[6] = {made, aborts, destroyed, comms.size(), launches, moved};
   memcpy(out, n, sizeof n);
 }
 
