@@ -3,6 +3,8 @@ package nccl
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -10,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// MinVersion is the oldest NCCL that works, 2.18: the first with ncclCommSplit.
+// MinVersion is the oldest NCCL that works, 2.18: its ncclConfig_t is what Init passes.
 const MinVersion = 21800
 
 // ErrMissing is wrapped by the error of Load where there is no usable NCCL.
@@ -29,7 +31,6 @@ type funcs struct {
 	GetErrorString uintptr `sym:"ncclGetErrorString"`
 	GetLastError   uintptr `sym:"ncclGetLastError,optional"`
 	InitRankConfig uintptr `sym:"ncclCommInitRankConfig"`
-	Split          uintptr `sym:"ncclCommSplit"`
 	Finalize       uintptr `sym:"ncclCommFinalize"`
 	Destroy        uintptr `sym:"ncclCommDestroy"`
 	Abort          uintptr `sym:"ncclCommAbort"`
@@ -48,7 +49,12 @@ type funcs struct {
 	RedOpDestroy   uintptr `sym:"ncclRedOpDestroy"`
 }
 
-var load = sync.OnceValues(func() (*Lib, error) { return open(cuda.LibNCCL.Query(cuda.Major())) })
+var load = sync.OnceValues(func() (*Lib, error) {
+	if os.Getenv("NCCL_DEBUG") != "" {
+		printLines()
+	}
+	return open(cuda.LibNCCL.Query(cuda.Major()))
+})
 
 // Load opens NCCL, once per process; later calls return the same. The error
 // says what is missing and how to get it; it wraps ErrMissing. RINGO_NCCL_LIB
@@ -68,6 +74,26 @@ func open(q dl.Query) (*Lib, error) {
 		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
 	}
 	return l, nil
+}
+
+// printLines makes the C library give out lines as they are printed: it keeps
+// what NCCL_DEBUG has NCCL print back where standard output is a pipe, and a Go
+// program ends without asking it for the rest.
+func printLines() {
+	libc, err := dl.Open("the C library", "libc.so.6")
+	if err != nil {
+		return // another C library: NCCL_DEBUG_FILE works everywhere
+	}
+	var fn struct {
+		Stdout  uintptr `sym:"stdout"` // a variable
+		Setvbuf uintptr `sym:"setvbuf"`
+	}
+	if libc.Resolve(&fn) != nil {
+		return
+	}
+	const lines = 1 // _IOLBF
+	file := **(**uintptr)(unsafe.Pointer(&fn.Stdout))
+	dl.Call(fn.Setvbuf, file, 0, lines, 0)
 }
 
 // readVersion asks for the version before anything else is resolved: an old
@@ -125,7 +151,10 @@ func (e *Error) Error() string {
 	if e.Last != "" {
 		s += ": " + e.Last
 	}
-	return s + " (NCCL_DEBUG=INFO tells more)"
+	if !strings.Contains(e.Text, "NCCL_DEBUG") {
+		s += " (NCCL_DEBUG=INFO tells more)"
+	}
+	return s
 }
 
 // Err is nil for Success and InProgress.
