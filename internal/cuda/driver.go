@@ -75,6 +75,7 @@ type Funcs struct {
 	ModuleLoadData          uintptr `sym:"cuModuleLoadData"`
 	ModuleUnload            uintptr `sym:"cuModuleUnload"`
 	ModuleGetFunction       uintptr `sym:"cuModuleGetFunction"`
+	FuncLoad                uintptr `sym:"cuFuncLoad,optional"` // 12.4
 	FuncGetAttribute        uintptr `sym:"cuFuncGetAttribute"`
 	FuncSetAttribute        uintptr `sym:"cuFuncSetAttribute"`
 	LaunchKernel            uintptr `sym:"cuLaunchKernel"`
