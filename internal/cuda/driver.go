@@ -97,11 +97,8 @@ func Load() (*Driver, error) { return load() }
 
 func open(q dl.Query) (*Driver, error) {
 	lib, err := q.Open()
-	if err != nil && !dl.Enabled {
-		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrNoDriver, LibDriver.HowToGet(0), err)
+		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
 	d := &Driver{Lib: lib, devices: map[int]*Device{}}
 	if err := d.readVersion(); err != nil {

@@ -189,30 +189,6 @@ func TestOneRank(t *testing.T) {
 	})
 }
 
-// Three ranks split into two and one; one is in none.
-func TestSplit(t *testing.T) {
-	ranks(t, 4, func(r *rank) error {
-		color := []int{7, 3, 7, nccl.NoColor}[r.me]
-		child, res := r.comm.Split(color, -r.me)
-		if err := r.finish("ncclCommSplit", res); err != nil {
-			return err
-		}
-		assert.Equal(r.t, color >= 0, child.Open())
-		if color < 0 {
-			return nil
-		}
-		parent := r.comm
-		r.comm = child
-		want := map[int][]float32{7: {2, 0}, 3: {1}}[color] // a greater key comes later
-		err := r.does("all-gather", []float32{float32(r.me)}, want, func(i, o cuda.Ptr) nccl.Result {
-			return child.AllGather(i, o, 1, nccl.Float32, r.stream.Handle())
-		})
-		err = errors.Join(err, r.lib.Err("ncclCommDestroy", child.Destroy()))
-		r.comm = parent
-		return err
-	})
-}
-
 // An operation that only one rank calls hangs until it is aborted.
 func TestAbort(t *testing.T) {
 	before := emu.CountNCCL().Aborts
