@@ -67,7 +67,7 @@ func (r *results) write(out io.Writer) error {
 }
 
 // noise is what tests print that says nothing about a failure.
-var noise = regexp.MustCompile(`^(=== |---? |\s*Error Trace:|\s+/|\s*$|goroutine |FAIL$|exit status|created by |\s*Test:)`)
+var noise = regexp.MustCompile(`^(=== |---? |\s*Error Trace:|\s+/|\s*$|goroutine |testing\.|panic\(|FAIL$|exit status|created by |\s*Test:)`)
 
 // essence is the first lines that say why a test failed: of what it prints, what is not noise, and of a crash the head.
 func essence(text []byte) string {
