@@ -12,7 +12,7 @@ import (
 // the third time, and launches as one from then on, without the host's work for each operation: CUDA graphs, torch.cuda.graph.
 // Elsewhere it is the function, and does the same.
 //
-//	step := tensor.Capture(dev, func(in []tensor.Tensor) error {
+//	step := tensor.Capture(dev, func(in ...tensor.Tensor) error {
 //		loss := nn.CrossEntropy(model.Forward(tape.Input(in[0])), in[1])
 //		tape.Backward(loss)
 //		tensor.Copy(last, loss) // to read it later
@@ -35,7 +35,7 @@ import (
 type Captured struct {
 	dev   Device
 	on    Grapher // nil: just run it
-	fn    func(in []Tensor) error
+	fn    func(in ...Tensor) error
 	busy  atomic.Bool
 	ran   int
 	in    []Tensor // on the device, where the recording finds them
@@ -74,7 +74,7 @@ type Graph interface {
 }
 
 // Capture returns fn as a step for dev. fn gets the tensors that Run was given, in memory of dev.
-func Capture(dev Device, fn func(in []Tensor) error) *Captured {
+func Capture(dev Device, fn func(in ...Tensor) error) *Captured {
 	c := &Captured{dev: dev, fn: fn}
 	if !debugMode {
 		c.on, _ = dev.(Grapher)
@@ -97,7 +97,7 @@ func (c *Captured) Run(in ...Tensor) error {
 		return fmt.Errorf("tensor: Run of a captured step inside another one of %v", c.dev)
 	case c.on == nil || !c.fits(in):
 		c.given = append(c.given[:0], in...)
-		return c.fn(c.given)
+		return c.fn(c.given...)
 	}
 	c.load(in)
 	err := c.step()
@@ -127,7 +127,7 @@ func (c *Captured) step() error {
 		return c.record()
 	}
 	c.ran++
-	return c.fn(c.in)
+	return c.fn(c.in...)
 }
 
 // fits reports whether the inputs are like the first ones, of which it makes the recording's.
@@ -187,7 +187,7 @@ func (c *Captured) record() error {
 			_ = g.Close()
 		}
 	}()
-	err := c.fn(c.in)
+	err := c.fn(c.in...)
 	ended = true
 	g, e := c.on.EndGraph()
 	if err != nil && e == nil {

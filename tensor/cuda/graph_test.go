@@ -22,7 +22,7 @@ type trainee struct {
 	opt    *optim.Optimizer
 	loss   tensor.Tensor
 	batch  func(i int) (x, y tensor.Tensor)
-	step   func(in []tensor.Tensor) error
+	step   func(in ...tensor.Tensor) error
 }
 
 func newTrainee(dev tensor.Device, model any, forward func(x nn.T) nn.T, dtype tensor.DType, batch func(i int) (x, y tensor.Tensor)) *trainee {
@@ -31,7 +31,7 @@ func newTrainee(dev tensor.Device, model any, forward func(x nn.T) nn.T, dtype t
 		Schedule: optim.Warmup(4, optim.Cosine(0.1, 20)),
 		Groups:   []optim.Group{{Match: optim.Vectors, LRScale: 0.5}}})
 	m.loss = tensor.New(dev, map[bool]tensor.DType{false: dtype, true: tensor.Float32}[dtype.IsHalf()])
-	m.step = func(in []tensor.Tensor) error {
+	m.step = func(in ...tensor.Tensor) error {
 		loss := nn.CrossEntropy(forward(m.tape.Input(in[0])), in[1])
 		tensor.Copy(m.loss, loss)
 		m.tape.Backward(loss)
@@ -121,7 +121,7 @@ func TestReplaysAreSteps(t *testing.T) {
 				step := tensor.Capture(dev, m.step)
 				for i := range 20 {
 					x, y := eager.batch(i)
-					require.NoError(t, eager.step([]tensor.Tensor{x, y}))
+					require.NoError(t, eager.step(x, y))
 					require.NoError(t, step.Run(m.batch(i)))
 					want, host := eager.state()
 					got, gotHost := m.state()
@@ -174,7 +174,7 @@ func TestOtherShapes(t *testing.T) {
 		case 5:
 			x = x.WithRows(tensor.Rows{First: 16, Stride: 1, Total: 32})
 		}
-		require.NoError(t, eager.step([]tensor.Tensor{x, y}))
+		require.NoError(t, eager.step(x, y))
 		require.NoError(t, step.Run(x, y))
 		want, host := eager.state()
 		got, gotHost := m.state()
@@ -208,7 +208,7 @@ func TestStateChangesBetweenReplays(t *testing.T) {
 			}
 		}
 		x, y := m.batch(i)
-		require.NoError(t, eager.step([]tensor.Tensor{x, y}))
+		require.NoError(t, eager.step(x, y))
 		require.NoError(t, step.Run(x, y))
 		want, host := eager.state()
 		got, gotHost := m.state()
@@ -224,7 +224,7 @@ func TestMemoryOfGraphs(t *testing.T) {
 	require.NoError(t, err)
 	x, sum := tensor.FromPtr(dev, p, tensor.Float32, 1024), tensor.New(dev, tensor.Float32)
 	tape := tensor.NewTape(dev, tensor.NoGrad())
-	step := tensor.Capture(dev, func([]tensor.Tensor) error {
+	step := tensor.Capture(dev, func(...tensor.Tensor) error {
 		tensor.Copy(sum, tape.Input(x).Affine(2, 1).Sum())
 		tape.Reset()
 		return nil
@@ -256,7 +256,7 @@ func TestMemoryOfGraphs(t *testing.T) {
 // wrongly is a captured step that does something wrong when it is recorded.
 func wrongly(dev *cuda.Device, x tensor.Tensor, what func(y tensor.Tensor) error) *tensor.Captured {
 	tape, runs := tensor.NewTape(dev, tensor.NoGrad()), 0
-	return tensor.Capture(dev, func([]tensor.Tensor) error {
+	return tensor.Capture(dev, func(...tensor.Tensor) error {
 		defer tape.Reset()
 		y := tape.Input(x).Affine(2, 1)
 		if runs++; runs == 3 {
@@ -289,7 +289,7 @@ func TestWhatStepsMustNotDo(t *testing.T) {
 		}},
 		{"set step", "SetStep: inside a captured step", func(y tensor.Tensor) error { y.Tape().SetStep(1, 0); return nil }},
 		{"capture", "inside another one of cuda:0", func(tensor.Tensor) error {
-			return tensor.Capture(dev, func([]tensor.Tensor) error { return nil }).Run()
+			return tensor.Capture(dev, func(...tensor.Tensor) error { return nil }).Run()
 		}},
 		{"begin", "is being captured already", func(tensor.Tensor) error { return dev.BeginGraph(nil) }},
 		{"error", "no luck", func(tensor.Tensor) error { return fmt.Errorf("no luck") }},
@@ -321,7 +321,7 @@ func TestRunOfBusySteps(t *testing.T) {
 	require.NoError(t, err)
 	var step *tensor.Captured
 	within, other := error(nil), make(chan error)
-	step = tensor.Capture(dev, func([]tensor.Tensor) error {
+	step = tensor.Capture(dev, func(...tensor.Tensor) error {
 		within = step.Run()
 		go func() { other <- step.Run() }()
 		require.ErrorContains(t, <-other, "while it runs")
@@ -342,7 +342,7 @@ func TestLeftOnTheTape(t *testing.T) {
 	dev := device(t)
 	tape, x := tensor.NewTape(dev, tensor.NoGrad()), ones(dev, 4)
 	var y tensor.Tensor
-	step := tensor.Capture(dev, func([]tensor.Tensor) error {
+	step := tensor.Capture(dev, func(...tensor.Tensor) error {
 		tape.Reset()
 		y = tape.Input(x).Sum()
 		return nil
