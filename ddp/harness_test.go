@@ -23,6 +23,7 @@ type job struct {
 	ranks, steps, batch, micro int
 	dtype                      tensor.DType
 	adamw                      bool
+	clip                       float64
 	cfg                        ddp.Config
 	attach                     attacher
 	trace                      int
@@ -90,9 +91,9 @@ func (j job) rank(r *dist.Rank) (res result, err error) {
 	if err != nil {
 		return res, err
 	}
-	opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+	opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Clip: j.clip})
 	if j.adamw {
-		opt = optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
+		opt = optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3, Clip: j.clip})
 	}
 	tape := tensor.NewTape(r.Device, tensor.Seed(3), tensor.Trace(r.Trace))
 	defer tape.Close()

@@ -102,6 +102,7 @@ func (t *Tape) run(from int) {
 		if t.poller != nil {
 			t.poller.Poll()
 		}
+		t.at = i
 		n := t.node(i)
 		if !t.gradOf(n) {
 			t.drain()

@@ -33,6 +33,7 @@ type Tape struct {
 	deferred          *Node
 	deferMask         uint8
 	need              uint8 // what the rule that runs was asked for
+	at                int   // the node that run differentiates
 	contribs          [][]contrib
 	nc                int
 
@@ -102,7 +103,7 @@ func (t *Tape) blankHeader() *header {
 	t.nh++
 	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
 	h.st, h.off, h.ld, h.rows, h.grad, h.more = nil, 0, 0, Rows{}, nil, nil
-	h.needs, h.kept, h.saved, h.local, h.isGrad = false, false, false, false, false
+	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses = false, false, false, false, false, 0
 	return h
 }
 

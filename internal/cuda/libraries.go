@@ -95,6 +95,25 @@ func majors(preferred int) []int {
 // "nvidia-cuda-nvrtc==13.5.37"; "" for what comes with the driver.
 func (l Library) Wheel(major int) string { return catalog[l].pip[majors(major)[0]] }
 
+// Major is the major version of CUDA whose libraries are preferred: the driver's,
+// or 13 where there is none.
+func Major() int {
+	if d, err := Load(); err == nil {
+		return d.Version / 1000
+	}
+	return 13
+}
+
+// Open opens the library where q looks for it. The error says how to get it for a
+// major version of CUDA.
+func (l Library) Open(q dl.Query, major int) (*dl.Lib, error) {
+	lib, err := q.Open()
+	if err == nil || !dl.Enabled { // a binary that can open none: another library would not help
+		return lib, err
+	}
+	return nil, fmt.Errorf("%s: %w", l.HowToGet(major), err)
+}
+
 // HowToGet is a sentence for errors.
 func (l Library) HowToGet(major int) string {
 	if wheel := l.Wheel(major); wheel != "" {

@@ -119,7 +119,9 @@ func TestPoolInDebugMode(t *testing.T) {
 	held, _ := r.pool.Held()
 	require.Equal(t, int64(100), held)
 	require.NoError(t, r.pool.Free(p))
-	require.NotEqual(t, p, r.alloc(100))
+	if !emu.OnGPU() { // a driver gives the same address out again
+		require.NotEqual(t, p, r.alloc(100))
+	}
 }
 
 // TestPoolRandom plays three streams that hand blocks to each other. Each block

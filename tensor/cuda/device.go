@@ -42,6 +42,8 @@ type Device struct {
 	graphs []*graph
 	ready  *cuda.Event // in Alloc
 	hosts  hosts
+
+	plain bool // no tensor cores in attention: for tests
 }
 
 // NewDevice opens the GPU with the given index, as CUDA counts them (CUDA_VISIBLE_DEVICES). The error says in one sentence
