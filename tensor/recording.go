@@ -35,8 +35,8 @@ func (e *Exec) Recording() *Recording {
 // Host makes replays call fn, which must not allocate: it changes what the recorded step changed, such as a number of steps.
 func (r *Recording) Host(fn func()) { r.host = append(r.host, fn) }
 
-// Vary makes replays call refill with the arguments of the next launch: it changes numbers that differ from step to step, such
-// as a learning rate.
+// Vary makes replays call refill with the arguments of the next launch: it changes F, I and Key, where these differ from step to
+// step, such as by a learning rate.
 func (r *Recording) Vary(refill func(a *Args)) { r.refill = refill }
 
 // launch launches what the Exec prepared if it varies, and reports whether it did.
@@ -55,8 +55,10 @@ func (r *Recording) launch(e *Exec, k Kernel) bool {
 	a.List, a.ListLen = slices.Clone(a.List), slices.Clone(a.ListLen)
 	set := r.on.Vary(k, &a)
 	r.Host(func() {
-		refill(&a)
-		set()
+		f, i, key := a.F, a.I, a.Key
+		if refill(&a); a.F != f || a.I != i || a.Key != key {
+			set()
+		}
 	})
 	return true
 }

@@ -353,3 +353,37 @@ func TestLeftOnTheTape(t *testing.T) {
 		require.Equal(t, i < 2, y.Valid())
 	}
 }
+
+// BenchmarkStep is the host's part of a training step; the emulated stream is held back, so that no kernel runs meanwhile.
+func BenchmarkStep(b *testing.B) {
+	dev := device(b)
+	q := dev.Queue(0).(*cuda.Queue)
+	require.NoError(b, dev.Bind())
+	for name, make := range trainees {
+		m := make(dev, tensor.Float32)
+		hx, hy := m.batch(0)
+		x, y := tensor.New(dev, hx.DType(), hx.Shape().Dims...), tensor.New(dev, tensor.Int64, hy.Shape().Dims...)
+		step := tensor.Capture(dev, m.step)
+		for what, run := range map[string]func(...tensor.Tensor) error{"eager": m.step, "captured": step.Run} {
+			for range 3 {
+				require.NoError(b, run(x, y))
+			}
+			b.Run(name+"/"+what, func(b *testing.B) {
+				before := dev.GPU().Stats().Launches
+				b.ReportAllocs()
+				for b.Loop() {
+					b.StopTimer()
+					require.NoError(b, q.Sync())
+					hold(q)
+					b.StartTimer()
+					require.NoError(b, run(x, y))
+					b.StopTimer()
+					release(q)
+					b.StartTimer()
+				}
+				b.ReportMetric(float64(dev.GPU().Stats().Launches-before)/float64(b.N), "launches/step")
+			})
+		}
+		require.NoError(b, step.Close())
+	}
+}
