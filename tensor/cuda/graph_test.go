@@ -354,6 +354,27 @@ func TestLeftOnTheTape(t *testing.T) {
 	}
 }
 
+// TestVary: numbers change only in kernels that consist of kernels.
+func TestVary(t *testing.T) {
+	dev := device(t)
+	for _, p := range prepare(dev) {
+		p.k(dev.Queue(0), &p.a)
+		require.NoError(t, dev.BeginGraph(nil))
+		var set func()
+		err := tensor.Try(func() { set = dev.Vary(p.k, &p.a) })
+		g, e := dev.EndGraph()
+		require.NoError(t, e)
+		if set == nil {
+			require.Contains(t, []string{"copy", "matmul", "linear_act"}, p.name)
+			require.ErrorContains(t, err, "in a kernel whose numbers change between replays")
+		} else {
+			set()
+			require.NoError(t, g.Launch())
+		}
+		require.NoError(t, g.Close())
+	}
+}
+
 // BenchmarkStep is the host's part of a training step; the emulated stream is held back, so that no kernel runs meanwhile.
 func BenchmarkStep(b *testing.B) {
 	dev := device(b)
