@@ -26,7 +26,7 @@ import (
 // A replay does again what was launched, on the same memory. The Go code of the function does not run, but for what a step
 // changes on the host and the device must know: the step of a tape's random keys, an optimizer's learning rate and count of
 // steps. Other values that the function computes on the host are what they were in the recording, and what it leaves on a tape
-// is not there after Run: it copies results to tensors outside, which are read after Run.
+// is not there after Run: it copies results to tensors outside, which are read after Run. Gradients that it makes it also uses up.
 //
 // The function must not wait for the device: no Item, no optim.Scaler, no collective of several ranks. It must not take more
 // device memory in its third run than in the first two. What it may not do is a Failure that says so; the step is useless then.
@@ -189,6 +189,9 @@ func (c *Captured) record() error {
 	}()
 	err := c.fn(c.in...)
 	ended = true
+	if err == nil {
+		err = r.check()
+	}
 	g, e := c.on.EndGraph()
 	if err != nil && e == nil {
 		_ = g.Close()

@@ -1,7 +1,9 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -250,6 +252,7 @@ func TestMemoryOfGraphs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, p, again)
 	dev.Free(again)
+	runtime.KeepAlive(others)
 	require.ErrorContains(t, step.Run(), "closed")
 }
 
@@ -352,6 +355,45 @@ func TestLeftOnTheTape(t *testing.T) {
 		require.NoError(t, step.Run())
 		require.Equal(t, i < 2, y.Valid())
 	}
+}
+
+// TestGradientsOfCapturedSteps: whether a gradient is written or added to is decided when the step is recorded, so none is left
+// over from one to the next. The optimizer's step alone can be captured.
+func TestGradientsOfCapturedSteps(t *testing.T) {
+	dev := device(t)
+	p := tensor.NewParam(tensor.Constant(1), 3)
+	opt := optim.NewSGD(nn.Init(struct{ P *tensor.Param }{p}, dev, tensor.Float32, 1), optim.SGDConfig{LR: 1})
+	tape := tensor.NewTape(dev)
+	backward := func(opts ...tensor.BackwardOption) error {
+		tape.Backward(tape.Use(p).Sum(), opts...)
+		tape.Reset()
+		return nil
+	}
+	leave := tensor.Capture(dev, func(...tensor.Tensor) error { return backward(tensor.More()) })
+	require.NoError(t, leave.Run())
+	require.NoError(t, leave.Run())
+	p.Consume()
+	require.ErrorContains(t, leave.Run(), "makes a gradient of p and leaves it")
+	p.Consume()
+
+	whole := tensor.Capture(dev, func(...tensor.Tensor) error {
+		_ = backward()
+		return opt.Step()
+	})
+	require.NoError(t, whole.Run())
+	require.NoError(t, whole.Run())
+	require.NoError(t, backward(tensor.More()))
+	require.ErrorContains(t, tensor.Try(func() { _ = whole.Run() }), "p has a gradient from before")
+	tape.Reset()
+	p.Consume()
+
+	step := tensor.Capture(dev, func(...tensor.Tensor) error { return opt.Step() })
+	for range 6 {
+		require.NoError(t, backward())
+		require.NoError(t, step.Run())
+	}
+	require.Equal(t, -7.0, tensor.Floats(p.Value)[0])
+	require.NoError(t, errors.Join(leave.Close(), whole.Close(), step.Close()))
 }
 
 // TestVary: numbers change only in kernels that consist of kernels.
