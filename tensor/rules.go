@@ -87,6 +87,7 @@ const (
 
 	OpCrossEntropy
 	OpCrossEntropyGrad
+	OpCrossEntropyBoth
 	OpMSE
 	OpMSEGrad
 	OpBCE
@@ -206,6 +207,7 @@ var rules = map[Op]OpSpec{
 
 	OpCrossEntropy:     {Name: "cross_entropy", Saves: 3, VJP: crossEntropyVJP},
 	OpCrossEntropyGrad: {Name: "cross_entropy_grad", Const: true},
+	OpCrossEntropyBoth: {Name: "cross_entropy_both", Const: true, optional: true},
 	OpMSE:              {Name: "mse", Saves: 3, VJP: mseVJP},
 	OpMSEGrad:          {Name: "mse_grad", Const: true},
 	OpBCE:              {Name: "bce_with_logits", Saves: 3, VJP: bceVJP},

@@ -16,8 +16,10 @@ type graph struct {
 	name   string
 	shapes [][]int
 	f      func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor
-	frozen int // of the parameters: bits
-	passes int // Backwards whose gradients add up; 0: one
+	frozen int     // of the parameters: bits
+	passes int     // Backwards whose gradients add up; 0: one
+	loss   bool    // f's value is the loss; otherwise the sum of its squares is
+	scale  float64 // of the loss; 0: none
 }
 
 // values makes parameters on dev and returns the function's value and all gradients.
@@ -40,11 +42,17 @@ func (g graph) values(dev tensor.Device, d tensor.DType) [][]float64 {
 			uses = append(uses, tape.Use(p))
 		}
 		y := tape.Keep(g.f(tape, uses))
-		if loss := y.Mul(y).Sum(); pass+1 < g.passes {
-			tape.Backward(loss, tensor.More())
-		} else {
-			tape.Backward(loss)
+		loss, options := y, []tensor.BackwardOption{}
+		if !g.loss {
+			loss = y.Mul(y).Sum()
 		}
+		if pass+1 < g.passes {
+			options = append(options, tensor.More())
+		}
+		if g.scale != 0 {
+			options = append(options, tensor.Scale(g.scale))
+		}
+		tape.Backward(loss, options...)
 		all = append(all, tensor.Floats(y))
 		tape.Reset()
 	}
@@ -121,10 +129,44 @@ func normGraphs(cols int) []graph {
 	}
 }
 
+// lossGraphs are losses over so many classes, whose gradients Backward starts with, scales or reaches later.
+func lossGraphs(classes int) []graph {
+	ids, ignored := make([]int64, 6), int64(1)
+	for i := range ids {
+		ids[i] = int64(i*i+1) % int64(classes)
+	}
+	labels := tensor.FromSlice(ids, 6)
+	with := func(o tensor.CrossEntropyOptions) func(*tensor.Tape, []tensor.Tensor) tensor.Tensor {
+		return func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			return tensor.CrossEntropy(tensor.Linear(p[0], p[1], tensor.Tensor{}), labels, o)
+		}
+	}
+	plain := with(tensor.CrossEntropyOptions{})
+	graphs := []graph{
+		{name: "loss", f: plain},
+		{name: "scaled loss", f: plain, scale: 8},
+		{name: "loss, two passes", f: plain, passes: 2},
+		{name: "smooth loss", f: with(tensor.CrossEntropyOptions{Smoothing: 0.2})},
+		{name: "loss with a count", f: with(tensor.CrossEntropyOptions{Ignore: &ignored, Count: 4})},
+		{name: "loss of some labels", f: with(tensor.CrossEntropyOptions{Ignore: &ignored})},
+		{name: "half of a loss", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor { return plain(tape, p).Affine(0.5, 0) }},
+		{name: "two losses", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor { return plain(tape, p).Add(plain(tape, p)) }},
+		{name: "loss in a checkpoint", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			return tape.Checkpoint(func(x ...tensor.Tensor) tensor.Tensor { return plain(tape, x) }, p...)
+		}},
+	}
+	for i := range graphs {
+		graphs[i].name += fmt.Sprint(" of ", classes)
+		graphs[i].shapes, graphs[i].loss = [][]int{{6, 5}, {classes, 5}}, true
+	}
+	return graphs
+}
+
 // fusedGraphs have shapes that cuBLASLt's epilogues and vectors of 16 bytes fit, others, and rows too long for one block.
 func fusedGraphs() []graph {
 	graphs := append(mlpGraphs(8, 16, 24), mlpGraphs(5, 13, 3)...)
 	graphs = append(append(graphs, normGraphs(16)...), normGraphs(7)...)
+	graphs = append(append(graphs, lossGraphs(7)...), lossGraphs(2064)...)
 	for _, g := range normGraphs(521) {
 		if g.name == "residual" {
 			graphs = append(graphs, g)
