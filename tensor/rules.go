@@ -66,6 +66,7 @@ const (
 	OpLinear
 	OpLinearAct
 	OpActGrad
+	OpLinearAdd
 	OpLinearGradX
 	OpLinearGradW
 	OpGroupedLinear
@@ -185,6 +186,7 @@ var rules = map[Op]OpSpec{
 	OpLinear:        {Name: "linear", Saves: 3, VJP: linearVJP},
 	OpLinearAct:     {Name: "linear_act", Saves: 3 | SaveOut, VJP: linearActVJP, optional: true},
 	OpActGrad:       {Name: "act_grad", Const: true, optional: true},
+	OpLinearAdd:     {Name: "linear_add", Saves: 3, VJP: linearAddVJP, optional: true},
 	OpLinearGradX:   {Name: "linear_grad_x", Const: true, optional: true},
 	OpLinearGradW:   {Name: "linear_grad_w", Const: true, optional: true},
 	OpGroupedLinear: {Name: "grouped_linear", Saves: 7, VJP: groupedVJP},

@@ -94,6 +94,11 @@ func mlpGraphs(in, hidden, out int) []graph {
 			c := tape.Checkpoint(func(x ...tensor.Tensor) tensor.Tensor { return x[0].Square() }, h)
 			return tensor.Linear(h, p[3], p[4]).Add(c)
 		}},
+		{name: "residual", shapes: square, f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			r := up(p, tensor.NoActivation)
+			h := tensor.LinearAct(r, p[3], p[4], tensor.ActGELUTanh)
+			return tensor.LinearAdd(tensor.LinearAdd(h, p[3], p[4], r), p[3], tensor.Tensor{}, r)
+		}},
 		{name: "in a checkpoint", shapes: shapes, f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
 			return tape.Checkpoint(func(x ...tensor.Tensor) tensor.Tensor {
 				return tensor.Linear(tensor.LinearAct(x[0], x[1], x[2], tensor.ActGELUTanh), x[3], x[4])

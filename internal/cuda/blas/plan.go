@@ -175,7 +175,7 @@ func (h *Handle) preference(g *Gemm) (uintptr, error) {
 		errs = append(errs, set("cublasLtMatmulPreferenceSetAttribute", fn.PreferenceSet, pref, attr, &h.tmp.u32, g))
 	}
 	put(prefReduction, reduceInCompute)
-	for i, ptr := range [4]cuda.Ptr{g.B, g.A, g.C, g.C} {
+	for i, ptr := range [4]cuda.Ptr{g.B, g.A, g.C, g.out()} {
 		put(prefAlignA+uintptr(i), 1<<alignment(ptr))
 	}
 	return pref, errors.Join(errs...)
