@@ -26,6 +26,7 @@ var sections = []section{
 	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows},
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
+	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
 }
 
 // pick returns one of two sizes.
@@ -161,7 +162,14 @@ func measureMLP(m *meter) error {
 }
 
 func measureGPT2(m *meter) error {
-	config, batch := gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, m.pick(32, 2)
+	config, batch, step := m.gpt2()
+	what := fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
+	return m.add(what, "tokens/s", float64(batch*config.Length), step)
+}
+
+// gpt2 makes a model and returns its size and what trains it for a step.
+func (m *meter) gpt2() (config gpt.Config, batch int, step func()) {
+	config, batch = gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, m.pick(32, 2)
 	if m.small {
 		config = gpt.Config{Vocab: 64, Length: 16, Width: 32, Layers: 2, Heads: 2}
 	}
@@ -170,10 +178,9 @@ func measureGPT2(m *meter) error {
 	opt := optim.NewAdamW(nn.Init(net, m.dev, tensor.BFloat16, 1), optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1})
 	tape := tensor.NewTape(m.dev)
 	x, y := m.whole(uint64(config.Vocab), batch, config.Length), m.whole(uint64(config.Vocab), batch, config.Length)
-	what := fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
-	return m.add(what, "tokens/s", float64(batch*config.Length), func() {
+	return config, batch, func() {
 		tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
 		m.step(opt)
 		tape.Reset()
-	})
+	}
 }
