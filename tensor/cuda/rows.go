@@ -23,11 +23,12 @@ func byRow(operands int, more func(q *Queue, a *tensor.Args)) launcher {
 	}
 }
 
-// rows launches a block for each row, with a thread for each 32 bytes of it.
+// rows launches a block for each row, with a thread for each 32 bytes of it, of short rows for each 16.
 func (q *Queue) rows(k *kernel, a *tensor.Args, most int) {
 	if a.Dim[0] > 0 {
-		warps := (a.Dim[1]*a.DType.Size() + 1023) / 1024
-		q.run(k, cuda.Dim{X: a.Dim[0]}, cuda.Dim{X: 32 * min(max(warps, 1), most)}, 0)
+		pieces := (a.Dim[1]*a.DType.Size() + 511) / 512
+		warps := max(min(pieces, 4), (pieces+1)/2, 1)
+		q.run(k, cuda.Dim{X: a.Dim[0]}, cuda.Dim{X: 32 * min(warps, most)}, 0)
 	}
 }
 
