@@ -201,3 +201,24 @@ func TestFusedGradients(t *testing.T) {
 		})
 	})
 }
+
+// Without gradients, an activation's input is not kept.
+func TestFusedInference(t *testing.T) {
+	dev, cpu := device(t), tensor.NewCPU(1)
+	defer cpu.Close()
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		for _, out := range []int{16, 13} {
+			for _, act := range []tensor.Activation{tensor.ActReLU, tensor.ActGELU, tensor.ActGELUTanh, tensor.ActSiLU} {
+				run := func(dev tensor.Device) []float64 {
+					var x [3]tensor.Tensor
+					for i, s := range [][]int{{9, 24}, {out, 24}, {out}} {
+						x[i] = tensor.New(dev, d, s...)
+						tensor.UniformInit(-0.5, 0.5).Fill(x[i], uint64(i), 0)
+					}
+					return tensor.Floats(tensor.LinearAct(tensor.NewTape(dev, tensor.NoGrad()).Input(x[0]), x[1], x[2], act))
+				}
+				require.InDeltaSlice(t, run(cpu), run(dev), map[bool]float64{true: 0.02, false: 1e-6}[d.IsHalf()], fmt.Sprint(act, out))
+			}
+		}
+	})
+}
