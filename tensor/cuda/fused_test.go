@@ -172,9 +172,11 @@ func fusedGraphs() []graph {
 	graphs := append(mlpGraphs(8, 16, 24), mlpGraphs(5, 13, 3)...)
 	graphs = append(append(graphs, normGraphs(16)...), normGraphs(7)...)
 	graphs = append(append(graphs, lossGraphs(7)...), lossGraphs(2064)...)
-	for _, g := range normGraphs(521) {
-		if g.name == "residual" {
-			graphs = append(graphs, g)
+	for _, cols := range []int{272, 521} { // of several warps, and too long for a block
+		for _, g := range normGraphs(cols) {
+			if g.name == "residual" {
+				graphs = append(graphs, g)
+			}
 		}
 	}
 	return graphs
