@@ -43,7 +43,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 		}
 	}
 	h.kept = true
-	t.inBackward = true
+	t.inBackward, t.root = true, h
 	for _, s := range t.used { // another tape may have used the parameter since
 		s.p.last = s
 	}

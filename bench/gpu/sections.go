@@ -27,6 +27,7 @@ var sections = []section{
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
+	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
 }
 
 // pick returns one of two sizes.
@@ -184,16 +185,23 @@ func measureGPT(m *meter) error {
 }
 
 func measureGPT2(m *meter) error {
-	config, batch := gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, m.pick(32, 2)
+	config, batch, step := m.gpt2()
+	what := fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
+	return m.add(what, "tokens/s", float64(batch*config.Length), step)
+}
+
+// gpt2 makes a model and returns its size and what trains it for a step.
+func (m *meter) gpt2() (config gpt.Config, batch int, step func()) {
+	config, batch = gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, m.pick(32, 2)
 	if m.small {
 		config = tiny
 	}
-	step, what := m.gptStep(config, batch)
-	return m.add(what, "tokens/s", float64(batch*config.Length), func() {
-		if err := step(); err != nil {
+	train, _ := m.gptStep(config, batch)
+	return config, batch, func() {
+		if err := train(); err != nil {
 			panic(&tensor.Failure{Op: "step", Err: err})
 		}
-	})
+	}
 }
 
 var tiny = gpt.Config{Vocab: 64, Length: 16, Width: 32, Layers: 2, Heads: 2}
