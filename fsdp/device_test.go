@@ -6,34 +6,50 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
-	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 // Ranks whose devices have memory of their own equal one rank in host memory, in all stages, on a mesh, and with the optimizer
 // in host memory.
 func TestDevicesEqualOneRank(t *testing.T) {
-	j := job{steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
-	want := onOne(j).run(t)
-	for stage := 1; stage <= 3; stage++ {
-		for ranks := 1; ranks <= 4; ranks++ {
-			j.ranks, j.cfg.Stage, j.cfg.HoldGrads, j.device = ranks, stage, ranks == 3, tensortest.Remotes(t)
-			j.offload = ranks == 2
-			requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
+	one := job{steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
+	want := onOne(one).run(t)
+	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
+		one.launch = launch
+		requireClose(t, want, onOne(one).run(t), 1e-10, "without fsdp")
+		for stage := 1; stage <= 3; stage++ {
+			for ranks := 1; ranks <= 4; ranks++ {
+				if j := one; disttest.Long() || ranks == stage+1 || ranks == 3 && stage == 3 {
+					j.ranks, j.cfg.Stage, j.cfg.HoldGrads, j.offload = ranks, stage, ranks == 3, ranks == 2
+					requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
+				}
+			}
 		}
-	}
-	j.ranks, j.copies = 2, 2
-	requireClose(t, want, j.run(t), 1e-10, "a mesh")
+		j := one
+		j.ranks, j.copies = 2, 2
+		requireClose(t, want, j.run(t), 1e-10, "a mesh")
+	})
+}
+
+// In 16 bits, with the optimizer's values in float32, devices compute nearly the same as host memory.
+func TestMixedPrecisionOnDevices(t *testing.T) {
+	j := job{ranks: 1, steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{Compute: tensor.BFloat16, Reduce: tensor.Float32}}
+	want := j.run(t)
+	disttest.OnEach(t, disttest.Machines(), 3, func(t *testing.T, launch disttest.Launcher) {
+		j.ranks, j.launch = 3, launch
+		requireNear(t, want.losses, j.run(t).losses, 0.02)
+	})
 }
 
 // A model that was made in host memory is moved to the ranks' devices.
 func TestValuesMoveToDevices(t *testing.T) {
 	start := newToy()
 	params := nn.Init(start, tensor.NewCPU(1), tensor.Float32, 5)
-	j := job{ranks: 2, batch: 24, device: tensortest.Remotes(t), model: func() model {
+	j := job{ranks: 2, batch: 24, model: func() model {
 		n := newToy()
 		for i, p := range nn.Init(n, tensor.NewCPU(1), tensor.Float32, 99) {
 			tensor.Copy(p.Value, params[i].Value)
@@ -50,5 +66,8 @@ func TestValuesMoveToDevices(t *testing.T) {
 		}
 		return nil
 	}}
-	j.run(t)
+	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
+		j.launch = launch
+		j.run(t)
+	})
 }

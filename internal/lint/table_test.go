@@ -54,16 +54,17 @@ var table = map[string]row{
 	"dist/shm":     engine,
 	"dist/tcp":     {own: "tensor dist/backend dist/algo dist/shm internal/...", others: "golang.org/x/sys"},
 	"dist/mpi":     engine,
-	"dist/nccl":    engine,
+	"dist/nccl":    {own: "tensor dist/backend dist/algo dist/peer internal/...", others: "golang.org/x/sys"},
+	"dist/peer":    {own: "tensor dist/backend dist/algo dist/local internal/...", others: "golang.org/x/sys"},
 	"dist/sim":     engine,
 	"dist/launch":  {own: "internal/holder internal/identity", others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/trace internal/wait tensor tensor/cuda nn optim data " +
-			"dist/backend dist/algo dist/local dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
+			"dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},
-	"dist/disttest": {own: "dist dist/backend tensor tensor/tensortest internal/trace internal/wait internal/reliability", others: "golang.org/x/sys github.com/stretchr/testify"},
+	"dist/disttest": {own: "dist dist/backend dist/local dist/nccl tensor tensor/cuda tensor/tensortest internal/cuda/emu internal/trace internal/wait internal/reliability", others: "golang.org/x/sys github.com/stretchr/testify"},
 
 	"ddp":  {own: "nn optim dist dist/backend tensor"},
 	"fsdp": {own: "nn optim dist tensor"},

@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +31,27 @@ func ones(dev tensor.Device, n int) tensor.Tensor {
 	return x
 }
 
+// TestBind: between Bind and Unbind, and only there, the thread has the device's context.
+func TestBind(t *testing.T) {
+	dev := device(t)
+	pool := dev.GPU().NewPool("test")
+	use := func() error {
+		p, err := pool.Alloc(dev.Queue(0).(*cuda.Queue).Stream(), 100)
+		if err == nil {
+			err = pool.Free(p)
+		}
+		return err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	require.Error(t, use())
+	require.NoError(t, dev.Bind())
+	require.NoError(t, use())
+	require.NoError(t, pool.Close())
+	dev.Unbind()
+	require.Error(t, use())
+}
+
 // double computes x + x in place.
 func double(e *tensor.Exec, x tensor.Tensor) {
 	a := e.Args(tensor.OpAdd, x.DType()).Out(x).In(x).In(x)
@@ -52,6 +74,7 @@ func TestDevice(t *testing.T) {
 
 // TestLaunchBinds: a launch by a goroutine that has no context, or another device's, finds its own.
 func TestLaunchBinds(t *testing.T) {
+	emu.Start(t, emu.Config{Devices: 2})
 	dev := device(t)
 	other := open(t, 1)
 	for range 3 {
@@ -141,9 +164,38 @@ func TestFreedMemoryIsOrdered(t *testing.T) {
 	}
 }
 
+// TestFreeHostWaitsForNothing: page-locked memory is freed while a copy from it is still to run, and given out again when it has.
+// Whoever waited there could wait for a collective, and its other ranks for him.
+func TestFreeHostWaitsForNothing(t *testing.T) {
+	dev := device(t)
+	x := tensor.New(dev, tensor.Float32, 1000)
+	require.NoError(t, dev.Queue(0).Sync()) // x is zero
+	alloc := func() tensor.Ptr {
+		p, err := dev.AllocHost(4000)
+		require.NoError(t, err)
+		return p
+	}
+	first := alloc()
+	unsafe.Slice((*float32)(first), 1000)[999] = 7
+	q := dev.Queue(2).(*cuda.Queue)
+	hold(q)
+	dev.Copy(x.Ptr(), first, 4000, q)
+	dev.FreeHost(first)
+	dev.FreeHost(first) // it is not in use any more
+	second := alloc()
+	require.NotEqual(t, first, second)
+	unsafe.Slice((*float32)(second), 1000)[999] = 8
+	release(q)
+	for k := range 3 {
+		require.NoError(t, dev.Queue(k).Sync())
+	}
+	require.Equal(t, 7.0, tensor.Floats(x)[999])
+	require.Equal(t, first, alloc())
+	require.NotContains(t, []tensor.Ptr{first, second}, alloc())
+}
+
 func TestFromPointer(t *testing.T) {
 	dev := device(t)
-	other := open(t, 1)
 	pool := dev.GPU().NewPool("another library's")
 	require.NoError(t, dev.Bind())
 	p, err := pool.Alloc(dev.Queue(0).(*cuda.Queue).Stream(), 400)
@@ -155,13 +207,21 @@ func TestFromPointer(t *testing.T) {
 	assert.Equal(t, 300.0, tape.Input(x).Sum().Item())
 	tape.Close()
 	release()
-	_, _, err = other.FromPointer(uintptr(p), tensor.Float32, 10, 10)
-	require.ErrorContains(t, err, "it belongs to device 0")
 	_, _, err = dev.FromPointer(64, tensor.Float32, 10)
 	require.ErrorContains(t, err, "cuda:0: 0x40 is not its memory")
 	require.NoError(t, dev.Bind())
 	require.NoError(t, pool.Free(p))
 	require.NoError(t, pool.Close())
+}
+
+func TestPointerOfAnotherDevice(t *testing.T) {
+	emu.Start(t, emu.Config{Devices: 2})
+	dev, other := open(t, 0), open(t, 1)
+	p, err := dev.Alloc(400)
+	require.NoError(t, err)
+	_, _, err = other.FromPointer(uintptr(p), tensor.Float32, 10, 10)
+	require.ErrorContains(t, err, "it belongs to device 0")
+	dev.Free(p)
 }
 
 // TestKernelThatFails: what follows a wild access fails with the same error, which names what was launched.
@@ -173,7 +233,7 @@ func TestKernelThatFails(t *testing.T) {
 	e := tensor.NewExec(dev)
 	double(e, x)
 	a := e.Args(tensor.OpNeg, tensor.Float32).Out(x).In(x)
-	a.Len[0] = 1 << 20
+	a.Len[0] = 1 << 34 // behind all memory: what lies next to x may be mapped on a GPU
 	e.Launch()
 	err = dev.Queue(0).Sync()
 	var f *tensor.Failure

@@ -66,7 +66,7 @@ static void work(std::shared_ptr<Stream> s) {
     l.lock();
     if (r) fail(*s, r, op.name);
     s->finished++;
-    S.changed.notify_all();
+    s->changed.notify_all();
   }
   S.closed.erase(s.get());
   for (auto p : s->stacks)
@@ -77,7 +77,7 @@ Result enqueue(const std::shared_ptr<Stream>& s, Op op, bool captured) {
   if (captured && s->capture) {
     Capture& c = *s->capture;
     if (c.broken) return CaptureInvalidated;
-    c.graph.nodes.push_back({std::move(op), s->frontier});
+    c.graph.nodes.push_back({std::move(op), s->frontier, ++S.nodes_made});
     s->frontier = {(int)c.graph.nodes.size() - 1};
     return Ok;
   }
@@ -93,7 +93,7 @@ void demand(Stream& s, uint64_t place) {
 }
 void wait_for(Lock& l, Stream& s, uint64_t place) {
   demand(s, place);
-  S.changed.wait(l, [&] { return s.finished >= place; });
+  s.changed.wait(l, [&] { return s.finished >= place; });
 }
 void wait_device(Lock& l, int device) {
   std::vector<std::pair<std::shared_ptr<Stream>, uint64_t>> all;
@@ -197,8 +197,7 @@ API Result cuStreamWaitEvent(void* hs, void* h, unsigned) {
   auto mark = e->mark;
   return enqueue(s, {"event wait", [mark](Stream&) {
     Lock l(S.mu);
-    if (mark->stream) demand(*mark->stream, mark->place);
-    S.changed.wait(l, [&] { return mark->done; });
+    if (auto s = mark->stream) wait_for(l, *s, mark->place);
     return Ok;
   }, true});
 }
@@ -209,6 +208,7 @@ static Result event_for_host(void* h, std::shared_ptr<Event>* e) {
   if (Result r = usable(&d)) return r;
   *e = event_of(h);
   if (!*e) return InvalidHandle;
+  if (capturing_here()) return break_capture();
   if ((*e)->capture) return (*e)->capture->broken = true, CapturedEvent;
   return Ok;
 }
