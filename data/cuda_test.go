@@ -13,14 +13,18 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// counting is a dataset whose sample i is the number i, in X and in Y.
-type counting int
+// counting is a dataset whose sample i is the number i, in X and in Y. It tells at when it is asked.
+type counting struct {
+	n  int
+	at func(first int)
+}
 
-func (n counting) Len() int { return int(n) }
-func (n counting) Shapes() (x, y tensor.Shape) {
+func (c counting) Len() int { return c.n }
+func (c counting) Shapes() (x, y tensor.Shape) {
 	return tensor.Shape{DType: tensor.Float32, Dims: []int{100}}, tensor.Shape{DType: tensor.Int64}
 }
-func (n counting) Batch(idx []int, x, y tensor.Tensor) error {
+func (c counting) Batch(idx []int, x, y tensor.Tensor) error {
+	c.at(idx[0])
 	for i, k := range idx {
 		for j := range 100 {
 			tensor.Data[float32](x)[100*i+j] = float32(k)
@@ -48,19 +52,30 @@ func TestBatchesOverlapSteps(t *testing.T) {
 	defer func() { assert.NoError(t, dev.Close()) }()
 	const rows, steps = 4, 9
 	seen := tensor.New(dev, tensor.Float32, steps*rows, 100)
-	l := data.NewLoader(counting(steps*rows), data.Config{Batch: rows, Device: dev})
+	busy, ahead := make(chan struct{}), make(chan struct{})
+	l := data.NewLoader(counting{steps * rows, func(first int) {
+		switch first / rows {
+		case 1:
+			<-busy
+		case 4:
+			close(ahead)
+		}
+	}}, data.Config{Batch: rows, Device: dev})
 	compute := dev.Queue(0).(*cuda.Queue)
-	require.NoError(t, compute.Sync())
 	for i, b := range l.Epoch(t.Context(), 0) {
 		switch i {
 		case 0:
 			require.NoError(t, compute.Sync())
 			emu.Hold(compute.Stream()) // from here on the device is in step 0
+			close(busy)
 		case 1, 2:
 			arrives(t, dev, b.X, float32(i*rows+3))
 		}
 		dev.Copy(seen.Range(i*rows*100, (i+1)*rows*100).Ptr(), b.X.Ptr(), 4*rows*100, compute)
 		if i == 2 {
+			<-ahead // batch 3 has been given to the device, for the memory of batch 0
+			third := dev.Queue(2).Mark()
+			require.Never(t, third.Done, 20*time.Millisecond, time.Millisecond)
 			emu.Release(compute.Stream())
 		}
 	}
@@ -77,7 +92,7 @@ func TestBatchesOnLazyStreams(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { assert.NoError(t, dev.Close()) }()
 	const n, rows = 23, 4
-	l := data.NewLoader(counting(n), data.Config{Batch: rows, Device: dev})
+	l := data.NewLoader(counting{n, func(int) {}}, data.Config{Batch: rows, Device: dev})
 	for epoch := range 6 {
 		seen := tensor.New(dev, tensor.Float32, n, 100)
 		got := 0
