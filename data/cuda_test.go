@@ -62,6 +62,7 @@ func TestBatchesOverlapSteps(t *testing.T) {
 		}
 	}}, data.Config{Batch: rows, Device: dev})
 	compute := dev.Queue(0).(*cuda.Queue)
+	defer func() { emu.Release(compute.Stream()) }()
 	for i, b := range l.Epoch(t.Context(), 0) {
 		switch i {
 		case 0:
