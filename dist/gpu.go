@@ -6,22 +6,36 @@ import (
 	"os"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/local"
 	"github.com/ringo-ml/ringo/dist/nccl"
+	"github.com/ringo-ml/ringo/dist/peer"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// gpu is a device whose memory NCCL can use.
+// gpu is a device whose memory NCCL and our own kernels can use.
 type gpu interface {
 	tensor.Device
 	GPU() *cuda.Device
 }
 
-// overNCCL puts NCCL over the engine that has met the other ranks, where the rank's device is a GPU of its own. Ranks that
-// share a GPU, and all of them when RINGO_NCCL=0, exchange device memory through the host's.
-func overNCCL(e backend.Engine, dev tensor.Device, at place) (backend.Engine, error) {
+// reach lets the engine that has met the other ranks use the memory of the rank's GPU, or returns one over it that does: ranks
+// of one process read and write each other's, processes have NCCL. Processes that share a GPU, and all of them when
+// RINGO_NCCL=0, exchange device memory through the host's.
+func reach(e backend.Engine, dev tensor.Device, at place) (backend.Engine, error) {
 	g, ok := dev.(gpu)
-	if !ok || e.Name() == "nccl" || os.Getenv("RINGO_NCCL") == "0" {
+	if !ok || e.Name() == "nccl" {
+		return e, nil
+	}
+	stream := g.Queue(0).(interface{ Stream() *cuda.Stream }).Stream()
+	if l, ok := e.(*local.Engine); ok {
+		d, err := peer.New(g.GPU(), stream)
+		if err == nil {
+			l.Use(d)
+		}
+		return e, err
+	}
+	if os.Getenv("RINGO_NCCL") == "0" {
 		return e, nil
 	}
 	driver, err := cuda.Load()
@@ -34,11 +48,10 @@ func overNCCL(e backend.Engine, dev tensor.Device, at place) (backend.Engine, er
 	}
 	if at.beside > n {
 		if at.local == 0 {
-			slog.Warn("ranks share a GPU: what they exchange goes through host memory", "ranks", at.beside, "gpus", n)
+			slog.Warn("processes share a GPU: what they exchange goes through host memory", "ranks", at.beside, "gpus", n)
 		}
 		return e, nil
 	}
-	stream := g.Queue(0).(interface{ Stream() *cuda.Stream }).Stream()
 	over, err := nccl.New(nccl.Config{Control: e, Device: g.GPU(), Compute: stream})
 	switch {
 	case err == nil:
@@ -47,4 +60,13 @@ func overNCCL(e backend.Engine, dev tensor.Device, at place) (backend.Engine, er
 		return e, nil
 	}
 	return nil, fmt.Errorf("%w; or set RINGO_NCCL=0, and device memory goes through the host's, slowly", err)
+}
+
+// warnApart says so when the ranks of this process cannot use each other's device memory.
+func warnApart(e backend.Engine) {
+	if l, ok := e.(*local.Engine); ok {
+		if err := l.Apart(); err != nil {
+			slog.Warn("what ranks exchange goes through host memory", "why", err)
+		}
+	}
 }

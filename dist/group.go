@@ -221,17 +221,19 @@ func (g *Group) fail(err error) {
 	}
 	g.err = g.lane.stop(err)
 	g.eachLane(func(l *lane) {
+		if l.be != nil && l != g.lane {
+			l.stop(g.err)
+		}
+	})
+	done, _ := g.batch.joined() // parts may have succeeded that the device alone has waited for
+	g.batch.finish(done)
+	g.eachLane(func(l *lane) {
 		if g.victim == "" && !l.idle() {
 			g.seq = l.done.Load() + 1
 			g.victim = l.slot(g.seq).op.Kind.String()
 		}
 	})
-	g.eachLane(func(l *lane) {
-		if l.be != nil && l != g.lane {
-			l.stop(g.err)
-		}
-		l.end(g.err)
-	})
+	g.eachLane(func(l *lane) { l.end(g.err) })
 }
 
 // stop makes the engine fail and let go of this rank's memory. It returns the first cause.

@@ -113,8 +113,7 @@ func (g *Group) awaitAny() (int, error) {
 			c.mu.Lock()
 			continue
 		}
-		g.lane.alarm.set(g.lane.left())
-		if err := c.parkAny(&g.lane.alarm, g.lane); err != nil {
+		if err := c.parkAny(g.lane.alarm.set(g.lane.left()), g.lane); err != nil {
 			g.fail(&Error{Rank: c.rank, Group: g.name, Op: "recv", Seq: 0,
 				Cause: fmt.Errorf("nothing arrived from any rank within %v", g.timeout)})
 		}

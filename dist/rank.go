@@ -162,7 +162,7 @@ func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, 
 	if err != nil {
 		return nil, err
 	}
-	if c.engine, err = overNCCL(e, dev, at); err != nil {
+	if c.engine, err = reach(e, dev, at); err != nil {
 		closer()
 		return nil, err
 	}

@@ -28,6 +28,10 @@ type Direct struct {
 	budget int // bytes that this Step may still read and write
 	all    []*backend.Posting
 	srcs   [][]byte
+
+	streams Streams // nil: no rank has memory of a device
+	share   Share
+	awaited []Stream
 }
 
 type phase uint8
@@ -45,7 +49,8 @@ const stepBytes = 512 << 10
 func NewDirect(s backend.Spec, w backend.Window) *Direct {
 	n := len(s.Ranks)
 	far, _ := w.(backend.Remote)
-	return &Direct{w: w, far: far, spec: s, all: make([]*backend.Posting, n), srcs: make([][]byte, n)}
+	streams, _ := w.(Streams)
+	return &Direct{w: w, far: far, streams: streams, spec: s, all: make([]*backend.Posting, n), srcs: make([][]byte, n)}
 }
 
 // Post makes op known to the peers.
@@ -72,9 +77,9 @@ func (d *Direct) Step() (bool, error) {
 		moved = true
 	}
 	if d.phase == move {
-		all, some := d.move()
-		if !all {
-			return moved || some, nil
+		all, some, err := d.doShare()
+		if err != nil || !all {
+			return moved || some, err
 		}
 		d.w.Finish(d.done + 1)
 		d.phase, d.peer = settle, 0
@@ -83,9 +88,24 @@ func (d *Direct) Step() (bool, error) {
 	if !d.settled() {
 		return moved, nil
 	}
+	if op := d.op(); op.OnDevice() {
+		if err := d.settle(op); err != nil {
+			return moved, err
+		}
+	}
 	d.done++
 	d.phase, d.peer = arrive, 0
 	return true, nil
+}
+
+// doShare does some of this rank's share, or queues all of it on its device.
+func (d *Direct) doShare() (all, some bool, err error) {
+	if op := d.op(); op.OnDevice() {
+		all, err = d.queue(op)
+	} else {
+		all, some = d.move()
+	}
+	return all, some, err
 }
 
 // arrived looks for the postings of the peers and compares them with this rank's.
@@ -138,7 +158,7 @@ func (d *Direct) compare(mine, theirs *backend.Posting) error {
 func (d *Direct) begin() {
 	d.phase, d.piece, d.off = move, 0, 0
 	op := d.op()
-	if op.Kind.Reduces() {
+	if op.Kind.Reduces() && !op.OnDevice() {
 		d.red.Begin(op, len(d.all))
 		for i, p := range d.all {
 			d.red.SetFactor(i, p.Op.Factor)
@@ -167,13 +187,20 @@ func (d *Direct) awaits(op *backend.Op, peer int) bool {
 	if _, eager := d.w.Posting(me, op.Seq).Eager(); eager {
 		return false
 	}
+	return touches(op, peer, me)
+}
+
+// touches reports whether rank who reads or writes memory of rank whose.
+func touches(op *backend.Op, who, whose int) bool {
 	switch op.Kind {
 	case backend.Broadcast, backend.Scatter:
-		return me == op.Root
+		return whose == op.Root
 	case backend.Reduce, backend.Gather:
-		return peer == op.Root
-	case backend.Barrier, backend.MonitoredBarrier, backend.Recv:
+		return who == op.Root
+	case backend.Barrier, backend.MonitoredBarrier:
 		return false
+	case backend.Send, backend.Recv: // from rank 0 of a group of two to rank 1
+		return who == 1
 	}
 	return true
 }

@@ -128,7 +128,7 @@ func before(counts []int, i int) int {
 
 // reduceBlock reduces the next block of this rank's share of the inputs.
 func (d *Direct) reduceBlock(op *backend.Op) outcome {
-	lo, hi, to := d.share(op)
+	lo, hi, to := d.part(op)
 	if d.off >= hi-lo {
 		return none
 	}
@@ -192,9 +192,9 @@ func (d *Direct) reduceAndPush(lo, hi int) {
 
 var zeros [BlockBytes]byte
 
-// share returns the bytes of the inputs that this rank reduces, and where in its output they go (all-reduce: the same
+// part returns the bytes of the inputs that this rank reduces, and where in its output they go (all-reduce: the same
 // place).
-func (d *Direct) share(op *backend.Op) (lo, hi, to int) {
+func (d *Direct) part(op *backend.Op) (lo, hi, to int) {
 	n, me, size := len(d.all), d.spec.Rank, op.DType.Size()
 	c := op.Count * size
 	switch op.Kind {

@@ -33,7 +33,7 @@ func DescOf(op *Op, group string) Desc {
 		return d
 	}
 	d := Desc{Kind: op.Kind, Red: op.Red, DType: op.DType, Count: op.Count, Root: op.Root, Tag: op.Tag, Algo: op.Algo,
-		Group: group, Seq: op.Seq, Shape: op.Shape.String()}
+		Group: group, Seq: op.Seq, Shape: op.Shape.String(), Device: op.OnDevice()}
 	row := max(op.Row, 1)
 	for _, c := range sharedCounts(op) {
 		d.Counts = append(d.Counts, c/row)
@@ -91,7 +91,7 @@ func HashString(s string) uint64 {
 }
 
 // Fingerprint returns 64 bits that are equal on two ranks when op agrees: kind, reduction, type, count, root, tag,
-// algorithm, group (HashString of its name) and sequence number, each where it matters. It does not allocate.
+// algorithm, group (HashString of its name), sequence number and kind of memory, each where it matters. It does not allocate.
 func Fingerprint(op *Op, group uint64) uint64 {
 	if op.Of != nil {
 		return Hash64(Fingerprint(op.Of, group), 0x6f66)
@@ -118,6 +118,9 @@ func Fingerprint(op *Op, group uint64) uint64 {
 	}
 	if op.Algo != "" {
 		h = Hash64(h, HashString(op.Algo))
+	}
+	if op.OnDevice() {
+		h = Hash64(h, 0x646576)
 	}
 	return h
 }

@@ -106,6 +106,9 @@ type Op struct {
 	Of *Op
 }
 
+// OnDevice reports whether the operation is on memory of the rank's device that Go code may not touch.
+func (op *Op) OnDevice() bool { return op.Src.Device || op.Dst.Device }
+
 // Asked returns the kind of operation that the caller asked for: that of Of, if it is set.
 func (op *Op) Asked() Kind {
 	if op.Of != nil {

@@ -19,11 +19,11 @@ type Posting struct {
 }
 
 // Fill copies op, and the input with it when it is at most EagerBytes long.
-// The V forms are never eager: their counts are read until all ranks are done.
+// The V forms are never eager: their counts are read until all ranks are done. Neither is what is in a device's memory.
 func (p *Posting) Fill(op *Op, group string, print uint64) {
 	p.Op, p.Group, p.Print, p.n = *op, group, print, -1
 	v := op.Kind == AllGatherV || op.Kind == ReduceScatterV || op.Kind == AllToAllV
-	if !v && op.Src.Bytes <= EagerBytes {
+	if !v && op.Src.Bytes <= EagerBytes && !op.OnDevice() {
 		p.n = copy(p.small[:], unsafe.Slice((*byte)(op.Src.Ptr), op.Src.Bytes))
 	}
 }

@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -19,10 +20,12 @@ type end struct {
 	counters backend.Counters
 	quiet    bool // no peer touches this rank's memory after the failure
 	closed   bool
-}
 
-// Caps returns what the engine can do.
-func (b *end) Caps() backend.Caps { return caps }
+	stream Stream    // of operations on device memory; nil: there was none yet
+	past   uint64    // with a stream: operations that the device is past, too
+	looked time.Time // when that was asked
+	busy   bool      // it is not past all that direct has done
+}
 
 // Algorithms returns the names that Op.Algo may have.
 func (b *end) Algorithms() []string { return []string{"direct"} }
@@ -41,6 +44,9 @@ func (b *end) Issue(op *backend.Op) error {
 	if last := b.me.posted.Load(); op.Seq != last+1 || op.Seq > b.direct.Done()+backend.Depth {
 		return fmt.Errorf("local: operation %d issued after %d, with %d done", op.Seq, last, b.direct.Done())
 	}
+	if err := b.prepare(op); err != nil {
+		return err
+	}
 	b.direct.Post(op)
 	return nil
 }
@@ -48,22 +54,33 @@ func (b *end) Issue(op *backend.Op) error {
 // Progress moves a few blocks of the oldest operation.
 func (b *end) Progress() (uint64, error) {
 	if f := b.group.failed.Load(); f != nil {
-		err := b.failure(f)
-		return b.direct.Done(), err
+		return b.failed(f)
 	}
 	moved, err := b.direct.Step()
 	if err == nil && !moved {
 		err = b.deserted()
 	}
+	var over uint64
+	if err == nil {
+		over, err = b.over(false)
+	}
 	if err != nil {
 		b.engine.hub.fail(b.group, err)
-		err = b.failure(b.group.failed.Load())
-		return b.direct.Done(), err
+		return b.failed(b.group.failed.Load())
 	}
 	if moved {
 		b.engine.bell.Ring() // there may be more to do: the next Park must not sleep
 	}
-	return b.direct.Done(), nil
+	return over, nil
+}
+
+// failed is Progress after a failure.
+func (b *end) failed(f *failure) (uint64, error) {
+	err := b.failure(f)
+	if b.stream != nil {
+		return b.past, err
+	}
+	return b.direct.Done(), err
 }
 
 // deserted returns the failure of an operation that a peer will never issue, because it has closed the group or left the
@@ -98,7 +115,7 @@ func (b *end) Deserted(seq uint64) error {
 func (b *end) blame(rank int, seq uint64, why error) error {
 	e := &backend.Error{Rank: rank, Group: b.spec.Name, Seq: seq, Cause: why}
 	if b.me.posted.Load() >= seq {
-		e.Op = b.me.ring[seq%uint64(len(b.me.ring))].Op.Asked().String()
+		e.Op = b.posting(seq).Op.Asked().String()
 	}
 	return e
 }
@@ -111,20 +128,14 @@ func (b *end) failure(f *failure) error {
 			last = b.direct.Done()
 			_, _ = b.direct.Step() // moves nothing any more; a mismatch is not the first cause
 		}
-		for i := range b.group.members {
-			if m := b.group.members[i].Load(); m != nil {
-				m.busy.Lock()
-				//lint:ignore SA2001 it waits for the peer to leave; one that enters later sees the failure
-				m.busy.Unlock()
-			}
-		}
+		b.quiesce()
 		b.quiet = true
 	}
 	return f.err
 }
 
 // Park sleeps until something happened in any group of this rank.
-func (b *end) Park(ctx context.Context, _ uint64) error { return b.engine.bell.Park(ctx) }
+func (b *end) Park(ctx context.Context, _ uint64) error { return b.engine.Park(ctx) }
 
 // Abort fails the group on all ranks.
 func (b *end) Abort(cause error) error {
@@ -141,7 +152,7 @@ func (b *end) Close() error {
 		b.ring()
 		b.engine.hub.leave(b.group)
 	}
-	return nil
+	return b.dropStream()
 }
 
 // Suspects returns the ranks that operation seq waits for.
@@ -158,7 +169,7 @@ func (b *end) Size() int { return len(b.spec.Ranks) }
 
 // Post publishes op. Every rank waits for the posts of all, so the last one to come wakes the others.
 func (b *end) Post(op *backend.Op) {
-	b.me.ring[op.Seq%uint64(len(b.me.ring))].Fill(op, b.spec.Name, backend.Fingerprint(op, b.hash))
+	b.posting(op.Seq).Fill(op, b.spec.Name, backend.Fingerprint(op, b.hash))
 	b.me.posted.Store(op.Seq)
 	if b.group.posts.last(op.Seq, b.Size()) {
 		b.ring()
@@ -187,11 +198,14 @@ func (b *end) Posting(peer int, seq uint64) *backend.Posting {
 	return &m.ring[seq%uint64(len(m.ring))]
 }
 
+// posting returns what this rank posted as operation seq.
+func (b *end) posting(seq uint64) *backend.Posting { return &b.me.ring[seq%uint64(len(b.me.ring))] }
+
 // Finish publishes that this rank touches no peer's memory for operation seq any more. It wakes the peers when they may
 // wait for nobody else.
 func (b *end) Finish(seq uint64) {
 	b.me.finished.Store(seq)
-	p := b.Posting(b.spec.Rank, seq)
+	p := b.posting(seq)
 	switch p.Op.Kind {
 	case backend.Barrier, backend.MonitoredBarrier:
 		return

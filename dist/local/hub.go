@@ -2,9 +2,11 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -17,6 +19,9 @@ type Hub struct {
 	crowd *wait.Crowd
 	fault Fault
 	done  atomic.Int32 // ranks that issue no operation any more
+
+	devices int   // ranks that have called Use
+	apart   error // why two of them cannot reach each other's memory
 
 	mu     sync.Mutex
 	groups map[key]*group
@@ -62,6 +67,11 @@ type Engine struct {
 	rank int
 	bell *wait.Bell
 	done atomic.Bool
+
+	device Device // nil: the rank computes in host memory
+	ends   []*end // that have a stream
+	busy   atomic.Int64
+	look   *time.Timer
 }
 
 // Name returns "local".
@@ -70,8 +80,14 @@ func (e *Engine) Name() string { return "local" }
 // Crowd counts the ranks that are awake.
 func (e *Engine) Crowd() *wait.Crowd { return e.hub.crowd }
 
-// Close returns nil: the hub is garbage when its ranks are gone.
-func (e *Engine) Close() error { return nil }
+// Close gives back what is on the rank's device. The hub is garbage when its ranks are gone.
+func (e *Engine) Close() error {
+	var errs []error
+	for len(e.ends) > 0 {
+		errs = append(errs, e.ends[0].dropStream())
+	}
+	return errors.Join(errs...)
+}
 
 // Finish says that this rank issues no operation any more.
 func (e *Engine) Finish() {
@@ -88,7 +104,13 @@ func (h *Hub) ringAll() {
 }
 
 // Park sleeps until any group of this rank may have got further, or until ctx ends.
-func (e *Engine) Park(ctx context.Context) error { return e.bell.Park(ctx) }
+func (e *Engine) Park(ctx context.Context) error {
+	if e.busy.Load() > 0 { // a device rings no bell
+		e.look.Reset(lookEvery)
+		defer e.look.Stop()
+	}
+	return e.bell.Park(ctx)
+}
 
 // group is the shared part of one group.
 type group struct {
@@ -134,6 +156,7 @@ type member struct {
 	_        [120]byte
 	closed   atomic.Bool
 	busy     sync.Mutex // held while this rank touches peers' memory
+	stream   Stream     // nil: no operation on device memory yet; written with busy held
 	ring     [2 * backend.Depth]backend.Posting
 }
 
@@ -202,5 +225,5 @@ func (h *Hub) fail(g *group, err error) {
 	h.ringAll()
 }
 
-// caps is what direct over shared memory can do.
+// caps is what direct over shared memory can do, without Device.
 var caps = backend.Caps{Kinds: backend.AllKinds, Reds: backend.AllReds, DTypes: backend.AllDTypes, RecvAny: true}

@@ -69,14 +69,14 @@ func startOver(t *testing.T, n int, cfg dist.Config, control func(rank int) back
 // What NCCL does its own way is left out: NaN in Min and Max, the rounding of 16-bit sums, bytes that nobody can count.
 func TestConformance(t *testing.T) {
 	machine(t)
-	disttest.Run(t, start, "Reductions", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh", "InFlight", "Backpressure",
+	disttest.RunEmulated(t, start, "Reductions", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh", "InFlight", "Backpressure",
 		"PointToPoint", "Batch", "Objects", "RandomPrograms", "TwoGoroutines")
 }
 
 // Devices that are late: Wait returns long before an operation has run.
 func TestSlowDevices(t *testing.T) {
 	machineWith(t, emu.Config{Delay: 3 * time.Millisecond})
-	disttest.Run(t, start, "PointToPoint", "Batch")
+	disttest.RunEmulated(t, start, "PointToPoint", "Batch")
 }
 
 // onHost makes Work.Wait wait on the host: where a test is about errors, it wants them from the Wait of the operation.
@@ -104,7 +104,7 @@ func startOnHost(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) err
 
 func TestErrors(t *testing.T) {
 	machine(t)
-	disttest.Run(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild", "EveryOperation")
+	disttest.RunEmulated(t, startOnHost, "Errors", "Edges", "Lifetimes", "Rebuild", "EveryOperation")
 }
 
 // Control engines as processes have them, over sockets and over shared memory.
@@ -119,9 +119,9 @@ func TestOverProcessEngines(t *testing.T) {
 		t.Run(fmt.Sprint("shared memory ", shared), func(t *testing.T) {
 			parts := []string{"Groups", "PointToPoint", "Errors"}
 			if disttest.Long() {
-				parts = append(parts, "Movement", "VForms", "Edges", "Rebuild")
+				parts = append(parts, "VForms", "Forms", "Edges", "Rebuild")
 			}
-			disttest.Run(t, start, parts...)
+			disttest.RunEmulated(t, start, parts...)
 		})
 	}
 }
@@ -145,12 +145,16 @@ func join(t *testing.T, n int, shared bool) []*tcp.Engine {
 	return engines
 }
 
-// Run puts NCCL over the ranks' engine by itself, unless they share a GPU.
+// Package dist puts NCCL over an engine of processes by itself, unless they share a GPU.
 func TestRun(t *testing.T) {
 	machine(t)
-	for n, want := range map[int]string{2: "nccl", devices + 1: "local"} {
-		cfg := dist.Config{Ranks: n, Threads: 1, Device: func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % devices) }}
-		require.NoError(t, dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
+	for n, want := range map[int]string{2: "nccl", devices + 1: "tcp"} {
+		cfg := dist.Config{Threads: 1, Device: func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % devices) }}
+		var engines []backend.Engine
+		for _, e := range join(t, n, false) {
+			engines = append(engines, e)
+		}
+		require.NoError(t, dist.RunEngines(context.Background(), cfg, engines, func(_ context.Context, r *dist.Rank) error {
 			assert.Equal(t, want, r.Engine())
 			x := tensor.New(r.Device, tensor.Float32, 3)
 			tensor.Copy(x, tensor.FromSlice([]float32{1, 2, 3}, 3))

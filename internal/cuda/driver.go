@@ -64,6 +64,7 @@ type Funcs struct {
 	StreamWaitEvent         uintptr `sym:"cuStreamWaitEvent"`
 	StreamBeginCapture      uintptr `sym:"cuStreamBeginCapture_v2"`
 	StreamEndCapture        uintptr `sym:"cuStreamEndCapture"`
+	StreamIsCapturing       uintptr `sym:"cuStreamIsCapturing"`
 	StreamGetCaptureInfo    uintptr `sym:"cuStreamGetCaptureInfo_v2"`
 	EventCreate             uintptr `sym:"cuEventCreate"`
 	EventDestroy            uintptr `sym:"cuEventDestroy_v2"`
@@ -74,6 +75,7 @@ type Funcs struct {
 	ModuleLoadData          uintptr `sym:"cuModuleLoadData"`
 	ModuleUnload            uintptr `sym:"cuModuleUnload"`
 	ModuleGetFunction       uintptr `sym:"cuModuleGetFunction"`
+	FuncLoad                uintptr `sym:"cuFuncLoad,optional"` // 12.4
 	FuncGetAttribute        uintptr `sym:"cuFuncGetAttribute"`
 	FuncSetAttribute        uintptr `sym:"cuFuncSetAttribute"`
 	LaunchKernel            uintptr `sym:"cuLaunchKernel"`
@@ -95,11 +97,8 @@ func Load() (*Driver, error) { return load() }
 
 func open(q dl.Query) (*Driver, error) {
 	lib, err := q.Open()
-	if err != nil && !dl.Enabled {
-		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrNoDriver, LibDriver.HowToGet(0), err)
+		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
 	d := &Driver{Lib: lib, devices: map[int]*Device{}}
 	if err := d.readVersion(); err != nil {

@@ -38,7 +38,9 @@ type nodeParams struct {
 func (s *Stream) BeginCapture() error {
 	const threadLocal = 1
 	err := s.dev.check("cuStreamBeginCapture", dl.Call(s.dev.drv.fn.StreamBeginCapture, s.handle, threadLocal))
-	s.capturing = err == nil
+	if s.capturing = err == nil; s.capturing {
+		s.dev.captures.Add(1)
+	}
 	return err
 }
 
@@ -64,8 +66,11 @@ func (s *Stream) Captured() (Node, error) {
 // that joined must have been waited for by s. After an error the stream is as it
 // was before the recording.
 func (s *Stream) EndCapture() (*Graph, error) {
-	s.capturing = false
 	fn, dev := &s.dev.drv.fn, s.dev
+	if s.capturing {
+		s.capturing = false
+		dev.captures.Add(-1)
+	}
 	g := &Graph{dev: dev, last: &Func{Name: "graph"}}
 	if err := dev.check("cuStreamEndCapture", dl.Call(fn.StreamEndCapture, s.handle, uintptr(unsafe.Pointer(&g.graph)))); err != nil {
 		return nil, err

@@ -57,6 +57,7 @@ func TestGraph(t *testing.T) {
 
 // Without the wait the graph may run its nodes in the wrong order, and does.
 func TestGraphWithoutWaitShows(t *testing.T) {
+	emu.Only(t, "a GPU may be right by chance")
 	r := newRig(t, emu.Config{})
 	ones := []float32{1}
 	x, y, z := r.put(append(ones, make([]float32, 99)...)), r.put(make([]float32, 100)), r.put(make([]float32, 100))
@@ -78,7 +79,10 @@ func TestCaptureErrors(t *testing.T) {
 		require.NoError(t, r.s.BeginCapture())
 		require.NoError(t, r.s.Fill(p, 0, 512))
 		during()
-		_, err := r.s.EndCapture()
+		g, err := r.s.EndCapture()
+		if err == nil {
+			require.NoError(t, g.Close())
+		}
 		return err
 	}
 	for _, c := range []struct {
@@ -103,9 +107,16 @@ func TestCaptureErrors(t *testing.T) {
 			require.NoError(t, side.Wait(e))
 			require.NoError(t, side.Fill(p, 0, 512))
 		}, "CAPTURE_UNJOINED"},
-		{"ordinary host memory", func() { require.Error(t, r.s.Upload(p, make([]byte, 8))) }, "CAPTURE_INVALIDATED"},
+		{"ordinary host memory", func() {
+			require.ErrorContains(t, r.s.Upload(p, make([]byte, 8)), "only pinned memory stays")
+			require.ErrorContains(t, r.s.Download(make([]byte, 8), p), "only pinned memory stays")
+		}, ""},
 	} {
-		require.ErrorContains(t, capture(c.during), c.want, c.name)
+		err := capture(c.during)
+		require.Equal(t, c.want == "", err == nil, c.name)
+		if err != nil {
+			require.ErrorContains(t, err, c.want, c.name)
+		}
 		require.NoError(t, r.s.Sync(), "%s: the stream is as before", c.name)
 	}
 	require.ErrorContains(t, side.Wait(e), "CAPTURED_EVENT")

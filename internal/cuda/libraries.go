@@ -57,7 +57,7 @@ var catalog = [...]entry{
 // older driver may refuse what a newer library makes.
 func (l Library) Query(major int) dl.Query {
 	e := catalog[l]
-	q := dl.Query{What: e.name, Env: e.env, Beside: e.beside}
+	q := dl.Query{What: e.name, Env: e.env, Beside: e.beside, Get: l.HowToGet(major)}
 	file := map[string]string{"linux": e.linux, "windows": e.windows}[runtime.GOOS]
 	for _, v := range majors(major) {
 		name := file
@@ -94,6 +94,15 @@ func majors(preferred int) []int {
 // Wheel is what pip installs to get the library for a major version of CUDA:
 // "nvidia-cuda-nvrtc==13.5.37"; "" for what comes with the driver.
 func (l Library) Wheel(major int) string { return catalog[l].pip[majors(major)[0]] }
+
+// Major is the major version of CUDA whose libraries are preferred: the driver's,
+// or 13 where there is none.
+func Major() int {
+	if d, err := Load(); err == nil {
+		return d.Version / 1000
+	}
+	return 13
+}
 
 // HowToGet is a sentence for errors.
 func (l Library) HowToGet(major int) string {

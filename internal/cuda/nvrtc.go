@@ -34,11 +34,7 @@ type compilerFuncs struct {
 }
 
 var loadCompiler = sync.OnceValues(func() (*Compiler, error) {
-	major := 13
-	if d, err := Load(); err == nil {
-		major = d.Version / 1000
-	}
-	return openCompiler(LibNVRTC.Query(major), major)
+	return openCompiler(LibNVRTC.Query(Major()))
 })
 
 // LoadCompiler opens NVRTC, once per process: the one of the driver's major
@@ -54,16 +50,13 @@ func OpenCompiler(path string) (*Compiler, error) {
 	if path != "" {
 		q.Names, q.Wheels = []string{path}, nil
 	}
-	return openCompiler(q, 13)
+	return openCompiler(q)
 }
 
-func openCompiler(q dl.Query, driver int) (*Compiler, error) {
+func openCompiler(q dl.Query) (*Compiler, error) {
 	lib, err := q.Open()
-	if err != nil && !dl.Enabled {
-		return nil, fmt.Errorf("%w: %w", ErrNoCompiler, err)
-	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrNoCompiler, LibNVRTC.HowToGet(driver), err)
+		return nil, fmt.Errorf("%w: %w", ErrNoCompiler, err)
 	}
 	c := &Compiler{Lib: lib}
 	if err := lib.Resolve(&c.fn); err != nil {

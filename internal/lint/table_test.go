@@ -54,12 +54,13 @@ var table = map[string]row{
 	"dist/shm":     engine,
 	"dist/tcp":     {own: "tensor dist/backend dist/algo dist/shm internal/...", others: "golang.org/x/sys"},
 	"dist/mpi":     engine,
-	"dist/nccl":    engine,
+	"dist/nccl":    {own: "tensor dist/backend dist/algo dist/peer internal/...", others: "golang.org/x/sys"},
+	"dist/peer":    {own: "tensor dist/backend dist/algo dist/local internal/...", others: "golang.org/x/sys"},
 	"dist/sim":     engine,
 	"dist/launch":  {own: "internal/holder internal/identity", others: "golang.org/x/sys"},
 	"dist": {
 		own: "internal/kernel internal/dl internal/cuda internal/trace internal/wait tensor tensor/cuda nn optim data " +
-			"dist/backend dist/algo dist/local dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
+			"dist/backend dist/algo dist/local dist/peer dist/shm dist/tcp dist/mpi dist/nccl dist/sim dist/launch",
 		others: "golang.org/x/sys",
 	},
 	"dist/autograd": {own: "dist tensor", others: "golang.org/x/sys"},

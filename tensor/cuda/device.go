@@ -35,9 +35,15 @@ type Device struct {
 	poll   func()
 	bad    *cuda.Host // a word where kernels note an index out of range
 
-	mu    sync.Mutex
-	ready *cuda.Event // in Alloc
-	hosts hosts
+	recorded atomic.Pointer[recording] // nil: no graph is being made
+
+	mu     sync.Mutex
+	closed bool
+	graphs []*graph
+	ready  *cuda.Event // in Alloc
+	hosts  hosts
+
+	plain bool // no tensor cores in attention: for tests
 }
 
 // NewDevice opens the GPU with the given index, as CUDA counts them (CUDA_VISIBLE_DEVICES). The error says in one sentence
@@ -138,6 +144,9 @@ func (d *Device) locked(fn func() error) error {
 func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.refuse("alloc", "takes more memory than in the runs before"); err != nil {
+		return nil, err
+	}
 	var p cuda.Ptr
 	err := d.locked(func() (err error) {
 		compute := d.queues[computeQueue].stream
@@ -211,9 +220,25 @@ func (d *Device) failure() error {
 	return nil
 }
 
+// closeGraphs makes captured steps useless, as the memory goes that they use.
+func (d *Device) closeGraphs() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	d.note("free", d.locked(func() error {
+		var errs []error
+		for _, g := range d.graphs {
+			errs = append(errs, g.close())
+		}
+		d.graphs = nil
+		return errors.Join(errs...)
+	}))
+}
+
 // Close waits for the queues and returns the device's memory. Tensors on the device must not be used afterwards. The error
 // is the one that made the device useless, if one did.
 func (d *Device) Close() error {
+	d.closeGraphs()
 	for _, p := range memory.removeAll(d) {
 		d.mu.Lock()
 		d.note("free", d.locked(func() error { return d.release(p) }))

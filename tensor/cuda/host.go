@@ -53,7 +53,7 @@ func (d *Device) AllocHost(n int) (tensor.Ptr, error) {
 
 // take returns freed memory that nobody uses any more, or nil.
 func (m *hosts) take(d *Device, size int) *cuda.Host {
-	if len(m.freed) > 0 {
+	if len(m.freed) > 0 && d.recorded.Load() == nil { // else nothing may be marked
 		var past [numQueues]tensor.Pending
 		for k, q := range d.queues {
 			past[k] = q.Mark()

@@ -1,0 +1,202 @@
+package local
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// Device is what the engine needs of a rank's device whose memory Go code may not touch. Package peer has that of CUDA.
+type Device interface {
+	// Meet lets the two devices use each other's memory. The error says why they cannot.
+	Meet(other Device) error
+	// NewStream makes a queue for the operations of a group.
+	NewStream(name string) (Stream, error)
+}
+
+// Stream is a queue of operations on a Device. Idle may be called by any goroutine.
+type Stream interface {
+	algo.Stream
+	// Order lets what the device is given to compute from now on begin after operation seq, which has been settled.
+	Order(seq uint64) error
+	// Passed reports whether the device is past operation seq, which has been settled. The error is the device's failure.
+	Passed(seq uint64) (bool, error)
+	// Idle waits until nothing that was queued runs any more, but not longer than that.
+	Idle(most time.Duration)
+	// Close gives the queue back when nothing that was queued runs any more.
+	Close() error
+}
+
+// Use tells the engine of its rank's device, before the ranks start. When all ranks have one, and reach each other's memory,
+// operations on it are done there.
+func (e *Engine) Use(d Device) {
+	h := e.hub
+	for _, o := range h.ranks {
+		if o.device != nil && h.apart == nil {
+			h.apart = d.Meet(o.device)
+		}
+	}
+	e.device, e.look = d, time.AfterFunc(time.Hour, e.bell.Ring)
+	e.look.Stop()
+	h.devices++
+}
+
+// Apart says why device memory of the ranks has to go through the host's. It is nil where it need not, or no rank has any.
+func (e *Engine) Apart() error {
+	h := e.hub
+	if h.devices == 0 || h.apart != nil || h.devices == len(h.ranks) {
+		return h.apart
+	}
+	for _, r := range h.ranks {
+		if r.device == nil {
+			return fmt.Errorf("rank %d computes in host memory", r.rank)
+		}
+	}
+	return nil
+}
+
+// lookEvery is how often the host asks the device how far it is, which takes the driver about a microsecond.
+const lookEvery = 50 * time.Microsecond
+
+// quietTime is how long a failed operation may keep a rank's memory: a device that runs longer is stuck.
+const quietTime = 10 * time.Second
+
+// Caps returns what the engine can do.
+func (b *end) Caps() backend.Caps {
+	c, h := caps, b.engine.hub
+	c.Device = h.devices == len(h.ranks) && h.apart == nil
+	return c
+}
+
+// prepare makes op one for the device: what the device has been given to compute by now comes before it. A barrier of a group
+// that has used the device is over when the devices have reached it, as on all engines for devices.
+func (b *end) prepare(op *backend.Op) error {
+	if op.Kind == backend.Barrier && b.stream != nil {
+		op.Dst.Device = true
+	}
+	if !op.OnDevice() {
+		return nil
+	}
+	err := b.makeStream()
+	switch {
+	case op.Src.Bytes > 0 && op.Dst.Bytes > 0 && op.Src.Device != op.Dst.Device:
+		err = errors.New("input and output are in different memory, one of them the host's")
+	case err == nil:
+		err = b.stream.Issued(op.Seq)
+	}
+	if err != nil {
+		return backend.OpError(&b.spec, op, err)
+	}
+	return nil
+}
+
+func (b *end) makeStream() error {
+	if b.stream != nil {
+		return nil
+	}
+	s, err := b.engine.device.NewStream(b.spec.Name)
+	if err != nil {
+		return err
+	}
+	b.me.busy.Lock() // a peer may look for it after a failure
+	b.me.stream = s
+	b.me.busy.Unlock()
+	b.stream, b.past = s, b.direct.Done()
+	b.engine.ends = append(b.engine.ends, b)
+	return nil
+}
+
+// Stream returns the stream of a peer that has posted an operation on device memory.
+func (b *end) Stream(peer int) algo.Stream { return b.group.members[peer].Load().stream }
+
+// over returns the number of the last operation that is over for the host too. Unless it is asked to look, it asks the device
+// now and then only.
+func (b *end) over(look bool) (uint64, error) {
+	done := b.direct.Done()
+	if b.stream == nil {
+		return done, nil
+	}
+	before := b.past
+	for ; b.past < done; b.past++ {
+		op := &b.posting(b.past + 1).Op
+		if !op.OnDevice() {
+			continue
+		}
+		now := time.Now()
+		if !look && now.Sub(b.looked) < lookEvery {
+			break
+		}
+		ok, err := b.stream.Passed(b.past + 1)
+		if err != nil {
+			return b.past, backend.OpError(&b.spec, op, err)
+		}
+		if !ok {
+			b.looked = now
+			break
+		}
+	}
+	b.setBusy(b.past < done)
+	if b.past > before {
+		b.engine.bell.Ring() // another goroutine of the rank may wait for it
+	}
+	return b.past, nil
+}
+
+// setBusy notes whether the device has something to do that somebody may wait for.
+func (b *end) setBusy(busy bool) {
+	if busy == b.busy {
+		return
+	}
+	b.busy = busy
+	if busy {
+		b.engine.busy.Add(1)
+	} else {
+		b.engine.busy.Add(-1)
+	}
+}
+
+// Order lets the device's computing wait for operation seq, if that is queued. The host waits for barriers.
+func (b *end) Order(seq uint64) bool {
+	if b.stream == nil || b.Aborted() || seq > b.direct.Done() {
+		return false
+	}
+	op := &b.posting(seq).Op
+	return op.OnDevice() && op.Kind != backend.Barrier && b.stream.Order(seq) == nil
+}
+
+// quiesce waits until no device touches this rank's memory, or a peer's for this rank, after a failure.
+func (b *end) quiesce() {
+	for i := range b.group.members {
+		m := b.group.members[i].Load()
+		if m == nil {
+			continue
+		}
+		m.busy.Lock() // it waits for the peer to leave; one that enters later sees the failure
+		s := m.stream
+		m.busy.Unlock()
+		if s != nil {
+			s.Idle(quietTime)
+		}
+	}
+	if b.stream != nil {
+		_, _ = b.over(true) // the failure that is there already is the first
+		b.setBusy(false)
+	}
+}
+
+// dropStream gives the stream back.
+func (b *end) dropStream() error {
+	if b.stream == nil {
+		return nil
+	}
+	e := b.engine
+	e.ends = slices.DeleteFunc(e.ends, func(x *end) bool { return x == b })
+	b.setBusy(false)
+	s := b.stream
+	b.stream = nil
+	return s.Close()
+}

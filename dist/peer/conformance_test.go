@@ -1,0 +1,78 @@
+package peer_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+)
+
+// machine sets up the emulator for a test and its subtests.
+func machine(t testing.TB, cfg emu.Config) {
+	cfg.Devices = 4
+	emu.Start(t, cfg)
+	t.Cleanup(func() { assert.Empty(t, emu.Leaks()) })
+	dev, err := cuda.NewDevice(0)
+	require.NoError(t, err)
+	tensor.Floats(tensor.New(dev, tensor.Float32, 1)) // compiles the kernel that clears memory: no test is to wait for it
+	require.NoError(t, dev.Close())
+}
+
+// on starts ranks that take so many GPUs in turns.
+func on(gpus int) disttest.Start {
+	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
+		cfg.Ranks = n
+		cfg.Device = func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % gpus) }
+		return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error { return fn(r) })
+	}
+}
+
+// Three ranks on two GPUs: two share one, and reach the third rank's by the path between them. EveryOperation is left out: its goroutines
+// launch kernels on one device at the same time, which is not theirs to do.
+func TestConformance(t *testing.T) {
+	disttest.ShortOnly(t)
+	machine(t, emu.Config{})
+	disttest.Run(t, on(2), "Reductions", "NaN", "HalfRoundsOnce", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh",
+		"InFlight", "Backpressure", "PointToPoint", "Batch", "Objects", "Bytes", "RandomPrograms", "TwoGoroutines", "Errors", "Edges",
+		"Lifetimes", "Rebuild")
+}
+
+// Every operation among 1 to 4 ranks, on one GPU and on as many as there are ranks.
+func TestRanks(t *testing.T) {
+	for n := 1; n <= 4; n++ {
+		for _, gpus := range []int{1, n} {
+			t.Run(fmt.Sprintf("%d ranks, %d GPUs", n, gpus), func(t *testing.T) {
+				machine(t, emu.Config{Delay: 20 * time.Microsecond})
+				require.NoError(t, on(gpus)(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+					for i, op := range disttest.Operations() {
+						if n == 1 && (op.Name == "send" || op.Name == "recv" || op.Name == "batch") {
+							continue
+						}
+						for _, count := range []int{1, 1001} {
+							if err := op.Run(r.World, i%n, count); err != nil {
+								return fmt.Errorf("%s of %d: %w", op.Name, count, err)
+							}
+						}
+					}
+					return nil
+				}))
+			})
+		}
+	}
+}
+
+// Streams that pause at random, and run only as far as somebody waits for them.
+func TestLateStreams(t *testing.T) {
+	disttest.ShortOnly(t)
+	machine(t, emu.Config{Lazy: true, Delay: 200 * time.Microsecond})
+	disttest.Run(t, on(2), "Movement", "InPlace", "InFlight", "PointToPoint", "RandomPrograms")
+}

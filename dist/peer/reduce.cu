@@ -1,0 +1,120 @@
+// The reduction of dist/algo.Reducer, with its order, roundings and rules for NaN. The file is compiled for one element type.
+
+typedef ELEM T;
+
+// Wide is what elements are combined in: 16-bit floats in float.
+template <class E> struct Wide { typedef E type; };
+template <> struct Wide<bf16> { typedef float type; };
+template <> struct Wide<f16> { typedef float type; };
+typedef Wide<T>::type W;
+
+template <class E> __device__ __forceinline__ E widen(E x) { return x; }
+__device__ __forceinline__ float widen(bf16 x) { return to_float(x); }
+__device__ __forceinline__ float widen(f16 x) { return to_float(x); }
+
+template <class E> struct Narrow {
+  static __device__ __forceinline__ E of(typename Wide<E>::type x) { return x; }
+};
+template <> struct Narrow<bf16> {
+  static __device__ __forceinline__ bf16 of(float x) { return from_float<bf16>(x); }
+};
+template <> struct Narrow<f16> {
+  static __device__ __forceinline__ f16 of(float x) { return from_float<f16>(x); }
+};
+
+// Pack is N elements that are loaded and stored at once.
+template <int N> struct __align__(sizeof(T) * N) Pack { T v[N]; };
+
+// Ranks says where inputs and outputs are, and the factors of inputs.
+#ifdef ROWS  // the inputs are rows of one buffer (Rows in rows.go)
+struct Ranks {
+  const T* rows;
+  i64 stride;
+  T* to;
+  const double* factors;
+  __device__ __forceinline__ const T* src(int j) const { return rows + j * stride; }
+  __device__ __forceinline__ T* dst(int) const { return to; }
+  __device__ __forceinline__ double factor(int j) const { return factors[j]; }
+};
+#else  // each is somewhere (ranks in peer.go)
+struct Ranks {
+  const T* from[MAX_RANKS];
+  T* to[MAX_RANKS];
+  double factors[MAX_RANKS];
+  __device__ __forceinline__ const T* src(int j) const { return from[j]; }
+  __device__ __forceinline__ T* dst(int j) const { return to[j]; }
+  __device__ __forceinline__ double factor(int j) const { return factors[j]; }
+};
+#endif
+
+// The reductions. Truth values are converted back after each, which makes Sum "or" and Prod "and".
+
+#define OPERATION(name, expression) \
+  struct name { static __device__ __forceinline__ W of(W a, W b) { return expression; } };
+
+OPERATION(Sum, a + b)
+OPERATION(Prod, a * b)
+#ifdef FLOATS  // NaN wins, and -0 is less than 0
+OPERATION(Min, a == b ? ((W)1 / a < 0 ? a : b) : (a < b || a != a ? a : b))
+OPERATION(Max, a == b ? ((W)1 / a < 0 ? b : a) : (a > b || a != a ? a : b))
+#else
+OPERATION(Min, a < b ? a : b)
+OPERATION(Max, a > b ? a : b)
+OPERATION(And, a & b)
+OPERATION(Or, a | b)
+OPERATION(Xor, a ^ b)
+#endif
+
+// What is done to an input before, and to the result.
+enum Extra { Plain, Divided, Scaled };
+
+template <class Op, Extra X, int N>
+__device__ __forceinline__ void piece(const Ranks& r, i64 i, int inputs, int outputs) {
+  W acc[N];
+  for (int j = 0; j < inputs; j++) {
+    Pack<N> p = *(const Pack<N>*)(r.src(j) + i);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      W x = widen(p.v[k]);
+      if constexpr (X == Scaled) x = x * (W)r.factor(j);
+      acc[k] = j == 0 ? x : Op::of(acc[k], x);
+    }
+  }
+  Pack<N> out;
+#pragma unroll
+  for (int k = 0; k < N; k++) {
+    if constexpr (X == Divided) acc[k] = acc[k] / (W)inputs;
+    out.v[k] = Narrow<T>::of(acc[k]);
+  }
+  for (int j = 0; j < outputs; j++) *(Pack<N>*)(r.dst(j) + i) = out;
+}
+
+// reduce goes through count elements, 16 bytes at a time if vec says that all begin at multiples of it.
+template <class Op, Extra X>
+__device__ __forceinline__ void reduce(const Ranks& r, i64 count, int inputs, int outputs, int vec) {
+  constexpr int N = 16 / sizeof(T);
+  i64 first = (i64)blockIdx.x * blockDim.x + threadIdx.x, all = (i64)gridDim.x * blockDim.x, done = 0;
+  if (vec) {
+    for (i64 i = first; i < count / N; i += all) piece<Op, X, N>(r, i * N, inputs, outputs);
+    done = count / N * N;
+  }
+  for (i64 i = done + first; i < count; i += all) piece<Op, X, 1>(r, i, inputs, outputs);
+}
+
+#define REDUCTION(name, Op, X)                                                                                \
+  extern "C" __global__ void peer_##name(Ranks r, i64 count, int inputs, int outputs, int vec) {              \
+    reduce<Op, X>(r, count, inputs, outputs, vec);                                                            \
+  }
+
+REDUCTION(sum, Sum, Plain)
+REDUCTION(prod, Prod, Plain)
+REDUCTION(min, Min, Plain)
+REDUCTION(max, Max, Plain)
+#ifdef FLOATS
+REDUCTION(avg, Sum, Divided)
+REDUCTION(premulsum, Sum, Scaled)
+#else
+REDUCTION(band, And, Plain)
+REDUCTION(bor, Or, Plain)
+REDUCTION(bxor, Xor, Plain)
+#endif
