@@ -17,7 +17,7 @@ import (
 // What four ranks print is in testdata/four.txt.
 func TestFourRanks(t *testing.T) {
 	var got bytes.Buffer
-	require.NoError(t, run(4, &got))
+	require.NoError(t, run(dist.Config{Ranks: 4, Log: &got}))
 	want, err := os.ReadFile("testdata/four.txt")
 	require.NoError(t, err)
 	assert.Equal(t, string(want), got.String())
@@ -25,7 +25,7 @@ func TestFourRanks(t *testing.T) {
 
 func TestAnyNumberOfRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
-		assert.NoError(t, run(n, io.Discard), "%d ranks", n)
+		assert.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}), "%d ranks", n)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 )
 
 func Example() {
-	if err := run(4, 1000, 42, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: 4, Log: os.Stdout}, 1000, 42); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
@@ -25,10 +25,10 @@ func Example() {
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, each := range []int{1, 3, 1000} {
-			require.NoError(t, run(n, each, uint64(n), io.Discard), "%d numbers on each of %d ranks", each, n)
+			require.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, each, uint64(n)), "%d numbers on each of %d ranks", each, n)
 		}
 	}
-	require.ErrorContains(t, run(2, 0, 1, io.Discard), "no numbers")
+	require.ErrorContains(t, run(dist.Config{Ranks: 2, Log: io.Discard}, 0, 1), "no numbers")
 }
 
 // Of equal values the first counts, on whichever rank; a maximum of minus infinity has a place too.

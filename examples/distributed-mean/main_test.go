@@ -9,10 +9,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
 )
 
 func Example() {
-	if err := run(4, 1000, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: 4, Log: os.Stdout}, 1000); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
@@ -25,10 +27,10 @@ func Example() {
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, count := range []int{1, 2, 7, 1000} {
-			assert.NoError(t, run(n, count, io.Discard), "%d numbers on %d ranks", count, n)
+			assert.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, count), "%d numbers on %d ranks", count, n)
 		}
 	}
-	require.ErrorContains(t, run(2, 0, io.Discard), "-n 0")
+	require.ErrorContains(t, run(dist.Config{Ranks: 2, Log: io.Discard}, 0), "-n 0")
 }
 
 func TestCheck(t *testing.T) {

@@ -9,10 +9,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
 )
 
 func Example() {
-	if err := run(4, 10, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: 4, Log: os.Stdout}, 10); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
@@ -24,7 +26,7 @@ func Example() {
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, size := range []int{0, 1, 5, 100} {
-			require.NoError(t, run(n, size, io.Discard), "%d logits on %d ranks", size, n)
+			require.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, size), "%d logits on %d ranks", size, n)
 		}
 	}
 }

@@ -21,11 +21,10 @@ func short() options {
 
 // On devices whose memory Go code cannot touch, with the same kernels, the same table comes out.
 func TestDevice(t *testing.T) {
-	dist.RegisterDevice("remote", tensortest.Remotes(t))
 	o := short()
 	var want, got bytes.Buffer
 	require.NoError(t, run(o, &want))
-	o.device = "remote"
+	o.device = tensortest.Remotes(t)
 	require.NoError(t, run(o, &got))
 	losses := func(table string) (out []string) {
 		for _, line := range strings.Split(table, "\n")[3:] {

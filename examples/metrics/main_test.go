@@ -8,10 +8,12 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
 )
 
 func Example() {
-	if err := run(4, 50, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: 4, Log: os.Stdout}, 50); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
@@ -24,10 +26,10 @@ func Example() {
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, rows := range []int{1, 2, 7, 50} {
-			require.NoError(t, run(n, rows, io.Discard), "%d rows on %d ranks", rows, n)
+			require.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, rows), "%d rows on %d ranks", rows, n)
 		}
 	}
-	require.ErrorContains(t, run(2, 0, io.Discard), "-rows 0")
+	require.ErrorContains(t, run(dist.Config{Ranks: 2}, 0), "-rows 0")
 }
 
 func TestCheck(t *testing.T) {

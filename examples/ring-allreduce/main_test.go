@@ -14,7 +14,7 @@ import (
 )
 
 func Example() {
-	if err := run(4, 10, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: 4, Log: os.Stdout}, 10); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
@@ -26,7 +26,7 @@ func Example() {
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, count := range []int{0, 1, n - 1, n, n + 1, 1000, 100_003} {
-			require.NoError(t, run(n, count, io.Discard), "%d elements on %d ranks", count, n)
+			require.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, count), "%d elements on %d ranks", count, n)
 		}
 	}
 }
