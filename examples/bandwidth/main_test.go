@@ -10,6 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func TestTable(t *testing.T) {
@@ -33,6 +35,12 @@ func TestTable(t *testing.T) {
 		assert.GreaterOrEqual(t, achieved+half, moved/(measured+half), "2(n−1)/n of the buffer in the measured time: %s", line)
 		assert.LessOrEqual(t, achieved-half, moved/(measured-half), line)
 	}
+}
+
+func TestCUDA(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &out, Device: disttest.CUDA(t, emu.Config{})}, 1<<14, 2))
+	require.Regexp(t, `(?s)^all-reduce on 2 ranks.* 16384 `, out.String())
 }
 
 // Points on a line give the line; a latency is never below zero, and where larger messages are faster there is no line.

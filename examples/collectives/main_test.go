@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 // What four ranks print is in testdata/four.txt.
@@ -55,4 +57,12 @@ func Example() {
 	// Scatter: part r of the root's values, on rank r
 	// ReduceScatter: part r of the sum, on rank r
 	// AllToAll: part r of everyone's values, on rank r
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{Devices: 1})}))
+	require.Equal(t, want.String(), got.String())
 }

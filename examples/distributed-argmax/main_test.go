@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
@@ -57,4 +60,12 @@ func TestCheck(t *testing.T) {
 	assert.Error(t, check(42, 4, 1000, 499, 746), "a later place")
 	assert.Error(t, check(42, 4, 1000, 498, 745))
 	assert.NoError(t, check(42, 4, 1000, 499, 745))
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 100, 1))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{})}, 100, 1))
+	require.Equal(t, want.String(), got.String())
 }

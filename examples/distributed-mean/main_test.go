@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
@@ -38,4 +41,12 @@ func TestCheck(t *testing.T) {
 	assert.NoError(t, check(4.5, std, 10))
 	assert.Error(t, check(4.5001, std, 10))
 	assert.Error(t, check(4.5, std+1e-4, 10))
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 100))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{Devices: 1})}, 100))
+	require.Equal(t, want.String(), got.String())
 }

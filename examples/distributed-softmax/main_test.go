@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
@@ -35,4 +38,12 @@ func TestCheck(t *testing.T) {
 	assert.NoError(t, check([]float64{0.5, 0.5}, []float64{1000, 1000}))
 	assert.Error(t, check([]float64{0.5, 0.5001}, []float64{1000, 1000}))
 	assert.Error(t, check([]float64{math.NaN(), 0.5}, []float64{1000, 1000}), "what exp gives without the max")
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 10))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{})}, 10))
+	require.Equal(t, want.String(), got.String())
 }

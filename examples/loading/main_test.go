@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 // TestRun: what the ranks read together is the model once, however the layers are dealt.
@@ -35,4 +37,12 @@ func TestRun(t *testing.T) {
 		}
 	}
 	require.Error(t, run(dist.Config{}, 1, ""))
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 3, ""))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{})}, 3, ""))
+	require.Equal(t, want.String(), got.String())
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -10,6 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
@@ -42,4 +45,12 @@ func TestCheck(t *testing.T) {
 	assert.Error(t, check(whole, []float64{loss[0], 12}, predictions))
 	predictions[7]++
 	assert.Error(t, check(whole, loss, predictions))
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 50))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{Devices: 1})}, 50))
+	require.Equal(t, want.String(), got.String())
 }

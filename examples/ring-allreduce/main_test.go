@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
@@ -41,4 +44,12 @@ func TestBytesOfEachRank(t *testing.T) {
 		assert.Equal(t, uint64(4*sent), r.World.Stats().Payload["send"])
 		return err
 	}))
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 10))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{})}, 10))
+	require.Equal(t, want.String(), got.String())
 }
