@@ -142,8 +142,9 @@ type trainer struct {
 	test   *data.Loader
 
 	history
-	steps   int           // done
-	parts   tensor.Tensor // of the losses of the steps that history does not have yet: this rank's, on its device
+	steps   int             // done
+	parts   tensor.Tensor   // of the losses of the steps that history does not have yet: this rank's, on its device
+	part    []tensor.Tensor // views of parts
 	saver   *ckpt.Saver
 	saved   int // step of the last checkpoint
 	resumed int // step at which this process began
@@ -176,7 +177,14 @@ func newTrainer(o options, dtype tensor.DType, r *dist.Rank, train, test *data.I
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
 	t.train = data.NewLoader(train, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
 	t.test = data.NewLoader(test, data.Config{Batch: 1000, Sharder: r.World, Device: r.Device})
-	t.parts = tensor.New(r.Device, map[bool]tensor.DType{true: tensor.Float64, false: tensor.Float32}[dtype == tensor.Float64], t.train.Steps())
+	lossType := tensor.Float32
+	if dtype == tensor.Float64 {
+		lossType = dtype
+	}
+	t.parts = tensor.New(r.Device, lossType, t.train.Steps())
+	for i := range t.train.Steps() {
+		t.part = append(t.part, t.parts.Range(i, i+1))
+	}
 	return t, nil
 }
 
@@ -231,8 +239,7 @@ func (t *trainer) epoch(ctx context.Context, e, total int, bar *progress) error 
 // step trains on one batch. The loss stays on the device: to read it would wait for the step.
 func (t *trainer) step(b data.Batch) error {
 	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(b.X)), b.Y)
-	unread := t.steps - len(t.Losses)
-	tensor.Copy(t.parts.Range(unread, unread+1), loss)
+	tensor.Copy(t.part[t.steps-len(t.Losses)], loss)
 	t.steps++
 	scale := 1.0
 	if t.scaler != nil {

@@ -2,9 +2,9 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,7 +12,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -95,16 +99,41 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// Without a driver, -device cuda is an error that names libcuda and how to get it.
-func TestNoCUDA(t *testing.T) {
-	t.Setenv("RINGO_CUDA_LIB", "/none/libcuda.so.1")
+// On GPUs, one that two ranks share and one each, training comes out as on the CPU.
+func TestCUDA(t *testing.T) {
+	for _, c := range []struct {
+		dtype string
+		gpus  int
+		tol   float64
+	}{{"float32", 2, 1e-5}, {"bfloat16", 1, 1e-2}} {
+		o := short()
+		o.ranks, o.steps, o.dtype = 2, 3, c.dtype
+		want := train(t, o)
+		o.device = disttest.CUDA(t, emu.Config{Devices: c.gpus, Lazy: true})
+		got := train(t, o)
+		require.InEpsilon(t, want.FirstLoss, got.FirstLoss, c.tol, c.dtype)
+		require.InEpsilon(t, want.FinalLoss, got.FinalLoss, c.tol, c.dtype)
+		require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
+	}
+}
+
+// A step neither copies anything nor waits for the device: the loss is read at the end of an epoch.
+func TestSteadyStep(t *testing.T) {
 	o := short()
-	var err error
-	o.device, err = dist.Devices("cuda")
+	o.ranks = 2
+	images, _, err := o.load(tensor.Float32)
 	require.NoError(t, err)
-	err = run(o, io.Discard)
-	require.ErrorContains(t, err, "libcuda comes with NVIDIA's driver")
-	require.NotContains(t, err.Error(), "\n")
+	disttest.SteadySteps(t, disttest.GPUs()[1].Start(t, 2), 20, 1, func(r *dist.Rank) (func() error, error) {
+		x, err := newTrainer(o, tensor.Float32, r, images, images)
+		if err != nil {
+			return nil, err
+		}
+		var batch data.Batch
+		for _, batch = range x.train.Epoch(context.Background(), 0) {
+			break
+		}
+		return func() error { return x.step(batch) }, nil
+	})
 }
 
 // What was counted is what was planned.
