@@ -70,9 +70,11 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// Streams that pause at random, and run only as far as somebody waits for them.
+// Streams that pause at random, or run only as far as somebody waits for them.
 func TestLateStreams(t *testing.T) {
 	disttest.ShortOnly(t)
 	machine(t, emu.Config{Lazy: true, Delay: 200 * time.Microsecond})
-	disttest.Run(t, on(2), "Movement", "InPlace", "InFlight", "PointToPoint", "RandomPrograms")
+	disttest.Run(t, on(2), "InPlace", "InFlight", "PointToPoint", "RandomPrograms")
+	machine(t, emu.Config{Delay: 500 * time.Microsecond})
+	disttest.Run(t, on(2), "Lifetimes") // memory is left alone after a failure
 }
