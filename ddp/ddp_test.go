@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 func TestRanksEqualOneRank(t *testing.T) {
@@ -186,8 +187,7 @@ func TestRankZerosValues(t *testing.T) {
 	j.run(t) // which compares the ranks
 }
 
-// TestStepsDoNotAllocate takes the quietest of several rounds: the runtime itself allocates now and then.
-func TestStepsDoNotAllocate(t *testing.T) {
+func TestSteadySteps(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("debug mode allocates")
 	}
@@ -200,7 +200,9 @@ func TestStepsDoNotAllocate(t *testing.T) {
 		"all":   {BucketBytes: 2000, AllowUnused: true, Hook: ddp.Compress(tensor.Float16)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			disttest.StepsDoNotAllocate(t, 5, steps, func(r *dist.Rank) (func() error, error) { return stepper(r, cfg) })
+			step := func(r *dist.Rank) (func() error, error) { return stepper(r, cfg) }
+			disttest.SteadySteps(t, dist.Run, 5, steps, step)
+			onMachines(t, func(t *testing.T, launch disttest.Launcher) { disttest.SteadySteps(t, launch, 5, 10, step) })
 		})
 	}
 }
@@ -212,6 +214,7 @@ func stepper(r *dist.Rank, cfg ddp.Config) (func() error, error) {
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
 	tape := tensor.NewTape(r.Device)
 	x, y := batch(r.Device, tensor.Float32, 100*r.World.Rank(), 16)
+	x, y = tensortest.On(r.Device, x), tensortest.On(r.Device, y)
 	return func() error {
 		tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y), tensor.More())
 		tape.Reset()

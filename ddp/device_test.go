@@ -1,26 +1,108 @@
 package ddp_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
-	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
-// Ranks whose devices have memory of their own equal one rank in host memory: buckets, microbatches, a model that has values,
-// and with the naive synchronization.
-func TestDevicesEqualOneRank(t *testing.T) {
-	one := job{ranks: 1, steps: 12, batch: 64, micro: 2, dtype: tensor.Float64, adamw: true}
-	want := one.run(t)
-	for _, n := range []int{1, 2, 3, 4} {
-		for _, attach := range []attacher{ddp.Attach, ddp.Naive} {
-			many := one
-			many.ranks, many.attach, many.device = n, attach, tensortest.Remotes(t)
-			many.cfg.BucketBytes = 2000 // several buckets
-			got := many.run(t)
-			requireClose(t, want.losses, got.losses, 1e-10, "loss", n)
-			requireClose(t, want.params, got.params, 1e-10, "parameter", n)
-		}
+// onMachines runs a test on each machine, with up to four ranks.
+func onMachines(t *testing.T, fn func(t *testing.T, launch disttest.Launcher)) {
+	for _, m := range disttest.Machines() {
+		t.Run(m.Name, func(t *testing.T) { fn(t, m.Start(t, 4)) })
 	}
+}
+
+// Ranks whose devices have memory of their own equal one rank in host memory: buckets, microbatches, clipping, a model that has
+// values, and with the naive synchronization. 16-bit parameters have masters.
+func TestDevicesEqualOneRank(t *testing.T) {
+	for _, c := range []struct {
+		dtype tensor.DType
+		ranks []int
+		tol   float64
+	}{{tensor.Float64, []int{1, 2, 3, 4}, 1e-10}, {tensor.Float32, []int{1, 3}, 1e-5}, {tensor.BFloat16, []int{1, 3}, 2e-2}} {
+		one := job{ranks: 1, steps: 12, batch: 64, micro: 2, dtype: c.dtype, adamw: true, clip: 0.5}
+		want := one.run(t)
+		t.Run(fmt.Sprint(c.dtype), func(t *testing.T) {
+			onMachines(t, func(t *testing.T, launch disttest.Launcher) {
+				for _, n := range c.ranks {
+					many := one
+					many.ranks, many.launch = n, launch
+					many.cfg.BucketBytes = 2000 // several buckets
+					if n == 2 {
+						many.attach = ddp.Naive
+					}
+					got := many.run(t)
+					requireClose(t, want.losses, got.losses, c.tol, "loss", n)
+					requireClose(t, want.params, got.params, c.tol, "parameter", n)
+				}
+			})
+		})
+	}
+}
+
+// A model with weights that are tied, frozen, and used on some ranks only.
+func TestOddModelOnDevices(t *testing.T) {
+	want := oddJob(2, ddp.Naive, ddp.Config{AllowUnused: true}, uneven).run(t)
+	onMachines(t, func(t *testing.T, launch disttest.Launcher) {
+		j := oddJob(2, ddp.Attach, ddp.Config{AllowUnused: true, BucketBytes: 300}, uneven)
+		j.launch = launch
+		got := j.run(t)
+		requireClose(t, want.losses, got.losses, 1e-10, "loss", 2)
+		requireClose(t, want.params, got.params, 1e-10, "parameter", 2)
+	})
+}
+
+// Gradients that are rounded on their way are rounded alike on all devices.
+func TestCompressOnDevices(t *testing.T) {
+	j := job{ranks: 2, steps: 10, batch: 64, cfg: ddp.Config{Hook: ddp.Compress(tensor.BFloat16), BucketBytes: 2000}}
+	want := j.run(t)
+	onMachines(t, func(t *testing.T, launch disttest.Launcher) {
+		j.launch = launch
+		requireClose(t, want.losses, j.run(t).losses, 1e-3, "loss", 2)
+	})
+}
+
+// late is a CommHook with which rank 1 issues bucket 0 only when rank 0 has issued all buckets and its device is done with
+// everything it computes.
+type late struct {
+	dev     tensor.Device
+	buckets int
+	done    chan struct{} // of rank 0
+}
+
+func (h *late) Start(b *ddp.Bucket) dist.Work {
+	if b.Group.Rank() == 1 && b.Index == 0 {
+		<-h.done
+	}
+	w := b.Group.AllReduce(b.Grad, dist.Sum)
+	if b.Group.Rank() == 0 && b.Index == h.buckets-1 {
+		if err := h.dev.Queue(0).Sync(); err != nil {
+			panic(err)
+		}
+		h.done <- struct{}{}
+	}
+	return w
+}
+func (*late) Finish(*ddp.Bucket) {}
+
+// While all-reduces wait for other ranks, Backward goes on: on the host and on the device.
+func TestBackwardGoesOnDuringAllReduce(t *testing.T) {
+	j := job{ranks: 2, steps: 10, batch: 64, dtype: tensor.Float64}
+	want := j.run(t)
+	onMachines(t, func(t *testing.T, launch disttest.Launcher) {
+		hook := late{buckets: 6, done: make(chan struct{})}
+		j.launch, j.attach = launch, func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
+			mine := hook
+			mine.dev = g.Device()
+			c.Hook, c.BucketBytes = &mine, 1 // each parameter has a bucket
+			return ddp.Attach(g, model, c)
+		}
+		requireClose(t, want.losses, j.run(t).losses, 1e-10, "loss", 2)
+	})
 }

@@ -23,12 +23,13 @@ type job struct {
 	ranks, steps, batch, micro int
 	dtype                      tensor.DType
 	adamw                      bool
+	clip                       float64
 	cfg                        ddp.Config
 	attach                     attacher
 	trace                      int
 	model                      func() nn.Layer
 	inspect                    func(r *dist.Rank, params nn.Params) error
-	device                     func(local, threads int) (tensor.Device, error) // nil: a CPU
+	launch                     disttest.Launcher // nil: dist.Run, on CPUs
 }
 
 type result struct {
@@ -57,10 +58,13 @@ func (j job) try() (result, error) {
 	if j.model == nil {
 		j.model = mlp
 	}
+	if j.launch == nil {
+		j.launch = dist.Run
+	}
 	j.micro = max(j.micro, 1)
 	all := make([]result, j.ranks)
 	var mu sync.Mutex
-	err := dist.Run(context.Background(), dist.Config{Ranks: j.ranks, Trace: j.trace, Threads: 1, Device: j.device}, func(_ context.Context, r *dist.Rank) error {
+	err := j.launch(context.Background(), dist.Config{Ranks: j.ranks, Trace: j.trace, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		res, err := j.rank(r)
 		mu.Lock()
 		defer mu.Unlock()
@@ -87,9 +91,9 @@ func (j job) rank(r *dist.Rank) (res result, err error) {
 	if err != nil {
 		return res, err
 	}
-	opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+	opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1, Momentum: 0.9, Clip: j.clip})
 	if j.adamw {
-		opt = optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
+		opt = optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3, Clip: j.clip})
 	}
 	tape := tensor.NewTape(r.Device, tensor.Seed(3), tensor.Trace(r.Trace))
 	defer tape.Close()

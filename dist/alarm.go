@@ -3,10 +3,11 @@ package dist
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
-// alarm is a context.Context that ends at a deadline which may be moved and taken back. One lane has one; unlike
+// alarm makes contexts that end at a deadline which may be moved and taken back. One lane has one; unlike
 // context.WithTimeout it allocates nothing per wait. The timer is lazy: when it fires too early it goes to sleep again.
 type alarm struct {
 	mu    sync.Mutex
@@ -14,21 +15,44 @@ type alarm struct {
 	armed bool // the timer will fire, at
 	fires time.Time
 	at    time.Time
-	done  chan struct{}
-	fired bool
+	ctx   *rung
 }
 
-// set moves the deadline to d from now.
-func (a *alarm) set(d time.Duration) {
+// rung is the context.Context of an alarm until it rings. One that ended stays so: what was derived from it may look late.
+type rung struct {
+	done chan struct{}
+	over atomic.Bool
+}
+
+func (r *rung) Deadline() (time.Time, bool) { return time.Time{}, false }
+
+func (r *rung) Done() <-chan struct{} { return r.done }
+
+func (r *rung) Err() error {
+	if r.over.Load() {
+		return context.DeadlineExceeded
+	}
+	return nil
+}
+
+func (r *rung) Value(any) any { return nil }
+
+func (r *rung) end() {
+	r.over.Store(true)
+	close(r.done)
+}
+
+// set moves the deadline to d from now. The context ends then, unless the deadline is moved again.
+func (a *alarm) set(d time.Duration) context.Context {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
 	a.at = now.Add(d)
-	if a.done == nil || a.fired {
-		a.done, a.fired = make(chan struct{}), false
+	if a.ctx == nil || a.ctx.over.Load() {
+		a.ctx = &rung{done: make(chan struct{})}
 	}
 	if a.armed && !a.at.Before(a.fires) {
-		return
+		return a.ctx
 	}
 	a.armed, a.fires = true, a.at
 	if a.timer == nil {
@@ -36,6 +60,7 @@ func (a *alarm) set(d time.Duration) {
 	} else {
 		a.timer.Reset(d)
 	}
+	return a.ctx
 }
 
 // clear takes the deadline back.
@@ -59,7 +84,7 @@ func (a *alarm) ring() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.armed = false
-	if a.at.IsZero() || a.fired {
+	if a.at.IsZero() || a.ctx.over.Load() {
 		return
 	}
 	if left := time.Until(a.at); left > 0 {
@@ -67,26 +92,5 @@ func (a *alarm) ring() {
 		a.timer.Reset(left)
 		return
 	}
-	a.fired = true
-	close(a.done)
+	a.ctx.end()
 }
-
-// Deadline, Done, Err and Value make the alarm a context.Context.
-func (a *alarm) Deadline() (time.Time, bool) { return time.Time{}, false }
-
-func (a *alarm) Done() <-chan struct{} {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.done
-}
-
-func (a *alarm) Err() error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.fired {
-		return context.DeadlineExceeded
-	}
-	return nil
-}
-
-func (a *alarm) Value(any) any { return nil }

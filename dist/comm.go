@@ -131,24 +131,23 @@ func (c *comm) wait(ctx context.Context, l *lane, seq uint64, order bool) (err e
 		if !armed {
 			l.moved, armed = c.now(), true
 		}
-		l.arm()
-		if err := c.park(ctx, l); err != nil && ctx.Err() == nil {
+		if err := c.park(ctx, l.arm(), l); err != nil && ctx.Err() == nil {
 			l.expire()
 		}
 	}
 }
 
-// park sleeps until something happened, the alarm of l rings, or ctx ends. It gives up c.mu meanwhile.
-func (c *comm) park(ctx context.Context, l *lane) error {
+// park sleeps until something happened or one of the contexts ends. It gives up c.mu meanwhile.
+func (c *comm) park(ctx, alarm context.Context, l *lane) error {
 	on, seq := l.current()
 	if on.be == nil { // a batch whose parts are over: the next turn sees it
 		return nil
 	}
-	sleep := context.Context(&l.alarm)
+	sleep := alarm
 	if ctx.Done() != nil {
 		both, cancel := context.WithCancel(ctx)
 		defer cancel()
-		defer context.AfterFunc(&l.alarm, cancel)()
+		defer context.AfterFunc(alarm, cancel)()
 		sleep = both
 	}
 	if c.driven > 0 {
@@ -208,9 +207,9 @@ func (c *comm) promote() {
 const lookEvery = 50 * time.Millisecond
 
 // arm sets the alarm for the timeout after the last sign of life, or for the next look.
-func (l *lane) arm() {
+func (l *lane) arm() context.Context {
 	l.pulse()
-	l.alarm.set(min(l.left(), lookEvery))
+	return l.alarm.set(min(l.left(), lookEvery))
 }
 
 // verdictOfZero is how much longer the other ranks wait in a MonitoredBarrier than rank 0, whose list of missing ranks is to

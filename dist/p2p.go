@@ -113,8 +113,7 @@ func (g *Group) awaitAny() (int, error) {
 			c.mu.Lock()
 			continue
 		}
-		g.lane.alarm.set(g.lane.left())
-		if err := c.parkAny(&g.lane.alarm, g.lane); err != nil {
+		if err := c.parkAny(g.lane.alarm.set(g.lane.left()), g.lane); err != nil {
 			g.fail(&Error{Rank: c.rank, Group: g.name, Op: "recv", Seq: 0,
 				Cause: fmt.Errorf("nothing arrived from any rank within %v", g.timeout)})
 		}
@@ -149,7 +148,8 @@ func (g *Group) arrived() int {
 	return -1
 }
 
-// abandoned returns an error when no member can send any more: each one has left the job or closed the group.
+// abandoned returns an error when no member can send any more: each one has left the job or closed the group, and what was
+// received has arrived, for which Wait does not wait on a device.
 func (g *Group) abandoned() error {
 	var gone []int
 	for peer := range g.ranks {
@@ -157,7 +157,7 @@ func (g *Group) abandoned() error {
 		if l == nil {
 			continue // this rank
 		}
-		if l.be.(backend.Peeker).Deserted(l.issued+1) == nil {
+		if !l.idle() || l.be.(backend.Peeker).Deserted(l.issued+1) == nil {
 			return nil
 		}
 		gone = append(gone, peer)

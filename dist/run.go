@@ -130,16 +130,32 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 			e.Leave()
 		}
 	}()
-	err = fn(ctx, r)
-	if err == nil {
-		err = r.finish()
-	}
-	if err != nil {
+	if err = r.call(ctx, fn); err != nil {
 		err = named(rank, err)
 	} else if e, ok := r.c.engine.(backend.Finisher); ok && ctx.Err() == nil { // else the others end because of ctx
 		e.Finish()
 	}
 	returned = true
+}
+
+// binder is a device whose work belongs to OS threads, as CUDA's contexts do.
+type binder interface {
+	Bind() error // the calling goroutine to its thread, where the device can then be used
+	Unbind()
+}
+
+// call runs fn, bound to the rank's device, and waits for what it left in flight.
+func (r *Rank) call(ctx context.Context, fn func(ctx context.Context, r *Rank) error) error {
+	if b, ok := r.Device.(binder); ok {
+		if err := b.Bind(); err != nil {
+			return err
+		}
+		defer b.Unbind()
+	}
+	if err := fn(ctx, r); err != nil {
+		return err
+	}
+	return r.finish()
 }
 
 // named puts the rank in front of an error that does not come from a group.

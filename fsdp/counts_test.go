@@ -14,6 +14,7 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
 // traffic is what the groups of a Sharding counted, summed over ranks but for calls, which are those of rank 0.
@@ -95,7 +96,7 @@ func TestGathers(t *testing.T) {
 	require.Equal(t, traffic{gathers: steps * (n + n - 1), reduces: steps * n, gathered: steps * (n + n - 1) * wire, reduced: steps * n * wire}, count(t, j, steps))
 }
 
-func TestStepsDoNotAllocate(t *testing.T) {
+func TestSteadySteps(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("debug mode allocates")
 	}
@@ -105,7 +106,9 @@ func TestStepsDoNotAllocate(t *testing.T) {
 	}
 	for _, c := range []fsdp.Config{{Stage: 1}, {Stage: 2, Compute: tensor.BFloat16}, {Stage: 3}, {Stage: 3, Compute: tensor.BFloat16, Reduce: tensor.BFloat16}} {
 		t.Run(fmt.Sprintf("stage %d %v %v", c.Stage, c.Compute, c.Reduce), func(t *testing.T) {
-			disttest.StepsDoNotAllocate(t, 12, steps, func(r *dist.Rank) (func() error, error) { return stepper(r, c) })
+			step := func(r *dist.Rank) (func() error, error) { return stepper(r, c) }
+			disttest.SteadySteps(t, dist.Run, 12, steps, step)
+			onMachines(t, 2, func(t *testing.T, launch disttest.Launcher) { disttest.SteadySteps(t, launch, 5, 4, step) })
 		})
 	}
 }
@@ -123,6 +126,7 @@ func stepper(r *dist.Rank, c fsdp.Config) (func() error, error) {
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3, Clip: 1, Norm: s})
 	tape := tensor.NewTape(r.Device)
 	x, y := batch(r.Device, c.DType, 100*r.World.Rank(), 16)
+	x, y = tensortest.On(r.Device, x), tensortest.On(r.Device, y)
 	forward := func() nn.T {
 		in := tape.Input(x)
 		if c.Compute != c.DType {

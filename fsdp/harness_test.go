@@ -109,7 +109,7 @@ type job struct {
 	before                             func(r *dist.Rank, n model, s *fsdp.Sharding, params nn.Params, step int) error
 	after                              func(r *dist.Rank, s *fsdp.Sharding) error // the last step
 	inspect                            func(r *dist.Rank, s *fsdp.Sharding, params nn.Params, opt *optim.Optimizer) error
-	device                             func(local, threads int) (tensor.Device, error) // nil: a CPU
+	launch                             disttest.Launcher // nil: dist.Run, on CPUs
 }
 
 type result struct {
@@ -134,7 +134,10 @@ func (j job) try() (result, error) {
 	var res result
 	errs := make([]error, j.ranks*j.copies)
 	var mu sync.Mutex
-	err := dist.Run(context.Background(), dist.Config{Ranks: j.ranks * j.copies, Threads: 1, Device: j.device, Timeout: 8 * time.Second, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	if j.launch == nil {
+		j.launch = dist.Run
+	}
+	err := j.launch(context.Background(), dist.Config{Ranks: j.ranks * j.copies, Threads: 1, Timeout: 8 * time.Second, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
 		var mine result
 		var err error
 		if failure := tensor.Try(func() { mine, err = j.rank(r) }); failure != nil {

@@ -14,6 +14,7 @@ type Optimizer struct {
 	exec  *tensor.Exec
 	slots []slot // those of a group together
 	steps int
+	rate  float64 // LR of this step
 	clipping
 	scratch tensor.Tensor // a gradient in the type of its parameter's moments
 }
@@ -119,12 +120,35 @@ func (o *Optimizer) Step() error {
 	}
 	if ok {
 		o.apply()
-		o.steps++
+		o.count()
 	}
 	for i := range o.slots {
 		o.slots[i].p.Consume()
 	}
 	return nil
+}
+
+// count notes that a step is done.
+func (o *Optimizer) count() {
+	r := o.exec.Recording()
+	var took []*slot
+	o.steps++
+	for i := range o.slots {
+		if s := &o.slots[i]; s.ready() {
+			s.steps++
+			if r != nil {
+				took = append(took, s)
+			}
+		}
+	}
+	if r != nil {
+		r.Host(func() {
+			o.steps++
+			for _, s := range took {
+				s.steps++
+			}
+		})
+	}
 }
 
 // apply updates the parameters.
@@ -134,9 +158,12 @@ func (o *Optimizer) apply() {
 			o.syncMaster(s)
 		}
 	}
-	lr := o.LR()
+	o.rate = o.LR()
+	if r := o.exec.Recording(); r != nil {
+		r.Host(func() { o.rate = o.LR() })
+	}
 	for i := 0; i < len(o.slots); {
-		i = o.update(i, lr)
+		i = o.update(i)
 	}
 }
 
@@ -160,7 +187,7 @@ func (s *slot) check() {
 
 // update launches the kernel for slot i and all following ones that share its hyperparameters, and returns the index of
 // the next slot.
-func (o *Optimizer) update(i int, lr float64) int {
+func (o *Optimizer) update(i int) int {
 	s := &o.slots[i]
 	if !s.ready() {
 		return i + 1
@@ -169,23 +196,22 @@ func (o *Optimizer) update(i int, lr float64) int {
 		g := o.grad(s)
 		a := o.exec.Args(o.rule.op(), s.dtype)
 		o.add(a, s, g)
-		o.launch(a, s, lr)
+		o.launch(a, s)
 		o.writeBack(s)
 		return i + 1
 	}
 	a := o.exec.Args(o.rule.op(), s.p.Local.DType())
-	steps := s.steps
 	for ; i < len(o.slots); i++ {
 		x := &o.slots[i]
 		if !x.ready() {
 			continue
 		}
-		if x.group != s.group || x.p.Local.DType() != s.p.Local.DType() || x.special() || x != s && x.steps != steps {
+		if x.group != s.group || x.p.Local.DType() != s.p.Local.DType() || x.special() || x.steps != s.steps {
 			break
 		}
 		o.add(a, x, x.p.Grad)
 	}
-	o.launch(a, s, lr)
+	o.launch(a, s)
 	return i
 }
 
@@ -201,7 +227,6 @@ func (s *slot) value() tensor.Tensor {
 }
 
 func (o *Optimizer) add(a *tensor.Args, s *slot, g tensor.Tensor) {
-	s.steps++
 	n := g.Len()
 	if n == 0 { // a rank's shard may be empty
 		return
@@ -220,13 +245,21 @@ func (o *Optimizer) add(a *tensor.Args, s *slot, g tensor.Tensor) {
 	a.ListLen = append(a.ListLen, n)
 }
 
-func (o *Optimizer) launch(a *tensor.Args, s *slot, lr float64) {
+func (o *Optimizer) launch(a *tensor.Args, s *slot) {
 	if len(a.List) == 0 {
 		return
 	}
 	if o.scales() {
 		a.In(o.factor)
 	}
-	o.rule.set(a, hyper{lr: lr * s.lrScale, decay: s.decay, step: s.steps})
+	o.set(a, s)
+	if r := o.exec.Recording(); r != nil {
+		r.Vary(func(a *tensor.Args) { o.set(a, s) })
+	}
 	o.exec.Launch()
+}
+
+// set fills in what the rule's kernel needs to know for the next step of a slot.
+func (o *Optimizer) set(a *tensor.Args, s *slot) {
+	o.rule.set(a, hyper{lr: o.rate * s.lrScale, decay: s.decay, step: s.steps + 1})
 }

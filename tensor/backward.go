@@ -77,7 +77,17 @@ func (t *Tape) finishBackward() {
 	t.inBackward = false
 	t.mem.report()
 	t.dismiss()
-	if t.more {
+	t.count(t.more)
+	if r := t.Recording(); r != nil {
+		more := t.more
+		r.tape(t)
+		r.Host(func() { t.count(more) })
+	}
+}
+
+// count notes that a Backward is done.
+func (t *Tape) count(more bool) {
+	if more {
 		t.micro++
 	} else {
 		t.micro = 0
@@ -92,6 +102,7 @@ func (t *Tape) run(from int) {
 		if t.poller != nil {
 			t.poller.Poll()
 		}
+		t.at = i
 		n := t.node(i)
 		if !t.gradOf(n) {
 			t.drain()

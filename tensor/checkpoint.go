@@ -54,6 +54,7 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	var need uint8
 	for i, h := range hs {
 		if h != nil && h.needs {
+			h.use()
 			need |= 1 << i
 		}
 	}

@@ -15,6 +15,8 @@ type Exec struct {
 	a     Args
 	spans *trace.Recorder
 	debug *oracle
+
+	grapher Grapher // the device, if it can
 }
 
 // NewExec returns an Exec for dev's computing queue.
@@ -26,6 +28,7 @@ func NewExec(dev Device) *Exec {
 
 func (e *Exec) init(dev Device) {
 	e.dev, e.q, e.table = dev, dev.Queue(0), dev.Kernels()
+	e.grapher, _ = dev.(Grapher)
 	if debugMode {
 		e.debug = new(oracle)
 	}
@@ -89,6 +92,9 @@ func (e *Exec) Launch() {
 	k := e.table[a.Op][a.DType]
 	if k == nil {
 		e.noKernel()
+	}
+	if r := e.Recording(); r != nil && r.launch(e, k) {
+		return
 	}
 	if e.debug == nil && e.spans == nil {
 		k(e.q, a)

@@ -93,50 +93,80 @@ func (t *Tape) linear(out, x, w, b *header, act Activation, pre *header) {
 	t.unary(activationOps[act].op, out, pre)
 }
 
-func linearVJP(t *Tape, n *Node, need uint8) {
-	g := n.out.grad
-	linearGrads(t, n, need, g)
-	if need&4 != 0 {
-		b := n.in[2]
-		dst, beta := t.gradTarget(b)
-		t.colSum(dst, g, g.n/max(b.n, 1), b.n, beta)
-		t.gradDone(b, dst)
-	}
-}
+func linearVJP(t *Tape, n *Node, need uint8) { linearGrads(t, n, need, n.out.grad) }
 
-// linearGrads computes the gradients of x and w from that of x·wᵀ.
+// linearGrads computes the gradients of x, w and b from that of x·wᵀ + b.
 func linearGrads(t *Tape, n *Node, need uint8, g *header) {
 	x, w := n.in[0], n.in[1]
 	m, out, in := x.rowCount(), w.dims[0], w.dims[1]
 	if need&1 != 0 {
-		dst, beta := t.gradTarget(x)
-		t.gemm(dst, g, w, &gemm{batch: 1, m: m, n: in, k: out, beta: beta})
-		t.gradDone(x, dst)
+		t.linearGradX(x, g, w, gemm{batch: 1, m: m, n: in, k: out})
 	}
+	var dw, db *header
+	p, more := gemm{batch: 1, m: out, n: in, k: m, ta: true}, 0.0
 	if need&2 != 0 {
-		dst, beta := t.gradTarget(w)
-		t.gemm(dst, g, x, &gemm{batch: 1, m: out, n: in, k: m, ta: true, beta: beta})
-		t.gradDone(w, dst)
+		dw, p.beta = t.gradTarget(w)
+	}
+	if need&4 != 0 {
+		db, more = t.gradTarget(n.in[2])
+	}
+	if dw != nil && db != nil && more == 0 && dw.n > 0 && t.table[OpLinearGradW][g.dtype] != nil {
+		p.sums = db
+	}
+	if dw != nil {
+		t.gemm(dw, g, x, &p)
+		t.gradDone(w, dw)
+	}
+	if db != nil {
+		if p.sums == nil {
+			t.colSum(db, g, m, out, more)
+		}
+		t.gradDone(n.in[2], db)
 	}
 }
 
+// linearGradX computes the gradient of x. If the node before made x by an activation and nothing else reads x, that of the
+// activation's input takes its place: one launch less, where the device has a kernel for both.
+func (t *Tape) linearGradX(x, g, w *header, p gemm) {
+	if t.at > 0 && x.uses == 1 && x.n > 0 && t.table[OpLinearGradX][x.dtype] != nil {
+		by := t.node(t.at - 1)
+		if p.act = Activation(by.I[0]); by.out == x && by.op == OpLinearAct && p.act.NeedsInput() {
+			d := t.newLike(x)
+			p.slope, by.I[2] = by.aux[0], 1
+			t.gemm(d, g, w, &p)
+			t.addGrad(x, d)
+			return
+		}
+		p.act = NoActivation
+	}
+	dst, beta := t.gradTarget(x)
+	p.beta = beta
+	t.gemm(dst, g, w, &p)
+	t.gradDone(x, dst)
+}
+
 // linearActVJP is called twice when weight gradients are deferred: the first call makes the gradient of x·wᵀ + b, in
-// aux[0] in place of what it was computed from, and that of b, in aux[1].
+// aux[0] in place of what it was computed from, and where one kernel does both that of b, in aux[1].
 func linearActVJP(t *Tape, n *Node, need uint8) {
 	if n.I[1] == 0 {
 		n.I[1] = 1
 		t.activationGrad(n)
 	}
-	linearGrads(t, n, need, n.aux[0])
-	if need&4 != 0 {
-		db := n.aux[1]
+	if db := n.aux[1]; db != nil && need&4 != 0 {
 		n.aux[1] = nil
 		t.addGrad(n.in[2], db)
+		need &^= 4
 	}
+	linearGrads(t, n, need, n.aux[0])
 }
 
 func (t *Tape) activationGrad(n *Node) {
 	g, act, from := n.out.grad, Activation(n.I[0]), n.out
+	if n.I[2] != 0 { // see linearGradX
+		t.release(n.aux[0])
+		n.aux[0] = t.alias(g)
+		return
+	}
 	if act.NeedsInput() {
 		from = n.aux[0]
 	}
@@ -145,26 +175,18 @@ func (t *Tape) activationGrad(n *Node) {
 		d = t.newLike(n.out)
 		n.aux[0] = d
 	}
-	var db *header
-	if n.need&4 != 0 {
-		db = t.newLike(n.in[2])
-		n.aux[1] = db
-	}
-	rows, cols := n.out.rowCount(), n.out.dims[n.out.rank-1]
 	if t.table[OpActGrad][d.dtype] == nil || d.n == 0 {
 		t.unary(activationOps[act].grad, d, g, from)
-		if db != nil {
-			t.colSum(db, d, rows, cols, 0)
-		}
 		return
 	}
 	a := t.Args(OpActGrad, d.dtype)
 	a.out(d)
-	if db != nil {
-		a.out(db)
+	if n.need&4 != 0 {
+		n.aux[1] = t.newLike(n.in[2])
+		a.out(n.aux[1])
 	}
 	a.in(g).in(from)
-	a.Dim[0], a.Dim[1], a.I[0] = rows, cols, int(act)
+	a.Dim[0], a.Dim[1], a.I[0] = n.out.rowCount(), n.out.dims[n.out.rank-1], int(act)
 	t.Launch()
 }
 

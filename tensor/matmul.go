@@ -10,6 +10,8 @@ type gemm struct {
 	bias           *header // [n], or nil
 	act            Activation
 	pre            *header // where the activation's input goes, or nil
+	slope          *header // the input of act: C is multiplied by act's derivative there (OpLinearGradX)
+	sums           *header // [m], where the sums of A's columns go (OpLinearGradW)
 }
 
 func rowStride(h *header, cols int) int {
@@ -19,21 +21,36 @@ func rowStride(h *header, cols int) int {
 	return cols
 }
 
+func (g *gemm) op() Op {
+	switch {
+	case g.slope != nil:
+		return OpLinearGradX
+	case g.sums != nil:
+		return OpLinearGradW
+	case g.act != NoActivation:
+		return OpLinearAct
+	}
+	return OpMatMul
+}
+
 func (t *Tape) gemm(c, a, b *header, g *gemm) {
 	if g.batch*g.m*g.n == 0 {
 		return
 	}
-	op := OpMatMul
-	if g.act != NoActivation {
-		op = OpLinearAct
-	}
-	args := t.Args(op, a.dtype)
+	args := t.Args(g.op(), a.dtype)
 	if g.pre != nil {
 		args.out(g.pre)
 	}
-	args.out(c).in(a).in(b)
+	args.out(c)
+	if g.sums != nil {
+		args.out(g.sums)
+	}
+	args.in(a).in(b)
 	if g.bias != nil {
 		args.in(g.bias)
+	}
+	if g.slope != nil {
+		args.in(g.slope)
 	}
 	args.Dim[0], args.Dim[1], args.Dim[2], args.Dim[3] = g.batch, g.m, g.n, g.k
 	args.Rank = 4

@@ -60,6 +60,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 			continue
 		}
 		need |= 1 << i
+		h.use()
 		if h.leaf != nil {
 			leaf |= 1 << i
 			if !t.recompute {
@@ -83,6 +84,9 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	}
 	return n
 }
+
+// use notes that a recorded operation reads h.
+func (h *header) use() { h.uses = min(h.uses+1, 2) }
 
 func (t *Tape) newNode() *Node {
 	if uint(t.nn)/slabLen == uint(len(t.nodes)) {

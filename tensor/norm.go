@@ -56,6 +56,13 @@ func (t *Tape) keepStats(n *Node, stats ...*header) {
 func layerNormVJP(t *Tape, n *Node, need uint8) {
 	x, w, b, g, mean, rstd := n.in[0], n.in[1], n.in[2], n.out.grad, n.aux[0], n.aux[1]
 	cols := x.dims[x.rank-1]
+	if n.I[0] != 0 {
+		return // all of it is done
+	}
+	if t.layerNormGrad(n) {
+		n.I[0] = 1
+		return
+	}
 	if need&1 != 0 {
 		d := t.newLike(x)
 		if x.n > 0 {
@@ -74,6 +81,31 @@ func layerNormVJP(t *Tape, n *Node, need uint8) {
 		t.colSum(dst, g, x.rowCount(), cols, beta)
 		t.gradDone(b, dst)
 	}
+}
+
+// layerNormGrad computes all gradients in one pass over x and g, and adds that of x to what is there. It reports false where
+// the device has no kernel for that, or there is no need for one.
+func (t *Tape) layerNormGrad(n *Node) bool {
+	x, w, b := n.in[0], n.in[1], n.in[2]
+	if t.table[OpLayerNormGrad][x.dtype] == nil || x.n == 0 || n.need&1 == 0 || n.need == 1 || w == b || x == w || x == b {
+		return false
+	}
+	var dst [3]*header
+	var beta [3]float64
+	for i := range dst {
+		if n.need&(1<<i) != 0 {
+			dst[i], beta[i] = t.gradTarget(n.in[i])
+		}
+	}
+	a := t.byRow(OpLayerNormGrad, x.dims[x.rank-1], x.dtype, dst[:], []*header{x, n.out.grad, w, n.aux[0], n.aux[1]})
+	copy(a.F[:], beta[:])
+	t.Launch()
+	for i, d := range dst {
+		if d != nil {
+			t.gradDone(n.in[i], d)
+		}
+	}
+	return true
 }
 
 func (t *Tape) normGradW(op Op, cols int, beta float64, dst *header, in ...*header) {

@@ -17,7 +17,11 @@ func HashName(name string) uint64 { return kernel.HashName(name) }
 
 // RandomKey returns the key of this step's and microbatch's randomness for a layer, given the hash of its name.
 func (t *Tape) RandomKey(layer uint64) uint64 {
-	return kernel.Key(t.seed, t.step, t.micro, layer)
+	key := t.keyOf(layer)
+	if r := t.Recording(); r != nil {
+		r.key(t, layer, key)
+	}
+	return key
 }
 
 type initKind uint8

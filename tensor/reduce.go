@@ -156,11 +156,16 @@ func selectVJP(t *Tape, n *Node, _ uint8) {
 	t.addGrad(in, d)
 }
 
-// byRow launches op over rows of the last dimension.
+// byRow prepares op over rows of the last dimension of ins[0]. Absent operands are nil.
 func (t *Tape) byRow(op Op, cols int, dtype DType, outs, ins []*header) *Args {
 	a := t.Args(op, dtype)
 	for _, h := range outs {
-		a.out(h)
+		if h == nil {
+			a.Outs++
+			a.None()
+		} else {
+			a.out(h)
+		}
 	}
 	for _, h := range ins {
 		if h == nil {

@@ -66,6 +66,8 @@ const (
 	OpLinear
 	OpLinearAct
 	OpActGrad
+	OpLinearGradX
+	OpLinearGradW
 	OpGroupedLinear
 	OpGroupedGrad
 	OpColSum
@@ -93,6 +95,7 @@ const (
 	OpLayerNorm
 	OpLayerNormGradX
 	OpLayerNormGradW
+	OpLayerNormGrad
 	OpRMSNorm
 	OpRMSNormGradX
 	OpRMSNormGradW
@@ -181,6 +184,8 @@ var rules = map[Op]OpSpec{
 	OpLinear:        {Name: "linear", Saves: 3, VJP: linearVJP},
 	OpLinearAct:     {Name: "linear_act", Saves: 3 | SaveOut, VJP: linearActVJP, optional: true},
 	OpActGrad:       {Name: "act_grad", Const: true, optional: true},
+	OpLinearGradX:   {Name: "linear_grad_x", Const: true, optional: true},
+	OpLinearGradW:   {Name: "linear_grad_w", Const: true, optional: true},
 	OpGroupedLinear: {Name: "grouped_linear", Saves: 7, VJP: groupedVJP},
 	OpGroupedGrad:   {Name: "grouped_grad", Const: true},
 	OpColSum:        {Name: "colsum", Const: true},
@@ -209,6 +214,7 @@ var rules = map[Op]OpSpec{
 	OpLayerNorm:      {Name: "layer_norm", Saves: 3, VJP: layerNormVJP},
 	OpLayerNormGradX: {Name: "layer_norm_grad_x", Const: true},
 	OpLayerNormGradW: {Name: "layer_norm_grad_w", Const: true},
+	OpLayerNormGrad:  {Name: "layer_norm_grad", Const: true, optional: true},
 	OpRMSNorm:        {Name: "rms_norm", Saves: 3, VJP: rmsNormVJP},
 	OpRMSNormGradX:   {Name: "rms_norm_grad_x", Const: true},
 	OpRMSNormGradW:   {Name: "rms_norm_grad_w", Const: true},

@@ -33,6 +33,7 @@ type Tape struct {
 	deferred          *Node
 	deferMask         uint8
 	need              uint8 // what the rule that runs was asked for
+	at                int   // the node that run differentiates
 	contribs          [][]contrib
 	nc                int
 
@@ -102,7 +103,7 @@ func (t *Tape) blankHeader() *header {
 	t.nh++
 	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
 	h.st, h.off, h.ld, h.rows, h.grad, h.more = nil, 0, 0, Rows{}, nil, nil
-	h.needs, h.kept, h.saved, h.local, h.isGrad = false, false, false, false, false
+	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses = false, false, false, false, false, 0
 	return h
 }
 
@@ -237,6 +238,9 @@ func (t *Tape) Reset() {
 // not change before Reset. A tensor in host memory is copied to a device that has its own, in the order of its queue. Its Rows become those of the step. A tensor of another tape is copied; no gradient flows back.
 func (t *Tape) Input(x Tensor) Tensor {
 	h := x.hdr()
+	if r := t.Recording(); r != nil {
+		r.tape(t)
+	}
 	var in *header
 	switch {
 	case h.tape == t:
@@ -333,7 +337,12 @@ func (t *Tape) Keep(x Tensor) Tensor {
 
 // SetStep sets the numbers that randomness is keyed by: steps and microbatches done. The tape counts both itself; one of
 // several tapes of a pipeline says where it is.
-func (t *Tape) SetStep(step, micro int) { t.step, t.micro = uint64(step), uint64(micro) }
+func (t *Tape) SetStep(step, micro int) {
+	if t.Recording() != nil {
+		fail("SetStep", nil, "inside a captured step, whose replays would not do it")
+	}
+	t.step, t.micro = uint64(step), uint64(micro)
+}
 
 // TapeState is what the randomness of a tape is keyed by, for checkpoints.
 type TapeState struct {

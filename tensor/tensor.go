@@ -53,11 +53,12 @@ type header struct {
 	gen    uint32
 	rank   uint8
 	dtype  DType
-	needs  bool // wants a gradient
-	kept   bool // survives Backward
-	saved  bool // a gradient rule reads it
-	local  bool // made inside a Function and saved by it
-	isGrad bool // a gradient, or a contribution to one
+	needs  bool  // wants a gradient
+	kept   bool  // survives Backward
+	saved  bool  // a gradient rule reads it
+	local  bool  // made inside a Function and saved by it
+	isGrad bool  // a gradient, or a contribution to one
+	uses   uint8 // recorded operations that it is an input of; 2 is many
 	dims   [MaxRank]int
 	grad   *header  // sum of the settled contributions
 	more   *contrib // contributions whose collective is still running

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/dl"
+	"github.com/ringo-ml/ringo/internal/nccl"
 )
 
 // libraryReport is one of NVIDIA's libraries. Of one that cannot be used, Problem says why and Get how to get it.
@@ -91,9 +92,6 @@ func openLibrary(lib cuda.Library, major int) libraryReport {
 	return r
 }
 
-// oldestNCCL is 2.18.0, the first with ncclCommSplit and non-blocking everything.
-const oldestNCCL = 21800
-
 // exists tells whether there is a file that Open would try, or someone named one.
 func exists(q dl.Query) bool {
 	return os.Getenv(q.Env) != "" || slices.ContainsFunc(q.Candidates(), filepath.IsAbs)
@@ -116,8 +114,8 @@ var versions = map[cuda.Library]func(*dl.Lib) (string, error){
 	cuda.LibNCCL: func(l *dl.Lib) (string, error) {
 		var v int32
 		err := ask(l, "ncclGetVersion", uintptr(unsafe.Pointer(&v)))
-		if err == nil && v < oldestNCCL {
-			err = fmt.Errorf("%s is NCCL %s; %s or newer is needed", l.Path, dotted(int(v)), dotted(oldestNCCL))
+		if err == nil && v < nccl.MinVersion {
+			err = fmt.Errorf("%s is NCCL %s; %s or newer is needed", l.Path, dotted(int(v)), dotted(nccl.MinVersion))
 		}
 		return dotted(int(v)), err
 	},

@@ -38,7 +38,7 @@ func slowPeer(t *testing.T, with func(f Fault) Start) {
 		}
 		return false
 	}
-	s := &suite{with(delay)}
+	s := &suite{start: with(delay)}
 	for _, n := range []int{2, 3} {
 		s.ok(t, n, func(r *dist.Rank) error {
 			for step := range 12 {

@@ -10,7 +10,7 @@ import (
 
 // forms runs the V forms with every type, in place and not, and Gather and Scatter in place at every root.
 func (s *suite) forms(t *testing.T) {
-	for _, n := range sizes() {
+	for _, n := range s.sizes() {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			s.ok(t, n, func(r *dist.Rank) error {
 				for d := tensor.DType(0); d < tensor.NumDTypes; d++ {

@@ -12,7 +12,7 @@ import (
 
 // groups uses many groups, disjoint and overlapping, made by Split and With.
 func (s *suite) groups(t *testing.T) {
-	for _, n := range sizes() {
+	for _, n := range s.sizes() {
 		s.ok(t, n, func(r *dist.Rank) error {
 			me := r.World.Rank()
 			for ways := 1; ways <= min(n, 3); ways++ {
@@ -87,10 +87,10 @@ func (s *suite) mesh(t *testing.T) {
 // inFlight issues 32 operations on two overlapping groups and waits for them in another order on each rank.
 func (s *suite) inFlight(t *testing.T) {
 	rounds := 3
-	if Long() {
+	if s.long() {
 		rounds = 10
 	}
-	for _, n := range sizes() {
+	for _, n := range s.sizes() {
 		s.ok(t, n, func(r *dist.Rank) error {
 			other := r.World.With()
 			rng := rand.New(rand.NewPCG(7, uint64(r.World.Rank())))
@@ -173,10 +173,10 @@ func (s *suite) twoGoroutines(t *testing.T) {
 // plain loops.
 func (s *suite) randomPrograms(t *testing.T) {
 	steps := 150
-	if Long() {
+	if s.long() {
 		steps = 3000
 	}
-	for _, n := range sizes() {
+	for _, n := range s.sizes() {
 		s.ok(t, n, func(r *dist.Rank) error {
 			rng := rand.New(rand.NewPCG(uint64(n), 11)) // the same on all ranks
 			groups := []*dist.Group{r.World, r.World.With(), r.World.With()}

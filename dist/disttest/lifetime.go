@@ -30,7 +30,7 @@ func (s *suite) lifetimes(t *testing.T) {
 // oldWork: a Work answers for ever; waiting twice and the zero Work are fine.
 func (s *suite) oldWork(t *testing.T) {
 	ops := 1_000
-	if Long() {
+	if s.long() {
 		ops = 1_000_000
 	}
 	s.ok(t, 2, func(r *dist.Rank) error {
@@ -58,7 +58,7 @@ var seed = maphash.MakeSeed()
 // abortLeavesBuffersAlone: a rank aborts in the middle of a large all-reduce; when Wait has returned, no peer writes into
 // the buffers any more.
 func (s *suite) abortLeavesBuffersAlone(t *testing.T) {
-	if !Long() {
+	if !s.long() {
 		abortEach(t, s.start, 15, 1<<18)
 		return
 	}
@@ -186,7 +186,7 @@ func GroupsComeAndGo(t *testing.T, start Start) {
 // skew runs many ranks on few cores with random delays: no step may take 100 times the median.
 func (s *suite) skew(t *testing.T) {
 	ranks, ops := []int{3}, 100
-	if Long() {
+	if s.long() {
 		ranks, ops = []int{2, 3, 16}, 1500
 	}
 	for _, n := range ranks {

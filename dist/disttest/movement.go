@@ -13,7 +13,7 @@ func tag(rank, i int) float64 { return float64((rank*31 + i) % 97) }
 
 // movement runs the operations that only move data, with every type and root.
 func (s *suite) movement(t *testing.T) {
-	for _, n := range sizes() {
+	for _, n := range s.sizes() {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			s.ok(t, n, func(r *dist.Rank) error {
 				for d := tensor.DType(0); d < tensor.NumDTypes; d++ {
@@ -83,7 +83,7 @@ func moveAll(r *dist.Rank, d tensor.DType, count int) error {
 
 // vForms runs the V forms on rows of 3 elements, with zero rows for some.
 func (s *suite) vForms(t *testing.T) {
-	for _, n := range sizes() {
+	for _, n := range s.sizes() {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			s.ok(t, n, func(r *dist.Rank) error {
 				for _, scale := range []int{0, 1, 400} {

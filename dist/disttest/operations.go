@@ -2,6 +2,7 @@ package disttest
 
 import (
 	"fmt"
+	"sync"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
@@ -29,12 +30,20 @@ func Operations() []Operation {
 
 // f32 returns a tensor whose element i is at(i).
 func f32(g *dist.Group, n int, at func(i int) float64) tensor.Tensor {
-	x := tensor.New(g.Device(), tensor.Float32, n)
+	x := zeros(g, n)
 	set(x, at)
 	return x
 }
 
-func zeros(g *dist.Group, n int) tensor.Tensor { return tensor.New(g.Device(), tensor.Float32, n) }
+// launching is held by the goroutine that launches kernels: those of a rank that run operations side by side must not do it at
+// the same time (tensor.Device). tensor.New clears memory with a kernel; copies and the operations themselves need none.
+var launching sync.Mutex
+
+func zeros(g *dist.Group, n int) tensor.Tensor {
+	launching.Lock()
+	defer launching.Unlock()
+	return tensor.New(g.Device(), tensor.Float32, n)
+}
 
 // want waits for w and compares a result.
 func want(w dist.Work, what string, got tensor.Tensor, at func(i int) float64) error {

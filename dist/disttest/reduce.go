@@ -26,7 +26,7 @@ func f16(x float64) tensor.F16 {
 // reductions runs AllReduce, Reduce, ReduceScatter and ReduceScatterV with every reduction and type: empty, one element,
 // eager sizes, sizes that do not divide, and several blocks.
 func (s *suite) reductions(t *testing.T) {
-	for _, n := range sizes() {
+	for _, n := range s.sizes() {
 		t.Run(fmt.Sprint(n, " ranks"), func(t *testing.T) {
 			s.ok(t, n, func(r *dist.Rank) error {
 				for red := range reds {

@@ -43,8 +43,15 @@ func ShortOnly(t *testing.T) {
 const slack = reliability.Slack
 
 // Run runs the parts of the suite that are named, or all, except what needs faults (RunFaults).
-func Run(t *testing.T, start Start, parts ...string) {
-	s := &suite{start}
+func Run(t *testing.T, start Start, parts ...string) { (&suite{start: start}).run(t, parts) }
+
+// RunEmulated is Run for ranks on emulated devices, a hundred times slower than real ones: the long form has up to 9 ranks and
+// all operations, and the sizes and repetitions of the short one.
+func RunEmulated(t *testing.T, start Start, parts ...string) {
+	(&suite{start: start, emulated: true}).run(t, parts)
+}
+
+func (s *suite) run(t *testing.T, parts []string) {
 	for _, c := range []struct {
 		name string
 		test func(t *testing.T)
@@ -78,12 +85,21 @@ func Run(t *testing.T, start Start, parts ...string) {
 	}
 }
 
-type suite struct{ start Start }
+type suite struct {
+	start    Start
+	emulated bool
+}
+
+// long reports whether sizes and repetitions are those of the long form.
+func (s *suite) long() bool { return Long() && !s.emulated }
 
 // sizes are the numbers of ranks that cheap tests use.
-func sizes() []int {
-	if Long() {
+func (s *suite) sizes() []int {
+	switch {
+	case s.long():
 		return []int{1, 2, 3, 4, 5, 6, 7, 8, 9}
+	case Long():
+		return []int{1, 2, 3, 5, 9}
 	}
 	return []int{1, 2, 3}
 }

@@ -2,12 +2,15 @@ package disttest
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 // Part returns the first of a rank's rows and their number; numbers differ on purpose.
@@ -16,13 +19,14 @@ func Part(rows, rank, ranks int) (first, n int) {
 	return cut(rank), cut(rank+1) - cut(rank)
 }
 
-// StepsDoNotAllocate requires that two ranks allocate nothing in the quietest of several rounds of training steps: the runtime
-// itself allocates now and then (its timers, when a rank comes to wait on another thread). Stepper makes a rank's model and
-// returns a step.
-func StepsDoNotAllocate(t *testing.T, rounds, steps int, stepper func(r *dist.Rank) (func() error, error)) {
+// SteadySteps requires that two ranks allocate nothing in the quietest of several rounds of training steps: the runtime itself
+// allocates now and then (its timers, when a rank comes to wait on another thread). On GPUs that an engine knows (backend.Caps),
+// steps also copy nothing from or to the host, wait for no device, and ask the driver for no memory. Stepper makes a rank's model
+// and returns a step.
+func SteadySteps(t *testing.T, launch Launcher, rounds, steps int, stepper func(r *dist.Rank) (func() error, error)) {
 	t.Helper()
 	quietest := uint64(1 << 62)
-	err := dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+	err := launch(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
 		step, err := stepper(r)
 		for i := 0; i < 10 && err == nil; i++ {
 			err = step()
@@ -47,10 +51,33 @@ func StepsDoNotAllocate(t *testing.T, rounds, steps int, stepper func(r *dist.Ra
 				return err
 			}
 		}
-		return nil
+		return staysOnDevice(r, steps, step)
 	})
 	require.NoError(t, err)
 	require.Zero(t, quietest, "allocations of both ranks in %d steps", steps)
+}
+
+// staysOnDevice checks what steps ask of a rank's GPU.
+func staysOnDevice(r *dist.Rank, steps int, step func() error) error {
+	dev, ok := r.Device.(*cuda.Device)
+	if !ok || r.Engine() != "nccl" {
+		return nil
+	}
+	before := dev.GPU().Stats()
+	for range steps {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	after := dev.GPU().Stats()
+	if before.Launches == after.Launches {
+		return errors.New("no kernel was launched")
+	}
+	after.Launches = before.Launches
+	if before != after {
+		return fmt.Errorf("%d steps waited or copied: the device counts %+v before and %+v after them", steps, before, after)
+	}
+	return nil
 }
 
 // between runs fn on rank 0 while no rank computes.

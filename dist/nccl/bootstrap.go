@@ -56,6 +56,7 @@ func (b *end) asked() (bool, error) {
 	return true, b.boot.close()
 }
 
+// close gives the group of the control engine back, if it is open.
 func (o *bootstrap) close() error {
 	be := o.be
 	o.be = nil

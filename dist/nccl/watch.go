@@ -233,7 +233,7 @@ func (b *end) abort() {
 		return
 	}
 	b.aborted = true
-	if b.stream == nil {
+	if b.state == none {
 		close(b.quiet)
 		return
 	}
@@ -274,14 +274,21 @@ func (b *end) letGo() {
 	}
 	clear(b.e.ends[len(keep):])
 	b.e.ends = keep
-	if b.aborted || b.stream == nil {
+	if b.boot != nil {
+		_ = b.boot.close()
+	}
+	if b.aborted || b.state == none {
 		return
 	}
 	b.aborted = true
 	b.e.wg.Go(func() {
 		_ = b.e.onThread(func() error { // nobody is there to hear of an error
-			if b.comm.Open() {
+			switch {
+			case b.comm == nil || !b.comm.Open():
+			case b.state == ready:
 				_ = b.comm.Destroy()
+			default: // NCCL refuses to destroy what is in progress
+				_ = b.comm.Abort()
 			}
 			return b.drop()
 		})
@@ -289,8 +296,13 @@ func (b *end) letGo() {
 }
 
 // drop gives the stream and the events back.
-func (b *end) drop() error {
-	err := errors.Join(b.stream.Sync(), b.e.pool.Free(b.flag), b.stream.Close())
+func (b *end) drop() (err error) {
+	if b.flag != 0 {
+		err = errors.Join(b.stream.Sync(), b.e.pool.Free(b.flag))
+	}
+	if b.stream != nil {
+		err = errors.Join(err, b.stream.Close())
+	}
 	for i := range b.slots {
 		if s := &b.slots[i]; s.before != nil {
 			err = errors.Join(err, s.before.Close(), s.after.Close())

@@ -37,11 +37,12 @@ type Device struct {
 	Major, Minor int // compute capability
 	Memory       int64
 
-	drv    *Driver
-	ctx    uintptr
-	popped uintptr // what cuCtxPopCurrent writes; nobody reads it
-	stats  counters
-	recent history
+	drv      *Driver
+	ctx      uintptr
+	popped   uintptr // what cuCtxPopCurrent writes; nobody reads it
+	stats    counters
+	captures atomic.Int32 // recordings under way
+	recent   history
 
 	mu      sync.Mutex
 	pools   []*Pool

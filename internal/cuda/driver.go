@@ -64,6 +64,8 @@ type Funcs struct {
 	StreamWaitEvent         uintptr `sym:"cuStreamWaitEvent"`
 	StreamBeginCapture      uintptr `sym:"cuStreamBeginCapture_v2"`
 	StreamEndCapture        uintptr `sym:"cuStreamEndCapture"`
+	StreamIsCapturing       uintptr `sym:"cuStreamIsCapturing"`
+	StreamGetCaptureInfo    uintptr `sym:"cuStreamGetCaptureInfo_v2"`
 	EventCreate             uintptr `sym:"cuEventCreate"`
 	EventDestroy            uintptr `sym:"cuEventDestroy_v2"`
 	EventRecord             uintptr `sym:"cuEventRecord"`
@@ -78,6 +80,7 @@ type Funcs struct {
 	LaunchKernel            uintptr `sym:"cuLaunchKernel"`
 	GraphInstantiate        uintptr `sym:"cuGraphInstantiateWithFlags"`
 	GraphGetNodes           uintptr `sym:"cuGraphGetNodes"`
+	GraphExecSetKernel      uintptr `sym:"cuGraphExecKernelNodeSetParams_v2"`
 	GraphLaunch             uintptr `sym:"cuGraphLaunch"`
 	GraphDestroy            uintptr `sym:"cuGraphDestroy"`
 	GraphExecDestroy        uintptr `sym:"cuGraphExecDestroy"`
@@ -92,12 +95,9 @@ var load = sync.OnceValues(func() (*Driver, error) { return open(LibDriver.Query
 func Load() (*Driver, error) { return load() }
 
 func open(q dl.Query) (*Driver, error) {
-	lib, err := q.Open()
-	if err != nil && !dl.Enabled {
-		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
-	}
+	lib, err := LibDriver.Open(q, 0)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrNoDriver, LibDriver.HowToGet(0), err)
+		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}
 	d := &Driver{Lib: lib, devices: map[int]*Device{}}
 	if err := d.readVersion(); err != nil {

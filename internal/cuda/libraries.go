@@ -31,6 +31,7 @@ func (l Library) For() string { return catalog[l].use }
 type entry struct {
 	name, use, env string
 	linux, windows string   // file name, "" where there is none
+	beside         string   // see dl.Query
 	wheels         []string // below site-packages/nvidia, "" for CUDA 12 and 13 alike
 	pip            map[int]string
 }
@@ -39,7 +40,7 @@ var catalog = [...]entry{
 	LibDriver: {name: "libcuda", use: "everything on a GPU", env: "RINGO_CUDA_LIB",
 		linux: "libcuda.so.1", windows: "nvcuda.dll"},
 	LibNVRTC: {name: "NVRTC", use: "compiles the kernels", env: "RINGO_NVRTC_LIB",
-		linux: "libnvrtc.so.%d", windows: "nvrtc64_%d0_0.dll", wheels: []string{"cuda_nvrtc"},
+		linux: "libnvrtc.so.%d", windows: "nvrtc64_%d0_0.dll", wheels: []string{"cuda_nvrtc"}, beside: "libnvrtc-builtins.so.*",
 		pip: map[int]string{13: "nvidia-cuda-nvrtc==13.5.37", 12: "nvidia-cuda-nvrtc-cu12==12.9.86"}},
 	LibCuBLASLt: {name: "cuBLASLt", use: "multiplies matrices", env: "RINGO_CUBLASLT_LIB",
 		linux: "libcublasLt.so.%d", windows: "cublasLt64_%d.dll", wheels: []string{"cublas"},
@@ -56,7 +57,7 @@ var catalog = [...]entry{
 // older driver may refuse what a newer library makes.
 func (l Library) Query(major int) dl.Query {
 	e := catalog[l]
-	q := dl.Query{What: e.name, Env: e.env}
+	q := dl.Query{What: e.name, Env: e.env, Beside: e.beside}
 	file := map[string]string{"linux": e.linux, "windows": e.windows}[runtime.GOOS]
 	for _, v := range majors(major) {
 		name := file
@@ -93,6 +94,25 @@ func majors(preferred int) []int {
 // Wheel is what pip installs to get the library for a major version of CUDA:
 // "nvidia-cuda-nvrtc==13.5.37"; "" for what comes with the driver.
 func (l Library) Wheel(major int) string { return catalog[l].pip[majors(major)[0]] }
+
+// Major is the major version of CUDA whose libraries are preferred: the driver's,
+// or 13 where there is none.
+func Major() int {
+	if d, err := Load(); err == nil {
+		return d.Version / 1000
+	}
+	return 13
+}
+
+// Open opens the library where q looks for it. The error says how to get it for a
+// major version of CUDA.
+func (l Library) Open(q dl.Query, major int) (*dl.Lib, error) {
+	lib, err := q.Open()
+	if err == nil || !dl.Enabled { // a binary that can open none: another library would not help
+		return lib, err
+	}
+	return nil, fmt.Errorf("%s: %w", l.HowToGet(major), err)
+}
 
 // HowToGet is a sentence for errors.
 func (l Library) HowToGet(major int) string {

@@ -87,6 +87,9 @@ func (s *Stream) Upload(dst Ptr, src []byte) error {
 	if len(src) == 0 {
 		return nil
 	}
+	if err := s.lasting(src); err != nil {
+		return err
+	}
 	s.dev.stats.toDevice.Add(1)
 	r := dl.Call4(s.dev.drv.fn.MemcpyHtoDAsync, uintptr(dst), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src)), s.handle)
 	return s.dev.check("cuMemcpyHtoDAsync", r)
@@ -98,9 +101,30 @@ func (s *Stream) Download(dst []byte, src Ptr) error {
 	if len(dst) == 0 {
 		return nil
 	}
+	if err := s.lasting(dst); err != nil {
+		return err
+	}
 	s.dev.stats.toHost.Add(1)
 	r := dl.Call4(s.dev.drv.fn.MemcpyDtoHAsync, uintptr(unsafe.Pointer(&dst[0])), uintptr(src), uintptr(len(dst)), s.handle)
 	return s.dev.check("cuMemcpyDtoHAsync", r)
+}
+
+// lasting is an error for ordinary memory while a graph is recorded: drivers may
+// record its address, and every launch would use memory that Go has reused.
+func (s *Stream) lasting(b []byte) error {
+	const memoryType = 2
+	if s.dev.captures.Load() == 0 {
+		return nil
+	}
+	var recording int32
+	r := dl.Call(s.dev.drv.fn.StreamIsCapturing, s.handle, uintptr(unsafe.Pointer(&recording)))
+	if err := s.dev.check("cuStreamIsCapturing", r); err != nil || recording == 0 {
+		return err
+	}
+	if _, err := s.dev.pointerAttribute(memoryType, Ptr(uintptr(unsafe.Pointer(&b[0])))); err != nil {
+		return fmt.Errorf("cuda: a copy between the device and ordinary host memory is recorded in a graph: only pinned memory stays: %w", err)
+	}
+	return nil
 }
 
 // Copy queues a copy of n bytes inside the device. The ranges must not overlap.

@@ -61,9 +61,9 @@ type pciInfo struct {
 }
 
 var loadNVML = sync.OnceValues(func() (*nvml, error) {
-	lib, err := LibNVML.Query(0).Open()
+	lib, err := LibNVML.Open(LibNVML.Query(0), 0)
 	if err != nil {
-		return nil, fmt.Errorf("cuda: %s: %w", LibNVML.HowToGet(0), err)
+		return nil, fmt.Errorf("cuda: %w", err)
 	}
 	n := &nvml{lib: lib}
 	if err := lib.Resolve(&n.fn); err != nil {

@@ -13,6 +13,16 @@ func TestTopology(t *testing.T) {
 	emu.Start(t, emu.Config{})
 	top, err := cuda.ReadTopology()
 	require.NoError(t, err)
+	if emu.OnGPU() {
+		require.NotEmpty(t, top.DriverVersion)
+		require.NotEmpty(t, top.GPUs)
+		for i, gpu := range top.GPUs {
+			t.Logf("%+v %v", gpu, top.Paths[i])
+			require.True(t, gpu.Name != "" && gpu.Total > gpu.Used && gpu.Total>>30 > 0, "%+v", gpu)
+			require.Regexp(t, `^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\.0$`, gpu.BusID)
+		}
+		return
+	}
 	require.Equal(t, "580.65.06", top.DriverVersion)
 	require.Len(t, top.GPUs, 4)
 	require.Equal(t, cuda.GPU{Name: "CPU emulator 2", UUID: "GPU-00000002", BusID: "0000:03:00.0", Total: 4 << 30, Used: 1 << 30, NUMA: top.GPUs[2].NUMA}, top.GPUs[2])

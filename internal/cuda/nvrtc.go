@@ -34,11 +34,7 @@ type compilerFuncs struct {
 }
 
 var loadCompiler = sync.OnceValues(func() (*Compiler, error) {
-	major := 13
-	if d, err := Load(); err == nil {
-		major = d.Version / 1000
-	}
-	return openCompiler(LibNVRTC.Query(major), major)
+	return openCompiler(LibNVRTC.Query(Major()))
 })
 
 // LoadCompiler opens NVRTC, once per process: the one of the driver's major
@@ -54,16 +50,13 @@ func OpenCompiler(path string) (*Compiler, error) {
 	if path != "" {
 		q.Names, q.Wheels = []string{path}, nil
 	}
-	return openCompiler(q, 13)
+	return openCompiler(q)
 }
 
-func openCompiler(q dl.Query, driver int) (*Compiler, error) {
-	lib, err := q.Open()
-	if err != nil && !dl.Enabled {
-		return nil, fmt.Errorf("%w: %w", ErrNoCompiler, err)
-	}
+func openCompiler(q dl.Query) (*Compiler, error) {
+	lib, err := LibNVRTC.Open(q, Major())
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w", ErrNoCompiler, LibNVRTC.HowToGet(driver), err)
+		return nil, fmt.Errorf("%w: %w", ErrNoCompiler, err)
 	}
 	c := &Compiler{Lib: lib}
 	if err := lib.Resolve(&c.fn); err != nil {
@@ -111,9 +104,10 @@ func (c *Compiler) Compile(src Source, arch string, options ...string) ([]byte, 
 	return c.bytes("nvrtcGetCUBIN", c.fn.GetCUBINSize, c.fn.GetCUBIN, prog)
 }
 
-// compileOptions is what NVRTC is told; it is part of the cache's key.
+// compileOptions is what NVRTC is told; it is part of the cache's key. All code is
+// the device's: NVRTC 13.0 takes generic lambdas inside kernels for the host's.
 func compileOptions(arch string, options []string) []string {
-	return append([]string{"--gpu-architecture=" + arch, "--std=c++17"}, options...)
+	return append([]string{"--gpu-architecture=" + arch, "--std=c++17", "--device-as-default-execution-space"}, options...)
 }
 
 func (c *Compiler) log(prog uintptr) string {

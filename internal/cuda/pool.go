@@ -1,6 +1,7 @@
 package cuda
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/bits"
@@ -19,8 +20,7 @@ import (
 // Blocks have 16 sizes per doubling, at least 512 bytes apart, and are not split:
 // at most 1/16 or 511 bytes are wasted.
 //
-// A captured graph reads and writes its blocks at every launch: what a step
-// allocates during the capture comes from a pool that nothing else uses.
+// A captured graph uses the same blocks at every launch: Pin keeps them for it.
 type Pool struct {
 	Name string // what is kept in it, for the error when memory runs out
 
@@ -44,6 +44,8 @@ type block struct {
 	ptr   Ptr
 	bin   bin
 	inUse bool
+	pins  int  // graphs that use it
+	freed bool // but pinned
 	users []*Stream // other streams that use it
 	marks []*Event  // the ends of their uses, once freed
 }
@@ -133,38 +135,6 @@ func (p *Pool) take(key bin) (*block, error) {
 	return b, nil
 }
 
-// settle forgets the marks of free blocks. Before a capture it waits for them,
-// because a capture cannot wait for what was queued outside; after one it does
-// not, because nothing outside can wait for what was captured: the launches of
-// the graph are ordered as a whole.
-func (p *Pool) settle(wait bool) error {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	for _, list := range p.free {
-		for _, b := range list {
-			for _, e := range b.marks {
-				if !wait {
-					break
-				}
-				if err := e.Sync(); err != nil {
-					return err
-				}
-			}
-			p.forget(b)
-		}
-	}
-	return nil
-}
-
-func (dev *Device) settlePools(wait bool) error {
-	for _, p := range dev.allPools() {
-		if err := p.settle(wait); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func (dev *Device) allPools() []*Pool {
 	dev.mu.Lock()
 	defer dev.mu.Unlock()
@@ -211,13 +181,49 @@ func (p *Pool) Free(ptr Ptr) error {
 		}
 	}
 	b.users = b.users[:0]
-	b.inUse = false
+	if b.pins > 0 {
+		b.freed = true
+		return nil
+	}
+	return p.put(b)
+}
+
+// put makes a block available again.
+func (p *Pool) put(b *block) error {
+	b.inUse, b.freed = false, false
 	p.used -= int64(b.bin.size)
 	if p.exact {
 		return p.drop(b)
 	}
 	p.free[b.bin] = append(p.free[b.bin], b)
 	return nil
+}
+
+// Pin keeps the blocks that are given out now for a graph: those that are freed
+// are not given out again until unpin is called, when the last launch of the
+// graph is queued on their streams.
+func (p *Pool) Pin() (unpin func() error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var pinned []*block
+	for _, b := range p.blocks {
+		if b.inUse {
+			b.pins++
+			pinned = append(pinned, b)
+		}
+	}
+	slices.SortFunc(pinned, func(a, b *block) int { return cmp.Compare(a.ptr, b.ptr) }) // which is given out next is no accident
+	return func() error {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		var errs []error
+		for _, b := range pinned {
+			if b.pins--; b.pins == 0 && b.freed {
+				errs = append(errs, p.put(b))
+			}
+		}
+		return errors.Join(errs...)
+	}
 }
 
 func (p *Pool) mark() (*Event, error) {
@@ -234,7 +240,7 @@ func (p *Pool) find(ptr Ptr) (*block, error) {
 	if b == nil {
 		return nil, fmt.Errorf("cuda: pool %q never gave out address %#x", p.Name, uint64(ptr))
 	}
-	if !b.inUse {
+	if !b.inUse || b.freed {
 		return nil, fmt.Errorf("cuda: pool %q: address %#x is already free", p.Name, uint64(ptr))
 	}
 	return b, nil

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 )
 
 // Query describes a library and the places where it may be.
@@ -15,6 +14,7 @@ type Query struct {
 	Env    string   // environment variable with its path; when set, nothing else is tried
 	Names  []string // file names, the preferred first
 	Wheels []string // folders of pip's wheels below site-packages/nvidia, e.g. "nccl/lib"
+	Beside string   // pattern of files in the library's own folder that it opens by name later, see openBeside
 }
 
 // Open opens the first candidate that the loader accepts.
@@ -24,18 +24,37 @@ func (q Query) Open() (*Lib, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s is set: %w", q.Env, err)
 		}
+		q.openBeside(lib)
 		return lib, nil
 	}
-	return Open(q.What, q.Candidates()...)
+	lib, err := Open(q.What, q.Candidates()...)
+	if err == nil {
+		q.openBeside(lib)
+	}
+	return lib, err
 }
 
-// Candidates lists what Open tries when the environment variable is not set:
-// the bare names, for the loader's own search, then every existing file of one
-// of the names in a system folder or a wheel, name by name.
+// openBeside opens what the library will ask the loader for by its bare name: it
+// is found then although its folder is not searched. Wheels differ in whether
+// their libraries know their own folder (NVRTC's of CUDA 13.0 does not). What is
+// missing is the library's own error, when it needs it.
+func (q Query) openBeside(lib *Lib) {
+	if q.Beside == "" || !filepath.IsAbs(lib.Path) {
+		return
+	}
+	for _, path := range glob(filepath.Join(filepath.Dir(lib.Path), q.Beside)) {
+		_, _ = open(path)
+	}
+}
+
+// Candidates lists what Open tries when the environment variable is not set. For
+// each name that is the bare name, for the loader's own search, then every
+// existing file of that name in a system folder or a wheel.
 func (q Query) Candidates() []string {
-	out := slices.Clone(q.Names)
+	var out []string
 	dirs := append(systemDirs(), wheelDirs(q.Wheels)...)
 	for _, name := range q.Names {
+		out = append(out, name)
 		for _, dir := range dirs {
 			path := filepath.Join(dir, name)
 			if _, err := os.Stat(path); err == nil && !slices.Contains(out, path) {
@@ -133,8 +152,8 @@ func sitePackages() []string {
 }
 
 // prefixesOf lists the installation prefixes that an interpreter may belong to:
-// its own folder's parent (a virtual environment's python is a link out of it)
-// and that of the file it links to.
+// the parent of its own folder (a virtual environment's python is a link out of
+// it), and those of the files that it links to, step by step.
 func prefixesOf(python string) []string {
 	dir := filepath.Dir(python)
 	if runtime.GOOS == "windows" {
@@ -144,8 +163,18 @@ func prefixesOf(python string) []string {
 		return glob(filepath.Join(filepath.Dir(dir), "versions/*"))
 	}
 	out := []string{filepath.Dir(dir)}
-	if real, err := filepath.EvalSymlinks(python); err == nil && strings.Contains(real, string(filepath.Separator)+"bin"+string(filepath.Separator)) {
-		out = append(out, filepath.Dir(filepath.Dir(real)))
+	for range 8 { // links
+		to, err := os.Readlink(python)
+		if err != nil {
+			break
+		}
+		if !filepath.IsAbs(to) {
+			to = filepath.Join(filepath.Dir(python), to)
+		}
+		python = to
+		if dir := filepath.Dir(python); filepath.Base(dir) == "bin" {
+			out = append(out, filepath.Dir(dir))
+		}
 	}
 	return out
 }

@@ -24,6 +24,12 @@ func alone(t *testing.T) string {
 	return root
 }
 
+// files is what is tried when these are all the files of that name: 13 goes before 12, whatever is found by the loader.
+func files(of13, of12 []string) []string {
+	out := append([]string{wheels.Names[0]}, of13...)
+	return append(append(out, wheels.Names[1]), of12...)
+}
+
 func TestBareNamesComeFirst(t *testing.T) {
 	alone(t)
 	require.Equal(t, wheels.Names, wheels.Candidates())
@@ -35,7 +41,7 @@ func TestWheelsOfVirtualEnvironments(t *testing.T) {
 	site := filepath.Join(env, "lib/python3.11/site-packages/nvidia")
 	a := touch(t, filepath.Join(site, "part/lib/libringotest.so.12"))
 	b := touch(t, filepath.Join(site, "cu13/lib/libringotest.so.13"))
-	want := append(append([]string{}, wheels.Names...), b, a) // by name, not by folder
+	want := files([]string{b}, []string{a}) // by name, not by folder
 
 	t.Setenv("VIRTUAL_ENV", env)
 	require.Equal(t, want, wheels.Candidates())
@@ -46,7 +52,7 @@ func TestWheelsOfVirtualEnvironments(t *testing.T) {
 	require.Equal(t, want, wheels.Candidates(), "python3 in PATH")
 }
 
-// The python3 of a virtual environment links out of it; both places count.
+// The python3 of a virtual environment links out of it, and another one may link to that: all places count.
 func TestWheelsBehindLinks(t *testing.T) {
 	root := alone(t)
 	base := touch(t, filepath.Join(root, "base/bin/python3.11"))
@@ -55,8 +61,12 @@ func TestWheelsBehindLinks(t *testing.T) {
 	link := filepath.Join(root, "env/bin/python3")
 	require.NoError(t, os.MkdirAll(filepath.Dir(link), 0o755))
 	require.NoError(t, os.Symlink(base, link))
-	t.Setenv("PATH", filepath.Dir(link))
-	require.Equal(t, append(append([]string{}, wheels.Names...), b, a), wheels.Candidates())
+	c := touch(t, filepath.Join(root, "usr/lib/python3.11/site-packages/nvidia/part/lib/libringotest.so.12"))
+	first := filepath.Join(root, "usr/bin/python3")
+	require.NoError(t, os.MkdirAll(filepath.Dir(first), 0o755))
+	require.NoError(t, os.Symlink("../../env/bin/python3", first))
+	t.Setenv("PATH", filepath.Dir(first))
+	require.Equal(t, files(nil, []string{c, b, a}), wheels.Candidates())
 }
 
 func TestWheelsOfPyenvAndUser(t *testing.T) {
@@ -65,14 +75,14 @@ func TestWheelsOfPyenvAndUser(t *testing.T) {
 	a := touch(t, filepath.Join(root, "pyenv/versions/3.9.1/lib/python3.9/site-packages/nvidia/part/lib/libringotest.so.12"))
 	b := touch(t, filepath.Join(root, "home/.local/lib/python3.11/site-packages/nvidia/part/lib/libringotest.so.12"))
 	t.Setenv("PATH", filepath.Dir(shim))
-	require.Equal(t, append(append([]string{}, wheels.Names...), a, b), wheels.Candidates())
+	require.Equal(t, files(nil, []string{a, b}), wheels.Candidates())
 }
 
 func TestToolkitFolder(t *testing.T) {
 	root := alone(t)
 	a := touch(t, filepath.Join(root, "cuda/lib64/libringotest.so.12"))
 	t.Setenv("CUDA_HOME", filepath.Join(root, "cuda"))
-	require.Equal(t, append(append([]string{}, wheels.Names...), a), wheels.Candidates())
+	require.Equal(t, files(nil, []string{a}), wheels.Candidates())
 }
 
 // touch makes an empty file and its folders.

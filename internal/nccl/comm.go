@@ -47,7 +47,7 @@ type config struct {
 // nonBlocking leaves everything else to NCCL and its environment variables.
 func nonBlocking() config {
 	const unset = math.MinInt32
-	return config{size: uint64(unsafe.Sizeof(config{})), magic: 0xcafebeef, version: minVersion, blocking: 0,
+	return config{size: uint64(unsafe.Sizeof(config{})), magic: 0xcafebeef, version: MinVersion, blocking: 0,
 		cgaCluster: unset, minCTAs: unset, maxCTAs: unset, splitShare: unset}
 }
 

@@ -6,11 +6,12 @@ import (
 	"sync"
 	"unsafe"
 
+	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// minVersion is the oldest NCCL that works, 2.18: the first with ncclCommSplit.
-const minVersion = 21800
+// MinVersion is the oldest NCCL that works, 2.18: the first with ncclCommSplit.
+const MinVersion = 21800
 
 // ErrMissing is wrapped by the error of Load where there is no usable NCCL.
 var ErrMissing = errors.New("no NCCL")
@@ -47,23 +48,17 @@ type funcs struct {
 	RedOpDestroy   uintptr `sym:"ncclRedOpDestroy"`
 }
 
-var load = sync.OnceValues(func() (*Lib, error) {
-	return open(dl.Query{
-		What:   "NCCL",
-		Env:    "RINGO_NCCL_LIB",
-		Names:  []string{"libnccl.so.2"},
-		Wheels: []string{"nccl/lib"},
-	})
-})
+var load = sync.OnceValues(func() (*Lib, error) { return open(cuda.LibNCCL.Query(cuda.Major())) })
 
 // Load opens NCCL, once per process; later calls return the same. The error
-// says what is missing and how to get it; it wraps ErrMissing.
+// says what is missing and how to get it; it wraps ErrMissing. RINGO_NCCL_LIB
+// names another library of the same interface.
 func Load() (*Lib, error) { return load() }
 
 func open(q dl.Query) (*Lib, error) {
-	d, err := q.Open()
+	d, err := cuda.LibNCCL.Open(q, cuda.Major())
 	if err != nil {
-		return nil, fmt.Errorf("%w: install NCCL (pip install nvidia-nccl-cu13, or nvidia-nccl-cu12 for CUDA 12): %w", ErrMissing, err)
+		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
 	}
 	l := &Lib{Path: d.Path}
 	if err := l.readVersion(d); err != nil {
@@ -88,8 +83,8 @@ func (l *Lib) readVersion(d *dl.Lib) error {
 	}
 	l.Version = int(v)
 	d.Version = "NCCL " + versionString(l.Version)
-	if l.Version < minVersion {
-		return fmt.Errorf("%s is NCCL %s, but %s or newer is needed (pip install -U nvidia-nccl-cu13)", l.Path, versionString(l.Version), versionString(minVersion))
+	if l.Version < MinVersion {
+		return fmt.Errorf("%s is NCCL %s, but %s or newer is needed: %s", l.Path, versionString(l.Version), versionString(MinVersion), cuda.LibNCCL.HowToGet(cuda.Major()))
 	}
 	return nil
 }

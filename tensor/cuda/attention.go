@@ -66,6 +66,10 @@ func noTile(q *Queue, a *tensor.Args) {
 
 // attention computes OpAttention: operands are output, logarithmic sums, qkv; see Tape.attention of package tensor.
 func attention(q *Queue, k *kernel, a *tensor.Args) {
+	if ks := onTensorCores(q, a, 1); ks != nil {
+		attentionMMA(q, ks, a)
+		return
+	}
 	tile, shared := attentionTile(a.DType, a.I[0], 3, 1)
 	if tile == 0 {
 		noTile(q, a)
@@ -80,6 +84,10 @@ func attentionGrads() (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, t := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 		dots, kv := newKernel("attention.cu", "attention_dots", elems[t]), newKernel("attention.cu", "attention_grad_kv", elems[t])
 		r[t] = cell(newKernel("attention.cu", "attention_grad_q", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
+			if ks := onTensorCores(q, a, 4); ks != nil {
+				attentionGradMMA(q, ks, a)
+				return
+			}
 			tile, shared := attentionTile(a.DType, a.I[0], 4, 2)
 			if tile == 0 {
 				noTile(q, a)

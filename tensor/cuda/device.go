@@ -6,7 +6,6 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
-	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/blas"
@@ -36,9 +35,15 @@ type Device struct {
 	poll   func()
 	bad    *cuda.Host // a word where kernels note an index out of range
 
-	mu    sync.Mutex
-	ready *cuda.Event // in Alloc
-	hosts map[tensor.Ptr]*cuda.Host
+	recorded atomic.Pointer[recording] // nil: no graph is being made
+
+	mu     sync.Mutex
+	closed bool
+	graphs []*graph
+	ready  *cuda.Event // in Alloc
+	hosts  hosts
+
+	plain bool // no tensor cores in attention: for tests
 }
 
 // NewDevice opens the GPU with the given index, as CUDA counts them (CUDA_VISIBLE_DEVICES). The error says in one sentence
@@ -59,7 +64,7 @@ func NewDevice(index int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Device{gpu: gpu, funcs: make([]*cuda.Func, len(kernels)), hosts: map[tensor.Ptr]*cuda.Host{}}
+	d := &Device{gpu: gpu, funcs: make([]*cuda.Func, len(kernels)), hosts: hosts{out: map[tensor.Ptr]*cuda.Host{}}}
 	if d.sms, err = gpu.Attribute(cuda.Multiprocessors); err != nil {
 		return nil, err
 	}
@@ -114,13 +119,16 @@ func (d *Device) Poll() {
 	}
 }
 
-// Bind binds the calling goroutine to its OS thread, until it ends, and makes the device's context current there, in place
-// of the one that was. Launches do it where it is needed.
+// Bind binds the calling goroutine to its OS thread, until Unbind or its end, and makes the device's context current there, in
+// place of the one that was. Launches do it where it is needed; package dist does it for each rank.
 func (d *Device) Bind() error {
 	runtime.LockOSThread()
 	d.gpu.Unlock() // takes the context away that was current
 	return d.gpu.Lock()
 }
+
+// Unbind undoes Bind: the thread has no context then.
+func (d *Device) Unbind() { d.gpu.Unlock() }
 
 // locked runs fn with the device's context current, on any goroutine.
 func (d *Device) locked(fn func() error) error {
@@ -136,6 +144,9 @@ func (d *Device) locked(fn func() error) error {
 func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if err := d.refuse("alloc", "takes more memory than in the runs before"); err != nil {
+		return nil, err
+	}
 	var p cuda.Ptr
 	err := d.locked(func() (err error) {
 		compute := d.queues[computeQueue].stream
@@ -175,35 +186,6 @@ func (d *Device) release(p tensor.Ptr) error {
 	return d.pool.Free(devPtr(p))
 }
 
-// AllocHost returns n bytes of page-locked host memory with any content: copies from and to it run beside the host.
-func (d *Device) AllocHost(n int) (tensor.Ptr, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	var h *cuda.Host
-	err := d.locked(func() (err error) {
-		h, err = d.gpu.NewHost(max(n, 1))
-		return err
-	})
-	if err != nil {
-		return nil, err
-	}
-	p := unsafe.Pointer(unsafe.SliceData(h.Bytes()))
-	d.hosts[p] = h
-	return p, nil
-}
-
-// FreeHost returns memory that AllocHost gave, when the queues are past what was launched on them.
-func (d *Device) FreeHost(p tensor.Ptr) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	h := d.hosts[p]
-	if h == nil {
-		return
-	}
-	delete(d.hosts, p)
-	d.note("free", d.locked(func() error { return errors.Join(d.syncStreams(), h.Close()) }))
-}
-
 func (d *Device) syncStreams() error {
 	var errs []error
 	for _, q := range d.queues {
@@ -238,9 +220,25 @@ func (d *Device) failure() error {
 	return nil
 }
 
+// closeGraphs makes captured steps useless, as the memory goes that they use.
+func (d *Device) closeGraphs() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.closed = true
+	d.note("free", d.locked(func() error {
+		var errs []error
+		for _, g := range d.graphs {
+			errs = append(errs, g.close())
+		}
+		d.graphs = nil
+		return errors.Join(errs...)
+	}))
+}
+
 // Close waits for the queues and returns the device's memory. Tensors on the device must not be used afterwards. The error
 // is the one that made the device useless, if one did.
 func (d *Device) Close() error {
+	d.closeGraphs()
 	for _, p := range memory.removeAll(d) {
 		d.mu.Lock()
 		d.note("free", d.locked(func() error { return d.release(p) }))
@@ -249,11 +247,7 @@ func (d *Device) Close() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	err := d.locked(func() error {
-		err := d.syncStreams()
-		for _, h := range d.hosts {
-			err = errors.Join(err, h.Close())
-		}
-		clear(d.hosts)
+		err := errors.Join(d.syncStreams(), d.hosts.close())
 		err = errors.Join(err, d.blas.Close(), d.pool.Close(), d.bad.Close(), d.ready.Close())
 		for _, q := range d.queues {
 			err = errors.Join(err, q.close())

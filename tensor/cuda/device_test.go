@@ -2,6 +2,7 @@ package cuda_test
 
 import (
 	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
@@ -28,6 +29,27 @@ func ones(dev tensor.Device, n int) tensor.Tensor {
 	x := tensor.New(dev, tensor.Float32, n)
 	tensor.Constant(1).Fill(x, 0, 0)
 	return x
+}
+
+// TestBind: between Bind and Unbind, and only there, the thread has the device's context.
+func TestBind(t *testing.T) {
+	dev := device(t)
+	pool := dev.GPU().NewPool("test")
+	use := func() error {
+		p, err := pool.Alloc(dev.Queue(0).(*cuda.Queue).Stream(), 100)
+		if err == nil {
+			err = pool.Free(p)
+		}
+		return err
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	require.Error(t, use())
+	require.NoError(t, dev.Bind())
+	require.NoError(t, use())
+	require.NoError(t, pool.Close())
+	dev.Unbind()
+	require.Error(t, use())
 }
 
 // double computes x + x in place.
@@ -139,6 +161,36 @@ func TestFreedMemoryIsOrdered(t *testing.T) {
 		dev.Free(again)
 		require.Equal(t, 2.0, tensor.Floats(sum)[4095])
 	}
+}
+
+// TestFreeHostWaitsForNothing: page-locked memory is freed while a copy from it is still to run, and given out again when it has.
+// Whoever waited there could wait for a collective, and its other ranks for him.
+func TestFreeHostWaitsForNothing(t *testing.T) {
+	dev := device(t)
+	x := tensor.New(dev, tensor.Float32, 1000)
+	require.NoError(t, dev.Queue(0).Sync()) // x is zero
+	alloc := func() tensor.Ptr {
+		p, err := dev.AllocHost(4000)
+		require.NoError(t, err)
+		return p
+	}
+	first := alloc()
+	unsafe.Slice((*float32)(first), 1000)[999] = 7
+	q := dev.Queue(2).(*cuda.Queue)
+	hold(q)
+	dev.Copy(x.Ptr(), first, 4000, q)
+	dev.FreeHost(first)
+	dev.FreeHost(first) // it is not in use any more
+	second := alloc()
+	require.NotEqual(t, first, second)
+	unsafe.Slice((*float32)(second), 1000)[999] = 8
+	release(q)
+	for k := range 3 {
+		require.NoError(t, dev.Queue(k).Sync())
+	}
+	require.Equal(t, 7.0, tensor.Floats(x)[999])
+	require.Equal(t, first, alloc())
+	require.NotContains(t, []tensor.Ptr{first, second}, alloc())
 }
 
 func TestFromPointer(t *testing.T) {

@@ -24,8 +24,8 @@
 // # Threads
 //
 // CUDA's contexts belong to OS threads. The first launch by a goroutine binds it to its thread and makes the device's
-// context current there; it stays bound. [Device.Bind] does that at a chosen time. The other methods may be called by any
-// goroutine.
+// context current there; it stays bound. [Device.Bind] does that at a chosen time: ranks of package dist are bound from their
+// beginning to their end. The other methods may be called by any goroutine.
 //
 // # Errors
 //

@@ -13,15 +13,16 @@ import (
 func CompileAll(c *cuda.Compiler, arch string) (int, error) {
 	seen := map[string]bool{}
 	for _, k := range kernels {
-		if seen[k.file+k.elem] {
+		key := fmt.Sprint(k.file, k.options())
+		if seen[key] {
 			continue
 		}
-		seen[k.file+k.elem] = true
+		seen[key] = true
 		src, err := source(k.file)
 		if err != nil {
 			return 0, err
 		}
-		if _, err := c.Compile(src, arch, options(k.elem)...); err != nil {
+		if _, err := c.Compile(src, arch, k.options()...); err != nil {
 			return 0, fmt.Errorf("%s for %s: %w", k.file, k.elem, err)
 		}
 	}
@@ -38,7 +39,7 @@ func FarCopy(d *Device) (*cuda.Func, error) {
 	if text == src.Text {
 		return nil, errors.New("tensor.cuh does not test s.n >> 31")
 	}
-	m, err := d.gpu.Module(cuda.Source{Name: "far.cu", Text: text}, options("u32")...)
+	m, err := d.gpu.Module(cuda.Source{Name: "far.cu", Text: text}, (&kernel{elem: "u32"}).options()...)
 	if err != nil {
 		return nil, err
 	}
@@ -47,3 +48,20 @@ func FarCopy(d *Device) (*cuda.Func, error) {
 
 // SetCopy makes f the kernel that copies words of 32 bits with strides.
 func SetCopy(d *Device, f *cuda.Func) { d.funcs[stridedCopies[unitOf(4)].number] = f }
+
+// Table is what a device can compute.
+var Table = &table
+
+// Header compiles text behind one of the files that kernels include, for an element type, and returns a kernel of it.
+func Header(d *Device, file, text, elem, name string, defines ...string) (*cuda.Func, error) {
+	src, err := source(file)
+	if err != nil {
+		return nil, err
+	}
+	k := &kernel{elem: elem, defines: defines}
+	m, err := d.gpu.Module(cuda.Source{Name: "test.cu", Text: src.Text + "#line 1 \"test.cu\"\n" + text}, k.options()...)
+	if err != nil {
+		return nil, err
+	}
+	return m.Func(name)
+}

@@ -4,6 +4,7 @@ import (
 	"embed"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
@@ -17,6 +18,8 @@ type kernel struct {
 	file, name string
 	elem       string // the C++ type that the file calls T
 	number     int
+	shared     int      // dynamic shared memory of a launch, for kernels that need more than every device allows
+	defines    []string // of a file with variants
 }
 
 // kernels are all that there are; a device keeps what it compiled by their numbers.
@@ -29,24 +32,43 @@ func newKernel(file, name, elem string) *kernel {
 	return k
 }
 
+// options are the compiler's. Products are rounded before they are added, as on the CPU.
+func (k *kernel) options() []string {
+	return append([]string{"-DELEM=" + k.elem, "--fmad=false"}, k.defines...)
+}
+
 // elems are the C++ types of the element types.
 var elems = [tensor.NumDTypes]string{"float", "double", "bf16", "f16", "int", "i64", "u8", "bool"}
 
 // source returns the text of a file with what all files share.
 func source(file string) (cuda.Source, error) {
-	shared, err := sources.ReadFile("kernels/tensor.cuh")
+	shared, err := included("tensor.cuh")
 	if err != nil {
 		return cuda.Source{}, err
 	}
-	text, err := sources.ReadFile("kernels/" + file)
-	if err != nil {
-		return cuda.Source{}, err
-	}
-	return cuda.Source{Name: file, Text: fmt.Sprintf("#line 1 \"tensor.cuh\"\n%s\n#line 1 %q\n%s", shared, file, text)}, nil
+	text, err := included(file)
+	return cuda.Source{Name: file, Text: shared + text}, err
 }
 
-// options are the compiler's for an element type. Products are rounded before they are added, as on the CPU.
-func options(elem string) []string { return []string{"-DELEM=" + elem, "--fmad=false"} }
+// included returns the text of a file with those that its first lines include.
+func included(file string) (string, error) {
+	text, err := sources.ReadFile("kernels/" + file)
+	if err != nil {
+		return "", err
+	}
+	before, rest, line := "", string(text), 1
+	for strings.HasPrefix(rest, "#include ") {
+		var name string
+		name, rest, _ = strings.Cut(strings.TrimPrefix(rest, "#include "), "\n")
+		header, err := included(strings.Trim(name, `"`))
+		if err != nil {
+			return "", err
+		}
+		before += header
+		line++
+	}
+	return fmt.Sprintf("%s#line %d %q\n%s\n", before, line, file, rest), nil
+}
 
 // compile returns the function of a kernel.
 func (d *Device) compile(k *kernel) (f *cuda.Func, err error) {
@@ -55,9 +77,12 @@ func (d *Device) compile(k *kernel) (f *cuda.Func, err error) {
 		return nil, err
 	}
 	err = d.locked(func() error {
-		m, err := d.gpu.Module(src, options(k.elem)...)
+		m, err := d.gpu.Module(src, k.options()...)
 		if err == nil {
 			f, err = m.Func(k.name)
+		}
+		if err == nil && k.shared > 0 {
+			err = f.SetShared(k.shared)
 		}
 		return err
 	})
@@ -163,8 +188,17 @@ func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
 	if f == nil {
 		f = q.mustCompile(k)
 	}
+	if q.updating() {
+		q.varying.update(q, f, grid, block, shared)
+		return
+	}
 	if err := q.stream.Launch(f, grid, block, shared, &q.args); err != nil {
 		q.again(err, func() error { return q.stream.Launch(f, grid, block, shared, &q.args) })
+	}
+	if q.varying != nil {
+		if err := q.varying.note(q.stream); err != nil {
+			panic(q.dev.fail(q.op.String(), err))
+		}
 	}
 }
 
@@ -176,6 +210,9 @@ func (q *Queue) ready() {
 }
 
 func (q *Queue) mustCompile(k *kernel) *cuda.Func {
+	if err := q.refuse(q.op.String(), "compiles a kernel that the runs before did not need"); err != nil {
+		panic(err)
+	}
 	f, err := q.dev.compile(k)
 	if err != nil {
 		panic(&tensor.Failure{Op: q.op.String(), Err: fmt.Errorf("%v: %w", q.dev, err)})

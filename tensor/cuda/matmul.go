@@ -19,8 +19,10 @@ type products struct {
 
 var matmulKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpMatMul:        productRow((*products).matmul, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
-	tensor.OpLinearAct:     productRow((*products).linearAct, tensor.Float32, tensor.Float64),
+	tensor.OpLinearAct:     productRow((*products).linearAct, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
 	tensor.OpActGrad:       productRow((*products).actGrad, tensor.Float32, tensor.Float64),
+	tensor.OpLinearGradX:   productRow((*products).linearGradX, tensor.BFloat16, tensor.Float16),
+	tensor.OpLinearGradW:   productRow((*products).linearGradW, tensor.Float32, tensor.BFloat16, tensor.Float16),
 	tensor.OpGroupedLinear: floats("gemm.cu", "grouped", grouped),
 	tensor.OpGroupedGrad:   floats("gemm.cu", "grouped_grad", groupedGrad),
 }
@@ -43,7 +45,7 @@ func (p *products) matmul(q *Queue, a *tensor.Args) {
 	p.linear(q)
 }
 
-// describe fills q.gemm. Outputs are C or, with two of them, what an activation is applied to and C.
+// describe fills q.gemm. C is the first output.
 func (p *products) describe(q *Queue, a *tensor.Args) {
 	in := a.Outs
 	q.gemm = blas.Gemm{Type: p.blas, TransA: a.I[0] != 0, TransB: a.I[1] != 0, M: a.Dim[1], N: a.Dim[2], K: a.Dim[3],
@@ -93,6 +95,9 @@ func (p *products) fused(q *Queue) bool {
 // multiply hands q.gemm to cuBLASLt; a second time, bound to the thread, if the context was not current.
 func (q *Queue) multiply() error {
 	d := q.dev
+	if q.updating() {
+		return nil
+	}
 	if f := d.failed.Load(); f != nil {
 		panic(f)
 	}
@@ -117,21 +122,58 @@ var activations = map[tensor.Activation][2]tensor.Op{
 	tensor.ActSiLU:     {tensor.OpSiLU, tensor.OpSiLUGrad},
 }
 
-// linearAct computes OpLinearAct. ReLU is an epilogue. GELU is not: how precisely cuBLASLt computes tanh is not documented.
+// linearAct computes OpLinearAct: with two outputs, the first is what the activation is applied to. ReLU is an epilogue, and
+// for 16-bit floats GELU is; how precisely cuBLASLt computes tanh in float32 is not documented.
 func (p *products) linearAct(q *Queue, a *tensor.Args) {
 	p.describe(q, a)
 	act, g := tensor.Activation(a.I[5]), &q.gemm
-	if act == tensor.ActReLU && a.Outs == 1 {
+	out := devPtr(a.X[a.Outs-1])
+	switch {
+	case act == tensor.ActReLU && a.Outs == 1:
 		g.Epilogue = blas.ReLU
+	case act == tensor.ActGELUTanh && p.t.IsHalf() && a.Outs == 1:
+		g.Epilogue = blas.GELU
+	case act == tensor.ActGELUTanh && p.t.IsHalf():
+		g.Epilogue, g.Aux, g.LDAux, g.C = blas.GELUAux, g.C, g.LDC, out
+	}
+	if g.Epilogue != 0 {
 		if g.Bias != 0 {
-			g.Epilogue = blas.ReLUBias
+			g.Epilogue |= blas.Bias
 		}
+		if p.fused(q) {
+			return
+		}
+		g.C = devPtr(a.X[0])
+	}
+	p.linear(q)
+	q.apply(activations[act][0], p.t, g.Batch*g.M*g.N, a.X[a.Outs-1], a.X[0])
+}
+
+// linearGradX computes OpLinearGradX: operands are the output, the two matrices and the activation's input.
+func (p *products) linearGradX(q *Queue, a *tensor.Args) {
+	p.describe(q, a)
+	act, g := tensor.Activation(a.I[5]), &q.gemm
+	if g.Bias = 0; act == tensor.ActGELUTanh {
+		g.Epilogue, g.Aux, g.LDAux = blas.DGELU, devPtr(a.X[3]), g.N
 		if p.fused(q) {
 			return
 		}
 	}
 	p.linear(q)
-	q.apply(activations[act][0], p.t, g.Batch*g.M*g.N, a.X[a.Outs-1], a.X[0])
+	q.apply(activations[act][1], p.t, g.M*g.N, a.X[0], a.X[0], a.X[3])
+}
+
+// linearGradW computes OpLinearGradW: operands are the product, the sums of the columns of A, and the two matrices.
+func (p *products) linearGradW(q *Queue, a *tensor.Args) {
+	p.describe(q, a)
+	g := &q.gemm
+	g.Epilogue, g.Bias = blas.BiasGradA, devPtr(a.X[1])
+	if p.fused(q) {
+		return
+	}
+	g.Bias = 0
+	p.linear(q)
+	q.sumColumns(p.t, a.X[1], a.X[2], a.Dim[3], a.Dim[1])
 }
 
 // apply launches another operation of the table on n elements: x[0] is written.
@@ -147,16 +189,21 @@ func (q *Queue) apply(op tensor.Op, t tensor.DType, n int, x ...tensor.Ptr) {
 // actGrad computes OpActGrad: operands are the gradient and, if wanted, the sum of its rows; then g and the activation's input
 // or output.
 func (p *products) actGrad(q *Queue, a *tensor.Args) {
-	in, rows, cols := a.Outs, a.Dim[0], a.Dim[1]
+	in := a.Outs
 	q.apply(activations[tensor.Activation(a.I[0])][1], p.t, a.Len[0], a.X[0], a.X[in], a.X[in+1])
 	if in == 2 {
-		s := &q.sub
-		*s = tensor.Args{Op: tensor.OpColSum, DType: p.t, Outs: 1, N: 2}
-		s.X[0], s.Len[0], s.DT[0] = a.X[1], cols, p.t
-		s.X[1], s.Len[1], s.DT[1] = a.X[0], a.Len[0], p.t
-		s.Dim[0], s.Dim[1] = rows, cols
-		table[tensor.OpColSum][p.t](q, s)
+		q.sumColumns(p.t, a.X[1], a.X[0], a.Dim[0], a.Dim[1])
 	}
+}
+
+// sumColumns launches OpColSum for x [rows, cols].
+func (q *Queue) sumColumns(t tensor.DType, y, x tensor.Ptr, rows, cols int) {
+	a := &q.sub
+	*a = tensor.Args{Op: tensor.OpColSum, DType: t, Outs: 1, N: 2}
+	a.X[0], a.Len[0], a.DT[0] = y, cols, t
+	a.X[1], a.Len[1], a.DT[1] = x, rows*cols, t
+	a.Dim[0], a.Dim[1] = rows, cols
+	table[tensor.OpColSum][t](q, a)
 }
 
 const (

@@ -115,6 +115,11 @@ func (d *Device) Copy(dst, src tensor.Ptr, n int, q tensor.Queue) {
 	if n == 0 {
 		return
 	}
+	if memory.owner(dst) == nil || memory.owner(src) == nil {
+		if err := q.(*Queue).refuse("copy", "copies from or to host memory"); err != nil {
+			panic(err)
+		}
+	}
 	err := d.locked(func() error { return d.copy(dst, src, n, q.(*Queue).stream) })
 	if err != nil {
 		panic(d.fail("copy", err))

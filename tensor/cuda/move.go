@@ -68,6 +68,9 @@ func copyStrided(q *Queue, _ *kernel, a *tensor.Args) {
 
 // flatCopy copies n bytes on the stream.
 func (q *Queue) flatCopy(dst, src tensor.Ptr, n int) {
+	if q.updating() {
+		return
+	}
 	q.ready()
 	if err := q.stream.Copy(devPtr(dst), devPtr(src), n); err != nil {
 		q.again(err, func() error { return q.stream.Copy(devPtr(dst), devPtr(src), n) })

@@ -1,8 +1,6 @@
 package cuda
 
 import (
-	"math"
-
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -30,17 +28,87 @@ func gradW(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 			q.run(k, cuda.Dim{X: (cols + colThreads - 1) / colThreads, Y: parts}, cuda.Dim{X: colThreads, Y: rowThreads}, 0)
 			q.args.Reset()
 			q.ptr(a, 0).args.Ptr(mid)
-			q.i64(parts).i64(cols).args.I32(int(min(math.Abs(a.F[0]), 1)))
+			q.i64(parts).i64(cols).args.I32(truthOf(a.F[0]))
 			q.spread(ends, cols)
 		})
 	}
 	return r
 }
 
+const (
+	normPart    = 16  // rows of a part of layer_norm_grad, at least
+	normParts   = 768 // parts, at most: as many blocks of 96 threads as an H100 runs at a time
+	normThreads = 512 // of a block, at most: MAX_WARPS of norm.cu
+	normEnds    = 32  // ENDS of norm.cu
+)
+
+func truthOf(v float64) int { return int(truth(v != 0)) }
+
+// layerNormGrads makes the kernels of OpLayerNormGrad: operands are the gradients of x, w and b, of which the last two may be
+// missing, then x, the upstream gradient, w, means and inverse deviations. F says which gradients are added to.
+func layerNormGrads() (r [tensor.NumDTypes]tensor.Kernel) {
+	for _, t := range floatTypes {
+		ends := newKernel("norm.cu", "layer_norm_grad_ends", elems[t])
+		r[t] = cell(newKernel("norm.cu", "layer_norm_grad", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
+			rows, cols := a.Dim[0], a.Dim[1]
+			lanes, vec := cols, 0
+			if wholeRows(a, cols*t.Size(), 0, 3, 4, 5) {
+				lanes, vec = cols*t.Size()/16, 1
+			}
+			if lanes > normThreads {
+				q.wideNormGrad(a)
+				return
+			}
+			length, parts := cut(rows, normPart, normParts)
+			mid := q.scratch(2 * parts * cols * wideSize(t))
+			q.args.Reset() // scratch may have launched a kernel
+			q.ptr(a, 0).args.Ptr(mid)
+			q.ptr(a, 3).ptr(a, 4).ptr(a, 5).ptr(a, 6).ptr(a, 7)
+			q.i64(rows).i64(cols).i64(length).args.I32(truthOf(a.F[0])).I32(vec)
+			q.run(k, cuda.Dim{X: parts}, cuda.Dim{X: (lanes + 31) &^ 31}, 0)
+			q.args.Reset()
+			q.ptr(a, 1).ptr(a, 2).args.Ptr(mid)
+			q.i64(parts).i64(cols).args.I32(truthOf(a.F[1])).I32(truthOf(a.F[2]))
+			q.run(ends, cuda.Dim{X: (cols + colThreads - 1) / colThreads, Y: 2}, cuda.Dim{X: colThreads, Y: normEnds}, 0)
+		})
+	}
+	return r
+}
+
+// wholeRows reports whether rows of so many bytes of the operands begin at multiples of 16 bytes and end at one.
+func wholeRows(a *tensor.Args, bytes int, operands ...int) bool {
+	at := uintptr(bytes)
+	for _, i := range operands {
+		at |= uintptr(a.X[i])
+	}
+	return at%16 == 0
+}
+
+// wideNormGrad computes OpLayerNormGrad of rows that are too long for a block, by the operations for each gradient.
+func (q *Queue) wideNormGrad(a *tensor.Args) {
+	step := func(op tensor.Op, add float64, x ...int) {
+		s := &q.sub
+		*s = tensor.Args{Op: op, DType: a.DType, Outs: 1, N: len(x), Dim: a.Dim}
+		for i, from := range x {
+			s.X[i], s.Len[i], s.DT[i] = a.X[from], a.Len[from], a.DT[from]
+		}
+		s.F[0] = add
+		if s.X[0] != nil {
+			table[op][a.DType](q, s)
+		}
+	}
+	step(tensor.OpLayerNormGradX, a.F[0], 0, 3, 4, 5, 6, 7)
+	step(tensor.OpLayerNormGradW, a.F[1], 1, 3, 4, 6, 7)
+	step(tensor.OpColSum, a.F[2], 2, 4)
+}
+
+func normAdd(q *Queue, a *tensor.Args) { q.args.I32(truthOf(a.F[0])) }
+
 var normKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpLayerNorm:      floats("norm.cu", "layer_norm", byRow(6, eps)),
-	tensor.OpLayerNormGradX: floats("norm.cu", "layer_norm_grad_x", byRow(6, nil)),
+	tensor.OpLayerNormGradX: floats("norm.cu", "layer_norm_grad_x", byRow(6, normAdd)),
 	tensor.OpLayerNormGradW: gradW(true),
+	tensor.OpLayerNormGrad:  layerNormGrads(),
 	tensor.OpRMSNorm:        floats("norm.cu", "rms_norm", byRow(4, eps)),
 	tensor.OpRMSNormGradX:   floats("norm.cu", "rms_norm_grad_x", byRow(5, nil)),
 	tensor.OpRMSNormGradW:   gradW(false),

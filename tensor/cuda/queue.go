@@ -23,6 +23,8 @@ type Queue struct {
 	gemm   blas.Gemm   // the product that is being prepared
 	sub    tensor.Args // of a kernel that another one launches
 
+	varying *varying // what is launched belongs to it
+
 	mu    sync.Mutex
 	marks [marksKept]mark
 	seq   uint64        // of the last mark
@@ -70,6 +72,9 @@ func (q *Queue) Device() *Device { return q.dev }
 // range, or what made the device useless.
 func (q *Queue) Sync() error {
 	d := q.dev
+	if err := q.refuse("sync", "waits"); err != nil {
+		return err
+	}
 	if err := d.locked(q.stream.Sync); err != nil {
 		return d.fail("sync", err)
 	}
@@ -91,6 +96,9 @@ func (d *Device) badIndex() error {
 
 // Mark returns what is over when everything launched on the queue so far is done.
 func (q *Queue) Mark() tensor.Pending {
+	if err := q.refuse("mark", "marks a place that others are to wait for"); err != nil {
+		panic(err)
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.seq++
@@ -101,6 +109,21 @@ func (q *Queue) Mark() tensor.Pending {
 	}
 	m.seq = q.seq
 	return tensor.Pending{F: q, Seq: q.seq}
+}
+
+// settle notes that the queue is past all its marks.
+func (q *Queue) settle() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.past.Store(q.seq)
+}
+
+// refuse is Device.refuse for the queue that is recorded.
+func (q *Queue) refuse(op, what string) error {
+	if q != q.dev.queues[computeQueue] {
+		return nil
+	}
+	return q.dev.refuse(op, what)
 }
 
 // FenceDone reports whether the queue is past a mark.
@@ -149,6 +172,9 @@ func (q *Queue) After(p tensor.Pending) error {
 	}
 	if of == q || p.Seq <= of.past.Load() {
 		return nil
+	}
+	if err := q.refuse("after", "waits for what is not part of the step"); err != nil {
+		return err
 	}
 	of.mu.Lock()
 	defer of.mu.Unlock()

@@ -103,7 +103,7 @@ func colSumKernels() (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, d := range floatTypes {
 		cols := newSums("col", d)
 		r[d] = cell(nil, func(q *Queue, _ *kernel, a *tensor.Args) {
-			cols.cols(q, a, devPtr(a.X[0]), devPtr(a.X[1]), 1, a.Dim[0], a.Dim[1], int(truth(a.F[0] != 0)))
+			cols.cols(q, a, devPtr(a.X[0]), devPtr(a.X[1]), 1, a.Dim[0], a.Dim[1], truthOf(a.F[0]))
 		})
 	}
 	return r

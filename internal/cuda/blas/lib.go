@@ -3,7 +3,6 @@ package blas
 import (
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
@@ -40,43 +39,17 @@ type funcs struct {
 	Matmul            uintptr `sym:"cublasLtMatmul"`
 }
 
-var load = sync.OnceValues(func() (*Lib, error) {
-	major := 13
-	if d, err := cuda.Load(); err == nil {
-		major = d.Version / 1000
-	}
-	return open(query(major))
-})
+var load = sync.OnceValues(func() (*Lib, error) { return open(cuda.LibCuBLASLt.Query(cuda.Major())) })
 
 // Load opens cuBLASLt, once per process: the one of the driver's major version
 // if there is one. It needs neither a driver nor a device. The error says how
 // to get it; it wraps ErrNotFound. RINGO_CUBLASLT_LIB names another library.
 func Load() (*Lib, error) { return load() }
 
-// query looks for the cuBLASLt of one major version of CUDA first: a newer one
-// does not run on an older driver.
-func query(major int) dl.Query {
-	versions := []int{13, 12}
-	if major == 12 {
-		versions = []int{12, 13}
-	}
-	q := dl.Query{What: "cuBLASLt, CUDA's matrix multiplication", Env: "RINGO_CUBLASLT_LIB", Wheels: []string{"cu13/lib", "cu12/lib", "cublas/lib"}}
-	for _, v := range versions {
-		switch runtime.GOOS {
-		case "linux":
-			q.Names = append(q.Names, fmt.Sprintf("libcublasLt.so.%d", v))
-		case "windows":
-			q.Names = append(q.Names, fmt.Sprintf("cublasLt64_%d.dll", v))
-			q.Wheels = []string{"cu13/bin/x86_64", "cu13/bin", "cublas/bin"}
-		}
-	}
-	return q
-}
-
 func open(q dl.Query) (*Lib, error) {
-	lib, err := q.Open()
+	lib, err := cuda.LibCuBLASLt.Open(q, cuda.Major())
 	if err != nil {
-		return nil, fmt.Errorf("%w: get it with `pip install nvidia-cublas` (CUDA 12: nvidia-cublas-cu12) or with the CUDA toolkit: %w", ErrNotFound, err)
+		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}
 	l := &Lib{Lib: lib}
 	if err := lib.Resolve(&l.fn); err != nil {

@@ -27,8 +27,12 @@
 //   - On processors with protection keys, Go code that touches device memory
 //     faults (Protected).
 //
-// It proves logic only: no tensor cores, no inline PTX (a kernel has an
-// #ifdef RINGO_EMU for that), no grid-wide synchronization inside a kernel, no
+//   - Matrix products of tensor cores and asynchronous copies are functions with
+//     the layouts of the PTX ISA (src/mma.h). A copy's bytes come when they are
+//     waited for. EMU_BANKS makes bank conflicts of ldmatrix errors.
+//
+// It proves logic only: no inline PTX (a kernel has an #ifdef RINGO_EMU for that,
+// and its PTX has not run), no grid-wide synchronization inside a kernel, no
 // __device__ variables that kernels write, no default stream, and nothing about
 // speed. Kernels of different streams do run at the same time.
 //

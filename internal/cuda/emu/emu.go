@@ -16,7 +16,7 @@ import (
 // Config is what a test wants of the emulated machine. The zero value is two
 // devices of 4 GiB whose streams run as fast as they can.
 type Config struct {
-	Devices int    // 2 when 0, none when -1; at most 8
+	Devices int    // 2 when 0, none when -1; at most 16
 	Memory  uint64 // bytes of each device, 4 GiB when 0
 	Seed    uint64 // of pauses and of the order of blocks
 
@@ -130,13 +130,17 @@ func Library(t testing.TB, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// realNVRTC is what the user set, before Start sets its own.
-var realNVRTC = os.Getenv("RINGO_NVRTC_LIB")
+// realNVRTC is what the user set, before Start sets its own; emulated says that
+// it is the emulator's all the same, which stands for a GPU then.
+var realNVRTC, emulated = os.Getenv("RINGO_NVRTC_LIB"), os.Getenv("EMU_SHIM") != ""
 
 // NVRTC opens NVIDIA's own compiler, which needs no GPU: RINGO_NVRTC_LIB, else
 // where package cuda looks for it. Without one the test is skipped.
 func NVRTC(t testing.TB) *cuda.Compiler {
 	t.Helper()
+	if emulated {
+		t.Skip("RINGO_NVRTC_LIB names the emulator's compiler")
+	}
 	c, err := cuda.OpenCompiler(realNVRTC)
 	if err != nil {
 		t.Skipf("this test needs NVIDIA's NVRTC (pip install nvidia-cuda-nvrtc, then RINGO_NVRTC_LIB=.../libnvrtc.so.13): %v", err)

@@ -36,6 +36,15 @@ func gpu(t testing.TB, cfg Config) *cuda.Driver {
 	return d
 }
 
+// Only skips a test on a GPU, for the reason given: what the emulator does there
+// is stricter than a driver, or not the same each time.
+func Only(t testing.TB, why string) {
+	t.Helper()
+	if OnGPU() {
+		t.Skip("only on the emulator: " + why)
+	}
+}
+
 // emulator returns the emulator's own functions. A test that runs on a GPU is
 // skipped here.
 func emulator() *control {

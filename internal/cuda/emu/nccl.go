@@ -22,6 +22,7 @@ const (
 // FailNCCL makes the n-th call of an operation, from 1, on each communicator in
 // which the caller is this rank fail. NoFault ends it.
 func FailNCCL(rank, n int, fault NCCLFault) {
+	onlyEmulated()
 	dl.Call(ncclControls().Fault, uintptr(rank), uintptr(n), uintptr(fault))
 }
 
@@ -29,8 +30,11 @@ func FailNCCL(rank, n int, fault NCCLFault) {
 // began, and how many communicators there are now.
 type NCCLCounts struct{ Made, Splits, Aborts, Destroyed, Open, Launches uint64 }
 
-// CountNCCL returns the counts.
+// CountNCCL returns the counts, which are all 0 on a GPU.
 func CountNCCL() (c NCCLCounts) {
+	if OnGPU() {
+		return c
+	}
 	dl.Call(ncclControls().Counts, uintptr(unsafe.Pointer(&c)))
 	return c
 }

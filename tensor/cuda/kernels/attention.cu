@@ -1,30 +1,12 @@
-// Attention in blocks, without the matrix of all probabilities (Dao et al., "FlashAttention", 2022): the plain version, the
-// oracle of faster ones. T is a float; scores, probabilities and sums are in W.
+#include "attention.cuh"
+
+// Attention in blocks, without the matrix of all probabilities (Dao et al., "FlashAttention", 2022): the plain version, for
+// every float, the oracle of attention_mma.cu.
 //
-// qkv is [batch, steps, 3, heads, hd], out [batch, steps, heads, hd] and lse [batch, heads, steps]. A block of threads takes a
-// tile of `tile` queries (of keys, in the gradient of keys and values) of one head and meets one tile of the others after the
+// A block of threads takes a tile of `tile` queries (of keys, in the gradient of keys and values) of one head and meets one tile of the others after the
 // other. `tile` rows have LANES/tile threads each, a part of a warp; thread l of a row has its features l, l + LANES/tile, ...
 
 enum { LANES = 256, FEATURES = 16 };  // features of a thread, at most
-
-struct Heads {
-  i64 steps, heads, hd;
-  int tile, causal;
-  W scale;
-  // dropout of the probabilities [batch, heads, steps, steps], as of kernel.Dropout: row k of `elems` elements is row
-  // first + stride*k; `limit` is what a random word must reach. keep is 0 without dropout.
-  W keep;
-  u64 limit, key;
-  i64 first, stride, elems;
-};
-
-// kept is what the probability of query i and key j of a head is multiplied by.
-__device__ __forceinline__ W kept(const Heads& h, i64 head, i64 i, i64 j) {
-  if (h.keep == 0) return 1;
-  i64 e = (head * h.steps + i) * h.steps + j;
-  i64 at = (h.first + h.stride * (e / h.elems)) * h.elems + e % h.elems;
-  return word(philox(h.key, (u64)at >> 2), at) >= h.limit ? h.keep : W(0);
-}
 
 // Head is one head: its number, where its rows are, the thread's row and place in the row, and the threads of a row.
 struct Head {

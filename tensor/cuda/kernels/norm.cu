@@ -1,6 +1,6 @@
 // Layer norm and RMS norm: a block for each row. T is a float; statistics and sums are in W and have a fixed order.
 
-enum { MAX_WARPS = 16, COLS = 32, ROWS = 8 };
+enum { MAX_WARPS = 16, COLS = 32, ROWS = 8, ENDS = 32 };
 
 // weights loads elements of w; where there is none, they are v.
 template <int N> __device__ __forceinline__ Pack<W, N> weights(const T* w, i64 i, W v) {
@@ -19,7 +19,7 @@ template <int N> __device__ __forceinline__ Pack<W, N> weights(const T* w, i64 i
 // Pair is two sums.
 struct Pair { W a, b; };
 
-// block adds v up over the block. A kernel's first and second call have memory of their own, 0 and 1.
+// block adds v up over the block. A kernel's calls use memory 0 and 1 by turns.
 __device__ __forceinline__ Pair block(Pair v, int call) {
   __shared__ W as[2][MAX_WARPS], bs[2][MAX_WARPS];
   W *a = as[call], *b = bs[call];
@@ -79,8 +79,9 @@ extern "C" __global__ void rms_norm(T* y, W* rstd, const T* x, const T* w, i64 c
   normalize(y + r * cols, x, w, nullptr, 0, d, cols, vec);
 }
 
-// grad_x: with h = (x-mean)*rstd and u = g*w, d = rstd*(u - mean(u) - h*mean(u*h)); without mean(u) if not centered.
-__device__ __forceinline__ void grad_x(T* d, const T* x, const T* g, const T* w, W mean, W rstd, i64 cols, bool centered) {
+// grad_x: with h = (x-mean)*rstd and u = g*w, d = rstd*(u - mean(u) - h*mean(u*h)), without mean(u) if not centered; added to
+// d if add.
+__device__ __forceinline__ void grad_x(T* d, const T* x, const T* g, const T* w, W mean, W rstd, i64 cols, bool centered, int add) {
   i64 at = blockIdx.x * cols;
   bool vec = whole(d, cols) && whole(x, cols) && whole(g, cols) && whole(w, cols);
   d += at, x += at, g += at;
@@ -99,18 +100,22 @@ __device__ __forceinline__ void grad_x(T* d, const T* x, const T* g, const T* w,
   pieces(cols, vec, [&](i64 i, auto n) {
     auto p = load<n.value>(x + i), q = load<n.value>(g + i);
     auto ws = weights<n.value>(w, i, 1);
+    decltype(p) old;
+    if (add) old = load<n.value>(d + i);
 #pragma unroll
-    for (int k = 0; k < n.value; k++)
-      p.v[k] = narrow<T>(rstd * (widen(q.v[k]) * ws.v[k] - a - (widen(p.v[k]) - mean) * rstd * b));
+    for (int k = 0; k < n.value; k++) {
+      W v = rstd * (widen(q.v[k]) * ws.v[k] - a - (widen(p.v[k]) - mean) * rstd * b);
+      p.v[k] = narrow<T>(add ? widen(old.v[k]) + v : v);
+    }
     *(decltype(p)*)(d + i) = p;
   });
 }
 
-extern "C" __global__ void layer_norm_grad_x(T* d, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 cols) {
-  grad_x(d, x, g, w, mean[blockIdx.x], rstd[blockIdx.x], cols, true);
+extern "C" __global__ void layer_norm_grad_x(T* d, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 cols, int add) {
+  grad_x(d, x, g, w, mean[blockIdx.x], rstd[blockIdx.x], cols, true, add);
 }
 extern "C" __global__ void rms_norm_grad_x(T* d, const T* x, const T* g, const T* w, const W* rstd, i64 cols) {
-  grad_x(d, x, g, w, 0, rstd[blockIdx.x], cols, false);
+  grad_x(d, x, g, w, 0, rstd[blockIdx.x], cols, false, 0);
 }
 
 // grad_w_parts: part[p, i] = the sum over rows p*len on of g*(x-mean)*rstd. Blocks are COLS columns by ROWS; x across the
@@ -138,4 +143,72 @@ extern "C" __global__ void grad_w_ends(T* d, const W* part, i64 parts, i64 cols,
     for (i64 p = 0; p < parts; p++) sum += part[p * cols + i];
     d[i] = narrow<T>(acc ? widen(d[i]) + sum : sum);
   }
+}
+
+// layer_norm_grads is layer_norm_grad_x of the rows blockIdx.x*len on, and their part of the gradients of w and b, in one pass:
+// part[2*blockIdx.x] and part[2*blockIdx.x + 1], which are [cols]. A thread has N columns, and loads those of the next row
+// before it waits for the others.
+template <int N>
+__device__ __forceinline__ void layer_norm_grads(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows,
+                                                 i64 cols, i64 len, int add) {
+  i64 i = (i64)threadIdx.x * N, from = blockIdx.x * len, to = from + len < rows ? from + len : rows;
+  bool mine = i < cols;
+  x += i, g += i, d += i;
+  Pack<T, N> p, q, old, ws;
+  W dw[N] = {}, db[N] = {};
+  if (mine) p = load<N>(x + from * cols), q = load<N>(g + from * cols);
+  if (mine && w) ws = load<N>(w + i);
+#pragma unroll 1
+  for (i64 r = from; r < to; r++) {
+    Pack<T, N> next_p = p, next_q = q;
+    if (mine && r + 1 < to) next_p = load<N>(x + (r + 1) * cols), next_q = load<N>(g + (r + 1) * cols);
+    if (mine && add) old = load<N>(d + r * cols);
+    W m = mean[r], s = rstd[r];
+    Pair sum = {0, 0};
+    if (mine) {
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        W h = (widen(p.v[k]) - m) * s, u = w ? widen(q.v[k]) * widen(ws.v[k]) : widen(q.v[k]);
+        sum.a += u, sum.b += u * h;
+        dw[k] += widen(q.v[k]) * h, db[k] += widen(q.v[k]);
+      }
+    }
+    sum = block(sum, (int)(r & 1));
+    if (mine) {
+      W a = sum.a / cols, b = sum.b / cols;
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        W u = w ? widen(q.v[k]) * widen(ws.v[k]) : widen(q.v[k]), v = s * (u - a - (widen(p.v[k]) - m) * s * b);
+        p.v[k] = narrow<T>(add ? widen(old.v[k]) + v : v);
+      }
+      *(Pack<T, N>*)(d + r * cols) = p;
+    }
+    p = next_p, q = next_q;
+  }
+  if (!mine) return;
+  part += 2 * (i64)blockIdx.x * cols + i;
+#pragma unroll
+  for (int k = 0; k < N; k++) part[k] = dw[k], part[cols + k] = db[k];
+}
+
+extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS) layer_norm_grad(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows, i64 cols,
+                                           i64 len, int add, int vec) {
+  if (vec) layer_norm_grads<16 / sizeof(T)>(d, part, x, g, w, mean, rstd, rows, cols, len, add);
+  else layer_norm_grads<1>(d, part, x, g, w, mean, rstd, rows, cols, len, add);
+}
+
+// layer_norm_grad_ends adds up the parts: blockIdx.y is 0 for w and 1 for b, of which one may be missing. Blocks are COLS
+// columns by ENDS.
+extern "C" __global__ void layer_norm_grad_ends(T* dw, T* db, const W* part, i64 parts, i64 cols, int add_w, int add_b) {
+  __shared__ W sums[ENDS][COLS];
+  i64 i = (i64)blockIdx.x * COLS + threadIdx.x;
+  T* d = blockIdx.y ? db : dw;
+  W sum = 0;
+  if (i < cols)
+    for (i64 p = threadIdx.y; p < parts; p += ENDS) sum += part[(2 * p + blockIdx.y) * cols + i];
+  sums[threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y || i >= cols || !d) return;
+  for (int k = 1; k < ENDS; k++) sum += sums[k][threadIdx.x];
+  d[i] = narrow<T>((blockIdx.y ? add_b : add_w) ? widen(d[i]) + sum : sum);
 }

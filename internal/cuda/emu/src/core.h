@@ -24,7 +24,7 @@ enum : Result {
   CaptureUnsupported = 900, CaptureInvalidated = 901, CaptureMerge = 902, CaptureUnmatched = 903,
   CaptureUnjoined = 904, CaptureIsolation = 905, CapturedEvent = 907,
 };
-constexpr int MaxDevices = 8;
+constexpr int MaxDevices = 16;
 constexpr unsigned MaxShared = 232448, DefaultShared = 49152;
 
 struct Stream;
@@ -34,7 +34,7 @@ typedef std::function<Result(Stream&)> Run;
 // after an error.
 struct Op { std::string name; Run run; bool keeps_order; };
 
-struct Node { Op op; std::vector<int> deps; };
+struct Node { Op op; std::vector<int> deps; uint64_t id; };  // id: the CUgraphNode
 struct Graph { std::vector<Node> nodes; };
 
 // Capture is a recording: which streams take part, and whether it is still good.
@@ -72,6 +72,7 @@ struct Stream {
   std::condition_variable wake;
   std::shared_ptr<Capture> capture;
   std::vector<int> frontier;  // the nodes that the next one comes after
+  std::vector<void*> ahead;   // these, as cuStreamGetCaptureInfo hands them out
   std::map<Module*, const EmuModule*> instances;
   std::mt19937_64 random;
   unsigned char* dynamic = nullptr;  // dynamic shared memory ends where this does
@@ -94,7 +95,7 @@ struct State {
   std::mutex mu;
   std::condition_variable changed;  // an operation has finished
   EmuConfig config = {2, 4ull << 30, 1, 0, 0, 0, 0, 0, 0, 60000000000ull, 13000, 0};
-  uint64_t allocs = 0, launches = 0, streams_made = 0;
+  uint64_t allocs = 0, launches = 0, streams_made = 0, nodes_made = 0;
   Device devices[MaxDevices];
   std::map<void*, std::shared_ptr<Stream>> streams, closed;  // closed ones run what is queued
   std::map<void*, std::shared_ptr<Event>> events;
@@ -117,6 +118,8 @@ void wait_for(Lock&, Stream&, uint64_t place);
 void wait_device(Lock&, int device);
 bool capturing_here();                             // the thread captures: it must not wait or allocate
 Result break_capture();
+// launch.cpp
+Result make_launch(void* function, const unsigned grid[3], const unsigned block[3], unsigned shared, void** params, int device, Op*);
 // graph.cpp
 Result run_graph(const Graph&, Stream&);
 Result wait_in_capture(const std::shared_ptr<Stream>&, const std::shared_ptr<Event>&);

@@ -26,11 +26,11 @@ enum { warpSize = 32 };
 namespace emu {
 enum : int { IllegalAddress = 700, Misaligned = 716, LaunchFailed = 719 };
 enum State : uint8_t { Ready, AtBarrier, InWarp, Idle };
-enum Kind : uint8_t { Shuffle, Ballot };
+enum Kind : uint8_t { Shuffle, Ballot, Joint };
 struct Fiber { void* sp; unsigned tid; uint3 idx; State st; };
 // Warp has a fiber for each thread that had to wait, and holds what its waiting
 // lanes brought: each says for whom it waits and which lane's value it wants.
-struct Warp { unsigned threads, started, nfibers; uint32_t alive, waiting, want[32], source[32]; uint64_t in[32], out[32]; int line[32]; Kind kind[32]; Fiber* lane[32]; };
+struct Warp { unsigned threads, started, nfibers; uint32_t alive, waiting, want[32], source[32]; uint64_t in[32], out[32]; int line[32]; Kind kind[32]; Fiber* lane[32]; void (*joint)(void* const*); };
 
 static Fiber fibers[32][32];
 static Warp warps[32];
@@ -41,6 +41,7 @@ static int barrier_line;
 static const EmuKernel* kernel;
 static EmuLaunch* launch;
 static int failed;
+static uint64_t blocks_run;
 
 extern "C" void emu_switch(void** save, void* to);
 asm(".text\n.local emu_switch\n.type emu_switch,@function\nemu_switch:\n"
@@ -85,6 +86,10 @@ static void barrier(int line) {
 static bool complete(Warp& w, uint32_t mask) {
   mask &= w.alive;
   if ((w.waiting & mask) != mask) return false;
+  if (w.kind[__builtin_ctz(mask)] == Joint) {
+    if (mask != ~0u) return false;  // some have ended: the kernel is stuck
+    w.joint((void* const*)w.in);
+  }
   uint32_t votes = 0;
   for (unsigned i = 0; i < 32; i++)
     if (mask >> i & 1 && w.in[i]) votes |= 1u << i;
@@ -193,6 +198,7 @@ static bool advance(unsigned at) {
   return false;
 }
 static void run_block() {
+  blocks_run++;
   arrived = 0;
   alive = nthreads;
   nwarps = (nthreads + 31) / 32;

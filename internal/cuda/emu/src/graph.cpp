@@ -65,6 +65,21 @@ API Result cuStreamEndCapture(void* h, void** graph) {
   *graph = g.get();
   return Ok;
 }
+// The nodes that the next one would come after: behind a launch, the launch.
+API Result cuStreamGetCaptureInfo_v2(void* h, int* status, uint64_t* id, void** graph, void*** nodes, size_t* n) {
+  Lock l(S.mu);
+  auto s = stream_of(h);
+  if (!s) return InvalidHandle;
+  *status = !s->capture ? 0 : s->capture->broken ? 2 : 1;
+  if (*status != 1) return Ok;
+  s->ahead.clear();
+  for (int i : s->frontier) s->ahead.push_back((void*)s->capture->graph.nodes[i].id);
+  if (id) *id = (uint64_t)s->capture.get();
+  if (graph) *graph = nullptr;
+  if (nodes) *nodes = s->ahead.data();
+  if (n) *n = s->ahead.size();
+  return Ok;
+}
 API Result cuStreamIsCapturing(void* h, int* status) {
   Lock l(S.mu);
   auto s = stream_of(h);
@@ -134,6 +149,36 @@ API Result cuGraphDestroy(void* h) {
 API Result cuGraphExecDestroy(void* h) {
   Lock l(S.mu);
   return S.execs.erase(h) ? Ok : InvalidValue;
+}
+static Node* node_of(Graph& g, void* h) {
+  for (auto& n : g.nodes)
+    if (n.id == (uint64_t)h) return &n;
+  return nullptr;
+}
+
+struct KernelNodeParams {
+  void* func;
+  unsigned grid[3], block[3], shared;
+  void **params, **extra;
+  void *kern, *ctx;
+};
+// What was launched before keeps its parameters: it has a copy of the graph.
+API Result cuGraphExecKernelNodeSetParams_v2(void* h, void* node, const KernelNodeParams* p) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  auto i = S.execs.find(h);
+  if (i == S.execs.end() || p->extra) return InvalidValue;
+  bool there = false;  // the graph that the node is in must still be
+  for (auto& g : S.graphs) there = there || node_of(*g.second, node);
+  if (!there || !node_of(*i->second, node)) return InvalidValue;
+  if (i->second.use_count() > 1) i->second = std::make_shared<Graph>(*i->second);
+  Node* n = node_of(*i->second, node);
+  Op op;
+  if (Result r = make_launch(p->func, p->grid, p->block, p->shared, p->params, d, &op)) return r;
+  if (op.name != n->op.name) return InvalidValue;  // not the kernel that was captured
+  n->op = std::move(op);
+  return Ok;
 }
 API Result cuGraphLaunch(void* h, void* hs) {
   Lock l(S.mu);

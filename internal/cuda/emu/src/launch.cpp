@@ -156,19 +156,13 @@ static Result check_shape(const Function& f, const EmuKernel& k, const EmuLaunch
   return at.shared > (unsigned)f.shared ? InvalidValue : Ok;
 }
 
-API Result cuLaunchKernel(void* h, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-                          unsigned shared, void* hs, void** params, void** extra) {
-  Lock l(S.mu);
-  int d;
-  if (Result r = usable(&d)) return r;
+Result make_launch(void* h, const unsigned g[3], const unsigned b[3], unsigned shared, void** params, int device, Op* op) {
   auto fi = S.functions.find(h);
-  auto s = stream_of(hs);
-  if (fi == S.functions.end() || !s || s->device != d || fi->second->module->device != d) return InvalidHandle;
+  if (fi == S.functions.end() || fi->second->module->device != device) return InvalidHandle;
   Function& f = *fi->second;
   const EmuKernel& k = f.module->first->kernels[f.index];
-  auto launch = std::make_shared<Launch>(Launch{f.module, f.index, {{gx, gy, gz}, {bx, by, bz}, shared}, {}, {}, "", Ok});
+  auto launch = std::make_shared<Launch>(Launch{f.module, f.index, {{g[0], g[1], g[2]}, {b[0], b[1], b[2]}, shared}, {}, {}, "", Ok});
   launch->at.reverse = S.config.reverse;
-  if (extra) return InvalidValue;
   if (Result r = check_shape(f, k, launch->at)) return r;
   size_t bytes = 0;
   for (unsigned i = 0; i < k.count; i++) bytes += (k.params[i].size + 15) / 16 * 16;
@@ -178,8 +172,23 @@ API Result cuLaunchKernel(void* h, unsigned gx, unsigned gy, unsigned gz, unsign
     memcpy(at, params[i], k.params[i].size);
     launch->args.push_back(at);
   }
-  launch->wrong = check_params(k, params, d);
+  launch->wrong = check_params(k, params, device);
   if (!launch->wrong.empty()) launch->code = IllegalAddress;
   if (++S.launches == S.config.fail_launch) launch->code = LaunchFailed, launch->wrong = "a failure that the test asked for";
-  return enqueue(s, {k.name, [launch](Stream& t) { return run_kernel(*launch, t); }, false});
+  *op = {k.name, [launch](Stream& t) { return run_kernel(*launch, t); }, false};
+  return Ok;
+}
+
+API Result cuLaunchKernel(void* h, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
+                          unsigned shared, void* hs, void** params, void** extra) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  auto s = stream_of(hs);
+  if (!s || s->device != d) return InvalidHandle;
+  if (extra) return InvalidValue;
+  unsigned grid[] = {gx, gy, gz}, block[] = {bx, by, bz};
+  Op op;
+  if (Result r = make_launch(h, grid, block, shared, params, d, &op)) return r;
+  return enqueue(s, std::move(op));
 }

@@ -264,6 +264,7 @@ API Result ncclCommFinalize(Comm* handle) { return find(handle) ? Ok : fail(Inva
 API Result ncclCommDestroy(Comm* handle) {
   auto c = find(handle);
   if (!c) return fail(InvalidArgument, "no such communicator");
+  if (poll(*c) == InProgress) return fail(InvalidArgument, "Attempt to use communicator before the previous operation returned ncclSuccess");
   {
     std::unique_lock<std::mutex> l(c->meeting->mu);
     c->meeting->changed.wait(l, [&] { return c->running.empty(); });

@@ -6,6 +6,7 @@
 #include <math.h>
 #include <time.h>
 #include "fiber.h"
+#include "mma.h"
 
 #define __global__
 #define __device__

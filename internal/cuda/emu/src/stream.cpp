@@ -77,7 +77,7 @@ Result enqueue(const std::shared_ptr<Stream>& s, Op op, bool captured) {
   if (captured && s->capture) {
     Capture& c = *s->capture;
     if (c.broken) return CaptureInvalidated;
-    c.graph.nodes.push_back({std::move(op), s->frontier});
+    c.graph.nodes.push_back({std::move(op), s->frontier, ++S.nodes_made});
     s->frontier = {(int)c.graph.nodes.size() - 1};
     return Ok;
   }
@@ -209,6 +209,7 @@ static Result event_for_host(void* h, std::shared_ptr<Event>* e) {
   if (Result r = usable(&d)) return r;
   *e = event_of(h);
   if (!*e) return InvalidHandle;
+  if (capturing_here()) return break_capture();
   if ((*e)->capture) return (*e)->capture->broken = true, CapturedEvent;
   return Ok;
 }

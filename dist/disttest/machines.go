@@ -1,0 +1,81 @@
+package disttest
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/local"
+	"github.com/ringo-ml/ringo/dist/nccl"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+	"github.com/ringo-ml/ringo/tensor/tensortest"
+)
+
+// Launcher is dist.Run, or something that chooses devices and engines for it.
+type Launcher func(ctx context.Context, cfg dist.Config, fn func(ctx context.Context, r *dist.Rank) error) error
+
+// Machine is something to train on whose memory Go code cannot touch: what equals one rank in host memory must do so on each.
+type Machine struct {
+	Name string
+	// Start sets the machine up for a test that has up to so many ranks.
+	Start func(t testing.TB, ranks int) Launcher
+}
+
+// Machines are tensortest's devices, and emulated GPUs: one that all ranks share, one for each rank with the engine that Run
+// takes for them, and one for each rank with NCCL.
+func Machines() []Machine {
+	return []Machine{
+		{"remote", func(t testing.TB, _ int) Launcher { return on(tensortest.Remotes(t)) }},
+		{"one GPU", func(t testing.TB, _ int) Launcher {
+			return on(CUDA(t, emu.Config{Devices: 1, Lazy: true, Reverse: true}))
+		}},
+		{"GPUs", func(t testing.TB, n int) Launcher {
+			return on(CUDA(t, emu.Config{Devices: n, Delay: 20 * time.Microsecond}))
+		}},
+		{"NCCL", func(t testing.TB, n int) Launcher {
+			CUDA(t, emu.Config{Devices: n, Lazy: true})
+			return overNCCL
+		}},
+	}
+}
+
+// CUDA starts the emulator, and returns what makes its GPUs the devices of ranks.
+func CUDA(t testing.TB, cfg emu.Config) dist.DeviceFunc {
+	t.Helper()
+	emu.Start(t, cfg)
+	device, err := dist.Devices("cuda")
+	require.NoError(t, err)
+	return device
+}
+
+// on is dist.Run with devices.
+func on(device dist.DeviceFunc) Launcher {
+	return func(ctx context.Context, cfg dist.Config, fn func(ctx context.Context, r *dist.Rank) error) error {
+		cfg.Device = device
+		return dist.Run(ctx, cfg, fn)
+	}
+}
+
+// overNCCL gives each rank a GPU, and NCCL over goroutine ranks.
+func overNCCL(ctx context.Context, cfg dist.Config, fn func(ctx context.Context, r *dist.Rank) error) error {
+	hub, engines, devices := local.NewHub(cfg.Ranks), make([]backend.Engine, cfg.Ranks), make([]*cuda.Device, cfg.Ranks)
+	for i := range engines {
+		dev, err := cuda.NewDevice(i)
+		if err != nil {
+			return err
+		}
+		e, err := nccl.New(nccl.Config{Control: hub.Engine(i), Device: dev.GPU(), Compute: dev.Queue(0).(*cuda.Queue).Stream()})
+		if err != nil {
+			return err
+		}
+		engines[i], devices[i] = e, dev
+	}
+	cfg.Device = func(local, _ int) (tensor.Device, error) { return devices[local], nil }
+	return dist.RunEngines(ctx, cfg, engines, fn)
+}

@@ -1,0 +1,156 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+)
+
+// graph is a function whose gradients the device may compute by fewer launches than the CPU does.
+type graph struct {
+	name   string
+	shapes [][]int
+	f      func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor
+	frozen int // of the parameters: bits
+	passes int // Backwards whose gradients add up; 0: one
+}
+
+// values makes parameters on dev and returns the function's value and all gradients.
+func (g graph) values(dev tensor.Device, d tensor.DType) [][]float64 {
+	params := make([]*tensor.Param, len(g.shapes))
+	for i, s := range g.shapes {
+		params[i] = tensor.NewParam(tensor.UniformInit(-1, 1), s...)
+		params[i].SetName(fmt.Sprint("p", i))
+		params[i].Make(dev, d, 5)
+		if g.frozen&(1<<i) != 0 {
+			params[i].Freeze()
+		}
+	}
+	tape := tensor.NewTape(dev)
+	defer tape.Close()
+	var all [][]float64
+	for pass := range max(g.passes, 1) {
+		var uses []tensor.Tensor
+		for _, p := range params {
+			uses = append(uses, tape.Use(p))
+		}
+		y := tape.Keep(g.f(tape, uses))
+		if loss := y.Mul(y).Sum(); pass+1 < g.passes {
+			tape.Backward(loss, tensor.More())
+		} else {
+			tape.Backward(loss)
+		}
+		all = append(all, tensor.Floats(y))
+		tape.Reset()
+	}
+	for i, p := range params {
+		if g.frozen&(1<<i) == 0 {
+			all = append(all, tensor.Floats(p.Grad))
+		}
+	}
+	return all
+}
+
+// mlpGraphs are two layers with GELU between them, of which something is not the simple case.
+func mlpGraphs(in, hidden, out int) []graph {
+	shapes := [][]int{{6, in}, {hidden, in}, {hidden}, {out, hidden}, {out}}
+	up := func(p []tensor.Tensor, act tensor.Activation) tensor.Tensor {
+		return tensor.LinearAct(p[0], p[1], p[2], act)
+	}
+	plain := func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+		return tensor.Linear(up(p, tensor.ActGELUTanh), p[3], p[4])
+	}
+	square := [][]int{{6, in}, {hidden, in}, {hidden}, {hidden, hidden}, {hidden}}
+	return []graph{
+		{name: "mlp", shapes: shapes, f: plain},
+		{name: "frozen bias", shapes: shapes, f: plain, frozen: 1 << 4},
+		{name: "frozen weights", shapes: shapes, f: plain, frozen: 1<<1 | 1<<3},
+		{name: "three passes", shapes: shapes, f: plain, passes: 3},
+		{name: "exact GELU", shapes: shapes, f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			return tensor.Linear(up(p, tensor.ActGELU), p[3], p[4])
+		}},
+		{name: "ReLU", shapes: shapes, f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			return tensor.Linear(up(p, tensor.ActReLU), p[3], p[4])
+		}},
+		{name: "read twice", shapes: square, f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			h := up(p, tensor.ActGELUTanh)
+			return h.Add(tensor.Linear(h, p[3], p[4]))
+		}},
+		{name: "read by a checkpoint too", shapes: square, f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			h := up(p, tensor.ActGELUTanh)
+			c := tape.Checkpoint(func(x ...tensor.Tensor) tensor.Tensor { return x[0].Square() }, h)
+			return tensor.Linear(h, p[3], p[4]).Add(c)
+		}},
+		{name: "in a checkpoint", shapes: shapes, f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			return tape.Checkpoint(func(x ...tensor.Tensor) tensor.Tensor {
+				return tensor.Linear(tensor.LinearAct(x[0], x[1], x[2], tensor.ActGELUTanh), x[3], x[4])
+			}, p...)
+		}},
+	}
+}
+
+func normGraphs(cols int) []graph {
+	shapes := [][]int{{5, 3}, {cols, 3}, {cols}, {cols}, {cols}}
+	rows := func(p []tensor.Tensor) tensor.Tensor { return tensor.Linear(p[0], p[1], p[2]) }
+	norm := func(p []tensor.Tensor, x tensor.Tensor) tensor.Tensor { return tensor.LayerNorm(x, p[3], p[4], 1e-3) }
+	plain := func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor { return norm(p, rows(p)) }
+	return []graph{
+		{name: "norm", shapes: shapes, f: plain},
+		{name: "norm without bias", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			return tensor.LayerNorm(rows(p), p[3], tensor.Tensor{}, 1e-3)
+		}},
+		{name: "norm without weight", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			return tensor.LayerNorm(rows(p), tensor.Tensor{}, p[3], 1e-3)
+		}},
+		{name: "norm with one vector", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			return tensor.LayerNorm(rows(p), p[3], p[3], 1e-3)
+		}},
+		{name: "norm, frozen weight", shapes: shapes, f: plain, frozen: 1 << 3},
+		{name: "norm, frozen input", shapes: shapes, f: plain, frozen: 7},
+		{name: "norm, two passes", shapes: shapes, f: plain, passes: 2},
+		{name: "residual", shapes: shapes, f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			x := rows(p)
+			x = x.Add(norm(p, x).Affine(0.5, 0))
+			return x.Add(norm(p, x).Square())
+		}},
+	}
+}
+
+// fusedGraphs have shapes that cuBLASLt's epilogues and vectors of 16 bytes fit, others, and rows too long for one block.
+func fusedGraphs() []graph {
+	graphs := append(mlpGraphs(8, 16, 24), mlpGraphs(5, 13, 3)...)
+	graphs = append(append(graphs, normGraphs(16)...), normGraphs(7)...)
+	for _, g := range normGraphs(521) {
+		if g.name == "residual" {
+			graphs = append(graphs, g)
+		}
+	}
+	return graphs
+}
+
+// The gradients that a device computes by fewer launches are those of the CPU.
+func TestFusedGradients(t *testing.T) {
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		cpu := tensor.NewCPU(1)
+		defer cpu.Close()
+		tol := map[tensor.DType]float64{tensor.Float32: 1e-5, tensor.Float64: 1e-12, tensor.BFloat16: 0.03, tensor.Float16: 0.004}
+		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+			for _, g := range fusedGraphs() {
+				want, got := g.values(cpu, d), g.values(dev, d)
+				require.Len(t, got, len(want))
+				for i := range want {
+					most := 0.0
+					for _, v := range want[i] {
+						most = max(most, math.Abs(v))
+					}
+					require.InDeltaSlice(t, want[i], got[i], tol[d]*most, fmt.Sprintf("%s: tensor %d", g.name, i))
+				}
+			}
+		})
+	})
+}

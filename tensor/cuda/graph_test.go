@@ -1,0 +1,355 @@
+package cuda_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+)
+
+// trainee is a model in training, with everything that changes from step to step: dropout, a schedule, AdamW's corrections,
+// clipping, and parameters with another learning rate.
+type trainee struct {
+	params nn.Params
+	tape   *tensor.Tape
+	opt    *optim.Optimizer
+	loss   tensor.Tensor
+	batch  func(i int) (x, y tensor.Tensor)
+	step   func(in []tensor.Tensor) error
+}
+
+func newTrainee(dev tensor.Device, model any, forward func(x nn.T) nn.T, dtype tensor.DType, batch func(i int) (x, y tensor.Tensor)) *trainee {
+	m := &trainee{params: nn.Init(model, dev, dtype, 3), tape: tensor.NewTape(dev, tensor.Seed(5)), batch: batch}
+	m.opt = optim.NewAdamW(m.params, optim.AdamWConfig{LR: 0.01, WeightDecay: 0.1, Clip: 0.5,
+		Schedule: optim.Warmup(4, optim.Cosine(0.1, 20)),
+		Groups:   []optim.Group{{Match: optim.Vectors, LRScale: 0.5}}})
+	m.loss = tensor.New(dev, map[bool]tensor.DType{false: dtype, true: tensor.Float32}[dtype.IsHalf()])
+	m.step = func(in []tensor.Tensor) error {
+		loss := nn.CrossEntropy(forward(m.tape.Input(in[0])), in[1])
+		tensor.Copy(m.loss, loss)
+		m.tape.Backward(loss)
+		err := m.opt.Step()
+		m.tape.Reset()
+		return err
+	}
+	return m
+}
+
+// mlp is a network with dropout on 16 rows.
+func mlp(dev tensor.Device, dtype tensor.DType) *trainee {
+	net := nn.Sequential{nn.NewLinear(20, 24), nn.ReLU, nn.NewDropout(0.3), nn.NewLinear(24, 5)}
+	return newTrainee(dev, net, net.Forward, dtype, func(i int) (x, y tensor.Tensor) {
+		a, b := make([]float32, 16*20), make([]int64, 16)
+		tensor.UniformInit(-1, 1).Fill(tensor.FromSlice(a, len(a)), 7, uint64(i*len(a)))
+		for j := range b {
+			b[j] = int64((i + 3*j) % 5)
+		}
+		x = tensor.FromSlice(a, 16, 20)
+		if dtype == tensor.Float64 {
+			wide := make([]float64, len(a))
+			for j := range a {
+				wide[j] = float64(a[j])
+			}
+			x = tensor.FromSlice(wide, 16, 20)
+		}
+		return x, tensor.FromSlice(b, 16)
+	})
+}
+
+// tinyGPT is a layer of GPT-2 with dropout in all three places.
+type tinyGPT struct {
+	Tok, Pos     *nn.Embedding
+	Norm1, Norm2 *nn.LayerNorm
+	Attn         *nn.Attention
+	MLP          *nn.MLP
+	Drop         *nn.Dropout
+	Head         *nn.Linear
+}
+
+func (m *tinyGPT) Forward(ids nn.T) nn.T {
+	x := m.Drop.Forward(m.Tok.Forward(ids).Add(ids.Tape().Use(m.Pos.W)))
+	x = x.Add(m.Attn.Forward(m.Norm1.Forward(x)))
+	return m.Head.Forward(x.Add(m.MLP.Forward(m.Norm2.Forward(x))))
+}
+
+func gptStep(dev tensor.Device, dtype tensor.DType) *trainee {
+	const vocab, length, width, rows = 11, 6, 8, 2
+	m := &tinyGPT{nn.NewEmbedding(vocab, width), nn.NewEmbedding(length, width), nn.NewLayerNorm(width), nn.NewLayerNorm(width),
+		nn.NewAttention(width, 2), nn.NewMLP(width, 2*width), nn.NewDropout(0.2), nn.NewLinear(width, vocab)}
+	m.Attn.Drop = nn.NewDropout(0.25)
+	return newTrainee(dev, m, m.Forward, dtype, func(i int) (x, y tensor.Tensor) {
+		a, b := make([]int64, rows*length), make([]int64, rows*length)
+		for j := range a {
+			a[j], b[j] = int64((i*5+j*j)%vocab), int64((i*5+(j+1)*(j+1))%vocab)
+		}
+		return tensor.FromSlice(a, rows, length), tensor.FromSlice(b, rows, length)
+	})
+}
+
+var trainees = map[string]func(tensor.Device, tensor.DType) *trainee{"mlp": mlp, "gpt": gptStep}
+
+// state is all that a step changes, on the device and on the host.
+func (m *trainee) state() (v []float64, host string) {
+	st := m.opt.State()
+	for _, x := range st.Tensors {
+		v = append(v, tensor.Floats(x.Tensor)...)
+	}
+	for _, p := range m.params {
+		v = append(v, tensor.Floats(p.Value)...)
+	}
+	return append(v, m.loss.Item(), m.opt.GradNorm()), fmt.Sprint(st.Steps, st.Counts, m.tape.State(), m.opt.LR())
+}
+
+// TestReplaysAreSteps: 20 steps, of which 17 are replays, are to the bit what 20 runs of the function are, after each one.
+func TestReplaysAreSteps(t *testing.T) {
+	emu.Start(t, emu.Config{Lazy: true, Reverse: true})
+	for name, make := range trainees {
+		for _, dtype := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
+			if name == "mlp" && dtype == tensor.BFloat16 {
+				dtype = tensor.Float64
+			}
+			t.Run(fmt.Sprintf("%s %v", name, dtype), func(t *testing.T) {
+				dev := open(t, 0)
+				eager, m := make(dev, dtype), make(dev, dtype)
+				step := tensor.Capture(dev, m.step)
+				for i := range 20 {
+					x, y := eager.batch(i)
+					require.NoError(t, eager.step([]tensor.Tensor{x, y}))
+					require.NoError(t, step.Run(m.batch(i)))
+					want, host := eager.state()
+					got, gotHost := m.state()
+					require.Equal(t, want, got, "step %d", i)
+					require.Equal(t, host, gotHost, "step %d", i)
+				}
+				require.NoError(t, step.Close())
+			})
+		}
+	}
+}
+
+// TestReplayCost: a replay launches once, copies its inputs and allocates nothing, however many kernels there are. The host
+// waits for the inputs to be copied, if they are its own.
+func TestReplayCost(t *testing.T) {
+	dev := device(t)
+	require.NoError(t, dev.Bind())
+	for name, make := range trainees {
+		m := make(dev, tensor.Float32)
+		step := tensor.Capture(dev, m.step)
+		hx, hy := m.batch(0)
+		x, y := tensor.New(dev, hx.DType(), hx.Shape().Dims...), tensor.New(dev, tensor.Int64, hy.Shape().Dims...)
+		for range 5 {
+			require.NoError(t, step.Run(x, y))
+		}
+		require.NoError(t, dev.Queue(0).Sync())
+		before := dev.GPU().Stats()
+		n := testing.AllocsPerRun(10, func() { require.NoError(t, step.Run(x, y)) })
+		assert.True(t, n == 0 || raceEnabled, "%s: %v allocations", name, n)
+		after := dev.GPU().Stats()
+		assert.Equal(t, before.Launches+11, after.Launches)
+		after.Launches = before.Launches
+		assert.Equal(t, before, after, name)
+		require.NoError(t, step.Run(hx, hy))
+		assert.Equal(t, before.HostToDevice+2, dev.GPU().Stats().HostToDevice)
+	}
+}
+
+// TestOtherShapes: a batch of another shape, or other rows of the global batch, just runs the function, between replays.
+func TestOtherShapes(t *testing.T) {
+	dev := device(t)
+	eager, m := mlp(dev, tensor.Float32), mlp(dev, tensor.Float32)
+	step := tensor.Capture(dev, m.step)
+	defer step.Close()
+	for i := range 12 {
+		x, y := m.batch(i)
+		switch i {
+		case 4, 9:
+			x, y = x.Range(0, 5*20).View(5, 20), y.Range(0, 5)
+		case 5:
+			x = x.WithRows(tensor.Rows{First: 16, Stride: 1, Total: 32})
+		}
+		require.NoError(t, eager.step([]tensor.Tensor{x, y}))
+		require.NoError(t, step.Run(x, y))
+		want, host := eager.state()
+		got, gotHost := m.state()
+		require.Equal(t, want, got, "step %d", i)
+		require.Equal(t, host, gotHost)
+	}
+}
+
+// TestStateChangesBetweenReplays: SetLR, and a state that is loaded, count from the next replay on.
+func TestStateChangesBetweenReplays(t *testing.T) {
+	dev := device(t)
+	eager, m := mlp(dev, tensor.Float32), mlp(dev, tensor.Float32)
+	step := tensor.Capture(dev, m.step)
+	defer step.Close()
+	for i := range 10 {
+		for _, m := range []*trainee{eager, m} {
+			switch i {
+			case 5:
+				m.opt.SetLR(0.5)
+			case 7:
+				st := m.opt.State()
+				for name := range st.Counts {
+					st.Counts[name] = 2
+				}
+				for i, x := range st.Tensors {
+					st.Tensors[i].Tensor = tensor.ToHost(x.Tensor)
+				}
+				st.Steps = 1
+				require.NoError(t, m.opt.SetState(st))
+				m.tape.SetStep(100, 0)
+			}
+		}
+		x, y := m.batch(i)
+		require.NoError(t, eager.step([]tensor.Tensor{x, y}))
+		require.NoError(t, step.Run(x, y))
+		want, host := eager.state()
+		got, gotHost := m.state()
+		require.Equal(t, want, got, "step %d", i)
+		require.Equal(t, host, gotHost)
+	}
+}
+
+// TestMemoryOfGraphs: what a captured step uses is not given out to others, though it is freed, until the step is closed.
+func TestMemoryOfGraphs(t *testing.T) {
+	dev := device(t)
+	p, err := dev.Alloc(4096)
+	require.NoError(t, err)
+	x, sum := tensor.FromPtr(dev, p, tensor.Float32, 1024), tensor.New(dev, tensor.Float32)
+	tape := tensor.NewTape(dev, tensor.NoGrad())
+	step := tensor.Capture(dev, func([]tensor.Tensor) error {
+		tensor.Copy(sum, tape.Input(x).Affine(2, 1).Sum())
+		tape.Reset()
+		return nil
+	})
+	for range 3 {
+		require.NoError(t, step.Run())
+	}
+	tensor.Constant(1).Fill(x, 0, 0)
+	dev.Free(p)
+	tape.Close()
+	others := make([]tensor.Tensor, 0, 100)
+	for range cap(others) {
+		others = append(others, ones(dev, 1024), ones(dev, 256<<8))
+	}
+	require.NoError(t, step.Run())
+	assert.Equal(t, 3*1024.0, sum.Item())
+	for _, y := range others {
+		assert.Equal(t, 1.0, tensor.Floats(y)[0])
+		assert.NotEqual(t, p, y.Ptr())
+	}
+	require.NoError(t, step.Close())
+	again, err := dev.Alloc(4096)
+	require.NoError(t, err)
+	assert.Equal(t, p, again)
+	dev.Free(again)
+	require.ErrorContains(t, step.Run(), "closed")
+}
+
+// wrongly is a captured step that does something wrong when it is recorded.
+func wrongly(dev *cuda.Device, x tensor.Tensor, what func(y tensor.Tensor) error) *tensor.Captured {
+	tape, runs := tensor.NewTape(dev, tensor.NoGrad()), 0
+	return tensor.Capture(dev, func([]tensor.Tensor) error {
+		defer tape.Reset()
+		y := tape.Input(x).Affine(2, 1)
+		if runs++; runs == 3 {
+			return what(y)
+		}
+		return nil
+	})
+}
+
+// TestWhatStepsMustNotDo: each is an error that names it; the device goes on.
+func TestWhatStepsMustNotDo(t *testing.T) {
+	dev := device(t)
+	x := ones(dev, 100)
+	for _, c := range []struct {
+		name, want string
+		what       func(y tensor.Tensor) error
+	}{
+		{"read", "copies from or to host memory inside a captured step", func(y tensor.Tensor) error { tensor.Floats(y); return nil }},
+		{"write", "copies from or to host memory", func(tensor.Tensor) error { tensor.Constant(2).Fill(x, 0, 0); return nil }},
+		{"wait", "sync: cuda:0 waits inside a captured step", func(tensor.Tensor) error { return dev.Queue(0).Sync() }},
+		{"mark", "marks a place", func(tensor.Tensor) error { dev.Queue(0).Mark(); return nil }},
+		{"alloc", "takes more memory than in the runs before", func(tensor.Tensor) error { ones(dev, 3); return nil }},
+		{"compile", "log_softmax: cuda:0 compiles a kernel", func(y tensor.Tensor) error { y.Reshape(10, 10).LogSoftmax(); return nil }},
+		{"own key", "a random key that is not the tape's", func(y tensor.Tensor) error {
+			e := tensor.NewExec(dev)
+			a := e.Args(tensor.OpDropout, tensor.Float32).Out(x).In(x)
+			a.Key, a.I = 12, [8]int{0, 1, 1}
+			e.Launch()
+			return nil
+		}},
+		{"set step", "SetStep: inside a captured step", func(y tensor.Tensor) error { y.Tape().SetStep(1, 0); return nil }},
+		{"capture", "inside another one of cuda:0", func(tensor.Tensor) error {
+			return tensor.Capture(dev, func([]tensor.Tensor) error { return nil }).Run()
+		}},
+		{"begin", "is being captured already", func(tensor.Tensor) error { return dev.BeginGraph(nil) }},
+		{"error", "no luck", func(tensor.Tensor) error { return fmt.Errorf("no luck") }},
+	} {
+		step := wrongly(dev, x, c.what)
+		var err error
+		for range 3 {
+			require.NoError(t, err)
+			if failed := tensor.Try(func() { err = step.Run() }); failed != nil {
+				err = failed
+			}
+		}
+		require.ErrorContains(t, err, c.want, c.name)
+		require.ErrorContains(t, step.Run(), "failed when it was recorded", c.name)
+		require.NoError(t, step.Close())
+		require.NoError(t, dev.Queue(0).Sync(), c.name)
+		good := wrongly(dev, x, func(tensor.Tensor) error { return nil })
+		for range 5 {
+			require.NoError(t, good.Run(), c.name)
+		}
+		require.NoError(t, good.Close())
+	}
+}
+
+// TestRunOfBusySteps: by two goroutines, by the function itself, and after the device is closed.
+func TestRunOfBusySteps(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	dev, err := cuda.NewDevice(0)
+	require.NoError(t, err)
+	var step *tensor.Captured
+	within, other := error(nil), make(chan error)
+	step = tensor.Capture(dev, func([]tensor.Tensor) error {
+		within = step.Run()
+		go func() { other <- step.Run() }()
+		require.ErrorContains(t, <-other, "while it runs")
+		return nil
+	})
+	for range 3 {
+		require.NoError(t, step.Run())
+		require.ErrorContains(t, within, "while it runs")
+	}
+	require.NoError(t, step.Run())
+	require.NoError(t, dev.Close())
+	require.ErrorContains(t, step.Run(), "the device is closed")
+	require.NoError(t, step.Close())
+}
+
+// TestLeftOnTheTape: a result that stays on the tape is not there after a replay, rather than an older one.
+func TestLeftOnTheTape(t *testing.T) {
+	dev := device(t)
+	tape, x := tensor.NewTape(dev, tensor.NoGrad()), ones(dev, 4)
+	var y tensor.Tensor
+	step := tensor.Capture(dev, func([]tensor.Tensor) error {
+		tape.Reset()
+		y = tape.Input(x).Sum()
+		return nil
+	})
+	defer step.Close()
+	for i := range 5 {
+		require.NoError(t, step.Run())
+		require.Equal(t, i < 2, y.Valid())
+	}
+}

@@ -1,0 +1,122 @@
+#include "attention_mma.cuh"
+
+// Attention forward (Dao et al., "FlashAttention", 2022; Dao, "FlashAttention-2", 2023): the softmax of a row is corrected as
+// larger scores come, and scores and probabilities stay in registers. Infinities and NaN in a value reach all queries of a tile
+// that meets it, also those that do not see it.
+
+// soften turns scores into 2^(c (s - top)), with the row's new top; it returns whether a row has one. c is > 0. `sum` is of the
+// lane's own columns; factor is what older sums are too large by.
+__device__ __forceinline__ bool soften(float (&s)[M][OTHERS / 8][4], float (&top)[M][2], float (&sum)[M][2], float (&factor)[M][2], float c) {
+  bool higher = false;
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float best = top[m][half];
+#pragma unroll
+      for (int n = 0; n < OTHERS / 8; n++) best = fmaxf(best, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
+      best = fmaxf(best, __shfl_xor_sync(FULL_WARP, best, 1));
+      best = fmaxf(best, __shfl_xor_sync(FULL_WARP, best, 2));
+      float base = best == -INFINITY ? 0.f : best * c, more = 0;
+      factor[m][half] = exp2_(fmaf(top[m][half], c, -base));
+      higher |= best != top[m][half];
+      top[m][half] = best;
+#pragma unroll
+      for (int n = 0; n < OTHERS / 8; n++)
+#pragma unroll
+        for (int e = 2 * half; e < 2 * half + 2; e++) {
+          s[m][n][e] = exp2_(fmaf(s[m][n][e], c, -base));
+          more += s[m][n][e];
+        }
+      sum[m][half] = fmaf(sum[m][half], factor[m][half], more);
+    }
+  return higher;
+}
+
+__device__ __forceinline__ void mask(float (&s)[M][OTHERS / 8][4], int i0, int j0, int steps, bool causal) {
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int n = 0; n < OTHERS / 8; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        int i = i0 + row_of(m, e), j = j0 + col_of(n, e);
+        if (j >= steps || (causal && j > i)) s[m][n][e] = -INFINITY;
+      }
+}
+
+#if DROP
+__device__ __forceinline__ void drop(float (&s)[M][OTHERS / 8][4], const Heads& h, i64 head, int i0, int j0) {
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int n = 0; n < OTHERS / 8; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) s[m][n][e] *= kept(h, head, i0 + row_of(m, e), j0 + col_of(n, e));
+}
+#endif
+
+// finish writes the warp's rows of the output and of lse.
+__device__ __forceinline__ void finish(T* out, float* lse, T* tile, const Head& t, const Heads& h, int i0, const float (&acc)[M][HD / 8][4],
+                                       const float (&top)[M][2], const float (&sum)[M][2]) {
+  float scale[M][2];
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float all = sum[m][half];
+      all += __shfl_xor_sync(FULL_WARP, all, 1);
+      all += __shfl_xor_sync(FULL_WARP, all, 2);
+      scale[m][half] = 1 / all;
+      int i = i0 + row_of(m, 2 * half);
+      if ((lane_id() & 3) == 0 && i < t.steps) lse[t.number * h.steps + i] = fmaf(top[m][half], h.scale, logf(all));
+    }
+  store(out + t.out, t.width, i0, t.steps, tile, acc, scale);
+}
+
+extern "C" __global__ void __launch_bounds__(LANES) attention_mma(T* out, float* lse, const T* qkv, Heads h) {
+  Head t = this_head(h, MINE);
+  int last = (t.steps + MINE - 1) / MINE - 1, i0 = (last - t.tile) * MINE;  // the long ones begin first
+  T *q = shared_tiles(), *k = q + MINE * LD, *v = k + 2 * OTHERS * LD;
+  const T *keys = qkv + t.qkv + t.width, *values = keys + t.width;
+  fetch<MINE>(q, qkv + t.qkv, t.stride, i0, t.steps);
+  fetch<OTHERS>(k, keys, t.stride, 0, t.steps);
+  fetch<OTHERS>(v, values, t.stride, 0, t.steps);
+  copies_commit();
+  constexpr bool HOLD = HD <= 64;  // the queries in registers
+  Held held;
+  float acc[M][HD / 8][4] = {}, top[M][2], sum[M][2] = {}, c = h.scale * LOG2E;
+#pragma unroll
+  for (int m = 0; m < M; m++) top[m][0] = top[m][1] = -INFINITY;
+  int end = h.causal ? min(i0 + MINE, t.steps) : t.steps, low = i0 + first_row(), stage = 0;
+  for (int j0 = 0; j0 < end; j0 += OTHERS, stage ^= 1) {
+    copies_wait<0>();
+    __syncthreads();
+    if (j0 + OTHERS < end) {
+      fetch<OTHERS>(k + (stage ^ 1) * OTHERS * LD, keys, t.stride, j0 + OTHERS, t.steps);
+      fetch<OTHERS>(v + (stage ^ 1) * OTHERS * LD, values, t.stride, j0 + OTHERS, t.steps);
+      copies_commit();
+    }
+    if (HOLD && j0 == 0) held.load(q);
+    if (h.causal && j0 >= low + 16 * M) continue;  // none of the warp's queries sees these keys
+    float s[M][OTHERS / 8][4], factor[M][2];
+    if constexpr (HOLD)
+      scores(s, held, k + stage * OTHERS * LD);
+    else
+      scores(s, Rows{q}, k + stage * OTHERS * LD);
+    if (j0 + OTHERS > t.steps || (h.causal && j0 + OTHERS > low + 1)) mask(s, i0, j0, t.steps, h.causal);
+    if (__any_sync(FULL_WARP, soften(s, top, sum, factor, c))) {
+#pragma unroll
+      for (int m = 0; m < M; m++)
+#pragma unroll
+        for (int n = 0; n < HD / 8; n++)
+#pragma unroll
+          for (int e = 0; e < 4; e++) acc[m][n][e] *= factor[m][e / 2];
+    }
+#if DROP
+    drop(s, h, t.number, i0, j0);
+#endif
+    add_product(acc, s, v + stage * OTHERS * LD);
+  }
+  finish(out, lse, q, t, h, i0, acc, top, sum);
+}

@@ -1,0 +1,226 @@
+package cuda_test
+
+import (
+	"math"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/require"
+
+	gpu "github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+)
+
+const mmaSource = `
+extern "C" __global__ void product(float* d, const u32* a, const u32* b) {
+  int l = threadIdx.x;
+  u32 x[4];
+  float y[4];
+  for (int i = 0; i < 4; i++) x[i] = a[4 * l + i], y[i] = d[4 * l + i];
+  mma<T>(y, x, b[2 * l], b[2 * l + 1]);
+  for (int i = 0; i < 4; i++) d[4 * l + i] = y[i];
+}
+extern "C" __global__ void tiles(u32* r, const u16* x, int ld, int trans) {
+  extern __shared__ vec16 tile[];
+  u16* s = (u16*)tile;
+  int l = threadIdx.x;
+  for (int i = l; i < 32 * ld; i += 32) s[i] = x[i];
+  __syncwarp();
+  u32 q[4];
+  if (trans) ldmatrix_trans(q, s + l * ld);
+  else ldmatrix(q, s + l * ld);
+  for (int i = 0; i < 4; i++) r[4 * l + i] = q[i];
+}
+extern "C" __global__ void copies(u32* early, u32* y, const u32* x) {
+  __shared__ vec16 both[64];
+  u32(*s)[128] = (u32(*)[128])both;
+  int l = threadIdx.x;
+  copy16(&s[0][4 * l], x + 4 * l, l < 30);
+  copies_commit();
+  for (int i = 0; i < 4; i += 2) copy8(&s[1][4 * l + i], x + 4 * l + 2 - i, l != 3);
+  copies_commit();
+  copies_wait<1>();
+  for (int i = 0; i < 4; i++) y[4 * l + i] = s[0][4 * l + i], early[4 * l + i] = s[1][4 * l + i];
+  copies_wait<0>();
+  for (int i = 0; i < 4; i++) y[128 + 4 * l + i] = s[1][4 * l + i];
+}
+extern "C" __global__ void packs(u32* y, const float* x) {
+  int l = threadIdx.x;
+  y[l] = pack<T>(x[2 * l], x[2 * l + 1]);
+  y[32 + l] = __float_as_uint(exp2_(x[l]));
+}
+`
+
+// launchHeader runs a kernel of mmaSource on a warp; each operand is the n bytes of a parameter, read back behind it.
+func launchHeader(t *testing.T, dev *cuda.Device, elem, name string, shared int, xs []operand, more func(a *gpu.Args)) {
+	t.Helper()
+	require.NoError(t, dev.Bind())
+	f, err := cuda.Header(dev, "mma.cuh", mmaSource, elem, name)
+	require.NoError(t, err)
+	q := dev.Queue(0).(*cuda.Queue)
+	args := gpu.NewArgs()
+	var on []tensor.Tensor
+	for _, x := range xs {
+		y := tensor.New(dev, tensor.Uint8, len(x.bytes))
+		dev.Copy(y.Ptr(), unsafe.Pointer(unsafe.SliceData(x.bytes)), len(x.bytes), q)
+		args.Ptr(gpu.Ptr(uintptr(y.Ptr())))
+		on = append(on, y)
+	}
+	if more != nil {
+		more(args)
+	}
+	require.NoError(t, q.Stream().Launch(f, gpu.Dim{X: 1}, gpu.Dim{X: 32}, shared, args))
+	for i, x := range xs {
+		dev.Copy(unsafe.Pointer(unsafe.SliceData(x.bytes)), on[i].Ptr(), len(x.bytes), q)
+	}
+	require.NoError(t, q.Sync())
+}
+
+// The places of a lane's elements as the PTX ISA tells them, "Matrix Fragments for mma.m16n8k16 with floating point type".
+var fragments = map[string]func(lane, i int) (row, col int){
+	"a": func(lane, i int) (int, int) {
+		row, col := lane>>2, lane%4*2+i&1
+		if i >= 2 && i < 4 || i >= 6 {
+			row += 8
+		}
+		if i >= 4 {
+			col += 8
+		}
+		return row, col
+	},
+	"b": func(lane, i int) (int, int) {
+		row := lane%4*2 + i&1
+		if i >= 2 {
+			row += 8
+		}
+		return row, lane >> 2
+	},
+	"d": func(lane, i int) (int, int) {
+		row := lane >> 2
+		if i >= 2 {
+			row += 8
+		}
+		return row, lane%4*2 + i&1
+	},
+}
+
+// spread puts a matrix into the registers of a warp.
+func spread(fragment string, d tensor.DType, each int, at func(row, col int) float64) operand {
+	return values(d, 32*each, func(i int) float64 { return at(fragments[fragment](i/each, i%each)) })
+}
+
+// TestMMA multiplies whole numbers, of which sums are exact in any order.
+func TestMMA(t *testing.T) {
+	dev := device(t)
+	for d, elem := range map[tensor.DType]string{tensor.BFloat16: "bf16", tensor.Float16: "f16"} {
+		r := rng(1)
+		var a [16][16]float64
+		var b [16][8]float64
+		var c [16][8]float64
+		for i := range 16 {
+			for j := range 16 {
+				a[i][j], b[i][j%8], c[i][j%8] = float64(r.IntN(200)-100), float64(r.IntN(200)-100)/128, float64(r.IntN(1000))
+			}
+		}
+		x := []operand{
+			spread("d", tensor.Float32, 4, func(i, j int) float64 { return c[i][j] }),
+			spread("a", d, 8, func(i, j int) float64 { return a[i][j] }),
+			spread("b", d, 4, func(i, j int) float64 { return b[i][j] }),
+		}
+		launchHeader(t, dev, elem, "product", 0, x, nil)
+		want := spread("d", tensor.Float32, 4, func(i, j int) float64 {
+			sum := c[i][j]
+			for k := range 16 {
+				sum += a[i][k] * b[k][j]
+			}
+			return sum
+		})
+		require.Equal(t, want.bytes, x[0].bytes, elem)
+	}
+}
+
+// Small, large and special 16-bit numbers, times one.
+func TestMMAOfEveryNumber(t *testing.T) {
+	dev := device(t)
+	for d, elem := range map[tensor.DType]string{tensor.BFloat16: "bf16", tensor.Float16: "f16"} {
+		for _, bits := range []uint16{0, 1, 0x8001, 0x03ff, 0x0400, 0x3c00, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0x7f80, 0x7fc0, 0x0080} {
+			number := blank(d, 1)
+			*(*uint16)(unsafe.Pointer(&number.bytes[0])) = bits
+			v := number.at(0)
+			x := []operand{
+				blank(tensor.Float32, 128),
+				spread("a", d, 8, func(i, j int) float64 { return v * float64(1-min(j, 1)) }),
+				spread("b", d, 4, func(i, j int) float64 { return 1 }),
+			}
+			if v != v || v-v != 0 { // times zero is no zero
+				x[1] = spread("a", d, 8, func(i, j int) float64 { return v })
+			}
+			launchHeader(t, dev, elem, "product", 0, x, nil)
+			if v != v {
+				require.NotEqual(t, x[0].at(5), x[0].at(5), "%s %#x", elem, bits)
+			} else {
+				require.Equal(t, v, x[0].at(5), "%s %#x", elem, bits)
+			}
+		}
+	}
+}
+
+func TestLoadMatrix(t *testing.T) {
+	dev := device(t)
+	const ld = 24 // 48 bytes
+	x := blank(tensor.BFloat16, 32*ld)
+	number := func(matrix, row, col int) uint16 { return uint16(matrix<<8 | row<<4 | col) }
+	for i := range 32 {
+		for j := range 8 {
+			*(*uint16)(unsafe.Pointer(&x.bytes[2*(i*ld+j)])) = number(i/8, i%8, j)
+		}
+	}
+	for trans := range 2 {
+		r := blank(tensor.Int32, 128)
+		launchHeader(t, dev, "bf16", "tiles", 32*ld*2, []operand{r, x}, func(a *gpu.Args) { a.I32(ld).I32(trans) })
+		for i := range 256 { // the ISA: register m of a lane has elements 2*(lane%4) and the next of row lane/4 of matrix m
+			lane, matrix, row, col := i/8, i%8/2, i/8/4, i/8%4*2+i%2
+			if trans == 1 {
+				row, col = col, row
+			}
+			require.Equal(t, number(matrix, row, col), *(*uint16)(unsafe.Pointer(&r.bytes[2*i])), "lane %d matrix %d", lane, matrix)
+		}
+	}
+}
+
+// Copies come when they are waited for, group by group.
+func TestCopies(t *testing.T) {
+	dev := device(t)
+	early, y := blank(tensor.Int32, 128), blank(tensor.Int32, 256)
+	x := values(tensor.Int32, 128, func(i int) float64 { return float64(i + 1) })
+	launchHeader(t, dev, "bf16", "copies", 0, []operand{early, y, x}, nil)
+	for i := range 128 {
+		first, second := i+1, i^2+1
+		if i >= 120 {
+			first = 0
+		}
+		if i/4 == 3 {
+			second = 0
+		}
+		require.Equal(t, float64(first), y.at(i), i)
+		require.Equal(t, float64(second), y.at(128+i), i)
+		if !emu.OnGPU() {
+			require.Equal(t, float64(-1), early.at(i), "a copy was there before it was waited for")
+		}
+	}
+}
+
+func TestPack(t *testing.T) {
+	dev := device(t)
+	for d, elem := range map[tensor.DType]string{tensor.BFloat16: "bf16", tensor.Float16: "f16"} {
+		r := rng(2)
+		x, y := values(tensor.Float32, 64, func(int) float64 { return r.NormFloat64() }), blank(tensor.Float32, 64)
+		launchHeader(t, dev, elem, "packs", 0, []operand{y, x}, nil)
+		want := values(d, 64, x.at)
+		require.Equal(t, want.bytes, y.bytes[:128])
+		exps := values(tensor.Float32, 32, func(i int) float64 { return math.Exp2(x.at(i)) })
+		require.Equal(t, -1, differs(exps, operand{d: tensor.Float32, bytes: y.bytes[128:]}, tolerance{f32: 0x1p-21}))
+	}
+}

@@ -1,0 +1,97 @@
+package tensor
+
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+	"github.com/ringo-ml/ringo/internal/trace"
+)
+
+// Recording is what a replay of a Captured step does on the host, in the order in which the recorded step did it.
+type Recording struct {
+	on     Grapher
+	host   []func()
+	refill func(a *Args) // of the next launch
+	keys   map[keyUse]*uint64
+	tapes  []*Tape
+	spans  *trace.Recorder
+}
+
+// keyUse is a random key of a tape in the recording.
+type keyUse struct {
+	by  *Exec
+	key uint64
+}
+
+// Recording returns the recording that the device is making, nil if it makes none. What an operation changes on the host from
+// step to step it registers there.
+func (e *Exec) Recording() *Recording {
+	if e.grapher == nil {
+		return nil
+	}
+	return e.grapher.Recording()
+}
+
+// Host makes replays call fn, which must not allocate: it changes what the recorded step changed, such as a number of steps.
+func (r *Recording) Host(fn func()) { r.host = append(r.host, fn) }
+
+// Vary makes replays call refill with the arguments of the next launch: it changes numbers that differ from step to step, such
+// as a learning rate.
+func (r *Recording) Vary(refill func(a *Args)) { r.refill = refill }
+
+// launch launches what the Exec prepared if it varies, and reports whether it did.
+func (r *Recording) launch(e *Exec, k Kernel) bool {
+	if e.spans != nil {
+		r.spans = e.spans
+	}
+	refill := r.refill
+	if r.refill = nil; refill == nil && e.a.Key != 0 {
+		refill = r.keyed(e)
+	}
+	if refill == nil {
+		return false
+	}
+	a := e.a
+	a.List, a.ListLen = slices.Clone(a.List), slices.Clone(a.ListLen)
+	set := r.on.Vary(k, &a)
+	r.Host(func() {
+		refill(&a)
+		set()
+	})
+	return true
+}
+
+// key notes that a tape made a key for a layer: a replay makes it anew.
+func (r *Recording) key(t *Tape, layer, key uint64) {
+	use := keyUse{&t.Exec, key}
+	if r.keys[use] != nil {
+		return
+	}
+	now := new(uint64)
+	r.keys[use] = now
+	r.Host(func() { *now = t.keyOf(layer) })
+}
+
+func (r *Recording) keyed(e *Exec) func(a *Args) {
+	now := r.keys[keyUse{e, e.a.Key}]
+	if now == nil {
+		fail(e.a.Op.String(), nil, "a random key that is not the tape's (see Tape.RandomKey) would be the same in every replay")
+	}
+	return func(a *Args) { a.Key = *now }
+}
+
+// tape notes a tape that the step uses.
+func (r *Recording) tape(t *Tape) {
+	if !slices.Contains(r.tapes, t) {
+		r.tapes = append(r.tapes, t)
+	}
+}
+
+// reset takes from the tapes what an earlier run left there: it is not a replay's.
+func (r *Recording) reset() {
+	for _, t := range r.tapes {
+		t.Reset()
+	}
+}
+
+func (t *Tape) keyOf(layer uint64) uint64 { return kernel.Key(t.seed, t.step, t.micro, layer) }
