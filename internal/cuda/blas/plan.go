@@ -175,8 +175,12 @@ func (h *Handle) preference(g *Gemm) (uintptr, error) {
 		errs = append(errs, set("cublasLtMatmulPreferenceSetAttribute", fn.PreferenceSet, pref, attr, &h.tmp.u32, g))
 	}
 	put(prefReduction, reduceInCompute)
-	for i, ptr := range [4]cuda.Ptr{g.B, g.A, g.C, g.C} {
-		put(prefAlignA+uintptr(i), 1<<alignment(ptr))
+	d := alignment(g.C)
+	if g.epilogue().usesBias() { // which has no preference of its own; PyTorch gives it D's too
+		d = min(d, alignment(g.Bias))
+	}
+	for i, bits := range [4]uint8{alignment(g.B), alignment(g.A), alignment(g.C), d} {
+		put(prefAlignA+uintptr(i), 1<<bits)
 	}
 	return pref, errors.Join(errs...)
 }

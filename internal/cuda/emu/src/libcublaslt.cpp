@@ -312,7 +312,8 @@ API Status cublasLtMatmul(Handle* h, Desc* d, const void* alpha, const void* A, 
   if (!alpha || !beta || !A || !B || !C || !D || !algo) return InvalidValue;
   if (algo->magic != Magic || algo->problem != problem(d, a, b, o)) return InvalidValue;
   if (work_size < algo->workspace || (algo->workspace && (!work || (uintptr_t)work % 256))) return InvalidValue;
-  for (auto p : {A, B, C, (const void*)D}) if ((uintptr_t)p % algo->align) return InvalidValue;
+  for (auto p : {A, B, C, (const void*)D, (const void*)(d->epilogue & (Bias | Bgrad | BgradA | BgradB) ? d->bias : nullptr)})
+    if ((uintptr_t)p % algo->align) return InvalidValue;
   if (C == D && c->ld != o->ld) return InvalidValue;
   Job* j = new Job{*d, *a, *b, *o, 0, 0, (const char*)A, (const char*)B, (const char*)C, (char*)D, (char*)work, algo->workspace};
   if (d->scale == F64) j->alpha = *(const double*)alpha, j->beta = *(const double*)beta;
