@@ -67,7 +67,7 @@ func (o *options) measure(dev tensor.Device, todo []section, other peer, out io.
 			}
 			return rows, wrong
 		}
-		m := &meter{dev: dev, section: s.name, small: o.device == "cpu", length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{}}
+		m := &meter{dev: dev, device: o.device, section: s.name, small: o.device == "cpu", length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{}}
 		var err error
 		if panicked := tensor.Try(func() { err = s.run(m) }); panicked != nil {
 			err = panicked
