@@ -7,11 +7,13 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// CompileAll compiles the reductions of every type for an architecture.
+// CompileAll compiles the reductions of every type for an architecture, of addresses and of rows.
 func CompileAll(c *cuda.Compiler, arch string) error {
 	for t := range tensor.DType(tensor.NumDTypes) {
-		if _, err := c.Compile(cuda.Source{Name: "reduce.cu", Text: source}, arch, options(t)...); err != nil {
-			return fmt.Errorf("reductions of %v: %w", t, err)
+		for _, o := range [][]string{options(t), append(options(t), "-DROWS")} {
+			if _, err := c.Compile(cuda.Source{Name: "reduce.cu", Text: source}, arch, o...); err != nil {
+				return fmt.Errorf("reductions of %v with %v: %w", t, o, err)
+			}
 		}
 	}
 	return nil
