@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -101,12 +100,14 @@ func TestRankFailsBetweenOperations(t *testing.T) {
 	assert.Less(t, took, time.Second+reliability.Slack)
 }
 
-// A kernel that touches memory that is gone is noticed later: the error names the operation, and the launches before it.
+// A kernel that goes beyond its memory is noticed later: the error names the operation, and the launches before it.
 func TestKernelFaults(t *testing.T) {
 	machine(t, emu.Config{})
 	dev, err := cuda.NewDevice(0)
 	require.NoError(t, err)
 	d, err := peer.New(dev.GPU(), dev.Queue(0).(*cuda.Queue).Stream())
+	require.NoError(t, err)
+	little, err := dev.Alloc(512)
 	require.NoError(t, err)
 	hub := local.NewHub(2)
 	ends := make([]backend.Backend, 2)
@@ -116,8 +117,8 @@ func TestKernelFaults(t *testing.T) {
 	for i := range ends {
 		ends[i], err = hub.Engine(i).Open(backend.Spec{ID: 1, Gen: 1, Name: "world", Ranks: []int{0, 1}, Rank: i})
 		require.NoError(t, err)
-		nowhere := backend.Mem{Ptr: unsafe.Add(tensor.Ptr(nil), uintptr(64<<20)), Bytes: 400, Device: true}
-		require.NoError(t, ends[i].Issue(&backend.Op{Kind: backend.AllReduce, DType: tensor.Float32, Seq: 1, Count: 100, Src: nowhere, Dst: nowhere}))
+		m := backend.Mem{Ptr: little, Bytes: 400_000, Device: true}
+		require.NoError(t, ends[i].Issue(&backend.Op{Kind: backend.AllReduce, DType: tensor.Float32, Seq: 1, Count: 100_000, Src: m, Dst: m}))
 	}
 	for deadline := time.Now().Add(20 * time.Second); err == nil && time.Now().Before(deadline); {
 		_, err0 := ends[0].Progress()
@@ -131,6 +132,7 @@ func TestKernelFaults(t *testing.T) {
 	for i := range ends {
 		require.NoError(t, hub.Engine(i).Close())
 	}
+	dev.Free(little)
 	require.NoError(t, dev.Close())
 }
 
