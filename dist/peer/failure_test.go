@@ -14,6 +14,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/dist/local"
 	"github.com/ringo-ml/ringo/dist/peer"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
@@ -23,12 +24,12 @@ import (
 )
 
 // fails runs fn on n ranks that share a GPU and returns what each of them got, and how long it took.
-func fails(t *testing.T, n int, timeout time.Duration, fn func(r *dist.Rank) error) ([]error, time.Duration) {
+func fails(t *testing.T, start disttest.Start, n int, fn func(r *dist.Rank) error) ([]error, time.Duration) {
 	t.Helper()
 	var mu sync.Mutex
 	errs, begin := make([]error, n), time.Now()
 	var took time.Duration
-	require.Error(t, on(1)(t, n, dist.Config{Threads: 1, Timeout: timeout, Log: io.Discard}, func(r *dist.Rank) error {
+	require.Error(t, start(t, n, dist.Config{Threads: 1, Timeout: time.Minute, Log: io.Discard}, func(r *dist.Rank) error {
 		err := fn(r)
 		mu.Lock()
 		defer mu.Unlock()
@@ -40,8 +41,8 @@ func fails(t *testing.T, n int, timeout time.Duration, fn func(r *dist.Rank) err
 
 // A rank that gives memory of the host where the others give their device's.
 func TestDifferentMemory(t *testing.T) {
-	machine(t, emu.Config{})
-	errs, _ := fails(t, 2, time.Minute, func(r *dist.Rank) error {
+	start := machine(t, 1, emu.Config{})
+	errs, _ := fails(t, start, 2, func(r *dist.Rank) error {
 		x := tensor.New(r.Device, tensor.Float32, 10)
 		if r.World.Rank() == 1 {
 			x = tensor.ToHost(x)
@@ -51,7 +52,7 @@ func TestDifferentMemory(t *testing.T) {
 	for _, err := range errs {
 		assert.ErrorContains(t, err, "allreduce seq 1 of group world: device memory (rank 0) vs host memory (rank 1)")
 	}
-	errs, _ = fails(t, 2, time.Minute, func(r *dist.Rank) error {
+	errs, _ = fails(t, start, 2, func(r *dist.Rank) error {
 		x := tensor.New(r.Device, tensor.Float32, 10)
 		return r.World.AllGather(tensor.New(tensor.NewCPU(1), tensor.Float32, 20), x).Wait()
 	})
@@ -60,8 +61,8 @@ func TestDifferentMemory(t *testing.T) {
 
 // An operation inside a step that is recorded would be missing in its replays.
 func TestInsideCapturedStep(t *testing.T) {
-	machine(t, emu.Config{})
-	errs, _ := fails(t, 2, time.Minute, func(r *dist.Rank) error {
+	start := machine(t, 1, emu.Config{})
+	errs, _ := fails(t, start, 2, func(r *dist.Rank) error {
 		x := tensor.New(r.Device, tensor.Float32, 10)
 		step := tensor.Capture(r.Device, func([]tensor.Tensor) error { return r.World.AllReduce(x, dist.Sum).Wait() })
 		var err error
@@ -78,9 +79,9 @@ func TestInsideCapturedStep(t *testing.T) {
 // A rank fails while the devices of the others still run what they share with it. Nobody waits longer than they do, and when
 // Wait has returned an error, memory is left alone.
 func TestRankFailsBetweenOperations(t *testing.T) {
-	machine(t, emu.Config{Delay: 2 * time.Millisecond})
+	start := machine(t, 1, emu.Config{Delay: 2 * time.Millisecond})
 	boom := errors.New("boom")
-	errs, took := fails(t, 3, time.Minute, func(r *dist.Rank) error {
+	errs, took := fails(t, start, 3, func(r *dist.Rank) error {
 		x := tensor.New(r.Device, tensor.Float32, 50_000)
 		for i := range 20 {
 			if i == 10 && r.World.Rank() == 1 {
@@ -102,7 +103,7 @@ func TestRankFailsBetweenOperations(t *testing.T) {
 
 // A kernel that goes beyond its memory is noticed later: the error names the operation, and the launches before it.
 func TestKernelFaults(t *testing.T) {
-	machine(t, emu.Config{})
+	machine(t, 1, emu.Config{Timeout: time.Minute}) // which only the emulator has
 	dev, err := cuda.NewDevice(0)
 	require.NoError(t, err)
 	d, err := peer.New(dev.GPU(), dev.Queue(0).(*cuda.Queue).Stream())
@@ -136,15 +137,47 @@ func TestKernelFaults(t *testing.T) {
 	require.NoError(t, dev.Close())
 }
 
+// More ranks than a kernel has parameters for.
+func TestTooManyRanks(t *testing.T) {
+	machine(t, 1, emu.Config{})
+	dev, err := cuda.NewDevice(0)
+	require.NoError(t, err)
+	d, err := peer.New(dev.GPU(), dev.Queue(0).(*cuda.Queue).Stream())
+	require.NoError(t, err)
+	const n = 65
+	hub, spec := local.NewHub(n), backend.Spec{ID: 1, Gen: 1, Name: "world"}
+	for i := range n {
+		hub.Engine(i).(*local.Engine).Use(d)
+		spec.Ranks = append(spec.Ranks, i)
+	}
+	x := tensor.New(dev, tensor.Float32, 100)
+	m := backend.Mem{Ptr: x.Ptr(), Bytes: 400, Device: true}
+	var first backend.Backend
+	for spec.Rank = range n {
+		be, err := hub.Engine(spec.Rank).Open(spec)
+		require.NoError(t, err)
+		require.NoError(t, be.Issue(&backend.Op{Kind: backend.AllReduce, DType: tensor.Float32, Seq: 1, Count: 100, Src: m, Dst: m}))
+		if first == nil {
+			first = be
+		}
+	}
+	_, err = first.Progress()
+	require.ErrorContains(t, err, "rank 0: allreduce seq 1 of group world: 65 ranks of one process on GPUs; a reduction takes 64 at most")
+	for i := range n {
+		require.NoError(t, hub.Engine(i).Close())
+	}
+	require.NoError(t, dev.Close())
+}
+
 // Devices without a path between them: operations go through host memory, and the log says so.
 func TestDevicesApart(t *testing.T) {
-	machine(t, emu.Config{Apart: true, NoPeers: true})
 	var log bytes.Buffer
 	old := slog.Default()
 	slog.SetDefault(slog.New(slog.NewTextHandler(&log, nil)))
 	defer slog.SetDefault(old)
 	for _, gpus := range []int{1, 2} {
-		require.NoError(t, on(gpus)(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		start := machine(t, gpus, emu.Config{Apart: true, NoPeers: true})
+		require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 			x := constant(r.Device, float32(r.World.Rank()))
 			if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
 				return err

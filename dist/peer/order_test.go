@@ -16,8 +16,7 @@ import (
 // Every reduction of every type has the bits of ranks in host memory.
 func TestSameBits(t *testing.T) {
 	disttest.ShortOnly(t)
-	machine(t, emu.Config{})
-	disttest.SameBits(t, on(2))
+	disttest.SameBits(t, machine(t, 2, emu.Config{}))
 }
 
 // part is the number of elements that a rank gives another one.
@@ -83,8 +82,8 @@ var deskCases = []deskCase{
 // somebody waits for them: a wait for an event that is left out leads to a wrong result.
 func TestDeviceOrder(t *testing.T) {
 	for _, gpus := range []int{1, 3} {
-		machine(t, emu.Config{Lazy: true})
-		require.NoError(t, on(gpus)(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		start := machine(t, gpus, emu.Config{Lazy: true})
+		require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 			d := newDesk(r)
 			for round := range 5 {
 				for _, c := range deskCases {

@@ -16,9 +16,9 @@ import (
 // Steps of several buckets allocate nothing on the Go heap, and neither wait for the device nor copy from or to the host. The
 // runtime itself allocates now and then: the quietest of several rounds counts.
 func TestSteadySteps(t *testing.T) {
-	machine(t, emu.Config{})
+	start := machine(t, 1, emu.Config{})
 	quietest := ^uint64(0)
-	require.NoError(t, on(1)(t, 2, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+	require.NoError(t, start(t, 2, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 		gpu, g := r.Device.(*cuda.Device).GPU(), r.World
 		x, y := tensor.New(r.Device, tensor.Float32, 10_000), tensor.New(r.Device, tensor.Float32, 5000)
 		buckets := []tensor.Tensor{x.Range(0, 3000), x.Range(3000, 6000), x.Range(6000, 10_000)}
