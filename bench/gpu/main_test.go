@@ -197,10 +197,13 @@ func TestDevices(t *testing.T) {
 	dev, closer, err := openDevice("cuda")
 	require.NoError(t, err)
 	defer closer()
-	m := &meter{dev: dev, section: "copy", small: true, block: map[tensor.DType]tensor.Tensor{}}
+	m := &meter{dev: dev, device: "cuda", section: "copy", small: true, block: map[tensor.DType]tensor.Tensor{}}
 	require.NoError(t, measureCopy(m))
-	require.Len(t, m.rows, 1)
-	assert.Positive(t, m.rows[0].median)
+	require.NoError(t, measureAllReduce(m))
+	require.Len(t, m.rows, 3)
+	for _, r := range m.rows {
+		assert.Positive(t, r.median, r.what)
+	}
 
 	_, _, err = openDevice("tpu")
 	assert.ErrorContains(t, err, `no device "tpu": there are cpu, cuda`)

@@ -38,6 +38,7 @@ const windows = 5
 // meter measures a section on a device.
 type meter struct {
 	dev     tensor.Device
+	device  string // its kind
 	section string
 	small   bool    // sizes for the CPU
 	length  float64 // seconds of a window

@@ -31,6 +31,7 @@
 //
 //   - On processors with protection keys, Go code that touches device memory
 //     faults (Protected).
+//
 //   - Matrix products of tensor cores and asynchronous copies are functions with
 //     the layouts of the PTX ISA (src/mma.h). A copy's bytes come when they are
 //     waited for. Bank conflicts of ldmatrix are errors if asked for (Banks).

@@ -39,6 +39,7 @@ type Config struct {
 	Timeout    time.Duration // of a kernel, one minute when 0
 	Version    int           // of the driver, 13000 when 0
 	NoPeers    bool          // peer access that earlier tests enabled is off again
+	Apart      bool          // there is no path between devices
 }
 
 // control are the emulator's own functions (src/emu.h).
@@ -51,7 +52,7 @@ type control struct {
 
 // nativeConfig is struct EmuConfig.
 type nativeConfig struct {
-	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version, noPeers, banks uint64
+	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version, noPeers, banks, apart uint64
 }
 
 // Start makes the emulated driver the one that cuda.Load opens, and sets it up
@@ -102,7 +103,7 @@ func reset(c Config) {
 		devices: uint64(max(0, or(c.Devices, 2))), memory: or(c.Memory, 4<<30), seed: or(c.Seed, 1),
 		delay: uint64(c.Delay), lazy: flag(c.Lazy), reverse: flag(c.Reverse), left: flag(c.Left),
 		failAlloc: uint64(c.FailAlloc), failLaunch: uint64(c.FailLaunch),
-		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)), noPeers: flag(c.NoPeers), banks: flag(c.Banks),
+		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)), noPeers: flag(c.NoPeers), banks: flag(c.Banks), apart: flag(c.Apart),
 	}
 	dl.Call(controls().Reset, uintptr(unsafe.Pointer(&n)))
 }
