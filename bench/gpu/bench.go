@@ -20,13 +20,16 @@ type peer interface {
 
 // bench measures sections, all if none is named, each by Ringo and right behind by PyTorch.
 func (o *options) bench(names []string, out io.Writer) error {
-	todo := sections
+	todo := slices.DeleteFunc(slices.Clone(sections), func(s section) bool { return s.gpu && o.device == "cpu" })
 	if len(names) > 0 {
 		todo = nil
 		for _, name := range names {
 			i := slices.IndexFunc(sections, func(s section) bool { return s.name == name })
 			if i < 0 {
 				return fmt.Errorf("no section %s; `gpu list` names them", name)
+			}
+			if sections[i].gpu && o.device == "cpu" {
+				return fmt.Errorf("section %s needs a GPU", name)
 			}
 			todo = append(todo, sections[i])
 		}
@@ -67,7 +70,7 @@ func (o *options) measure(dev tensor.Device, todo []section, other peer, out io.
 			}
 			return rows, wrong
 		}
-		m := &meter{dev: dev, section: s.name, small: o.device == "cpu", length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{}}
+		m := &meter{dev: dev, section: s.name, small: o.device == "cpu", length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{}, caller: packedCaller}
 		var err error
 		if panicked := tensor.Try(func() { err = s.run(m) }); panicked != nil {
 			err = panicked

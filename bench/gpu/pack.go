@@ -52,6 +52,13 @@ func pack(file string, out io.Writer) error {
 		}
 		files = append(files, name)
 	}
+	if _, err := exec.LookPath("gcc"); err != nil || os.Getenv("GOARCH") != "" {
+		fmt.Fprintln(out, "There is no gcc here for that machine: calls of NCCL from C are not measured there.")
+	} else if err := buildCaller(filepath.Join(tmp, caller) + built); err != nil {
+		return err
+	} else {
+		files = append(files, caller)
+	}
 	if err := join(file, filepath.Join(tmp, "bench/gpu")+built, tmp, files); err != nil {
 		return err
 	}

@@ -16,16 +16,18 @@ type section struct {
 	name, what string
 	alone      bool
 	run        func(*meter) error
+	gpu        bool // only on a GPU
 }
 
 var sections = []section{
-	{"copy", "from one place of the device's memory to another, bytes read and written", false, measureCopy},
-	{"host", "small operations that the host launches", false, measureHost},
-	{"allocs", "Go allocations of a small operation", true, measureAllocs},
-	{"gemm", "matrix products", false, measureGEMM},
-	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows},
-	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
-	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
+	{"copy", "from one place of the device's memory to another, bytes read and written", false, measureCopy, false},
+	{"host", "small operations that the host launches", false, measureHost, false},
+	{"allocs", "Go allocations of a small operation", true, measureAllocs, false},
+	{"gemm", "matrix products", false, measureGEMM, false},
+	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows, false},
+	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP, false},
+	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2, false},
+	{"nccl", "calls of NCCL, from Go and from C", true, measureNCCL, true},
 }
 
 // pick returns one of two sizes.

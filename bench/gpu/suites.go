@@ -46,7 +46,7 @@ func (b *bundle) Close() { _ = errors.Join(b.ReadCloser.Close(), os.RemoveAll(b.
 func (b *bundle) suites() []string {
 	var out []string
 	for _, f := range b.File {
-		if f.Name != "cmd/ringo" {
+		if f.Name != "cmd/ringo" && f.Name != caller {
 			out = append(out, f.Name)
 		}
 	}
