@@ -47,7 +47,7 @@ func packedCaller() (*exec.Cmd, func(), error) {
 	cmd, err := b.command(context.Background(), caller)
 	if err != nil {
 		b.Close()
-		return nil, nil, errors.New("C is not measured beside it: this file was packed where there was no gcc")
+		return nil, nil, errors.New("nothing is measured from C beside it: this file was packed where there was no gcc")
 	}
 	return cmd, b.Close, nil
 }
@@ -147,18 +147,18 @@ func (m *meter) beside(cmd *exec.Cmd, count, calls int, ours float64) error {
 	run.Env, run.Stderr = cmd.Env, &problem
 	out, err := run.Output()
 	if err != nil {
-		return fmt.Errorf("C: %w: %s", err, problem.String())
+		return fmt.Errorf("from C: %w: %s", err, problem.String())
 	}
 	var took []float64
 	for _, line := range strings.Fields(string(out)) {
 		var s float64
 		if _, err := fmt.Sscan(line, &s); err != nil {
-			return fmt.Errorf("C printed %q: %w", line, err)
+			return fmt.Errorf("from C came %q: %w", line, err)
 		}
 		took = append(took, s)
 	}
 	if len(took) != windows {
-		return fmt.Errorf("C printed %d windows instead of %d", len(took), windows)
+		return fmt.Errorf("from C came %d windows instead of %d", len(took), windows)
 	}
 	more := 1e6 * (ours - m.calls("C", count, calls, took))
 	m.rows = append(m.rows, row{m.section, "from Go more than from C, " + what(count), "ringo", "µs/call", more, more, more})
