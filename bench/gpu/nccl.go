@@ -60,6 +60,10 @@ type ncclGPU interface {
 
 // measureNCCL measures what the host needs for a call of NCCL, for a communicator of this rank alone, and the same in C.
 func measureNCCL(m *meter) error {
+	dev, ok := m.dev.(ncclGPU)
+	if !ok {
+		return nil // the CPU needs none
+	}
 	lib, err := nccl.Load()
 	if err != nil {
 		return err
@@ -68,7 +72,7 @@ func measureNCCL(m *meter) error {
 	if err != nil {
 		return err
 	}
-	gpu := m.dev.(ncclGPU).GPU()
+	gpu := dev.GPU()
 	if err := gpu.Lock(); err != nil {
 		return err
 	}
