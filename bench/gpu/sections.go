@@ -31,6 +31,7 @@ var sections = []section{
 	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
+	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 }
 
 // pick returns one of two sizes.

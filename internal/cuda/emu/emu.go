@@ -44,10 +44,9 @@ type Config struct {
 
 // control are the emulator's own functions (src/emu.h).
 type control struct {
-	Reset     uintptr `sym:"emu_reset"`
-	Leaks     uintptr `sym:"emu_leaks"`
-	Hold      uintptr `sym:"emu_hold"`
-	Protected uintptr `sym:"emu_protected"`
+	Reset uintptr `sym:"emu_reset"`
+	Leaks uintptr `sym:"emu_leaks"`
+	Hold  uintptr `sym:"emu_hold"`
 }
 
 // nativeConfig is struct EmuConfig.
@@ -175,7 +174,3 @@ func Hold(s *cuda.Stream) { dl.Call(emulator().Hold, s.Handle(), 1) }
 
 // Release lets a held stream go on.
 func Release(s *cuda.Stream) { dl.Call(emulator().Hold, s.Handle(), 0) }
-
-// Protected says whether Go code that touches device memory faults: this needs
-// a processor with protection keys (PKU).
-func Protected() bool { return int32(dl.Call(emulator().Protected)) != 0 }

@@ -28,8 +28,6 @@ API void emu_reset(const EmuConfig*);
 API int emu_leaks(char* out, uint64_t n);
 // emu_hold stops a stream before its next operation, until released.
 API int emu_hold(void* stream, int held);
-// emu_protected says whether device memory faults on threads of the host.
-API int emu_protected();
 
 // emu_enqueue queues an operation on a stream, or adds it to the graph that is
 // being captured there. It runs on the stream's thread, may block, and returns
