@@ -175,7 +175,7 @@ func (h *Handle) preference(g *Gemm) (uintptr, error) {
 		errs = append(errs, set("cublasLtMatmulPreferenceSetAttribute", fn.PreferenceSet, pref, attr, &h.tmp.u32, g))
 	}
 	put(prefReduction, reduceInCompute)
-	d := alignment(g.C)
+	d := alignment(g.out())
 	if g.epilogue().usesBias() { // which has no preference of its own; PyTorch gives it D's too
 		d = min(d, alignment(g.Bias))
 	}
