@@ -8,16 +8,16 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 // TestCapturedOnCUDA: one rank on a GPU, whose steps from the third on are replays of a graph, has the losses of the CPU.
 func TestCapturedOnCUDA(t *testing.T) {
-	emu.Start(t, emu.Config{})
 	o := short()
 	o.optim = "adamw"
 	want := train(t, o)
-	o.device, o.trace = "cuda", filepath.Join(t.TempDir(), "trace.json")
+	o.device, o.trace = disttest.CUDA(t, emu.Config{}), filepath.Join(t.TempDir(), "trace.json")
 	got := train(t, o)
 	trace, err := os.ReadFile(o.trace)
 	require.NoError(t, err)

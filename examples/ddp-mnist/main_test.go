@@ -2,18 +2,21 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -85,37 +88,52 @@ func disparity(t *testing.T, o options, tol float64) (worst float64) {
 
 // On devices whose memory Go code cannot touch, with the same kernels, the same bits come out.
 func TestDevice(t *testing.T) {
-	dist.RegisterDevice("remote", tensortest.Remotes(t))
 	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}} {
 		o := short()
 		o.ranks, o.optim, o.dtype = 2, c.optim, c.dtype
 		want := train(t, o)
-		o.device = "remote"
+		o.device = tensortest.Remotes(t)
 		got := train(t, o)
 		require.Equal(t, [2]string{want.ParamsSHA256, want.LossesSHA256}, [2]string{got.ParamsSHA256, got.LossesSHA256}, "%+v", c)
 		require.Equal(t, want.TestAccuracy, got.TestAccuracy)
 	}
-	o := short()
-	o.device = "abacus"
-	require.ErrorContains(t, run(o, io.Discard), `dist: no device "abacus": there are cpu, cuda, remote`)
 }
 
-// Without a driver, -device cuda is an error that names libcuda and how to get it. A process looks for a driver once, so this is
-// another one's test.
-func TestNoCUDA(t *testing.T) {
-	const nowhere = "/none/libcuda.so.1"
-	if os.Getenv("RINGO_CUDA_LIB") != nowhere {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestNoCUDA$")
-		cmd.Env = append(os.Environ(), "RINGO_CUDA_LIB="+nowhere)
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		return
+// On GPUs, one that two ranks share and one each, training comes out as on the CPU.
+func TestCUDA(t *testing.T) {
+	for _, c := range []struct {
+		dtype string
+		gpus  int
+		tol   float64
+	}{{"float32", 2, 1e-5}, {"bfloat16", 1, 1e-2}} {
+		o := short()
+		o.ranks, o.steps, o.dtype = 2, 3, c.dtype
+		want := train(t, o)
+		o.device = disttest.CUDA(t, emu.Config{Devices: c.gpus, Lazy: true})
+		got := train(t, o)
+		require.InEpsilon(t, want.FirstLoss, got.FirstLoss, c.tol, c.dtype)
+		require.InEpsilon(t, want.FinalLoss, got.FinalLoss, c.tol, c.dtype)
+		require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
 	}
+}
+
+// A step neither copies anything nor waits for the device: the loss is read at the end of an epoch.
+func TestSteadyStep(t *testing.T) {
 	o := short()
-	o.device = "cuda"
-	err := run(o, io.Discard)
-	require.ErrorContains(t, err, "libcuda comes with NVIDIA's driver")
-	require.NotContains(t, err.Error(), "\n")
+	o.ranks = 2
+	images, _, err := o.load(tensor.Float32)
+	require.NoError(t, err)
+	disttest.SteadySteps(t, disttest.GPUs()[1].Start(t, 2), 20, 1, func(r *dist.Rank) (func() error, error) {
+		x, err := newTrainer(o, tensor.Float32, r, images, images)
+		if err != nil {
+			return nil, err
+		}
+		var batch data.Batch
+		for _, batch = range x.train.Epoch(context.Background(), 0) {
+			break
+		}
+		return func() error { return x.step(batch) }, nil
+	})
 }
 
 // What was counted is what was planned.
