@@ -8,9 +8,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// CompileAll compiles every file for every element type that the table uses, for an architecture. It returns how many it
-// compiled.
-func CompileAll(c *cuda.Compiler, arch string) (int, error) {
+// CompileAll compiles every file for every element type that the table uses, for an architecture, and calls see with the
+// machine code. It returns how many it compiled.
+func CompileAll(c *cuda.Compiler, arch string, see func(file, elem string, code []byte)) (int, error) {
 	seen := map[string]bool{}
 	for _, k := range kernels {
 		key := fmt.Sprint(k.file, k.options())
@@ -22,9 +22,11 @@ func CompileAll(c *cuda.Compiler, arch string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if _, err := c.Compile(src, arch, k.options()...); err != nil {
+		code, err := c.Compile(src, arch, k.options()...)
+		if err != nil {
 			return 0, fmt.Errorf("%s for %s: %w", k.file, k.elem, err)
 		}
+		see(k.file, k.elem, code)
 	}
 	return len(seen), nil
 }
