@@ -13,7 +13,8 @@ import (
 
 // A rank has its device's context from its beginning on: calls that need one, and do not make one current, work.
 func TestRanksAreBound(t *testing.T) {
-	emu.Start(t, emu.Config{Devices: 2})
+	devices, err := emu.Start(t, emu.Config{}).Count()
+	require.NoError(t, err)
 	device, err := dist.Devices("cuda")
 	require.NoError(t, err)
 	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 4, Device: device}, func(_ context.Context, r *dist.Rank) error {
@@ -23,7 +24,7 @@ func TestRanksAreBound(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if at, err := gpu.Owner(p); err != nil || at != r.World.Rank()%2 {
+		if at, err := gpu.Owner(p); err != nil || at != r.World.Rank()%devices {
 			t.Errorf("rank %d has memory of device %d: %v", r.World.Rank(), at, err)
 		}
 		if err := pool.Free(p); err != nil {

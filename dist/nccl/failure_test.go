@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/nccl"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
@@ -165,4 +166,12 @@ func TestNotInNCCL(t *testing.T) {
 	for rank, err := range errs {
 		assert.ErrorContains(t, err, "NCCL cannot do bxor of int32 in device memory; it has sum, prod, min, max, avg and premulsum", "rank %d", rank)
 	}
+}
+
+// Calls that block would keep this rank from looking after failures.
+func TestBlockingCommunicators(t *testing.T) {
+	machine(t)
+	t.Setenv("NCCL_COMM_BLOCKING", "1")
+	_, err := nccl.New(nccl.Config{})
+	assert.ErrorContains(t, err, "NCCL_COMM_BLOCKING=1 makes calls wait for other ranks")
 }

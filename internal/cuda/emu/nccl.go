@@ -27,8 +27,9 @@ func FailNCCL(rank, n int, fault NCCLFault) {
 }
 
 // NCCLCounts is what the emulated NCCL has been asked for since the process
-// began, and how many communicators there are now.
-type NCCLCounts struct{ Made, Splits, Aborts, Destroyed, Open, Launches uint64 }
+// began, how many communicators there are now, and the bytes of its messages from
+// one rank to another.
+type NCCLCounts struct{ Made, Aborts, Destroyed, Open, Launches, Moved uint64 }
 
 // CountNCCL returns the counts, which are all 0 on a GPU.
 func CountNCCL() (c NCCLCounts) {

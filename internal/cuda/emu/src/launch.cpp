@@ -70,6 +70,14 @@ API Result cuModuleGetFunction(void** f, void* h, const char* name) {
   return NotFound;
 }
 
+API Result cuFuncLoad(void* h) {
+  Lock l(S.mu);
+  int d;
+  if (Result r = usable(&d)) return r;
+  if (capturing_here()) return break_capture();
+  return S.functions.count(h) ? Ok : InvalidHandle;
+}
+
 enum { MaxThreadsPerBlock = 0, MaxDynamicShared = 8 };
 API Result cuFuncGetAttribute(int* v, int a, void* h) {
   Lock l(S.mu);
