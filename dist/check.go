@@ -228,6 +228,9 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 	if err == nil {
 		err = c.mine(cm.dev)
 	}
+	if d, ok := cm.dev.(tensor.Grapher); err == nil && ok && d.Recording() != nil {
+		err = errCaptured
+	}
 	if g.err == nil && g.closed {
 		err = errClosed
 	}

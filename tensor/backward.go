@@ -333,6 +333,9 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	if p.sync.F != nil && !p.sync.Done() {
 		fail("Backward", []Shape{h.shape()}, "gradient of %s is written while its collective is in flight", p.name)
 	}
+	if r := t.Recording(); r != nil {
+		r.grad(p)
+	}
 	switch p.state {
 	case gradReady:
 		fail("Backward", []Shape{h.shape()}, "gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()", p.name)

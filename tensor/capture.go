@@ -12,7 +12,7 @@ import (
 // the third time, and launches as one from then on, without the host's work for each operation: CUDA graphs, torch.cuda.graph.
 // Elsewhere it is the function, and does the same.
 //
-//	step := tensor.Capture(dev, func(in []tensor.Tensor) error {
+//	step := tensor.Capture(dev, func(in ...tensor.Tensor) error {
 //		loss := nn.CrossEntropy(model.Forward(tape.Input(in[0])), in[1])
 //		tape.Backward(loss)
 //		tensor.Copy(last, loss) // to read it later
@@ -26,7 +26,7 @@ import (
 // A replay does again what was launched, on the same memory. The Go code of the function does not run, but for what a step
 // changes on the host and the device must know: the step of a tape's random keys, an optimizer's learning rate and count of
 // steps. Other values that the function computes on the host are what they were in the recording, and what it leaves on a tape
-// is not there after Run: it copies results to tensors outside, which are read after Run.
+// is not there after Run: it copies results to tensors outside, which are read after Run. Gradients that it makes it also uses up.
 //
 // The function must not wait for the device: no Item, no optim.Scaler, no collective of several ranks. It must not take more
 // device memory in its third run than in the first two. What it may not do is a Failure that says so; the step is useless then.
@@ -35,7 +35,7 @@ import (
 type Captured struct {
 	dev   Device
 	on    Grapher // nil: just run it
-	fn    func(in []Tensor) error
+	fn    func(in ...Tensor) error
 	busy  atomic.Bool
 	ran   int
 	in    []Tensor // on the device, where the recording finds them
@@ -74,7 +74,7 @@ type Graph interface {
 }
 
 // Capture returns fn as a step for dev. fn gets the tensors that Run was given, in memory of dev.
-func Capture(dev Device, fn func(in []Tensor) error) *Captured {
+func Capture(dev Device, fn func(in ...Tensor) error) *Captured {
 	c := &Captured{dev: dev, fn: fn}
 	if !debugMode {
 		c.on, _ = dev.(Grapher)
@@ -97,7 +97,7 @@ func (c *Captured) Run(in ...Tensor) error {
 		return fmt.Errorf("tensor: Run of a captured step inside another one of %v", c.dev)
 	case c.on == nil || !c.fits(in):
 		c.given = append(c.given[:0], in...)
-		return c.fn(c.given)
+		return c.fn(c.given...)
 	}
 	c.load(in)
 	err := c.step()
@@ -127,7 +127,7 @@ func (c *Captured) step() error {
 		return c.record()
 	}
 	c.ran++
-	return c.fn(c.in)
+	return c.fn(c.in...)
 }
 
 // fits reports whether the inputs are like the first ones, of which it makes the recording's.
@@ -187,8 +187,11 @@ func (c *Captured) record() error {
 			_ = g.Close()
 		}
 	}()
-	err := c.fn(c.in)
+	err := c.fn(c.in...)
 	ended = true
+	if err == nil {
+		err = r.check()
+	}
 	g, e := c.on.EndGraph()
 	if err != nil && e == nil {
 		_ = g.Close()

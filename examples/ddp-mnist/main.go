@@ -139,6 +139,8 @@ type trainer struct {
 	opt    *optim.Optimizer
 	scaler *optim.Scaler // of the loss, in float16
 	tape   *tensor.Tape
+	step   func(in ...tensor.Tensor) error // on a batch's X and Y
+	loss   tensor.Tensor                   // of the last step: this rank's part
 	eval   *tensor.Tape
 	train  *data.Loader
 	test   *data.Loader
@@ -174,6 +176,11 @@ func newTrainer(o options, dtype tensor.DType, r *dist.Rank, train, test *data.I
 		t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: o.lr, Scaler: t.scaler})
 	}
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
+	t.loss = tensor.New(r.Device, lossType(dtype))
+	t.step = t.update
+	if r.World.Size() == 1 && t.scaler == nil { // nothing in a step waits for other ranks or for the device
+		t.step = tensor.Capture(r.Device, t.update).Run
+	}
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
 	t.train = data.NewLoader(train, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
 	t.test = data.NewLoader(test, data.Config{Batch: 1000, Sharder: r.World, Device: r.Device})
@@ -204,11 +211,10 @@ func (t *trainer) fit(ctx context.Context) error {
 func (t *trainer) epoch(ctx context.Context, e, total int, bar *progress) error {
 	start, waited := time.Now(), t.r.World.Waited()
 	for i, b := range t.train.Epoch(ctx, e) {
-		loss, err := t.step(b)
-		if err != nil {
+		if err := t.step(b.X, b.Y); err != nil {
 			return err
 		}
-		t.Losses = append(t.Losses, loss)
+		t.Losses = append(t.Losses, t.loss.Item())
 		bar.step()
 		if i+1 < t.train.Steps() { // else when the accuracy is known
 			if err := t.saveIfDue(ctx); err != nil {
@@ -230,10 +236,10 @@ func (t *trainer) epoch(ctx context.Context, e, total int, bar *progress) error 
 	return t.saveIfDue(ctx)
 }
 
-// step trains on one batch and returns this rank's part of the loss.
-func (t *trainer) step(b data.Batch) (float64, error) {
-	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(b.X)), b.Y)
-	part := loss.Item()
+// update does a step on a batch's X and Y.
+func (t *trainer) update(batch ...tensor.Tensor) error {
+	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(batch[0])), batch[1])
+	tensor.Copy(t.loss, loss)
 	scale := 1.0
 	if t.scaler != nil {
 		scale = t.scaler.Scale
@@ -241,7 +247,15 @@ func (t *trainer) step(b data.Batch) (float64, error) {
 	t.tape.Backward(loss, tensor.Scale(scale)) // gradients are summed over the ranks while it runs
 	err := t.opt.Step()
 	t.tape.Reset()
-	return part, err
+	return err
+}
+
+// lossType is the type of a loss of what is computed in dtype.
+func lossType(dtype tensor.DType) tensor.DType {
+	if dtype.IsHalf() {
+		return tensor.Float32
+	}
+	return dtype
 }
 
 // sumLosses makes losses those of the global batch.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"math"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 
@@ -99,9 +100,17 @@ func TestDevice(t *testing.T) {
 	require.ErrorContains(t, run(o, io.Discard), `dist: no device "abacus": there are cpu, cuda, remote`)
 }
 
-// Without a driver, -device cuda is an error that names libcuda and how to get it.
+// Without a driver, -device cuda is an error that names libcuda and how to get it. A process looks for a driver once, so this is
+// another one's test.
 func TestNoCUDA(t *testing.T) {
-	t.Setenv("RINGO_CUDA_LIB", "/none/libcuda.so.1")
+	const nowhere = "/none/libcuda.so.1"
+	if os.Getenv("RINGO_CUDA_LIB") != nowhere {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestNoCUDA$")
+		cmd.Env = append(os.Environ(), "RINGO_CUDA_LIB="+nowhere)
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return
+	}
 	o := short()
 	o.device = "cuda"
 	err := run(o, io.Discard)

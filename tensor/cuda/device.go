@@ -112,9 +112,9 @@ func (d *Device) Queue(k int) tensor.Queue { return d.queues[k] }
 // SetPoll sets what tapes on the device call once a node, so that communication goes on while the host is busy.
 func (d *Device) SetPoll(fn func()) { d.poll = fn }
 
-// Poll calls the function of SetPoll.
+// Poll calls the function of SetPoll, but in a step that is captured: nothing may be asked of the driver then.
 func (d *Device) Poll() {
-	if d.poll != nil {
+	if d.poll != nil && d.recorded.Load() == nil {
 		d.poll()
 	}
 }

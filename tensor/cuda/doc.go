@@ -22,6 +22,11 @@
 // Elementwise operations, casts, dropout and optimizers give the bits of the CPU's kernels wherever these only add, multiply,
 // divide and take square roots (the code is compiled without fused multiply-add); sums have another order than the CPU's.
 //
+// # Graphs
+//
+// A step that tensor.Capture makes is a CUDA graph: one launch, and a call for each kernel whose numbers changed, such as the
+// optimizer's. The memory that it uses stays its own until it is closed.
+//
 // # Threads
 //
 // CUDA's contexts belong to OS threads. The first launch by a goroutine binds it to its thread and makes the device's

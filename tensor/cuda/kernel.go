@@ -189,7 +189,7 @@ func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
 	if f == nil {
 		f = q.mustCompile(k)
 	}
-	if q.updating() {
+	if q.varying != nil && q.varying.set {
 		q.varying.update(q, f, grid, block, shared)
 		return
 	}

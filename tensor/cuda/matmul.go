@@ -100,9 +100,7 @@ func (p *products) fused(q *Queue) bool {
 // multiply hands q.gemm to cuBLASLt; a second time, bound to the thread, if the context was not current.
 func (q *Queue) multiply() error {
 	d := q.dev
-	if q.updating() {
-		return nil
-	}
+	q.fixed("a product")
 	if f := d.failed.Load(); f != nil {
 		panic(f)
 	}

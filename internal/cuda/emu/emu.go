@@ -28,6 +28,9 @@ type Config struct {
 	Lazy bool
 	// Reverse runs the threads of a block from the last to the first.
 	Reverse bool
+	// Banks makes it an error when ldmatrix finds rows in the same banks of shared
+	// memory, which only costs time on a GPU.
+	Banks bool
 	// Left puts the guard page before an allocation instead of behind it.
 	Left bool
 
@@ -48,7 +51,7 @@ type control struct {
 
 // nativeConfig is struct EmuConfig.
 type nativeConfig struct {
-	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version, noPeers uint64
+	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version, noPeers, banks uint64
 }
 
 // Start makes the emulated driver the one that cuda.Load opens, and sets it up
@@ -99,7 +102,7 @@ func reset(c Config) {
 		devices: uint64(max(0, or(c.Devices, 2))), memory: or(c.Memory, 4<<30), seed: or(c.Seed, 1),
 		delay: uint64(c.Delay), lazy: flag(c.Lazy), reverse: flag(c.Reverse), left: flag(c.Left),
 		failAlloc: uint64(c.FailAlloc), failLaunch: uint64(c.FailLaunch),
-		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)), noPeers: flag(c.NoPeers),
+		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)), noPeers: flag(c.NoPeers), banks: flag(c.Banks),
 	}
 	dl.Call(controls().Reset, uintptr(unsafe.Pointer(&n)))
 }

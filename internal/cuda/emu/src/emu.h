@@ -17,6 +17,7 @@ struct EmuConfig {
   uint64_t timeout_ns;       // a kernel that runs longer is ended
   uint64_t version;          // what cuDriverGetVersion answers
   uint64_t no_peers;         // peer access that was enabled is off again
+  uint64_t banks;            // bank conflicts of ldmatrix are errors
 };
 
 // emu_reset sets the configuration, ends holds, clears errors and counts. It

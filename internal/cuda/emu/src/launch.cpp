@@ -171,6 +171,7 @@ Result make_launch(void* h, const unsigned g[3], const unsigned b[3], unsigned s
   const EmuKernel& k = f.module->first->kernels[f.index];
   auto launch = std::make_shared<Launch>(Launch{f.module, f.index, {{g[0], g[1], g[2]}, {b[0], b[1], b[2]}, shared}, {}, {}, "", Ok});
   launch->at.reverse = S.config.reverse;
+  launch->at.banks = S.config.banks;
   if (Result r = check_shape(f, k, launch->at)) return r;
   size_t bytes = 0;
   for (unsigned i = 0; i < k.count; i++) bytes += (k.params[i].size + 15) / 16 * 16;
