@@ -191,7 +191,7 @@ func TestSteadySteps(t *testing.T) {
 	if os.Getenv("RINGO_DEBUG") == "1" {
 		t.Skip("debug mode allocates")
 	}
-	steps := 50
+	steps := 20
 	if disttest.Long() {
 		steps = 100
 	}
@@ -201,8 +201,8 @@ func TestSteadySteps(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			step := func(r *dist.Rank) (func() error, error) { return stepper(r, cfg) }
-			disttest.SteadySteps(t, dist.Run, 5, steps, step)
-			onMachines(t, func(t *testing.T, launch disttest.Launcher) { disttest.SteadySteps(t, launch, 5, 10, step) })
+			disttest.SteadySteps(t, dist.Run, 12, steps, step)
+			disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) { disttest.SteadySteps(t, launch, 12, 4, step) })
 		})
 	}
 }

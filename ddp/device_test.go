@@ -11,13 +11,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// onMachines runs a test on each machine, with up to four ranks.
-func onMachines(t *testing.T, fn func(t *testing.T, launch disttest.Launcher)) {
-	for _, m := range disttest.Machines() {
-		t.Run(m.Name, func(t *testing.T) { fn(t, m.Start(t, 4)) })
-	}
-}
-
 // Ranks whose devices have memory of their own equal one rank in host memory: buckets, microbatches, clipping, a model that has
 // values, and with the naive synchronization. 16-bit parameters have masters.
 func TestDevicesEqualOneRank(t *testing.T) {
@@ -29,7 +22,7 @@ func TestDevicesEqualOneRank(t *testing.T) {
 		one := job{ranks: 1, steps: 12, batch: 64, micro: 2, dtype: c.dtype, adamw: true, clip: 0.5}
 		want := one.run(t)
 		t.Run(fmt.Sprint(c.dtype), func(t *testing.T) {
-			onMachines(t, func(t *testing.T, launch disttest.Launcher) {
+			disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 				for _, n := range c.ranks {
 					many := one
 					many.ranks, many.launch = n, launch
@@ -49,7 +42,7 @@ func TestDevicesEqualOneRank(t *testing.T) {
 // A model with weights that are tied, frozen, and used on some ranks only.
 func TestOddModelOnDevices(t *testing.T) {
 	want := oddJob(2, ddp.Naive, ddp.Config{AllowUnused: true}, uneven).run(t)
-	onMachines(t, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 		j := oddJob(2, ddp.Attach, ddp.Config{AllowUnused: true, BucketBytes: 300}, uneven)
 		j.launch = launch
 		got := j.run(t)
@@ -62,7 +55,7 @@ func TestOddModelOnDevices(t *testing.T) {
 func TestCompressOnDevices(t *testing.T) {
 	j := job{ranks: 2, steps: 10, batch: 64, cfg: ddp.Config{Hook: ddp.Compress(tensor.BFloat16), BucketBytes: 2000}}
 	want := j.run(t)
-	onMachines(t, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 		j.launch = launch
 		requireClose(t, want.losses, j.run(t).losses, 1e-3, "loss", 2)
 	})
@@ -95,7 +88,7 @@ func (*late) Finish(*ddp.Bucket) {}
 func TestBackwardGoesOnDuringAllReduce(t *testing.T) {
 	j := job{ranks: 2, steps: 10, batch: 64, dtype: tensor.Float64}
 	want := j.run(t)
-	onMachines(t, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 		hook := late{buckets: 6, done: make(chan struct{})}
 		j.launch, j.attach = launch, func(g *dist.Group, model any, c ddp.Config) (nn.Params, error) {
 			mine := hook

@@ -13,28 +13,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// onMachines runs a test on each machine.
-func onMachines(t *testing.T, ranks int, fn func(t *testing.T, launch disttest.Launcher)) {
-	for _, m := range disttest.Machines() {
-		t.Run(m.Name, func(t *testing.T) { fn(t, m.Start(t, ranks)) })
-	}
-}
-
 // Ranks whose devices have memory of their own equal one rank in host memory, in all stages, on a mesh, and with the optimizer
 // in host memory.
 func TestDevicesEqualOneRank(t *testing.T) {
 	one := job{steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}}
 	want := onOne(one).run(t)
-	most := 3 // stages that all numbers of ranks have
-	if disttest.Long() {
-		most = 1
-	}
-	onMachines(t, 4, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
 		one.launch = launch
 		requireClose(t, want, onOne(one).run(t), 1e-10, "without fsdp")
 		for stage := 1; stage <= 3; stage++ {
 			for ranks := 1; ranks <= 4; ranks++ {
-				if j := one; stage >= most || ranks == stage+1 {
+				if j := one; disttest.Long() || ranks == stage+1 || ranks == 3 && stage == 3 {
 					j.ranks, j.cfg.Stage, j.cfg.HoldGrads, j.offload = ranks, stage, ranks == 3, ranks == 2
 					requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
 				}
@@ -48,15 +37,12 @@ func TestDevicesEqualOneRank(t *testing.T) {
 
 // In 16 bits, with the optimizer's values in float32, devices compute nearly the same as host memory.
 func TestMixedPrecisionOnDevices(t *testing.T) {
-	for _, half := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
-		j := job{steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{Compute: half, Reduce: tensor.Float32}}
-		j.ranks = 1
-		want := j.run(t)
-		onMachines(t, 3, func(t *testing.T, launch disttest.Launcher) {
-			j.ranks, j.launch = 3, launch
-			requireNear(t, want.losses, j.run(t).losses, 0.02)
-		})
-	}
+	j := job{ranks: 1, steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{Compute: tensor.BFloat16, Reduce: tensor.Float32}}
+	want := j.run(t)
+	disttest.OnEach(t, disttest.Machines(), 3, func(t *testing.T, launch disttest.Launcher) {
+		j.ranks, j.launch = 3, launch
+		requireNear(t, want.losses, j.run(t).losses, 0.02)
+	})
 }
 
 // A model that was made in host memory is moved to the ranks' devices.
@@ -80,7 +66,7 @@ func TestValuesMoveToDevices(t *testing.T) {
 		}
 		return nil
 	}}
-	onMachines(t, 2, func(t *testing.T, launch disttest.Launcher) {
+	disttest.OnEach(t, disttest.Machines(), 2, func(t *testing.T, launch disttest.Launcher) {
 		j.launch = launch
 		j.run(t)
 	})

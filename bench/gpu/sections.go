@@ -23,11 +23,15 @@ var sections = []section{
 	{"copy", "from one place of the device's memory to another, bytes read and written", false, measureCopy},
 	{"host", "small operations that the host launches", false, measureHost},
 	{"allocs", "Go allocations of a small operation", true, measureAllocs},
+	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
 	{"gemm", "matrix products", false, measureGEMM},
 	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows},
 	{"attention", "causal attention of bfloat16, half of the products counted", false, measureAttention},
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
+	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
+	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
+	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 }
 
 // pick returns one of two sizes.
@@ -182,29 +186,71 @@ func measureMLP(m *meter) error {
 		opt := optim.NewSGD(nn.Init(net, m.dev, tensor.Float32, 1), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
 		tape := tensor.NewTape(m.dev)
 		x, y := m.random(tensor.Float32, batch, 784), m.whole(10, batch)
-		failed = errors.Join(failed, m.add(fmt.Sprintf("batch %d", batch), "steps/s", 1, func() {
+		failed = errors.Join(failed, m.addSteps(fmt.Sprintf("batch %d", batch), "steps/s", 1, func(...tensor.Tensor) error {
 			tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
-			m.step(opt)
+			err := opt.Step()
 			tape.Reset()
+			return err
 		}))
 	}
 	return failed
 }
 
-func measureGPT2(m *meter) error {
-	config, batch := gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, m.pick(32, 2)
-	if m.small {
-		config = gpt.Config{Vocab: 64, Length: 16, Width: 32, Layers: 2, Heads: 2}
+// addSteps measures a step as it is, and captured.
+func (m *meter) addSteps(what, unit string, work float64, step func(...tensor.Tensor) error) error {
+	must := func(err error) {
+		if err != nil {
+			panic(&tensor.Failure{Op: "step", Err: err})
+		}
 	}
+	captured := tensor.Capture(m.dev, step)
+	return errors.Join(m.add(what, unit, work, func() { must(step()) }),
+		m.add(what+", captured", unit, work, func() { must(captured.Run()) }), captured.Close())
+}
+
+func measureGPT(m *meter) error {
+	config, batch := gpt.Bench, m.pick(16, 2)
+	if m.small {
+		config = tiny
+	}
+	step, what := m.gptStep(config, batch)
+	return m.addSteps(what, "tokens/s", float64(batch*config.Length), step)
+}
+
+func measureGPT2(m *meter) error {
+	config, batch, step := m.gpt2()
+	what := fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
+	return m.add(what, "tokens/s", float64(batch*config.Length), step)
+}
+
+// gpt2 makes a model and returns its size and what trains it for a step.
+func (m *meter) gpt2() (config gpt.Config, batch int, step func()) {
+	config, batch = gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, m.pick(32, 2)
+	if m.small {
+		config = tiny
+	}
+	train, _ := m.gptStep(config, batch)
+	return config, batch, func() {
+		if err := train(); err != nil {
+			panic(&tensor.Failure{Op: "step", Err: err})
+		}
+	}
+}
+
+var tiny = gpt.Config{Vocab: 64, Length: 16, Width: 32, Layers: 2, Heads: 2}
+
+// gptStep returns a training step and its name.
+func (m *meter) gptStep(config gpt.Config, batch int) (step func(...tensor.Tensor) error, what string) {
 	net := gpt.New(config)
 	net.Head.W = net.Tok.W
 	opt := optim.NewAdamW(nn.Init(net, m.dev, tensor.BFloat16, 1), optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1})
 	tape := tensor.NewTape(m.dev)
 	x, y := m.whole(uint64(config.Vocab), batch, config.Length), m.whole(uint64(config.Vocab), batch, config.Length)
-	what := fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
-	return m.add(what, "tokens/s", float64(batch*config.Length), func() {
+	what = fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
+	return func(...tensor.Tensor) error {
 		tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
-		m.step(opt)
+		err := opt.Step()
 		tape.Reset()
-	})
+		return err
+	}, what
 }

@@ -126,19 +126,25 @@ def mlp():
             work()
 
         row("mlp", f"batch {batch}", "eager", "steps/s", 1, step)
-        if not GPU:
-            continue
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(5):
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        opt.zero_grad(set_to_none=True)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        if GPU:
+            opt.zero_grad(set_to_none=True)
+            row("mlp", f"batch {batch}, captured", "CUDA graph", "steps/s", 1, captured(work, opt))
+
+
+def captured(work, opt):
+    """work after zero_grad, recorded: without gradients before, the first writes of gradients overwrite."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(5):
+            opt.zero_grad(set_to_none=True)
             work()
-        row("mlp", f"batch {batch}", "CUDA graph", "steps/s", 1, graph.replay)
+    torch.cuda.current_stream().wait_stream(side)
+    opt.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
 
 
 class Block(nn.Module):
@@ -173,27 +179,44 @@ class GPT(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), labels.flatten())
 
 
-def gpt2():
-    vocabulary, length, width, layers, heads, batch = (50304, 1024, 768, 12, 12, 32) if GPU else (64, 16, 32, 2, 2, 2)
+def gpt_work(vocabulary, length, width, layers, heads, batch, compiled=False):
     net = GPT(vocabulary, length, width, layers, heads).to(DEVICE)
-    opt = torch.optim.AdamW(net.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
+    opt = torch.optim.AdamW(net.parameters(), lr=3e-4, weight_decay=0.1, fused=True, capturable=GPU)
     ids, labels = (torch.randint(0, vocabulary, (batch, length), device=DEVICE) for _ in range(2))
-    for variant, loss in (("compiled", torch.compile(net)), ("eager", net)) if GPU else (("eager", net),):
+    loss = torch.compile(net) if compiled else net
 
-        def step():
-            opt.zero_grad(set_to_none=True)
-            with torch.autocast(DEVICE, torch.bfloat16):
-                value = loss(ids, labels)
-            value.backward()
-            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-            opt.step()
+    def work():
+        with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
+            value = loss(ids, labels)
+        value.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
 
-        row("gpt2", f"{layers} layers of {width}, batch {batch}, length {length}", variant, "tokens/s", batch * length, step)
+    def step():
+        opt.zero_grad(set_to_none=True)
+        work()
+
+    return work, step, opt, f"{layers} layers of {width}, batch {batch}, length {length}"
+
+
+def gpt():
+    vocabulary, length, width, layers, heads, batch = (512, 128, 256, 4, 4, 16) if GPU else (64, 16, 32, 2, 2, 2)
+    work, step, opt, case = gpt_work(vocabulary, length, width, layers, heads, batch)
+    row("gpt", case, "eager", "tokens/s", batch * length, step)
+    if GPU:
+        row("gpt", case + ", captured", "CUDA graph", "tokens/s", batch * length, captured(work, opt))
+
+
+def gpt2():
+    sizes = (50304, 1024, 768, 12, 12, 32) if GPU else (64, 16, 32, 2, 2, 2)
+    for variant in ("compiled", "eager") if GPU else ("eager",):
+        _, step, _, case = gpt_work(*sizes, compiled=variant == "compiled")
+        row("gpt2", case, variant, "tokens/s", sizes[1] * sizes[5], step)
 
 
 def main():
     torch.manual_seed(0)
-    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, mlp, gpt2)}
+    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, mlp, gpt, gpt2)}
     about = f"PyTorch {torch.__version__}"
     torch.set_num_threads(1)  # of the host, like Ringo
     if GPU:

@@ -27,11 +27,15 @@ type Machine struct {
 	Start func(t testing.TB, ranks int) Launcher
 }
 
-// Machines are tensortest's devices, and emulated GPUs: one that all ranks share, one for each rank with the engine that Run
-// takes for them, and one for each rank with NCCL.
+// Machines are tensortest's devices, and GPUs.
 func Machines() []Machine {
+	return append([]Machine{{"remote", func(t testing.TB, _ int) Launcher { return on(tensortest.Remotes(t)) }}}, GPUs()...)
+}
+
+// GPUs are emulated: one that all ranks share, one for each rank with the engine that Run takes for them, and one for each rank
+// with NCCL.
+func GPUs() []Machine {
 	return []Machine{
-		{"remote", func(t testing.TB, _ int) Launcher { return on(tensortest.Remotes(t)) }},
 		{"one GPU", func(t testing.TB, _ int) Launcher {
 			return on(CUDA(t, emu.Config{Devices: 1, Lazy: true, Reverse: true}))
 		}},
@@ -42,6 +46,13 @@ func Machines() []Machine {
 			CUDA(t, emu.Config{Devices: n, Lazy: true})
 			return overNCCL
 		}},
+	}
+}
+
+// OnEach runs a test with up to so many ranks on each machine.
+func OnEach(t *testing.T, machines []Machine, ranks int, fn func(t *testing.T, launch Launcher)) {
+	for _, m := range machines {
+		t.Run(m.Name, func(t *testing.T) { fn(t, m.Start(t, ranks)) })
 	}
 }
 

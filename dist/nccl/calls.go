@@ -41,11 +41,9 @@ func check(op *backend.Op) error {
 	if !op.Kind.Reduces() {
 		return nil
 	}
-	if _, ok := reduction(op); !ok {
-		return fmt.Errorf("NCCL cannot do %v of %v in device memory; it has sum, prod, min, max, avg and premulsum", op.Red, op.DType)
-	}
-	if op.Algo == backend.RankOrder {
-		return fmt.Errorf("RINGO_BITS=rank: NCCL adds in an order of its own")
+	if _, ok := reduction(op); !ok && !ranked(op) {
+		return fmt.Errorf("NCCL cannot do %v of %v in device memory; it has sum, prod, min, max, avg and premulsum, and RINGO_BITS=rank has all",
+			op.Red, op.DType)
 	}
 	return nil
 }
@@ -60,20 +58,44 @@ type call struct {
 	result nccl.Result
 }
 
-// run queues the operation of a slot on the end's stream. The result may be InProgress.
-func (b *end) run(s *slot) (string, nccl.Result) {
+// stages is how many calls an operation needs, each of which NCCL may take its time for: none where no rank has data.
+func stages(op *backend.Op) int {
+	switch {
+	case nothing(op):
+		return 0
+	case ranked(op):
+		return 2
+	}
+	return 1
+}
+
+// run queues the next stage of a slot's operation on the end's stream. The result may be InProgress.
+func (b *end) run(s *slot) (name string, r nccl.Result, err error) {
 	op := &s.op
 	c := call{b: b, op: op, d: types[op.DType], size: op.DType.Size(), stream: b.stream.Handle()}
+	src, dst := cuda.Ptr(uintptr(op.Src.Ptr)), cuda.Ptr(uintptr(op.Dst.Ptr))
+	switch {
+	case ranked(op) && b.stage == 1:
+		r, err = c.exchange(src)
+	case ranked(op):
+		r, err = c.combine(dst)
+	case grouped(op, b.comm):
+		r = c.group(src, dst)
+	default:
+		name, r = c.single(src, dst)
+		return name, r, nil
+	}
+	return "ncclGroupEnd", r, err
+}
+
+// single queues an operation that is one call.
+func (c *call) single(src, dst cuda.Ptr) (string, nccl.Result) {
+	b, op, comm, n := c.b, c.op, c.b.comm, c.op.Count
 	if op.Kind.Reduces() {
 		if r := b.prepare(op, c.d); r != nccl.Success {
 			return "ncclRedOpCreatePreMulSum", r
 		}
 	}
-	src, dst, comm := cuda.Ptr(uintptr(op.Src.Ptr)), cuda.Ptr(uintptr(op.Dst.Ptr)), b.comm
-	if grouped(op, comm) {
-		return "ncclGroupEnd", c.group(src, dst)
-	}
-	n := op.Count
 	switch op.Kind {
 	case backend.Barrier:
 		return "ncclAllReduce", comm.AllReduce(b.flag, b.flag, 1, nccl.Int32, nccl.Sum, c.stream)
@@ -110,6 +132,9 @@ func grouped(op *backend.Op, comm *nccl.Comm) bool {
 func (c *call) group(src, dst cuda.Ptr) nccl.Result {
 	b, op := c.b, c.op
 	me, lib := b.spec.Rank, b.e.lib
+	if op.Kind.Reduces() {
+		c.note(b.prepare(op, c.d))
+	}
 	c.note(lib.GroupStart())
 	from, to := src, dst
 	for i := range b.spec.Ranks {

@@ -27,5 +27,6 @@
 //
 // NCCL adds in an order of its own, rounds 16-bit floats after each addition,
 // divides before it adds (Avg), and drops NaN in Min and Max. The bits are the
-// same in every run with the same topology and NCCL, not those of other engines.
+// same in every run with the same topology and NCCL, not those of other engines. Under RINGO_BITS=rank NCCL only moves, and a
+// kernel of package peer adds in rank order: the bits are those of ranks in host memory, at the bytes of a ring.
 package nccl

@@ -8,6 +8,7 @@ import (
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/peer"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/nccl"
 	"github.com/ringo-ml/ringo/tensor"
@@ -36,6 +37,8 @@ type end struct {
 	flag   cuda.Ptr // four bytes for barriers
 	op     nccl.RedOp
 	custom bool // op is to be destroyed
+	stage  int  // of the operation queued+1
+	rows   peer.Rows
 
 	err     error         // the first failure
 	aborted bool          // the communicator is being aborted, or there is none
@@ -81,7 +84,10 @@ func (b *end) Algorithms() []string { return []string{"nccl"} }
 
 // Choice names what runs op.
 func (b *end) Choice(op *backend.Op) string {
-	if b.onDevice(op) {
+	switch {
+	case b.onDevice(op) && ranked(op):
+		return backend.RankOrder
+	case b.onDevice(op):
 		return "nccl"
 	}
 	if x, ok := b.ctl.(interface{ Choice(*backend.Op) string }); ok {

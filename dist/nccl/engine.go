@@ -4,11 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/peer"
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/nccl"
 	"github.com/ringo-ml/ringo/internal/wait"
@@ -27,9 +29,10 @@ type Config struct {
 // Engine is one rank's part in a job whose device memory NCCL moves.
 type Engine struct {
 	Config
-	lib  *nccl.Lib
-	pool *cuda.Pool
-	wg   sync.WaitGroup // calls that may take long: aborts, and the end of communicators
+	lib     *nccl.Lib
+	pool    *cuda.Pool
+	reducer *peer.Reducer
+	wg      sync.WaitGroup // calls that may take long: aborts, and the end of communicators
 
 	mu     sync.Mutex // guards what follows, all ends, and the order of calls
 	ends   []*end     // that are open
@@ -50,7 +53,14 @@ func New(c Config) (*Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	e := &Engine{Config: c, lib: lib, pool: c.Device.NewPool("nccl"), stir: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
+	if os.Getenv("NCCL_COMM_BLOCKING") == "1" {
+		return nil, errors.New("nccl: NCCL_COMM_BLOCKING=1 makes calls wait for other ranks, and nobody could look after failures: unset it")
+	}
+	reducer, err := peer.NewReducer(c.Device)
+	if err != nil {
+		return nil, err
+	}
+	e := &Engine{Config: c, lib: lib, reducer: reducer, pool: c.Device.NewPool("nccl"), stir: make(chan struct{}, 1), quit: make(chan struct{}), ended: make(chan struct{})}
 	go e.watch()
 	return e, nil
 }

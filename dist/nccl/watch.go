@@ -155,12 +155,16 @@ func (b *end) poll() {
 			return
 		}
 		if err = b.e.lib.Err("ncclCommGetAsyncError", r); err == nil {
-			err = b.called()
+			err = b.proceed(b.slot(b.queued + 1))
 		}
 	}
-	if err != nil {
-		b.fail(backend.OpError(&b.spec, &b.slot(b.queued+1).op, err))
+	if err == nil {
+		return
 	}
+	if known := (*backend.Error)(nil); !errors.As(err, &known) { // else the control engine's: the group's first cause
+		err = backend.OpError(&b.spec, &b.slot(b.queued+1).op, err)
+	}
+	b.fail(err)
 }
 
 // issuable reports whether the next operation for the device can be given to NCCL.
@@ -174,28 +178,41 @@ func (b *end) issuable() bool {
 // call gives NCCL the next operation. The device's context is current.
 func (b *end) call() {
 	s := b.slot(b.queued + 1)
+	b.stage = 0
 	err := b.stream.Wait(s.before)
-	if err == nil && nothing(&s.op) {
-		err = b.called()
-	} else if err == nil {
-		name, r := b.run(s)
-		if r == nccl.InProgress {
-			b.state = busy
-			return
-		}
-		if err = b.e.lib.Err(name, r); err == nil {
-			err = b.called()
-		}
+	if err == nil {
+		err = b.proceed(s)
 	}
 	if err != nil {
 		b.fail(backend.OpError(&b.spec, &s.op, err))
 	}
 }
 
+// proceed gives NCCL what is left of an operation, as far as it takes it at once.
+func (b *end) proceed(s *slot) error {
+	for b.state = ready; b.stage < stages(&s.op); {
+		b.stage++
+		name, r, err := b.run(s)
+		if err == nil {
+			err = b.e.lib.Err(name, r)
+		}
+		if err != nil {
+			return err
+		}
+		if r == nccl.InProgress {
+			b.state = busy
+			return nil
+		}
+	}
+	return b.called()
+}
+
 // called marks the end of an operation that is on the stream.
 func (b *end) called() error {
 	s := b.slot(b.queued + 1)
-	b.state = ready
+	if err := b.freeRows(); err != nil {
+		return err
+	}
 	if b.custom {
 		b.custom = false
 		if err := b.e.lib.Err("ncclRedOpDestroy", b.comm.DestroyOp(b.op)); err != nil {
@@ -298,7 +315,7 @@ func (b *end) letGo() {
 // drop gives the stream and the events back.
 func (b *end) drop() (err error) {
 	if b.flag != 0 {
-		err = errors.Join(b.stream.Sync(), b.e.pool.Free(b.flag))
+		err = errors.Join(b.stream.Sync(), b.e.pool.Free(b.flag), b.freeRows())
 	}
 	if b.stream != nil {
 		err = errors.Join(err, b.stream.Close())

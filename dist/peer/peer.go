@@ -75,14 +75,20 @@ func (d *Device) kernel(op *backend.Op) (*cuda.Func, error) {
 	if *f != nil {
 		return *f, nil
 	}
-	m, err := d.gpu.Module(cuda.Source{Name: "reduce.cu", Text: source}, options(op.DType)...)
+	var err error
+	*f, err = compile(d.gpu, op, options(op.DType))
+	return *f, err
+}
+
+func compile(gpu *cuda.Device, op *backend.Op, options []string) (f *cuda.Func, err error) {
+	m, err := gpu.Module(cuda.Source{Name: "reduce.cu", Text: source}, options...)
 	if err == nil {
-		*f, err = m.Func("peer_" + op.Red.String())
+		f, err = m.Func("peer_" + op.Red.String())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("kernel %v of %v: %w", op.Red, op.DType, err)
 	}
-	return *f, nil
+	return f, nil
 }
 
 // threads is the size of a block.
@@ -106,14 +112,20 @@ func (q *stream) reduce(s *algo.Share) error {
 		q.ranks.dst[i] = devPtr(p)
 		at |= uintptr(p)
 	}
-	items, vec := s.Count, 0
-	if at%16 == 0 {
-		items, vec = s.Count/(16/s.Op.DType.Size())+1, 1
-	}
+	items, vec := pieces(at, s.Count, s.Op.DType)
 	q.args.Reset().Struct(unsafe.Pointer(&q.ranks), int(unsafe.Sizeof(q.ranks))).I64(int64(s.Count)).
 		I32(len(s.Srcs)).I32(len(s.Dsts)).I32(vec)
 	grid := cuda.Dim{X: min((items+threads-1)/threads, q.dev.sms*16)}
 	return q.s.Launch(f, grid, cuda.Dim{X: threads}, 0, &q.args)
+}
+
+// pieces returns how many pieces a kernel goes through, and whether they are 16 bytes long (1), not elements (0): at is all
+// addresses together.
+func pieces(at uintptr, count int, t tensor.DType) (items, vec int) {
+	if at%16 != 0 {
+		return count, 0
+	}
+	return count/(16/t.Size()) + 1, 1
 }
 
 func devPtr(p tensor.Ptr) cuda.Ptr { return cuda.Ptr(uintptr(p)) }

@@ -25,12 +25,27 @@ template <> struct Narrow<f16> {
 // Pack is N elements that are loaded and stored at once.
 template <int N> struct __align__(sizeof(T) * N) Pack { T v[N]; };
 
-// Ranks says where inputs and outputs are (ranks in peer.go).
+// Ranks says where inputs and outputs are, and the factors of inputs.
+#ifdef ROWS  // the inputs are rows of one buffer (Rows in rows.go)
 struct Ranks {
-  const T* src[MAX_RANKS];
-  T* dst[MAX_RANKS];
-  double factor[MAX_RANKS];
+  const T* rows;
+  i64 stride;
+  T* to;
+  const double* factors;
+  __device__ __forceinline__ const T* src(int j) const { return rows + j * stride; }
+  __device__ __forceinline__ T* dst(int) const { return to; }
+  __device__ __forceinline__ double factor(int j) const { return factors[j]; }
 };
+#else  // each is somewhere (ranks in peer.go)
+struct Ranks {
+  const T* from[MAX_RANKS];
+  T* to[MAX_RANKS];
+  double factors[MAX_RANKS];
+  __device__ __forceinline__ const T* src(int j) const { return from[j]; }
+  __device__ __forceinline__ T* dst(int j) const { return to[j]; }
+  __device__ __forceinline__ double factor(int j) const { return factors[j]; }
+};
+#endif
 
 // The reductions. Truth values are converted back after each, which makes Sum "or" and Prod "and".
 
@@ -57,11 +72,11 @@ template <class Op, Extra X, int N>
 __device__ __forceinline__ void piece(const Ranks& r, i64 i, int inputs, int outputs) {
   W acc[N];
   for (int j = 0; j < inputs; j++) {
-    Pack<N> p = *(const Pack<N>*)(r.src[j] + i);
+    Pack<N> p = *(const Pack<N>*)(r.src(j) + i);
 #pragma unroll
     for (int k = 0; k < N; k++) {
       W x = widen(p.v[k]);
-      if constexpr (X == Scaled) x = x * (W)r.factor[j];
+      if constexpr (X == Scaled) x = x * (W)r.factor(j);
       acc[k] = j == 0 ? x : Op::of(acc[k], x);
     }
   }
@@ -71,7 +86,7 @@ __device__ __forceinline__ void piece(const Ranks& r, i64 i, int inputs, int out
     if constexpr (X == Divided) acc[k] = acc[k] / (W)inputs;
     out.v[k] = Narrow<T>::of(acc[k]);
   }
-  for (int j = 0; j < outputs; j++) *(Pack<N>*)(r.dst[j] + i) = out;
+  for (int j = 0; j < outputs; j++) *(Pack<N>*)(r.dst(j) + i) = out;
 }
 
 // reduce goes through count elements, 16 bytes at a time if vec says that all begin at multiples of it.

@@ -75,6 +75,7 @@ type Funcs struct {
 	ModuleLoadData          uintptr `sym:"cuModuleLoadData"`
 	ModuleUnload            uintptr `sym:"cuModuleUnload"`
 	ModuleGetFunction       uintptr `sym:"cuModuleGetFunction"`
+	FuncLoad                uintptr `sym:"cuFuncLoad,optional"` // 12.4
 	FuncGetAttribute        uintptr `sym:"cuFuncGetAttribute"`
 	FuncSetAttribute        uintptr `sym:"cuFuncSetAttribute"`
 	LaunchKernel            uintptr `sym:"cuLaunchKernel"`
@@ -95,7 +96,7 @@ var load = sync.OnceValues(func() (*Driver, error) { return open(LibDriver.Query
 func Load() (*Driver, error) { return load() }
 
 func open(q dl.Query) (*Driver, error) {
-	lib, err := LibDriver.Open(q, 0)
+	lib, err := q.Open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoDriver, err)
 	}

@@ -10,7 +10,11 @@ var (
 )
 
 // DriverAt is the query for a driver at one path.
-func DriverAt(path string) dl.Query { return dl.Query{What: "the CUDA driver", Names: []string{path}} }
+func DriverAt(path string) dl.Query {
+	q := LibDriver.Query(0)
+	q.Env, q.Names = "", []string{path}
+	return q
+}
 
 // CachePath is the file that CompileCached keeps the code in.
 func (c *Compiler) CachePath(src Source, arch string) string {

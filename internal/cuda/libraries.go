@@ -57,7 +57,7 @@ var catalog = [...]entry{
 // older driver may refuse what a newer library makes.
 func (l Library) Query(major int) dl.Query {
 	e := catalog[l]
-	q := dl.Query{What: e.name, Env: e.env, Beside: e.beside}
+	q := dl.Query{What: e.name, Env: e.env, Beside: e.beside, Get: l.HowToGet(major)}
 	file := map[string]string{"linux": e.linux, "windows": e.windows}[runtime.GOOS]
 	for _, v := range majors(major) {
 		name := file
@@ -102,16 +102,6 @@ func Major() int {
 		return d.Version / 1000
 	}
 	return 13
-}
-
-// Open opens the library where q looks for it. The error says how to get it for a
-// major version of CUDA.
-func (l Library) Open(q dl.Query, major int) (*dl.Lib, error) {
-	lib, err := q.Open()
-	if err == nil || !dl.Enabled { // a binary that can open none: another library would not help
-		return lib, err
-	}
-	return nil, fmt.Errorf("%s: %w", l.HowToGet(major), err)
 }
 
 // HowToGet is a sentence for errors.

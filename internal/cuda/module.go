@@ -60,7 +60,9 @@ func (dev *Device) Module(src Source, options ...string) (*Module, error) {
 	return m, nil
 }
 
-// Func returns a kernel by its name, declared extern "C". It is looked up once.
+// Func returns a kernel by its name, declared extern "C". It is looked up once,
+// and loaded now: a driver does that at the first launch otherwise, and waits for
+// the device to do it, which kernels that wait for each other would not survive.
 func (m *Module) Func(name string) (*Func, error) {
 	m.dev.mu.Lock()
 	defer m.dev.mu.Unlock()
@@ -71,6 +73,11 @@ func (m *Module) Func(name string) (*Func, error) {
 	r := dl.Call(m.dev.drv.fn.ModuleGetFunction, uintptr(unsafe.Pointer(&f.handle)), m.handle, uintptr(unsafe.Pointer(cString(name))))
 	if err := m.dev.check(fmt.Sprintf("cuModuleGetFunction(%s in %s)", name, m.name), r); err != nil {
 		return nil, err
+	}
+	if load := m.dev.drv.fn.FuncLoad; load != 0 {
+		if err := f.check("cuFuncLoad", dl.Call(load, f.handle)); err != nil {
+			return nil, err
+		}
 	}
 	m.funcs[name] = f
 	return f, nil

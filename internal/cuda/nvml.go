@@ -61,7 +61,7 @@ type pciInfo struct {
 }
 
 var loadNVML = sync.OnceValues(func() (*nvml, error) {
-	lib, err := LibNVML.Open(LibNVML.Query(0), 0)
+	lib, err := LibNVML.Query(0).Open()
 	if err != nil {
 		return nil, fmt.Errorf("cuda: %w", err)
 	}

@@ -54,7 +54,7 @@ func OpenCompiler(path string) (*Compiler, error) {
 }
 
 func openCompiler(q dl.Query) (*Compiler, error) {
-	lib, err := LibNVRTC.Open(q, Major())
+	lib, err := q.Open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNoCompiler, err)
 	}

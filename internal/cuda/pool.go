@@ -44,8 +44,8 @@ type block struct {
 	ptr   Ptr
 	bin   bin
 	inUse bool
-	pins  int  // graphs that use it
-	freed bool // but pinned
+	pins  int       // graphs that use it
+	freed bool      // but pinned
 	users []*Stream // other streams that use it
 	marks []*Event  // the ends of their uses, once freed
 }

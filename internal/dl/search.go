@@ -15,23 +15,31 @@ type Query struct {
 	Names  []string // file names, the preferred first
 	Wheels []string // folders of pip's wheels below site-packages/nvidia, e.g. "nccl/lib"
 	Beside string   // pattern of files in the library's own folder that it opens by name later, see openBeside
+	Get    string   // how to get it, before the error of not having it; "" for nothing
 }
 
 // Open opens the first candidate that the loader accepts.
 func (q Query) Open() (*Lib, error) {
+	lib, err := q.first()
+	if err == nil {
+		q.openBeside(lib)
+		return lib, nil
+	}
+	if q.Get == "" || !Enabled { // a binary that can open none: another library would not help
+		return nil, err
+	}
+	return nil, fmt.Errorf("%s: %w", q.Get, err)
+}
+
+func (q Query) first() (*Lib, error) {
 	if path := os.Getenv(q.Env); q.Env != "" && path != "" {
 		lib, err := Open(q.What, path)
 		if err != nil {
 			return nil, fmt.Errorf("%s is set: %w", q.Env, err)
 		}
-		q.openBeside(lib)
 		return lib, nil
 	}
-	lib, err := Open(q.What, q.Candidates()...)
-	if err == nil {
-		q.openBeside(lib)
-	}
-	return lib, err
+	return Open(q.What, q.Candidates()...)
 }
 
 // openBeside opens what the library will ask the loader for by its bare name: it

@@ -54,7 +54,7 @@ var table = map[string]row{
 	"dist/shm":     engine,
 	"dist/tcp":     {own: "tensor dist/backend dist/algo dist/shm internal/...", others: "golang.org/x/sys"},
 	"dist/mpi":     engine,
-	"dist/nccl":    engine,
+	"dist/nccl":    {own: "tensor dist/backend dist/algo dist/peer internal/...", others: "golang.org/x/sys"},
 	"dist/peer":    {own: "tensor dist/backend dist/algo dist/local internal/...", others: "golang.org/x/sys"},
 	"dist/sim":     engine,
 	"dist/launch":  {own: "internal/holder internal/identity", others: "golang.org/x/sys"},

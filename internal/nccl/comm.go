@@ -60,18 +60,6 @@ func (l *Lib) Init(n int, id *ID, rank int) (*Comm, Result) {
 	return c, Result(int32(r))
 }
 
-// NoColor makes Split give this rank no communicator.
-const NoColor = -1
-
-// Split begins to make a communicator of the ranks of c that give the same
-// color, in the order of key. All ranks of c call it. Its progress is that of c:
-// it is there when AsyncError of c is Success.
-func (c *Comm) Split(color, key int) (*Comm, Result) {
-	out, cfg := &Comm{lib: c.lib}, nonBlocking()
-	r := dl.Call(c.lib.fn.Split, c.handle, uintptr(color), uintptr(key), uintptr(unsafe.Pointer(&out.handle)), uintptr(unsafe.Pointer(&cfg)))
-	return out, Result(int32(r))
-}
-
 // AsyncError is the state of the communicator: Success, InProgress, or a failure
 // since it was made, here or on another rank.
 func (c *Comm) AsyncError() Result {

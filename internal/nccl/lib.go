@@ -3,6 +3,8 @@ package nccl
 import (
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"sync"
 	"unsafe"
 
@@ -10,7 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/internal/dl"
 )
 
-// MinVersion is the oldest NCCL that works, 2.18: the first with ncclCommSplit.
+// MinVersion is the oldest NCCL that works, 2.18: its ncclConfig_t is what Init passes.
 const MinVersion = 21800
 
 // ErrMissing is wrapped by the error of Load where there is no usable NCCL.
@@ -29,7 +31,6 @@ type funcs struct {
 	GetErrorString uintptr `sym:"ncclGetErrorString"`
 	GetLastError   uintptr `sym:"ncclGetLastError,optional"`
 	InitRankConfig uintptr `sym:"ncclCommInitRankConfig"`
-	Split          uintptr `sym:"ncclCommSplit"`
 	Finalize       uintptr `sym:"ncclCommFinalize"`
 	Destroy        uintptr `sym:"ncclCommDestroy"`
 	Abort          uintptr `sym:"ncclCommAbort"`
@@ -48,7 +49,12 @@ type funcs struct {
 	RedOpDestroy   uintptr `sym:"ncclRedOpDestroy"`
 }
 
-var load = sync.OnceValues(func() (*Lib, error) { return open(cuda.LibNCCL.Query(cuda.Major())) })
+var load = sync.OnceValues(func() (*Lib, error) {
+	if os.Getenv("NCCL_DEBUG") != "" {
+		printLines()
+	}
+	return open(cuda.LibNCCL.Query(cuda.Major()))
+})
 
 // Load opens NCCL, once per process; later calls return the same. The error
 // says what is missing and how to get it; it wraps ErrMissing. RINGO_NCCL_LIB
@@ -56,12 +62,12 @@ var load = sync.OnceValues(func() (*Lib, error) { return open(cuda.LibNCCL.Query
 func Load() (*Lib, error) { return load() }
 
 func open(q dl.Query) (*Lib, error) {
-	d, err := cuda.LibNCCL.Open(q, cuda.Major())
+	d, err := q.Open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
 	}
 	l := &Lib{Path: d.Path}
-	if err := l.readVersion(d); err != nil {
+	if err := l.readVersion(d, q.Get); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMissing, err)
 	}
 	if err := d.Resolve(&l.fn); err != nil {
@@ -70,9 +76,29 @@ func open(q dl.Query) (*Lib, error) {
 	return l, nil
 }
 
+// printLines makes the C library give out lines as they are printed: it keeps
+// what NCCL_DEBUG has NCCL print back where standard output is a pipe, and a Go
+// program ends without asking it for the rest.
+func printLines() {
+	libc, err := dl.Open("the C library", "libc.so.6")
+	if err != nil {
+		return // another C library: NCCL_DEBUG_FILE works everywhere
+	}
+	var fn struct {
+		Stdout  uintptr `sym:"stdout"` // a variable
+		Setvbuf uintptr `sym:"setvbuf"`
+	}
+	if libc.Resolve(&fn) != nil {
+		return
+	}
+	const lines = 1 // _IOLBF
+	file := **(**uintptr)(unsafe.Pointer(&fn.Stdout))
+	dl.Call(fn.Setvbuf, file, 0, lines, 0)
+}
+
 // readVersion asks for the version before anything else is resolved: an old
 // library is then named as such, not as one that lacks some symbol.
-func (l *Lib) readVersion(d *dl.Lib) error {
+func (l *Lib) readVersion(d *dl.Lib, get string) error {
 	fn, err := d.Sym("ncclGetVersion")
 	if err != nil {
 		return err
@@ -84,7 +110,7 @@ func (l *Lib) readVersion(d *dl.Lib) error {
 	l.Version = int(v)
 	d.Version = "NCCL " + versionString(l.Version)
 	if l.Version < MinVersion {
-		return fmt.Errorf("%s is NCCL %s, but %s or newer is needed: %s", l.Path, versionString(l.Version), versionString(MinVersion), cuda.LibNCCL.HowToGet(cuda.Major()))
+		return fmt.Errorf("%s is NCCL %s, but %s or newer is needed: %s", l.Path, versionString(l.Version), versionString(MinVersion), get)
 	}
 	return nil
 }
@@ -125,7 +151,10 @@ func (e *Error) Error() string {
 	if e.Last != "" {
 		s += ": " + e.Last
 	}
-	return s + " (NCCL_DEBUG=INFO tells more)"
+	if !strings.Contains(e.Text, "NCCL_DEBUG") {
+		s += " (NCCL_DEBUG=INFO tells more)"
+	}
+	return s
 }
 
 // Err is nil for Success and InProgress.

@@ -28,7 +28,7 @@ type rank struct {
 
 // ranks runs fn on n ranks in a communicator, each on a thread with its device.
 func ranks(t *testing.T, n int, fn func(r *rank) error) {
-	driver := emu.Start(t, emu.Config{Devices: 4})
+	driver := emu.Start(t, emu.Config{Devices: n})
 	lib, err := nccl.Load()
 	require.NoError(t, err)
 	id, err := lib.UniqueID()
@@ -161,27 +161,31 @@ func TestEveryCall(t *testing.T) {
 	})
 }
 
-// Three ranks split into two and one; one is in none.
-func TestSplit(t *testing.T) {
-	ranks(t, 4, func(r *rank) error {
-		color := []int{7, 3, 7, nccl.NoColor}[r.me]
-		child, res := r.comm.Split(color, -r.me)
-		if err := r.finish("ncclCommSplit", res); err != nil {
-			return err
-		}
-		assert.Equal(r.t, color >= 0, child.Open())
-		if color < 0 {
-			return nil
-		}
-		parent := r.comm
-		r.comm = child
-		want := map[int][]float32{7: {2, 0}, 3: {1}}[color] // a greater key comes later
-		err := r.does("all-gather", []float32{float32(r.me)}, want, func(i, o cuda.Ptr) nccl.Result {
-			return child.AllGather(i, o, 1, nccl.Float32, r.stream.Handle())
-		})
-		err = errors.Join(err, r.lib.Err("ncclCommDestroy", child.Destroy()))
-		r.comm = parent
-		return err
+// What one GPU can do alone: each call moves this rank's own elements.
+func TestOneRank(t *testing.T) {
+	ranks(t, 1, func(r *rank) error {
+		c, s := r.comm, r.stream.Handle()
+		const d, sum = nccl.Float32, nccl.Sum
+		x := []float32{1, 2, 3, 4}
+		return errors.Join(
+			r.does("sum", x, x, func(i, o cuda.Ptr) nccl.Result { return c.AllReduce(i, o, 4, d, sum, s) }),
+			r.does("avg", x, x, func(i, o cuda.Ptr) nccl.Result { return c.AllReduce(i, o, 4, d, nccl.Avg, s) }),
+			r.does("reduce", x, x, func(i, o cuda.Ptr) nccl.Result { return c.Reduce(i, o, 4, d, sum, 0, s) }),
+			r.does("broadcast", x, x, func(i, o cuda.Ptr) nccl.Result { return c.Broadcast(i, o, 4, d, 0, s) }),
+			r.does("all-gather", x, x, func(i, o cuda.Ptr) nccl.Result { return c.AllGather(i, o, 4, d, s) }),
+			r.does("reduce-scatter", x, x, func(i, o cuda.Ptr) nccl.Result { return c.ReduceScatter(i, o, 4, d, sum, s) }),
+			r.does("all-to-all", x, x, func(i, o cuda.Ptr) nccl.Result {
+				if !c.HasAllToAll() {
+					return c.AllGather(i, o, 4, d, s)
+				}
+				return c.AllToAll(i, o, 4, d, s)
+			}),
+			r.does("group", x, x, func(i, o cuda.Ptr) nccl.Result {
+				r.lib.GroupStart()
+				a, b := c.Send(i, 4, d, 0, s), c.Recv(o, 4, d, 0, s)
+				return max(a, b, r.lib.GroupEnd())
+			}),
+		)
 	})
 }
 
@@ -207,6 +211,7 @@ func TestAbort(t *testing.T) {
 }
 
 func TestErrorsAreReadable(t *testing.T) {
+	emu.Only(t, "NCCL does not look at addresses")
 	ranks(t, 1, func(r *rank) error {
 		err := r.lib.Err("ncclAllReduce", r.comm.AllReduce(64, 64, 1, nccl.Float32, nccl.Sum, r.stream.Handle()))
 		assert.EqualError(r.t, err, "nccl: ncclAllReduce: invalid argument (4): sendbuff 0x40 is not 4 bytes of device memory (NCCL_DEBUG=INFO tells more)")
@@ -228,6 +233,7 @@ func TestErrorsAreReadable(t *testing.T) {
 
 // Two ranks on one device are an error, as in the real library.
 func TestInitErrors(t *testing.T) {
+	emu.Only(t, "NCCL takes device 0 where no context is current")
 	driver := emu.Start(t, emu.Config{})
 	lib, err := nccl.Load()
 	require.NoError(t, err)

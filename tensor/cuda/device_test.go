@@ -74,6 +74,7 @@ func TestDevice(t *testing.T) {
 
 // TestLaunchBinds: a launch by a goroutine that has no context, or another device's, finds its own.
 func TestLaunchBinds(t *testing.T) {
+	emu.Start(t, emu.Config{Devices: 2})
 	dev := device(t)
 	other := open(t, 1)
 	for range 3 {
@@ -195,7 +196,6 @@ func TestFreeHostWaitsForNothing(t *testing.T) {
 
 func TestFromPointer(t *testing.T) {
 	dev := device(t)
-	other := open(t, 1)
 	pool := dev.GPU().NewPool("another library's")
 	require.NoError(t, dev.Bind())
 	p, err := pool.Alloc(dev.Queue(0).(*cuda.Queue).Stream(), 400)
@@ -207,13 +207,21 @@ func TestFromPointer(t *testing.T) {
 	assert.Equal(t, 300.0, tape.Input(x).Sum().Item())
 	tape.Close()
 	release()
-	_, _, err = other.FromPointer(uintptr(p), tensor.Float32, 10, 10)
-	require.ErrorContains(t, err, "it belongs to device 0")
 	_, _, err = dev.FromPointer(64, tensor.Float32, 10)
 	require.ErrorContains(t, err, "cuda:0: 0x40 is not its memory")
 	require.NoError(t, dev.Bind())
 	require.NoError(t, pool.Free(p))
 	require.NoError(t, pool.Close())
+}
+
+func TestPointerOfAnotherDevice(t *testing.T) {
+	emu.Start(t, emu.Config{Devices: 2})
+	dev, other := open(t, 0), open(t, 1)
+	p, err := dev.Alloc(400)
+	require.NoError(t, err)
+	_, _, err = other.FromPointer(uintptr(p), tensor.Float32, 10, 10)
+	require.ErrorContains(t, err, "it belongs to device 0")
+	dev.Free(p)
 }
 
 // TestKernelThatFails: what follows a wild access fails with the same error, which names what was launched.
@@ -225,7 +233,7 @@ func TestKernelThatFails(t *testing.T) {
 	e := tensor.NewExec(dev)
 	double(e, x)
 	a := e.Args(tensor.OpNeg, tensor.Float32).Out(x).In(x)
-	a.Len[0] = 1 << 20
+	a.Len[0] = 1 << 34 // behind all memory: what lies next to x may be mapped on a GPU
 	e.Launch()
 	err = dev.Queue(0).Sync()
 	var f *tensor.Failure

@@ -52,9 +52,6 @@ func FarCopy(d *Device) (*cuda.Func, error) {
 // SetCopy makes f the kernel that copies words of 32 bits with strides.
 func SetCopy(d *Device, f *cuda.Func) { d.funcs[stridedCopies[unitOf(4)].number] = f }
 
-// Table is what a device can compute.
-var Table = &table
-
 // Header compiles text behind one of the files that kernels include, for an element type, and returns a kernel of it.
 func Header(d *Device, file, text, elem, name string, defines ...string) (*cuda.Func, error) {
 	src, err := source(file)

@@ -5,6 +5,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -172,7 +173,12 @@ func (r *rig) product(g *blas.Gemm, skew int) {
 		c.upload()
 	}
 	g.A, g.B, g.C, g.Bias, g.Aux = a.ptr, b.ptr, c.ptr, bias.ptr, aux.ptr
-	require.NoError(r.t, r.h.MatMul(r.s, g), "%v", g)
+	err := r.h.MatMul(r.s, g)
+	if emu.OnGPU() && blas.IsUnsupported(err) && g.Epilogue > blas.None {
+		r.t.Logf("not in this cuBLASLt: %v", g) // package tensor/cuda has a kernel for it
+		return
+	}
+	require.NoError(r.t, err, "%v", g)
 	out, newBias, newAux := want(g, a.v, b.v, c.v, bias.v, aux.v)
 	near(r.t, g.Type, g.K, out, c.download(), g)
 	near(r.t, g.Type, max(g.K, g.M), newBias, bias.download(), g)
@@ -182,8 +188,8 @@ func (r *rig) product(g *blas.Gemm, skew int) {
 func near(t *testing.T, typ blas.Type, k int, want, got []float64, g *blas.Gemm) {
 	t.Helper()
 	eps := map[blas.Type]float64{blas.Float32: 1e-6, blas.Float64: 1e-13, blas.BFloat16: 1e-2, blas.Float16: 2e-3}[typ]
-	if g.TF32 {
-		eps = 1e-3
+	if g.TF32 || g.Epilogue > 0 && g.Epilogue&(blas.GELU|blas.DGELU) != 0 {
+		eps = max(eps, 1e-3) // how precisely cuBLASLt computes tanh is not documented
 	}
 	eps *= math.Sqrt(float64(k))
 	for i := range want {
@@ -225,6 +231,17 @@ func TestBatch(t *testing.T) {
 	r.product(&g, 1)
 }
 
+// The gradient of a bias is left to another kernel where it would leave the device idle.
+func TestIdleBiasGradient(t *testing.T) {
+	r := newRig(t)
+	for _, k := range []int{64, 4096} {
+		a, b, c, bias := r.vec(blas.BFloat16, 8*k, 0), r.vec(blas.BFloat16, 8*k, 0), r.vec(blas.BFloat16, 64, 0), r.vec(blas.BFloat16, 8, 0)
+		g := &blas.Gemm{Type: blas.BFloat16, TransA: true, M: 8, N: 8, K: k, Alpha: 1, A: a.ptr, B: b.ptr, C: c.ptr, LDA: 8, LDB: 8, LDC: 8,
+			Epilogue: blas.BiasGradA, Bias: bias.ptr}
+		require.Equal(t, k == 4096, blas.IsUnsupported(r.h.MatMul(r.s, g)))
+	}
+}
+
 func TestEpilogues(t *testing.T) {
 	r := newRig(t)
 	for _, typ := range []blas.Type{blas.Float32, blas.BFloat16, blas.Float16} {
@@ -238,8 +255,22 @@ func TestEpilogues(t *testing.T) {
 	}
 }
 
+// A bias inside of a larger tensor is aligned to its elements alone, beside matrices that are aligned to vectors.
+func TestBiasAnywhere(t *testing.T) {
+	r := newRig(t)
+	const n = 64
+	for _, typ := range []blas.Type{blas.Float32, blas.BFloat16} {
+		a, b, c, bias := r.vec(typ, n*n, 0), r.vec(typ, n*n, 0), r.vec(typ, n*n, 0), r.vec(typ, n, 1)
+		g := blas.Gemm{Type: typ, M: n, N: n, K: n, Alpha: 1, LDA: n, LDB: n, LDC: n, Epilogue: blas.Bias, A: a.ptr, B: b.ptr, C: c.ptr, Bias: bias.ptr}
+		require.NoError(t, r.h.MatMul(r.s, &g))
+		out, _, _ := want(&g, a.v, b.v, c.v, bias.v, nil)
+		near(t, typ, n, out, c.download(), &g)
+	}
+}
+
 // What has no algorithm is said so each time, without asking again.
 func TestUnsupported(t *testing.T) {
+	emu.Only(t, "which products have no algorithm differs between cuBLASLt's versions")
 	r := newRig(t)
 	x := r.vec(blas.Float64, 64, 0)
 	g := blas.Gemm{Type: blas.Float64, M: 8, N: 8, K: 8, Alpha: 1, LDA: 8, LDB: 8, LDC: 8, A: x.ptr, B: x.ptr, C: x.ptr, Epilogue: blas.Bias, Bias: x.ptr}
@@ -257,8 +288,9 @@ func TestUnsupported(t *testing.T) {
 // Float32 stays float32 unless TensorFloat-32 is asked for.
 func TestTF32(t *testing.T) {
 	r := newRig(t)
-	g := blas.Gemm{Type: blas.Float32, M: 8, N: 8, K: 8, Alpha: 1, LDA: 8, LDB: 8, LDC: 8}
-	a, b, c := r.vec(blas.Float32, 64, 0), r.vec(blas.Float32, 64, 0), r.vec(blas.Float32, 64, 0)
+	const n = 128 // smaller ones may not be worth it
+	g := blas.Gemm{Type: blas.Float32, M: n, N: n, K: n, Alpha: 1, LDA: n, LDB: n, LDC: n}
+	a, b, c := r.vec(blas.Float32, n*n, 0), r.vec(blas.Float32, n*n, 0), r.vec(blas.Float32, n*n, 0)
 	g.A, g.B, g.C = a.ptr, b.ptr, c.ptr
 	require.NoError(t, r.h.MatMul(r.s, &g))
 	exact := c.download()
@@ -266,7 +298,7 @@ func TestTF32(t *testing.T) {
 	require.NoError(t, r.h.MatMul(r.s, &g))
 	rough := c.download()
 	require.NotEqual(t, exact, rough)
-	near(t, blas.Float32, 8, exact, rough, &g)
+	near(t, blas.Float32, n, exact, rough, &g)
 }
 
 // A product that was seen before allocates nothing, on the heap or the device.
@@ -280,6 +312,7 @@ func TestSteady(t *testing.T) {
 				A: x.ptr, B: x.ptr, C: x.ptr + 512, Bias: x.ptr, Aux: x.ptr + 256})
 		}
 	}
+	gs = slices.DeleteFunc(gs, func(g blas.Gemm) bool { return emu.OnGPU() && blas.IsUnsupported(r.h.MatMul(r.s, &g)) })
 	step := func() {
 		for i := range gs {
 			if err := r.h.MatMul(r.s, &gs[i]); err != nil {

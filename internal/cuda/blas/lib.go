@@ -47,7 +47,7 @@ var load = sync.OnceValues(func() (*Lib, error) { return open(cuda.LibCuBLASLt.Q
 func Load() (*Lib, error) { return load() }
 
 func open(q dl.Query) (*Lib, error) {
-	lib, err := cuda.LibCuBLASLt.Open(q, cuda.Major())
+	lib, err := q.Open()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrNotFound, err)
 	}

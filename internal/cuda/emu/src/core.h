@@ -69,7 +69,7 @@ struct Stream {
   std::deque<Op> queue;
   uint64_t issued = 0, finished = 0, demand = 0;  // operations, counted from the beginning
   bool held = false, closing = false;
-  std::condition_variable wake;
+  std::condition_variable wake, changed;  // there is work; an operation has finished
   std::shared_ptr<Capture> capture;
   std::vector<int> frontier;  // the nodes that the next one comes after
   std::vector<void*> ahead;   // these, as cuStreamGetCaptureInfo hands them out
@@ -93,7 +93,6 @@ struct Device {
 
 struct State {
   std::mutex mu;
-  std::condition_variable changed;  // an operation has finished
   EmuConfig config = {2, 4ull << 30, 1, 0, 0, 0, 0, 0, 0, 60000000000ull, 13000, 0};
   uint64_t allocs = 0, launches = 0, streams_made = 0, nodes_made = 0;
   Device devices[MaxDevices];
@@ -124,7 +123,6 @@ Result make_launch(void* function, const unsigned grid[3], const unsigned block[
 Result run_graph(const Graph&, Stream&);
 Result wait_in_capture(const std::shared_ptr<Stream>&, const std::shared_ptr<Event>&);
 // memory.cpp
-void touch_device_memory(bool allowed);            // for the calling thread
 int device_of(Addr);                               // whose address range; -1 is none
 bool is_memory(Addr, uint64_t n);
 bool is_pinned(Addr, uint64_t n);

@@ -174,7 +174,8 @@ API Status cublasLtMatmulAlgoGetHeuristic(Handle* h, Desc* d, Layout* a, Layout*
     if (align > least || (id == 0 && (work > p->workspace || !(p->reduction & 2)))) continue;
     Heuristic r = {};
     r.algo = {Magic, problem(d, a, b, o), id == 0 ? work : 0, align, id, {}};
-    r.workspace = r.algo.workspace, r.waves = 1;
+    bool idle = d->epilogue & (BgradA | BgradB) && (d->ta ? a->rows : a->cols) >= 4096;  // cuts no sums
+    r.workspace = r.algo.workspace, r.waves = idle ? 0.25f : 1;
     out[(*count)++] = r;
   }
   return *count ? Ok : NotSupported;
@@ -312,7 +313,8 @@ API Status cublasLtMatmul(Handle* h, Desc* d, const void* alpha, const void* A, 
   if (!alpha || !beta || !A || !B || !C || !D || !algo) return InvalidValue;
   if (algo->magic != Magic || algo->problem != problem(d, a, b, o)) return InvalidValue;
   if (work_size < algo->workspace || (algo->workspace && (!work || (uintptr_t)work % 256))) return InvalidValue;
-  for (auto p : {A, B, C, (const void*)D}) if ((uintptr_t)p % algo->align) return InvalidValue;
+  for (auto p : {A, B, C, (const void*)D, (const void*)(d->epilogue & (Bias | Bgrad | BgradA | BgradB) ? d->bias : nullptr)})
+    if ((uintptr_t)p % algo->align) return InvalidValue;
   if (C == D && c->ld != o->ld) return InvalidValue;
   Job* j = new Job{*d, *a, *b, *o, 0, 0, (const char*)A, (const char*)B, (const char*)C, (char*)D, (char*)work, algo->workspace};
   if (d->scale == F64) j->alpha = *(const double*)alpha, j->beta = *(const double*)beta;

@@ -39,10 +39,9 @@ struct Meeting {
   Result broken = Ok;  // why it never comes about
   std::map<uint64_t, std::vector<Call*>> steps;             // collectives by number
   std::map<std::pair<int, int>, std::vector<Call*>> sends, recvs;  // from, to: those that wait
-  struct Split { std::vector<int> color, key; int came = 0; std::map<int, std::shared_ptr<Meeting>> made; };
-  std::map<uint64_t, Split> splits;
 };
 
+extern std::atomic<uint64_t> moved;  // bytes of messages between different ranks
 size_t type_size(int type);
 // half_value is a bfloat16 or float16 number.
 double half_value(uint16_t bits, bool brain);

@@ -4,6 +4,7 @@
 // here as well.
 #include "nccl.h"
 #include <dlfcn.h>
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static Result fail(Result r, const char* format, ...) {
 }
 
 struct Id { char bytes[128]; };
-struct Config { uint64_t size; uint32_t magic, version; int blocking; };
+struct Config { uint64_t size; uint32_t magic, version; int blocking, cga, min_ctas, max_ctas; const char* net; int share; };
 struct Comm;
 
 // Launch is what one group queues on one communicator.
@@ -55,12 +56,11 @@ struct Launch { std::shared_ptr<Comm> comm; void* stream; std::vector<Call> call
 struct Comm : std::enable_shared_from_this<Comm> {
   std::shared_ptr<Meeting> meeting;
   int rank, device;
-  bool blocking, aborted = false, joined = false, splitting = false;
+  bool blocking, aborted = false, joined = false;
   Result state = Ok;  // an asynchronous error
-  uint64_t calls = 0, collectives = 0, splits = 0, groups = 0;
+  uint64_t calls = 0, collectives = 0, groups = 0;
   int polls = 0;  // until the launch in progress is queued
   std::shared_ptr<Launch> pending;
-  Comm** child = nullptr;  // of the split in progress
   std::set<Call*> running;
   std::map<int, std::pair<int, double>> custom;  // reductions of PreMulSum: type and factor
 };
@@ -72,7 +72,7 @@ static std::map<Comm*, std::shared_ptr<Comm>> comms;
 static std::map<std::string, std::weak_ptr<Meeting>> meetings;
 static uint64_t ids;
 static Fault fault;
-static std::atomic<uint64_t> made, splits, aborts, destroyed, launches;
+static std::atomic<uint64_t> made, aborts, destroyed, launches;
 
 API void emu_nccl_fault(int rank, uint64_t call, int kind) {
   std::lock_guard<std::mutex> l(mu);
@@ -80,7 +80,7 @@ API void emu_nccl_fault(int rank, uint64_t call, int kind) {
 }
 API void emu_nccl_counts(uint64_t out[6]) {
   std::lock_guard<std::mutex> l(mu);
-  uint64_t n[6] = {made, splits, aborts, destroyed, comms.size(), launches};
+  uint64_t n[6] = {made, aborts, destroyed, comms.size(), launches, moved};
   memcpy(out, n, sizeof n);
 }
 
@@ -133,28 +133,6 @@ static Result poll(Comm& c) {
     if (m.broken) return c.state = m.broken;
     if (c.state) return c.state;
     if (m.joined < m.n) return InProgress;
-    if (c.splitting) {
-      auto& s = m.splits[c.splits];
-      if (s.came < m.n) return InProgress;
-      int color = s.color[c.rank];
-      if (color >= 0) {
-        auto& made = s.made[color];
-        auto child = std::make_shared<Comm>();
-        child->rank = 0;
-        int size = 0;
-        for (int r = 0; r < m.n; r++) {
-          if (s.color[r] != color) continue;
-          size++;
-          if (s.key[r] < s.key[c.rank] || (s.key[r] == s.key[c.rank] && r < c.rank)) child->rank++;
-        }
-        if (!made) made = std::make_shared<Meeting>(), made->n = made->joined = size;
-        child->meeting = made;
-        child->device = c.device;
-        child->blocking = c.blocking;
-        *c.child = keep(child);
-      }
-      c.splitting = false;
-    }
     if (c.pending && --c.polls > 0) return InProgress;
     ready.swap(c.pending);
   }
@@ -174,6 +152,8 @@ API const char* ncclGetErrorString(Result r) {
 API const char* ncclGetLastError(Comm*) { return last; }
 API Result ncclGetUniqueId(Id* id) {
   std::lock_guard<std::mutex> l(mu);
+  const char* debug = getenv("NCCL_DEBUG");
+  if (!ids && debug && *debug) printf("NCCL version 2.32.3+emulated\n");  // C keeps it back where that is a pipe
   for (int i = 0; i < 128; i++) id->bytes[i] = (char)(i * 7 + 1);  // every word counts
   uint64_t n = ++ids;
   memcpy(id->bytes + 120, &n, 8);
@@ -183,6 +163,8 @@ API Result ncclGetUniqueId(Id* id) {
 API Result ncclCommInitRankConfig(Comm** out, int n, Id id, int rank, const Config* cfg) {
   if (!out || n < 1 || rank < 0 || rank >= n) return fail(InvalidArgument, "rank %d of %d", rank, n);
   if (cfg && (cfg->magic != 0xcafebeef || cfg->size < 48)) return fail(InvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
+  if (cfg && (cfg->cga != INT_MIN || cfg->min_ctas != INT_MIN || cfg->max_ctas != INT_MIN || cfg->net || cfg->share != INT_MIN))
+    return fail(InvalidArgument, "the configuration takes what the variables NCCL_* say from the user");
   for (int i = 0; i < 120; i++)
     if (id.bytes[i] != (char)(i * 7 + 1)) return fail(InvalidArgument, "byte %d of the id is not what ncclGetUniqueId gave", i);
   auto c = std::make_shared<Comm>();
@@ -213,30 +195,6 @@ API Result ncclCommInitRankConfig(Comm** out, int n, Id id, int rank, const Conf
   std::unique_lock<std::mutex> l(m.mu);
   m.changed.wait(l, [&] { return m.joined >= m.n || m.broken || c->aborted; });
   return m.broken;
-}
-
-API Result ncclCommSplit(Comm* handle, int color, int key, Comm** out, const Config* cfg) {
-  auto c = find(handle);
-  if (!c || !out || color < -1) return fail(InvalidArgument, "ncclCommSplit");
-  if (cfg && cfg->magic != 0xcafebeef) return fail(InvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
-  if (poll(*c) == InProgress || c->pending) return fail(InvalidArgument, "Attempt to use communicator before the previous operation returned ncclSuccess");
-  *out = nullptr;
-  Meeting& m = *c->meeting;
-  std::unique_lock<std::mutex> l(m.mu);
-  auto& s = m.splits[++c->splits];
-  s.color.resize(m.n);
-  s.key.resize(m.n);
-  s.color[c->rank] = color;
-  s.key[c->rank] = key;
-  s.came++;
-  c->splitting = true;
-  c->child = out;
-  m.changed.notify_all();
-  splits++;
-  if (!c->blocking) return InProgress;
-  m.changed.wait(l, [&] { return s.came == m.n || c->aborted; });
-  l.unlock();
-  return poll(*c);
 }
 
 API Result ncclCommGetAsyncError(Comm* handle, Result* state) {

@@ -6,6 +6,8 @@
 #include <string.h>
 #include <algorithm>
 
+std::atomic<uint64_t> moved;
+
 size_t type_size(int t) {
   static const size_t size[NumTypes] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
   return size[t];
@@ -138,6 +140,7 @@ void post(Meeting& m, int rank, uint64_t number, Call& c) {
     while (!mine.empty() && !other.empty() && mine[0]->n == other[0]->n && mine[0]->type == other[0]->type) {
       Call *s = c.kind == Send ? mine[0] : other[0], *r = c.kind == Send ? other[0] : mine[0];
       memcpy(r->dst, s->src, s->n * type_size(s->type));
+      if (key.first != key.second) moved += s->n * type_size(s->type);
       s->done = r->done = true;
       mine.erase(mine.begin());
       other.erase(other.begin());

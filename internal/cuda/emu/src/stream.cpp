@@ -49,7 +49,6 @@ static void fail(Stream& s, Result r, const std::string& name) {
 
 static void work(std::shared_ptr<Stream> s) {
   worker_stack();
-  touch_device_memory(true);
   s->dynamic = dynamic_shared();
   Lock l(S.mu);
   for (;;) {
@@ -66,7 +65,7 @@ static void work(std::shared_ptr<Stream> s) {
     l.lock();
     if (r) fail(*s, r, op.name);
     s->finished++;
-    S.changed.notify_all();
+    s->changed.notify_all();
   }
   S.closed.erase(s.get());
   for (auto p : s->stacks)
@@ -93,7 +92,7 @@ void demand(Stream& s, uint64_t place) {
 }
 void wait_for(Lock& l, Stream& s, uint64_t place) {
   demand(s, place);
-  S.changed.wait(l, [&] { return s.finished >= place; });
+  s.changed.wait(l, [&] { return s.finished >= place; });
 }
 void wait_device(Lock& l, int device) {
   std::vector<std::pair<std::shared_ptr<Stream>, uint64_t>> all;
@@ -197,8 +196,7 @@ API Result cuStreamWaitEvent(void* hs, void* h, unsigned) {
   auto mark = e->mark;
   return enqueue(s, {"event wait", [mark](Stream&) {
     Lock l(S.mu);
-    if (mark->stream) demand(*mark->stream, mark->place);
-    S.changed.wait(l, [&] { return mark->done; });
+    if (auto s = mark->stream) wait_for(l, *s, mark->place);
     return Ok;
   }, true});
 }
