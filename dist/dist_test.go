@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"sync"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -51,6 +53,29 @@ func TestCancelledRunReturns(t *testing.T) {
 		return r.World.Barrier().Wait()
 	})
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// What a failed job left in flight keeps nothing of it: a program goes on after many of them.
+func TestFailedJobIsFreed(t *testing.T) {
+	boom := errors.New("boom")
+	var groups []weak.Pointer[dist.Group]
+	var mu sync.Mutex
+	err := run(3, func(r *dist.Rank) error {
+		mu.Lock()
+		groups = append(groups, weak.Make(r.World))
+		mu.Unlock()
+		if r.World.Rank() == 0 {
+			return boom
+		}
+		return r.World.AllReduce(tensor.New(r.Device, tensor.Float32, 100_000), dist.Sum).Wait()
+	})
+	require.ErrorIs(t, err, boom)
+	for _, g := range groups {
+		for range 10 {
+			runtime.GC()
+		}
+		assert.True(t, g.Value() == nil, "the group of a rank is still reachable")
+	}
 }
 
 // A failing job prints what each rank did last.

@@ -171,10 +171,16 @@ func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, 
 	}
 	if x, ok := dev.(tensor.Poller); ok {
 		x.SetPoll(c.poll)
+		closeDevice := closer
+		closer = func() {
+			x.SetPoll(nil) // tensors outlive the rank, and their device with them: it must not keep what the rank had
+			closeDevice()
+		}
 	}
 	c.dev = dev
 	world, err := c.open(backend.Spec{ID: worldID, Gen: 1, Name: "world", Ranks: ranks, Rank: rank}, cfg.Timeout, a)
 	if err != nil {
+		closer()
 		return nil, err
 	}
 	c.world.Store(world)

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 
 	"github.com/ringo-ml/ringo/bench/gpt"
@@ -22,12 +23,15 @@ var sections = []section{
 	{"copy", "from one place of the device's memory to another, bytes read and written", false, measureCopy},
 	{"host", "small operations that the host launches", false, measureHost},
 	{"allocs", "Go allocations of a small operation", true, measureAllocs},
+	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
 	{"gemm", "matrix products", false, measureGEMM},
 	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows},
+	{"attention", "causal attention of bfloat16, half of the products counted", false, measureAttention},
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
+	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 }
 
 // pick returns one of two sizes.
@@ -144,6 +148,35 @@ func (m *meter) step(opt *optim.Optimizer) {
 	if err := opt.Step(); err != nil {
 		panic(&tensor.Failure{Op: "step", Err: err})
 	}
+}
+
+// attentions are batch, positions, heads and features of a head: GPT-2, and longer and wider.
+var attentions = [][4]int{{32, 1024, 12, 64}, {4, 4096, 16, 128}}
+
+func measureAttention(m *meter) error {
+	var failed error
+	for _, s := range attentions {
+		b, steps, heads, hd := m.pick(s[0], 1), m.pick(s[1], 32), m.pick(s[2], 2), s[3]
+		width := heads * hd
+		qkv, out, lse := m.random(tensor.BFloat16, b, steps, 3*width), tensor.New(m.dev, tensor.BFloat16, b, steps, width), tensor.New(m.dev, tensor.Float32, b, heads, steps)
+		grad, gout := tensor.New(m.dev, tensor.BFloat16, b, steps, 3*width), m.random(tensor.BFloat16, b, steps, width)
+		launch := func(op tensor.Op, outs int, x ...tensor.Tensor) {
+			a := &tensor.Args{Op: op, DType: tensor.BFloat16, Outs: outs, N: len(x), Dim: [6]int{b, steps, 3 * width}, I: [8]int{hd, 1}}
+			a.F[0] = 1 / math.Sqrt(float64(hd))
+			for i, x := range x {
+				a.X[i], a.Len[i], a.DT[i] = x.Ptr(), x.Len(), x.DType()
+			}
+			m.dev.Kernels()[op][tensor.BFloat16](m.dev.Queue(0), a)
+		}
+		forward := func() { launch(tensor.OpAttention, 2, out, lse, qkv) }
+		name, work := fmt.Sprintf("%dx%d, %d heads of %d", b, steps, heads, hd), 2e-12*float64(b*heads*hd)*float64(steps)*float64(steps)
+		failed = errors.Join(failed, m.add(name+", forward", "TFLOP/s", work, forward),
+			m.add(name+", and backward", "TFLOP/s", 3.5*work, func() {
+				forward()
+				launch(tensor.OpAttentionGrad, 1, grad, qkv, out, gout, lse)
+			}))
+	}
+	return failed
 }
 
 func measureMLP(m *meter) error {

@@ -93,6 +93,24 @@ def rows():
     row("rows", f"float32 sum, gradient and AdamW of {n}x{n}", "eager", "GB/s", 36e-9 * n * n, step)
 
 
+def attention():
+    for b, t, heads, hd in ((32, 1024, 12, 64), (4, 4096, 16, 128)) if GPU else ((1, 32, 2, 64), (1, 32, 2, 128)):
+        qkv = random(torch.bfloat16, b, t, 3, heads, hd)
+        q, k, v = (qkv[:, :, i].transpose(1, 2).detach().requires_grad_() for i in range(3))
+        gout = random(torch.bfloat16, b, t, heads, hd).transpose(1, 2)
+        name, work = f"{b}x{t}, {heads} heads of {hd}", 2e-12 * b * heads * hd * t * t
+
+        def forward():
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+        def inference():
+            with torch.no_grad():
+                forward()
+
+        row("attention", name + ", forward", "eager", "TFLOP/s", work, inference)
+        row("attention", name + ", and backward", "eager", "TFLOP/s", 3.5 * work, lambda: torch.autograd.grad(forward(), (q, k, v), gout))
+
+
 def mlp():
     for batch in (64, 256):
         net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)).to(DEVICE)
@@ -198,7 +216,7 @@ def gpt2():
 
 def main():
     torch.manual_seed(0)
-    sections = {f.__name__: f for f in (copy, host, gemm, rows, mlp, gpt, gpt2)}
+    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, mlp, gpt, gpt2)}
     about = f"PyTorch {torch.__version__}"
     torch.set_num_threads(1)  # of the host, like Ringo
     if GPU:

@@ -5,6 +5,7 @@ import (
 	"os"
 	"runtime"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -19,13 +20,13 @@ const stuck = time.Minute
 // RINGO_SEED=n runs program n alone and prints what happened: a failure says which. Goroutines run in an order that no seed
 // decides, so a rare failure may take several runs to come again.
 func Programs(t *testing.T, run func(p *Program) *Outcome) {
-	eachProgram(t, 100, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
+	eachProgram(t, 100, 1, func(p *Program) (*Outcome, error) { return Check(t, p, run) })
 }
 
 // ProgramsInRealTime runs a tenth as many programs, where a bubble cannot hold what they wait for. A rank sleeps only under
 // RINGO_LONG=1: others wait seconds for it.
 func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
-	eachProgram(t, 10, func(p *Program) (*Outcome, error) {
+	eachProgram(t, 10, 8, func(p *Program) (*Outcome, error) {
 		if p.realTime(); p.Mishap == Sleeps && !Long() {
 			p.Mishap = Nothing
 		}
@@ -34,7 +35,8 @@ func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
 	})
 }
 
-func eachProgram(t *testing.T, short uint64, check func(p *Program) (*Outcome, error)) {
+// eachProgram runs so many programs in the short form, and abreast of them at a time on each core.
+func eachProgram(t *testing.T, short uint64, abreast int, check func(p *Program) (*Outcome, error)) {
 	first, count := uint64(1), short
 	if Long() {
 		count = 50 * short
@@ -49,26 +51,23 @@ func eachProgram(t *testing.T, short uint64, check func(p *Program) (*Outcome, e
 	began := time.Now()
 	var next, failed atomic.Uint64
 	next.Store(first)
-	t.Run("programs", func(t *testing.T) {
-		for w := range runtime.GOMAXPROCS(0) {
-			t.Run(fmt.Sprint("worker ", w), func(t *testing.T) {
-				t.Parallel()
-				for seed := next.Add(1) - 1; seed < first+count; seed = next.Add(1) - 1 {
-					p := RandomProgram(seed)
-					o, err := check(p)
-					if err != nil {
-						t.Errorf("RINGO_SEED=%d: %v\n%s; %s\n%v", seed, err, p, text(o), errs(o))
-						failed.Add(1)
-					} else if one {
-						t.Logf("%s; %s\n%v", p, text(o), errs(o))
-					}
-					if failed.Load() >= 10 {
-						return
-					}
-				}
-			})
+	work := func(t *testing.T) {
+		for seed := next.Add(1) - 1; seed < first+count && failed.Load() < 10; seed = next.Add(1) - 1 {
+			p := RandomProgram(seed)
+			o, err := check(p)
+			if err != nil {
+				t.Errorf("RINGO_SEED=%d: %v\n%s; %s\n%v", seed, err, p, text(o), errs(o))
+				failed.Add(1)
+			} else if one {
+				t.Logf("%s; %s\n%v", p, text(o), errs(o))
+			}
 		}
-	})
+	}
+	var wg sync.WaitGroup
+	for w := range abreast * runtime.GOMAXPROCS(0) {
+		wg.Go(func() { t.Run(fmt.Sprint("worker ", w), work) })
+	}
+	wg.Wait()
 	took := time.Since(began)
 	t.Logf("%d programs in %v, %v each", count, took.Round(time.Millisecond), (took / time.Duration(count)).Round(time.Microsecond))
 }

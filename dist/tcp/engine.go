@@ -28,14 +28,13 @@ type key struct {
 
 // Engine is one rank's part in a job of processes: a connection to every other rank. Join makes it.
 type Engine struct {
-	cfg      Config
-	self     member
-	began    time.Time
-	links    []*link // by rank; nil for this rank
-	stop     chan struct{}
-	event    chan struct{} // something may have got further
-	wg       sync.WaitGroup
-	sleepers sync.Pool // of *sleeper
+	cfg   Config
+	self  member
+	began time.Time
+	links []*link // by rank; nil for this rank
+	stop  chan struct{}
+	event chan struct{} // something may have got further
+	wg    sync.WaitGroup
 	// absent is told first of a lost connection: during rendezvous it is no failure of a group. refused is told when
 	// rank 0 gives the job up.
 	absent  func(*link, error) bool
@@ -58,7 +57,7 @@ type Engine struct {
 func newEngine(c Config, self member) *Engine {
 	return &Engine{cfg: c, self: self, began: time.Now(), links: make([]*link, c.Size), stop: make(chan struct{}),
 		event: make(chan struct{}, 1), absent: func(*link, error) bool { return false }, refused: func(error) {}, groups: map[key]*group{}, newest: map[uint64]uint32{}, over: map[key]int{},
-		rounds: map[key]*round{}, sleepers: sync.Pool{New: func() any { return &sleeper{make(chan struct{}, 1)} }}}
+		rounds: map[key]*round{}}
 }
 
 // Name returns "tcp".

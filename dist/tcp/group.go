@@ -40,12 +40,13 @@ type group struct {
 	ops     [history]record
 	issued  uint64
 	done    uint64
-	running bool    // the lane is inside an operation
-	mem     *shared // nil: the data goes over connections
-	seen    uint64  // done, as the goroutine that drives mem knows it
-	parked  []*sleeper
-	ended   bool // no operation will follow
-	said    bool // the peers know
+	running bool            // the lane is inside an operation
+	mem     *shared         // nil: the data goes over connections
+	seen    uint64          // done, as the goroutine that drives mem knows it
+	parked  []chan struct{} // of goroutines in Park; each holds one token
+	idle    []chan struct{} // for the next Park
+	ended   bool            // no operation will follow
+	said    bool            // the peers know
 	err     error
 	asked   uint64 // number of the last query
 	answers map[int]uint64
@@ -278,31 +279,28 @@ func (g *group) Progress() (uint64, error) {
 	return g.done, nil
 }
 
-// sleeper is a goroutine in Park. Its channel holds one token.
-type sleeper struct{ wake chan struct{} }
-
 // Park sleeps until operation seq is done, ctx ends, or the group has failed.
 func (g *group) Park(ctx context.Context, seq uint64) error {
-	s := g.e.sleepers.Get().(*sleeper)
 	g.mu.Lock()
-	g.parked = append(g.parked, s)
+	wake := g.bed()
+	g.parked = append(g.parked, wake)
 	for g.done < seq && (g.err == nil || g.running) && ctx.Err() == nil {
 		g.mu.Unlock()
 		select {
-		case <-s.wake:
+		case <-wake:
 		case <-ctx.Done():
 		}
 		g.mu.Lock()
 	}
-	i := slices.Index(g.parked, s)
+	i := slices.Index(g.parked, wake)
 	g.parked = slices.Delete(g.parked, i, i+1)
-	over, err := g.done >= seq, g.err
-	g.mu.Unlock()
 	select {
-	case <-s.wake: // a token that came meanwhile is not for the next one
+	case <-wake: // a token that came meanwhile is not for the next one
 	default:
 	}
-	g.e.sleepers.Put(s)
+	g.idle = append(g.idle, wake)
+	over, err := g.done >= seq, g.err
+	g.mu.Unlock()
 	switch {
 	case over:
 		return nil
@@ -312,12 +310,23 @@ func (g *group) Park(ctx context.Context, seq uint64) error {
 	return err
 }
 
+// bed returns a channel to sleep on. g.mu is held.
+func (g *group) bed() chan struct{} {
+	n := len(g.idle)
+	if n == 0 {
+		return make(chan struct{}, 1)
+	}
+	wake := g.idle[n-1]
+	g.idle = g.idle[:n-1]
+	return wake
+}
+
 // wakeAll wakes whoever waits for done, running, err or answers. g.mu is held.
 func (g *group) wakeAll() {
 	g.cond.Broadcast()
-	for _, s := range g.parked {
+	for _, wake := range g.parked {
 		select {
-		case s.wake <- struct{}{}:
+		case wake <- struct{}{}:
 		default:
 		}
 	}

@@ -28,7 +28,7 @@ func New(t testing.TB, n int) []*Host {
 	if why := missing(); why != "" {
 		t.Skipf("no network namespaces: %s", why)
 	}
-	id := fmt.Sprintf("r%x%x", os.Getpid(), made.Add(1)) // names of interfaces have 15 characters at most
+	id := fmt.Sprintf("r%x-%x", os.Getpid(), made.Add(1)) // names of interfaces have 15 characters at most
 	bridge := id + "b"
 	t.Cleanup(func() { _ = exec.Command("ip", "link", "del", bridge).Run() })
 	ip(t, "link", "add", bridge, "type", "bridge")
@@ -59,7 +59,7 @@ func missing() string {
 	if _, err := exec.LookPath("ip"); err != nil {
 		return "no ip command (iproute2)"
 	}
-	probe := fmt.Sprintf("probe%x%x", os.Getpid(), made.Add(1)) // tests may run in parallel
+	probe := fmt.Sprintf("probe%x-%x", os.Getpid(), made.Add(1)) // tests may run in parallel
 	out, err := exec.Command("ip", "netns", "add", probe).CombinedOutput()
 	if err != nil {
 		return strings.TrimSpace(string(out))

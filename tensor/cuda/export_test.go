@@ -8,25 +8,26 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// CompileAll compiles every file for every element type that the table uses, for an architecture, and calls see with the
-// machine code. It returns how many it compiled.
-func CompileAll(c *cuda.Compiler, arch string, see func(file, elem string, code []byte)) (int, error) {
+// CompileAll compiles every file for every element type that the table uses, for an architecture, and hands the code on. Of the
+// variants of attention on tensor cores it takes some, unless all are asked for. It returns how many it compiled.
+func CompileAll(c *cuda.Compiler, arch string, all bool, visit func(what string, code []byte)) (int, error) {
 	seen := map[string]bool{}
 	for _, k := range kernels {
-		key := fmt.Sprint(k.file, k.options())
-		if seen[key] {
+		what := fmt.Sprint(k.file, " ", k.options())
+		some := k.defines == nil || strings.Contains(what, "bf16 --fmad=false -DHD=64 ") || strings.Contains(what, "=f16 --fmad=false -DHD=128 -DDROP=0 ")
+		if seen[what] || !all && !some {
 			continue
 		}
-		seen[key] = true
+		seen[what] = true
 		src, err := source(k.file)
 		if err != nil {
 			return 0, err
 		}
 		code, err := c.Compile(src, arch, k.options()...)
 		if err != nil {
-			return 0, fmt.Errorf("%s for %s: %w", k.file, k.elem, err)
+			return 0, fmt.Errorf("%s: %w", what, err)
 		}
-		see(k.file, k.elem, code)
+		visit(what, code)
 	}
 	return len(seen), nil
 }
@@ -63,4 +64,47 @@ func Header(d *Device, file, text, elem, name string, defines ...string) (*cuda.
 		return nil, err
 	}
 	return m.Func(name)
+}
+
+// Plain lets the plain kernel compute all attention.
+func Plain(d *Device, on bool) { d.plain = on }
+
+// Compiled lists the kernels that the device has compiled and whose names begin so.
+func Compiled(d *Device, prefix string) (names []string) {
+	for i, f := range d.funcs {
+		if f != nil && strings.HasPrefix(kernels[i].name, prefix) {
+			names = append(names, kernels[i].name)
+		}
+	}
+	return names
+}
+
+// Alter compiles the kernels of a file that the device has compiled again, with a text that is there once replaced.
+func Alter(d *Device, file, from, to string, defines ...string) error {
+	src, err := source(file)
+	if err != nil {
+		return err
+	}
+	if from != "" && strings.Count(src.Text, from) != 1 {
+		return fmt.Errorf("%s has %q %d times", file, from, strings.Count(src.Text, from))
+	}
+	src = cuda.Source{Name: file, Text: strings.Replace(src.Text, from, to, 1)}
+	for i, k := range kernels {
+		if k.file != file || d.funcs[i] == nil {
+			continue
+		}
+		altered := *k
+		altered.defines = append(defines, k.defines...)
+		m, err := d.gpu.Module(src, altered.options()...)
+		if err != nil {
+			return err
+		}
+		if d.funcs[i], err = m.Func(k.name); err != nil {
+			return err
+		}
+		if err := d.funcs[i].SetShared(k.shared); err != nil {
+			return err
+		}
+	}
+	return nil
 }

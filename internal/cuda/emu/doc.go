@@ -11,25 +11,30 @@
 //   - Streams are threads. They pause at random (Delay), run only as far as
 //     somebody waits for them (Lazy), or stop (Hold): a missing event wait shows.
 //     Graphs run their nodes in another order at every launch.
+//
 //   - The threads of a block run one after the other up to the next barrier, in
 //     either order (Reverse), blocks in an order given by Seed, and shared memory
 //     is NaN before a block: a missing __syncthreads shows. Barriers and warp
 //     operations that not all threads reach are errors with their lines.
+//
 //   - Every allocation has guard pages before and behind it, on either side
 //     without a gap (Left), canaries where it does not fill its pages, NaN in it,
 //     and its addresses are never used again: accesses outside of it and after
 //     its end are CUDA_ERROR_ILLEGAL_ADDRESS with kernel, thread and distance.
 //     A pool rounds and caches; RINGO_CUDA_DEBUG=1 stops that.
+//
 //   - Misaligned vector accesses, indices outside of shared arrays, traps,
 //     asserts, endless kernels, host pointers and other devices' memory as
 //     parameters are the errors that CUDA would give, with the place.
+//
 //   - Memory that runs out, failing launches and what was not closed (Leaks).
-//   - On processors with protection keys, Go code that touches device memory
-//     faults (Protected).
 //
 //   - Matrix products of tensor cores and asynchronous copies are functions with
 //     the layouts of the PTX ISA (src/mma.h). A copy's bytes come when they are
-//     waited for. EMU_BANKS makes bank conflicts of ldmatrix errors.
+//     waited for. Bank conflicts of ldmatrix are errors if asked for (Banks).
+//
+// Go code that touches device memory is not found here: tensortest.Remote is a
+// device whose addresses lead nowhere.
 //
 // It proves logic only: no inline PTX (a kernel has an #ifdef RINGO_EMU for that,
 // and its PTX has not run), no grid-wide synchronization inside a kernel, no
