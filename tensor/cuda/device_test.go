@@ -102,6 +102,7 @@ func TestCopyBetweenDevices(t *testing.T) {
 	require.NoError(t, dev.Queue(0).Sync())
 	other.Copy(y.Ptr(), x.Ptr(), 4000, other.Queue(0))
 	assert.Equal(t, 1.0, tensor.Floats(y)[999])
+	tensor.Copy(y, y) // nothing: a copy's ranges must not overlap
 	h, err := dev.AllocHost(4000)
 	require.NoError(t, err)
 	dev.Copy(h, y.Ptr(), 4000, dev.Queue(2))
