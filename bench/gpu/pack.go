@@ -53,6 +53,13 @@ func pack(file string, out io.Writer) error {
 		}
 		names = append(names, s.name)
 	}
+	if _, err := exec.LookPath("gcc"); err != nil || os.Getenv("GOARCH") != "" {
+		fmt.Fprintln(out, "There is no gcc here for that machine: calls of NCCL from C are not measured there.")
+	} else if err := buildCaller(filepath.Join(tmp, caller) + built); err != nil {
+		return err
+	} else {
+		entries = append(entries, entry{name: caller})
+	}
 	if err := join(file, filepath.Join(tmp, "bench/gpu")+built, tmp, entries); err != nil {
 		return err
 	}

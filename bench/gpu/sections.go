@@ -23,6 +23,7 @@ var sections = []section{
 	{"copy", "from one place of the device's memory to another, bytes read and written", false, measureCopy},
 	{"host", "small operations that the host launches", false, measureHost},
 	{"allocs", "Go allocations of a small operation", true, measureAllocs},
+	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
 	{"gemm", "matrix products", false, measureGEMM},
 	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows},
 	{"attention", "causal attention of bfloat16, half of the products counted", false, measureAttention},
@@ -30,6 +31,7 @@ var sections = []section{
 	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
+	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 }
 
 // pick returns one of two sizes.

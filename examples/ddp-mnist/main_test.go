@@ -4,16 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -85,37 +82,15 @@ func disparity(t *testing.T, o options, tol float64) (worst float64) {
 
 // On devices whose memory Go code cannot touch, with the same kernels, the same bits come out.
 func TestDevice(t *testing.T) {
-	dist.RegisterDevice("remote", tensortest.Remotes(t))
 	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}} {
 		o := short()
 		o.ranks, o.optim, o.dtype = 2, c.optim, c.dtype
 		want := train(t, o)
-		o.device = "remote"
+		o.device = tensortest.Remotes(t)
 		got := train(t, o)
 		require.Equal(t, [2]string{want.ParamsSHA256, want.LossesSHA256}, [2]string{got.ParamsSHA256, got.LossesSHA256}, "%+v", c)
 		require.Equal(t, want.TestAccuracy, got.TestAccuracy)
 	}
-	o := short()
-	o.device = "abacus"
-	require.ErrorContains(t, run(o, io.Discard), `dist: no device "abacus": there are cpu, cuda, remote`)
-}
-
-// Without a driver, -device cuda is an error that names libcuda and how to get it. A process looks for a driver once, so this is
-// another one's test.
-func TestNoCUDA(t *testing.T) {
-	const nowhere = "/none/libcuda.so.1"
-	if os.Getenv("RINGO_CUDA_LIB") != nowhere {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestNoCUDA$")
-		cmd.Env = append(os.Environ(), "RINGO_CUDA_LIB="+nowhere)
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-		return
-	}
-	o := short()
-	o.device = "cuda"
-	err := run(o, io.Discard)
-	require.ErrorContains(t, err, "libcuda comes with NVIDIA's driver")
-	require.NotContains(t, err.Error(), "\n")
 }
 
 // What was counted is what was planned.
