@@ -3,18 +3,24 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// CompileAll compiles every file for every element type that the table uses, for an architecture. It returns how many it
-// compiled.
-func CompileAll(c *cuda.Compiler, arch string) (int, error) {
+// CompileAll compiles every file for every element type that the table uses, several at a time, with the variants of files that
+// have some or without these. It returns how many there are.
+func CompileAll(variants bool, compile func(src cuda.Source, options ...string) error) (int, error) {
+	var mu sync.Mutex
+	var errs error
+	var running sync.WaitGroup
+	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
 	seen := map[string]bool{}
 	for _, k := range kernels {
 		key := fmt.Sprint(k.file, k.options())
-		if seen[key] {
+		if seen[key] || len(k.defines) > 0 && !variants {
 			continue
 		}
 		seen[key] = true
@@ -22,11 +28,18 @@ func CompileAll(c *cuda.Compiler, arch string) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		if _, err := c.Compile(src, arch, k.options()...); err != nil {
-			return 0, fmt.Errorf("%s for %s: %w", k.file, k.elem, err)
-		}
+		turns <- struct{}{}
+		running.Go(func() {
+			if err := compile(src, k.options()...); err != nil {
+				mu.Lock()
+				errs = errors.Join(errs, fmt.Errorf("%s for %s: %w", k.file, k.elem, err))
+				mu.Unlock()
+			}
+			<-turns
+		})
 	}
-	return len(seen), nil
+	running.Wait()
+	return len(seen), errs
 }
 
 // FarCopy returns the kernel strided_copy for words of 32 bits, with places computed as for 2^31 elements and more.

@@ -27,7 +27,10 @@ func TestNVRTC(t *testing.T) {
 			}
 			c, err := gpu.LoadCompiler()
 			require.NoError(t, err)
-			n, err := cuda.CompileAll(c, arch)
+			n, err := cuda.CompileAll(true, func(src gpu.Source, options ...string) error {
+				_, err := c.Compile(src, arch, options...)
+				return err
+			})
 			require.NoError(t, err)
 			t.Logf("%d modules by NVRTC %d.%d", n, c.Major, c.Minor)
 		})
