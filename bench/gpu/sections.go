@@ -213,37 +213,34 @@ func measureGPT(m *meter) error {
 	if m.small {
 		config = tiny
 	}
-	step, what := m.gptStep(config, batch)
+	step, what := m.gptStep(config, batch, m.values)
 	return m.addSteps(what, "tokens/s", float64(batch*config.Length), step)
 }
 
 func measureGPT2(m *meter) error {
-	config, batch, step := m.gpt2()
-	what := fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
-	return m.add(what, "tokens/s", float64(batch*config.Length), step)
+	config, batch := m.gpt2()
+	step, what := m.gptStep(config, batch, m.values)
+	return m.addSteps(what, "tokens/s", float64(batch*config.Length), step)
 }
 
-// gpt2 makes a model and returns its size and what trains it for a step.
-func (m *meter) gpt2() (config gpt.Config, batch int, step func()) {
-	config, batch = gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, m.pick(32, 2)
+// gpt2 is the model of 124M parameters and its batch.
+func (m *meter) gpt2() (config gpt.Config, batch int) {
 	if m.small {
-		config = tiny
+		return tiny, 2
 	}
-	train, _ := m.gptStep(config, batch)
-	return config, batch, func() {
-		if err := train(); err != nil {
-			panic(&tensor.Failure{Op: "step", Err: err})
-		}
-	}
+	return gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, 32
 }
 
 var tiny = gpt.Config{Vocab: 64, Length: 16, Width: 32, Layers: 2, Heads: 2}
 
-// gptStep returns a training step and its name.
-func (m *meter) gptStep(config gpt.Config, batch int) (step func(...tensor.Tensor) error, what string) {
+// values makes the parameters of a model in bfloat16.
+func (m *meter) values(model any) nn.Params { return nn.Init(model, m.dev, tensor.BFloat16, 1) }
+
+// gptStep returns a training step and its name. values makes the parameters.
+func (m *meter) gptStep(config gpt.Config, batch int, values func(model any) nn.Params) (step func(...tensor.Tensor) error, what string) {
 	net := gpt.New(config)
 	net.Head.W = net.Tok.W
-	opt := optim.NewAdamW(nn.Init(net, m.dev, tensor.BFloat16, 1), optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1})
+	opt := optim.NewAdamW(values(net), optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1})
 	tape := tensor.NewTape(m.dev)
 	x, y := m.whole(uint64(config.Vocab), batch, config.Length), m.whole(uint64(config.Vocab), batch, config.Length)
 	what = fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
