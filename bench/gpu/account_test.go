@@ -79,7 +79,7 @@ func TestMeasureAccount(t *testing.T) {
 		assert.Positive(t, r.median, r.what)
 		found[strings.Fields(r.what)[2]] = true
 	}
-	for _, op := range []tensor.Op{tensor.OpLinearAct, tensor.OpLinearGradX, tensor.OpLayerNormGrad, tensor.OpCrossEntropyBoth, tensor.OpAdam} {
+	for _, op := range append(fusions, tensor.OpAdam) {
 		assert.True(t, found[op.String()], op.String())
 	}
 }

@@ -30,6 +30,7 @@ var sections = []section{
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
+	{"fusions", "a step of gpt2 without one of the operations that do the work of several", true, measureFusions},
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
 	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 }
