@@ -171,14 +171,25 @@ func TestBenchUsage(t *testing.T) {
 func TestBenchFaults(t *testing.T) {
 	t.Parallel()
 	needsProcesses(t)
-	args := []string{"-ops", "send", "-backend", "shm"}
-	if os.Getenv("RINGO_LONG") == "1" {
-		args = []string{"-ops", "send," + strings.Join(benchNames(), ","), "-backend", "shm,tcp"}
+	if os.Getenv("RINGO_LONG") != "1" {
+		checkFaults(t, "shm", "send")
+		return
 	}
-	stdout, stderr, code := run(t, append([]string{"bench", "-faults", "-json"}, args...)...)
+	for _, backend := range []string{"shm", "tcp"} {
+		for ops := range slices.Chunk(append([]string{"send"}, benchNames()...), 4) {
+			t.Run(backend+" "+ops[0], func(t *testing.T) {
+				t.Parallel()
+				checkFaults(t, backend, ops...)
+			})
+		}
+	}
+}
+
+func checkFaults(t *testing.T, backend string, ops ...string) {
+	stdout, stderr, code := run(t, "bench", "-faults", "-json", "-ops", strings.Join(ops, ","), "-backend", backend)
 	var results []faultResult
 	require.NoError(t, json.Unmarshal([]byte(stdout), &results))
-	assert.Zero(t, len(results)%3)
+	assert.Len(t, results, 3*len(ops))
 	late := false
 	for _, r := range results {
 		assert.Equal(t, r.Op == "send", r.Ranks == 2, "%+v", r)
