@@ -146,7 +146,7 @@ func cost(a *tensor.Args) (name string, bytes, flops float64) {
 		bytes = 3*size(1) + size(2)
 	case tensor.OpAddTo:
 		bytes, dims = bytes+size(0), a.Len[:1]
-	case tensor.OpColSum, tensor.OpLayerNormGradX, tensor.OpLayerNormGradW, tensor.OpLayerNormGrad:
+	case tensor.OpColSum, tensor.OpLayerNormGradX, tensor.OpLayerNormGradW, tensor.OpLayerNormGrad, tensor.OpRMSNormGrad:
 		bytes += min(a.F[0], 1) * size(0)
 	case tensor.OpAdam: // value, moments and, for 16-bit gradients, the value in 16 bits
 		dims = nil
