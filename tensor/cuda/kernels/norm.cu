@@ -193,7 +193,7 @@ __device__ __forceinline__ void norm_grads(T* d, W* part, const T* x, const T* g
 
 extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS)
 norm_grad(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows, i64 cols,
-                                           i64 len, int add, int vec) {
+          i64 len, int add, int vec) {
   if (vec) norm_grads<16 / sizeof(T)>(d, part, x, g, w, mean, rstd, rows, cols, len, add);
   else norm_grads<1>(d, part, x, g, w, mean, rstd, rows, cols, len, add);
 }
