@@ -79,7 +79,7 @@ func TestMeasureAccount(t *testing.T) {
 		assert.Positive(t, r.median, r.what)
 		found[strings.Fields(r.what)[2]] = true
 	}
-	for _, op := range []tensor.Op{tensor.OpLinearAct, tensor.OpLinearGradX, tensor.OpLayerNormGrad, tensor.OpCrossEntropyBoth, tensor.OpAdam} {
+	for _, op := range append(fusions, tensor.OpAdam) {
 		assert.True(t, found[op.String()], op.String())
 	}
 }
@@ -128,4 +128,24 @@ func TestAccount(t *testing.T) {
 	assert.Less(t, moved, 19e9, "bytes, besides those of products")
 	assert.Less(t, all.count, 240)
 	assert.Less(t, below.use.Total().Peak, 20<<30, "bytes of memory")
+}
+
+// TestLaunches counts what a step of the small network launches: on a GPU, each costs as much as its work.
+func TestLaunches(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	open, closer, err := openDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	dev := newAccount(newNowhere(open.Kernels()))
+	m := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
+	step := m.mlpStep(64)
+	for range 2 {
+		dev.reset()
+		require.NoError(t, step())
+	}
+	launches := 0
+	for _, k := range dev.kinds {
+		launches += k.count
+	}
+	assert.LessOrEqual(t, launches, 14)
 }

@@ -30,6 +30,7 @@ var sections = []section{
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
+	{"fusions", "a step of gpt2 without one of the operations that do the work of several", true, measureFusions},
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
 	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 }
@@ -182,18 +183,23 @@ func measureAttention(m *meter) error {
 func measureMLP(m *meter) error {
 	var failed error
 	for _, batch := range []int{64, 256} {
-		net := nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
-		opt := optim.NewSGD(nn.Init(net, m.dev, tensor.Float32, 1), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
-		tape := tensor.NewTape(m.dev)
-		x, y := m.random(tensor.Float32, batch, 784), m.whole(10, batch)
-		failed = errors.Join(failed, m.addSteps(fmt.Sprintf("batch %d", batch), "steps/s", 1, func(...tensor.Tensor) error {
-			tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
-			err := opt.Step()
-			tape.Reset()
-			return err
-		}))
+		failed = errors.Join(failed, m.addSteps(fmt.Sprintf("batch %d", batch), "steps/s", 1, m.mlpStep(batch)))
 	}
 	return failed
+}
+
+// mlpStep returns a training step of the small network.
+func (m *meter) mlpStep(batch int) func(...tensor.Tensor) error {
+	net := nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
+	opt := optim.NewSGD(nn.Init(net, m.dev, tensor.Float32, 1), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+	tape := tensor.NewTape(m.dev)
+	x, y := m.random(tensor.Float32, batch, 784), m.whole(10, batch)
+	return func(...tensor.Tensor) error {
+		tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
+		err := opt.Step()
+		tape.Reset()
+		return err
+	}
 }
 
 // addSteps measures a step as it is, and captured.
