@@ -82,12 +82,14 @@ func Capture(dev Device, fn func(in ...Tensor) error) *Captured {
 	return c
 }
 
+var errRuns = errors.New("tensor: a captured step is used while it runs, by its own function or another goroutine")
+
 // Run does a step on inputs in memory of the device or of the host, which may change when Run returns. Those of the first call
 // decide on types, shapes and rows; with others, such as the smaller batch at the end of an epoch, the function is run. Run is
 // not called by two goroutines at once, nor by the function of another step of the device.
 func (c *Captured) Run(in ...Tensor) error {
 	if !c.busy.CompareAndSwap(false, true) {
-		return errors.New("tensor: Run of a captured step while it runs, by its own function or another goroutine")
+		return errRuns
 	}
 	defer c.busy.Store(false)
 	switch {
@@ -110,11 +112,16 @@ func (c *Captured) Run(in ...Tensor) error {
 
 // Close gives up the recording and the memory that it kept. Later Runs return an error.
 func (c *Captured) Close() error {
+	if !c.busy.CompareAndSwap(false, true) {
+		return errRuns
+	}
+	defer c.busy.Store(false)
 	var err error
 	if c.graph != nil {
 		err = c.graph.Close()
 	}
-	*c = Captured{dev: c.dev, err: errors.New("tensor: Run of a captured step that is closed")}
+	c.fn, c.in, c.given, c.made, c.graph = nil, nil, nil, nil, nil
+	c.err = errors.New("tensor: Run of a captured step that is closed")
 	return err
 }
 

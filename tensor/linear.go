@@ -213,7 +213,7 @@ func (t *Tape) activationGrad(n *Node) {
 	}
 	a := t.Args(OpActGrad, d.dtype)
 	a.out(d)
-	if n.need&4 != 0 {
+	if n.need&4 != 0 && t.table[OpLinearGradW][d.dtype] == nil { // else linearGrads has it for nothing
 		n.aux[1] = t.newLike(n.in[2])
 		a.out(n.aux[1])
 	}

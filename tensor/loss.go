@@ -16,7 +16,9 @@ func (t *Tape) globalCount(n int) float64 {
 func (t *Tape) meanLoss(rows *header, count float64) *header {
 	sum := t.newTensor(rows.dtype)
 	t.reduce(OpSum, sum, nil, rows, 0, int(rows.rank))
-	t.affine(sum, sum, 1/count, 0)
+	if count != 1 {
+		t.affine(sum, sum, 1/count, 0)
+	}
 	t.release(rows)
 	return sum
 }
@@ -72,7 +74,11 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 		grad = t.newLike(x)
 	}
 	t.crossEntropy(loss, lse, grad, x, y, o.Smoothing, ignore, count)
-	out := t.meanLoss(loss, count)
+	over := count
+	if grad != nil {
+		over = 1 // it is divided already
+	}
+	out := t.meanLoss(loss, over)
 	if known != nil {
 		t.binary(OpMul, out, out, known)
 	}
@@ -92,7 +98,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	return out.tensor()
 }
 
-// crossEntropy launches the losses of rows and, if grad is wanted, the gradient of their sum divided by count.
+// crossEntropy launches the losses of rows or, if grad is wanted, these divided by count and the gradient of their sum.
 func (t *Tape) crossEntropy(loss, lse, grad, x, y *header, smoothing float64, ignore int64, count float64) {
 	if y.n == 0 {
 		return

@@ -175,16 +175,17 @@ func measureAccount(m *meter) error {
 	dev := newAccount(m.dev)
 	on := *m
 	on.dev = dev
-	_, _, step := on.gpt2()
+	config, batch := on.gpt2()
+	step, _ := on.gptStep(config, batch, on.values)
 	const steps = 3
 	err := tensor.Try(func() {
 		for range 2 {
-			step()
+			must(step())
 			must(dev.settle())
 		}
 		dev.reset()
 		for range steps {
-			step()
+			must(step())
 			must(dev.settle())
 		}
 	})

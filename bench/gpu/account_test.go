@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -93,10 +94,17 @@ func TestAccount(t *testing.T) {
 	below := newNowhere(open.Kernels())
 	dev := newAccount(below)
 	m := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
-	_, _, step := m.gpt2()
-	step() // makes what stays
+	config, batch := m.gpt2()
+	step, _ := m.gptStep(config, batch, func(model any) nn.Params {
+		params := nn.ParamsOf(model)
+		for _, p := range params {
+			p.SetValue(tensor.NewFor(tensor.Parameters, dev, tensor.BFloat16, p.Dims()...))
+		}
+		return params
+	})
+	require.NoError(t, step()) // makes what stays
 	dev.reset()
-	step()
+	require.NoError(t, step())
 
 	var b strings.Builder
 	var times [2]float64

@@ -148,7 +148,8 @@ func (o *options) measureHere(names []string, out io.Writer) error {
 
 // runSection measures a section on a device.
 func (o *options) runSection(dev tensor.Device, s section) ([]row, error) {
-	m := &meter{dev: dev, section: s.name, small: o.device == "cpu", length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{}}
+	m := &meter{dev: dev, device: o.device, section: s.name, small: o.device == "cpu", length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{},
+		caller: packedCaller}
 	var err error
 	if panicked := tensor.Try(func() { err = s.run(m) }); panicked != nil {
 		err = panicked

@@ -137,7 +137,8 @@ type trainer struct {
 	opt    *optim.Optimizer
 	scaler *optim.Scaler // of the loss, in float16
 	tape   *tensor.Tape
-	run    func(in ...tensor.Tensor) error // update, captured or not
+	step   func(in ...tensor.Tensor) error // on a batch's X and Y
+	batch  [2]tensor.Tensor                // X and Y, of the step
 	loss   tensor.Tensor                   // of the last step: this rank's part
 	eval   *tensor.Tape
 	train  *data.Loader
@@ -176,18 +177,15 @@ func newTrainer(o options, dtype tensor.DType, r *dist.Rank, train, test *data.I
 		t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: o.lr, Scaler: t.scaler})
 	}
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
-	t.run = t.update
+	t.loss = tensor.New(r.Device, lossType(dtype))
+	t.step = t.update
 	if r.World.Size() == 1 && t.scaler == nil { // nothing in a step waits for other ranks or for the device
-		t.run = tensor.Capture(r.Device, t.update).Run
+		t.step = tensor.Capture(r.Device, t.update).Run
 	}
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
 	t.train = data.NewLoader(train, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
 	t.test = data.NewLoader(test, data.Config{Batch: 1000, Sharder: r.World, Device: r.Device})
-	lossType := tensor.Float32
-	if dtype == tensor.Float64 {
-		lossType = dtype
-	}
-	t.loss, t.parts = tensor.New(r.Device, lossType), tensor.New(r.Device, lossType, t.train.Steps())
+	t.parts = tensor.New(r.Device, lossType(dtype), t.train.Steps())
 	for i := range t.train.Steps() {
 		t.part = append(t.part, t.parts.Range(i, i+1))
 	}
@@ -218,7 +216,7 @@ func (t *trainer) fit(ctx context.Context) error {
 func (t *trainer) epoch(ctx context.Context, e, total int, bar *progress) error {
 	start, waited := time.Now(), t.r.World.Waited()
 	for i, b := range t.train.Epoch(ctx, e) {
-		if err := t.step(b); err != nil {
+		if err := t.advance(b); err != nil {
 			return err
 		}
 		bar.step()
@@ -242,17 +240,16 @@ func (t *trainer) epoch(ctx context.Context, e, total int, bar *progress) error 
 	return t.saveIfDue(ctx)
 }
 
-// step trains on one batch. The loss stays on the device: to read it would wait for the step.
-func (t *trainer) step(b data.Batch) error {
-	if err := t.run(b.X, b.Y); err != nil {
-		return err
-	}
+// advance does a step, and leaves its loss on the device: to read it would wait for the step.
+func (t *trainer) advance(b data.Batch) error {
+	t.batch = [2]tensor.Tensor{b.X, b.Y}
+	err := t.step(t.batch[:]...)
 	tensor.Copy(t.part[t.steps-len(t.Losses)], t.loss)
 	t.steps++
-	return nil
+	return err
 }
 
-// update is what a step does with a batch's X and Y.
+// update does a step on a batch's X and Y.
 func (t *trainer) update(batch ...tensor.Tensor) error {
 	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(batch[0])), batch[1])
 	tensor.Copy(t.loss, loss)
@@ -264,6 +261,14 @@ func (t *trainer) update(batch ...tensor.Tensor) error {
 	err := t.opt.Step()
 	t.tape.Reset()
 	return err
+}
+
+// lossType is the type of a loss of what is computed in dtype.
+func lossType(dtype tensor.DType) tensor.DType {
+	if dtype.IsHalf() {
+		return tensor.Float32
+	}
+	return dtype
 }
 
 // sumLosses reads this rank's parts of the losses and makes them those of the global batch.

@@ -18,7 +18,6 @@ type Compiler struct {
 	Lib          *dl.Lib
 	Major, Minor int
 	fn           compilerFuncs
-	mu           sync.Mutex // NVRTC compiles one program at a time anyway
 }
 
 type compilerFuncs struct {
@@ -84,8 +83,6 @@ type Source struct {
 // machine code (a cubin). Options are NVRTC's ("-DTILE=64"). The error holds
 // the compiler's log, with the lines of the source.
 func (c *Compiler) Compile(src Source, arch string, options ...string) ([]byte, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	text, name := cString(src.full()), cString(src.Name)
 	var prog uintptr
 	r := dl.Call(c.fn.Create, uintptr(unsafe.Pointer(&prog)), uintptr(unsafe.Pointer(text)), uintptr(unsafe.Pointer(name)), 0, 0, 0)

@@ -169,11 +169,11 @@ func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 // Free returns memory that Alloc gave. What was launched on the queues before may still use it. Freeing memory of a closed
 // device does nothing.
 func (d *Device) Free(p tensor.Ptr) {
-	if !memory.remove(p, d) {
-		return
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !memory.remove(p, d) { // under the lock: Close must not miss what is between there and the pool
+		return
+	}
 	d.note("free", d.locked(func() error { return d.release(p) }))
 }
 

@@ -3,19 +3,24 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"runtime"
 	"strings"
+	"sync"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// CompileAll compiles every file for every element type that the table uses, for an architecture, and hands the code on. Of the
-// variants of attention on tensor cores it takes some, unless all are asked for. It returns how many it compiled.
-func CompileAll(c *cuda.Compiler, arch string, all bool, visit func(what string, code []byte)) (int, error) {
+// CompileAll compiles every file for every element type that the table uses, several at a time; of a file's variants, those that
+// it is to take. It returns how many there are.
+func CompileAll(take func(what string) bool, compile func(what string, src cuda.Source, options ...string) error) (int, error) {
+	var mu sync.Mutex
+	var errs error
+	var running sync.WaitGroup
+	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
 	seen := map[string]bool{}
 	for _, k := range kernels {
 		what := fmt.Sprint(k.file, " ", k.options())
-		some := k.defines == nil || strings.Contains(what, "bf16 --fmad=false -DHD=64 ") || strings.Contains(what, "=f16 --fmad=false -DHD=128 -DDROP=0 ")
-		if seen[what] || !all && !some {
+		if seen[what] || len(k.defines) > 0 && !take(what) {
 			continue
 		}
 		seen[what] = true
@@ -23,13 +28,18 @@ func CompileAll(c *cuda.Compiler, arch string, all bool, visit func(what string,
 		if err != nil {
 			return 0, err
 		}
-		code, err := c.Compile(src, arch, k.options()...)
-		if err != nil {
-			return 0, fmt.Errorf("%s: %w", what, err)
-		}
-		visit(what, code)
+		turns <- struct{}{}
+		running.Go(func() {
+			if err := compile(what, src, k.options()...); err != nil {
+				mu.Lock()
+				errs = errors.Join(errs, fmt.Errorf("%s: %w", what, err))
+				mu.Unlock()
+			}
+			<-turns
+		})
 	}
-	return len(seen), nil
+	running.Wait()
+	return len(seen), errs
 }
 
 // FarCopy returns the kernel strided_copy for words of 32 bits, with places computed as for 2^31 elements and more.

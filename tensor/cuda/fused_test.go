@@ -99,6 +99,7 @@ func mlpGraphs(in, hidden, out int) []graph {
 			h := tensor.LinearAct(r, p[3], p[4], tensor.ActGELUTanh)
 			return tensor.LinearAdd(tensor.LinearAdd(h, p[3], p[4], r), p[3], tensor.Tensor{}, r)
 		}},
+		{name: "many rows", shapes: [][]int{{4096, 2}, {8, 2}, {8}, {8, 8}, {8}}, f: plain},
 		{name: "in a checkpoint", shapes: shapes, f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
 			return tape.Checkpoint(func(x ...tensor.Tensor) tensor.Tensor {
 				return tensor.Linear(tensor.LinearAct(x[0], x[1], x[2], tensor.ActGELUTanh), x[3], x[4])

@@ -19,10 +19,7 @@ import (
 func device(t testing.TB) *cuda.Device {
 	t.Helper()
 	emu.Start(t, emu.Config{})
-	dev, err := cuda.NewDevice(0)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, dev.Close()) })
-	return dev
+	return open(t, 0)
 }
 
 // bothOrders runs a test with the threads of blocks in ascending and in descending order: a barrier that is missing shows in

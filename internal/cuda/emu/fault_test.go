@@ -1,7 +1,6 @@
 package emu_test
 
 import (
-	"runtime/debug"
 	"testing"
 	"time"
 	"unsafe"
@@ -207,17 +206,4 @@ func TestGoKeepsItsFaults(t *testing.T) {
 	require.Error(t, r.s.Sync())
 	nilPanics()
 	emu.Heal()
-}
-
-func TestGoCannotTouchDeviceMemory(t *testing.T) {
-	r := newRig(t, emu.Config{}, faultSource)
-	if !emu.Protected() {
-		t.Skip("this processor has no memory protection keys")
-	}
-	x := put(r, make([]float32, 1024))
-	debug.SetPanicOnFault(true)
-	defer debug.SetPanicOnFault(false)
-	require.Panics(t, func() { **(**float32)(unsafe.Pointer(&x)) = 1 })
-	require.NoError(t, r.s.Fill(x, 0, 4096))
-	require.NoError(t, r.s.Sync())
 }

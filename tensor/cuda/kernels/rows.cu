@@ -181,7 +181,7 @@ __device__ __forceinline__ void cross_entropy_grad_row(T* d, const T* x, W lse, 
 }
 
 // cross_entropy: loss = (1-smoothing)*(lse - x[label]) + smoothing*(lse - mean(x)), and 0 for label `ignore`. If there is d, it
-// becomes the gradient of scale times the loss; the row is in a cache then.
+// becomes the gradient of scale times the loss, and loss is that; the row is in a cache then.
 extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS, 2) cross_entropy(W* loss, W* lse, T* d, const T* x, const i64* label, i64 cols, W smoothing,
                                                                             i64 ignore, W scale, u64* bad, u32 op) {
   i64 r = blockIdx.x, y = label[r];
@@ -206,7 +206,7 @@ extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS, 2) cross_entropy(W*
   W top = plain ? l : s.top, rest = plain ? W(0) : log_(s.sum);  // l, without rounding it
   W v = top - widen(x[y]) + rest;
   if (smoothing != 0) v = (1 - smoothing) * v + smoothing * (top - all / cols + rest);
-  loss[r] = v;
+  loss[r] = d ? v * scale : v;
 }
 
 // cross_entropy_grad: d = g*(exp(x-lse) - (1-smoothing)*[j = label] - smoothing/cols); g has an element for each row, or one.
