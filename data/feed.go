@@ -18,7 +18,8 @@ func errorf(format string, a ...any) error { return fmt.Errorf("data: "+format, 
 // slot is the memory of one batch, with its headers for both sizes of batch, made once.
 type slot struct {
 	full, last view           // last: the smaller batch at the end of an epoch
-	sent       tensor.Pending // the copy to the device
+	sent       tensor.Pending // the copy to the device: until then the host memory is read
+	used       tensor.Pending // the step: until then the device memory is
 }
 
 // view is a batch and the host memory that it is prepared in, which is the batch's own on a device in host memory.
@@ -81,30 +82,72 @@ func (s *slot) view(last bool) *view {
 
 func (s *slot) batch(last bool) Batch { return s.view(last).Batch }
 
-// upload copies a prepared batch to its device. It runs in the loop's goroutine, on the computing queue: after the
-// steps that read what was there.
-func (s *slot) upload(last bool) {
-	v := s.view(last)
-	dev := v.X.Device()
-	if dev.Host() || v.Rows == 0 {
-		return
+// copyQueue is the queue of a device that copies beside the others.
+const copyQueue = 2
+
+// prepare fills a slot with a batch, and copies it to its device behind the step that used the memory before. It runs in the feed's
+// goroutine, and beside what the device computes: only here somebody waits, for the slot's last copy, three steps ago.
+func (l *Loader) prepare(s *slot, step int) error {
+	v := s.view(l.isLast(step))
+	if v.Rows == 0 {
+		return nil
 	}
-	q := dev.Queue(0)
+	if err := s.sent.Wait(); err != nil {
+		return copying(v.X.Device(), err)
+	}
+	lo := step*l.cfg.Batch + v.First
+	if err := l.ds.Batch(l.perm[lo:lo+v.Rows:lo+v.Rows], v.x, v.y); err != nil {
+		return err
+	}
+	if v.X.Device().Host() {
+		return nil
+	}
+	if err := tensor.Try(func() { s.upload(v) }); err != nil {
+		return copying(v.X.Device(), err)
+	}
+	return nil
+}
+
+func (s *slot) upload(v *view) {
+	dev := v.X.Device()
+	q := dev.Queue(copyQueue)
+	if err := q.After(s.used); err != nil {
+		panic(&tensor.Failure{Op: "copy", Err: err})
+	}
 	dev.Copy(v.X.Ptr(), v.x.Ptr(), len(v.x.Bytes()), q)
 	dev.Copy(v.Y.Ptr(), v.y.Ptr(), len(v.y.Bytes()), q)
 	s.sent = q.Mark()
 }
 
-// settle waits until the batch's memory may be filled again: no collective reads it, and what was prepared is on the device.
-// That copy began before the step that uses the batch, so there is seldom anything to wait for.
-func (s *slot) settle(last bool) error {
+func copying(dev tensor.Device, err error) error {
+	return errorf("copying a batch to %v: %w", dev, err)
+}
+
+// begin orders the step that uses the batch behind its copy to the device.
+func (s *slot) begin(last bool) error {
+	dev := s.view(last).X.Device()
+	if dev.Host() {
+		return nil
+	}
+	if err := dev.Queue(0).After(s.sent); err != nil {
+		return copying(dev, err)
+	}
+	return nil
+}
+
+// end notes the end of the step that used the batch, and waits for collectives that read it.
+func (s *slot) end(last bool) {
 	v := s.view(last)
 	tensor.Settle(v.X)
 	tensor.Settle(v.Y)
-	if err := s.sent.Wait(); err != nil {
-		return errorf("copying a batch to %v: %w", v.X.Device(), err)
+	s.mark()
+}
+
+// mark lets what is copied to the slot from now on come after what its device computes.
+func (s *slot) mark() {
+	if dev := s.full.X.Device(); !dev.Host() {
+		s.used = dev.Queue(0).Mark()
 	}
-	return nil
 }
 
 // feed is the goroutine that prepares the batches of one epoch.
@@ -119,6 +162,7 @@ type feed struct {
 func (l *Loader) startFeed(epoch, step int) *feed {
 	f := &feed{free: make(chan int, slots), ready: make(chan int, slots), stop: make(chan struct{})}
 	for i := range slots {
+		l.slots[i].mark()
 		f.free <- i
 	}
 	go f.run(l, epoch, step)
@@ -183,12 +227,8 @@ func (f *feed) fill(l *Loader, epoch, step int) error {
 			return nil
 		case k = <-f.free:
 		}
-		v := l.slots[k].view(l.isLast(step))
-		lo := step*l.cfg.Batch + v.First
-		if v.Rows > 0 {
-			if err := l.ds.Batch(l.perm[lo:lo+v.Rows:lo+v.Rows], v.x, v.y); err != nil {
-				return errorf("epoch %d, batch %d: %w", epoch, step, err)
-			}
+		if err := l.prepare(&l.slots[k], step); err != nil {
+			return errorf("epoch %d, batch %d: %w", epoch, step, err)
 		}
 		f.ready <- k
 	}

@@ -84,10 +84,13 @@ func (l *Loader) Epoch(ctx context.Context, epoch int) iter.Seq2[int, Batch] {
 				return
 			}
 			s := &l.slots[k]
-			s.upload(l.isLast(i))
+			if l.err = s.begin(l.isLast(i)); l.err != nil {
+				return
+			}
 			l.advance(epoch, i)
 			more := yield(i, s.batch(l.isLast(i)))
-			if l.err = s.settle(l.isLast(i)); l.err != nil || !more {
+			s.end(l.isLast(i))
+			if !more {
 				return
 			}
 			f.free <- k

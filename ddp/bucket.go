@@ -31,8 +31,16 @@ type CommHook interface {
 
 type allReduce struct{}
 
-func (allReduce) Start(b *Bucket) dist.Work { return b.Group.AllReduce(b.Grad, dist.Sum) }
+func (allReduce) Start(b *Bucket) dist.Work { return b.sum(b.Grad) }
 func (allReduce) Finish(*Bucket)            {}
+
+// sum adds x up over the group. One rank does nothing: it may do so in a captured step, which cannot communicate.
+func (b *Bucket) sum(x tensor.Tensor) dist.Work {
+	if b.Group.Size() == 1 {
+		return dist.Work{}
+	}
+	return b.Group.AllReduce(x, dist.Sum)
+}
 
 // Compress returns a hook that sends gradients rounded to a 16-bit float type, Float16 or BFloat16, which halves the
 // bytes of float32. The sum itself is made in float32 and rounded once. Another type panics with a *tensor.Failure.
@@ -50,7 +58,7 @@ func (c compress) Start(b *Bucket) dist.Work {
 		b.Wire = b.Group.Alloc(c.dtype, b.Grad.Len())
 	}
 	cast(b.Exec, b.Wire, b.Grad)
-	return b.Group.AllReduce(b.Wire, dist.Sum)
+	return b.sum(b.Wire)
 }
 
 func (c compress) Finish(b *Bucket) { cast(b.Exec, b.Grad, b.Wire) }

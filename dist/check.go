@@ -2,6 +2,7 @@ package dist
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"unsafe"
@@ -51,8 +52,12 @@ func memory(what string, x tensor.Tensor) (backend.Mem, error) {
 	return backend.Mem{Ptr: x.Ptr(), Bytes: x.Len() * x.DType().Size(), Device: !x.Device().Host()}, nil
 }
 
-// mine checks that tensors are in memory of the host, or of the rank's own device.
+// mine checks that tensors are in memory of the host, or of the rank's own device, and that the device is not recording: no
+// replay would do the operation again.
 func (c *call) mine(dev tensor.Device) error {
+	if g, ok := dev.(tensor.Grapher); ok && g.Recording() != nil {
+		return errors.New("inside a captured step (see tensor.Captured)")
+	}
 	for _, x := range c.xs {
 		if x.Valid() && !x.Device().Host() && x.Device() != dev {
 			return fmt.Errorf("%v is in the memory of %v, which is not this rank's device", x.Shape(), x.Device())
@@ -227,6 +232,9 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 	defer cm.mu.Unlock()
 	if err == nil {
 		err = c.mine(cm.dev)
+	}
+	if d, ok := cm.dev.(tensor.Grapher); err == nil && ok && d.Recording() != nil {
+		err = errCaptured
 	}
 	if g.err == nil && g.closed {
 		err = errClosed

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
@@ -32,4 +33,25 @@ func TestRanksAreBound(t *testing.T) {
 		}
 		return pool.Close()
 	}))
+}
+
+// A step that is captured cannot communicate: its replays would not.
+func TestNothingIsSentInCapturedSteps(t *testing.T) {
+	emu.Start(t, emu.Config{Devices: 2})
+	device, err := dist.Devices("cuda")
+	require.NoError(t, err)
+	for _, n := range []int{1, 2} {
+		err = dist.Run(context.Background(), dist.Config{Ranks: n, Device: device}, func(_ context.Context, r *dist.Rank) error {
+			x := tensor.New(r.Device, tensor.Float32, 8)
+			step := tensor.Capture(r.Device, func(...tensor.Tensor) error { return r.World.AllReduce(x, dist.Sum).Wait() })
+			for range 2 {
+				if err := step.Run(); err != nil {
+					return err
+				}
+			}
+			return step.Run()
+		})
+		require.ErrorContains(t, err, "allreduce")
+		require.ErrorContains(t, err, "inside a captured step (see tensor.Captured)")
+	}
 }

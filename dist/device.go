@@ -1,6 +1,7 @@
 package dist
 
 import (
+	"flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,4 +41,15 @@ func Devices(name string) (DeviceFunc, error) {
 		return f, nil
 	}
 	return nil, fmt.Errorf("dist: no device %q: there are %s", name, strings.Join(slices.Sorted(maps.Keys(devices)), ", "))
+}
+
+// DeviceFlag defines the flag -device of a program, which says what its ranks compute on as Devices does. Call it before flag.Parse
+// and give Config.Device what it points to.
+func DeviceFlag() *DeviceFunc {
+	f := new(DeviceFunc)
+	flag.Func("device", "`kind` of device that ranks compute on: cpu or cuda (default: RINGO_DEVICE, or cpu)", func(name string) (err error) {
+		*f, err = Devices(name)
+		return err
+	})
+	return f
 }

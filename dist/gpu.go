@@ -53,13 +53,10 @@ func reach(e backend.Engine, dev tensor.Device, at place) (backend.Engine, error
 		return e, nil
 	}
 	over, err := nccl.New(nccl.Config{Control: e, Device: g.GPU(), Compute: stream})
-	switch {
-	case err == nil:
-		return over, nil
-	case at.size == 1: // it has nobody to exchange anything with
-		return e, nil
+	if err != nil {
+		return nil, fmt.Errorf("%w; or set RINGO_NCCL=0, and device memory goes through the host's, slowly", err)
 	}
-	return nil, fmt.Errorf("%w; or set RINGO_NCCL=0, and device memory goes through the host's, slowly", err)
+	return over, nil
 }
 
 // warnApart says so when the ranks of this process cannot use each other's device memory.

@@ -5,31 +5,41 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
-// Every example with flags refuses an argument that it does not know, and no ranks.
+// Every example with flags refuses an argument that it does not know, no ranks, and a device that there is not: without a driver
+// -device cuda is one line that names libcuda and where it comes from.
 func TestWrongFlags(t *testing.T) {
-	if os.Getenv("RINGO_LONG") != "1" {
-		t.Skip("links all examples; set RINGO_LONG=1")
+	packages := "./collectives"
+	if os.Getenv("RINGO_LONG") == "1" {
+		packages = "./..." // which takes time to link
 	}
 	dir := t.TempDir()
-	out, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), "./...").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", dir+string(filepath.Separator), packages).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	programs, err := os.ReadDir(dir)
 	require.NoError(t, err)
-	assert.Greater(t, len(programs), 10)
+	assert.Equal(t, packages == "./...", len(programs) > 10)
 	for _, p := range programs {
 		if p.Name() == "hello" { // which has no flags
 			continue
 		}
-		for _, args := range [][]string{{"argument"}, {"-ranks", "0"}, {"-ranks=-1"}} {
-			out, err := exec.Command(filepath.Join(dir, p.Name()), args...).CombinedOutput()
-			assert.Error(t, err, "%s %q: %s", p.Name(), args, out)
-			assert.NotContains(t, string(out), "panic", "%s %q", p.Name(), args)
+		for args, want := range map[string]string{"argument": `"argument"`, "-ranks 0": "", "-ranks=-1": "",
+			"-device abacus": `no device "abacus": there are cpu, cuda`, "-device cuda": "libcuda comes with NVIDIA's driver"} {
+			c := exec.Command(filepath.Join(dir, p.Name()), strings.Fields(args)...)
+			c.Env = append(os.Environ(), "RINGO_CUDA_LIB=/none/libcuda.so.1")
+			out, err := c.CombinedOutput()
+			assert.Error(t, err, "%s %s: %s", p.Name(), args, out)
+			assert.Contains(t, string(out), want, "%s %s", p.Name(), args)
+			assert.NotContains(t, string(out), "panic", "%s %s", p.Name(), args)
+			if args == "-device cuda" {
+				assert.Equal(t, 1, strings.Count(string(out), "\n"), "%s: %s", p.Name(), out)
+			}
 		}
 	}
 }

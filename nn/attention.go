@@ -22,7 +22,13 @@ func NewAttention(d, heads int) *Attention {
 
 // Forward returns [B, T, d] for x [B, T, d]. The number of heads is what QKV's output has room for, so that QKV may
 // hold a part of them.
-func (a *Attention) Forward(x T) T {
+func (a *Attention) Forward(x T) T { return a.Out.Forward(a.heads(x)) }
+
+// ForwardAdd returns r + Forward(x): a residual connection.
+func (a *Attention) ForwardAdd(x, r T) T { return a.Out.ForwardAdd(a.heads(x), r) }
+
+// heads returns the joined outputs of all heads.
+func (a *Attention) heads(x T) T {
 	y := a.QKV.Forward(x)
 	hd := a.HeadDim
 	if y.Rank() != 3 || y.Dim(2)%(3*hd) != 0 {
@@ -33,7 +39,7 @@ func (a *Attention) Forward(x T) T {
 		a.Drop.check(x)
 		o.Drop, o.Layer = a.Drop.P, a.Drop.key
 	}
-	return a.Out.Forward(tensor.Attention(y, hd, o))
+	return tensor.Attention(y, hd, o)
 }
 
 // MLP is two linear layers with an activation between them.
@@ -47,3 +53,6 @@ func NewMLP(d, h int) *MLP { return &MLP{Up: NewLinear(d, h), Down: NewLinear(h,
 
 // Forward returns [..., d] for x [..., d].
 func (m *MLP) Forward(x T) T { return m.Down.Forward(m.Up.then(m.Act, x)) }
+
+// ForwardAdd returns r + Forward(x): a residual connection.
+func (m *MLP) ForwardAdd(x, r T) T { return m.Down.ForwardAdd(m.Up.then(m.Act, x), r) }

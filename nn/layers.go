@@ -46,6 +46,22 @@ func NewLinear(in, out int) *Linear {
 // Forward returns [..., out] for x [..., in].
 func (l *Linear) Forward(x T) T { return l.forward(x, tensor.NoActivation) }
 
+// ForwardAdd returns r + Forward(x) in one operation.
+func (l *Linear) ForwardAdd(x, r T) T {
+	if l.Post != nil {
+		return r.Add(l.Forward(x))
+	}
+	t := tapeOf(x)
+	if l.Pre != nil {
+		x = t.Apply(l.Pre, x)
+	}
+	var b T
+	if l.B != nil {
+		b = t.Use(l.B)
+	}
+	return tensor.LinearAdd(x, t.Use(l.W), b, r)
+}
+
 // then returns next.Forward(l.Forward(x)).
 func (l *Linear) then(next Layer, x T) T {
 	a, ok := next.(Activation)

@@ -146,6 +146,7 @@ func (o *Optimizer) count() {
 			o.steps++
 			for _, s := range took {
 				s.steps++
+				s.p.Consume()
 			}
 		})
 	}

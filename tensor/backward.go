@@ -43,7 +43,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 		}
 	}
 	h.kept = true
-	t.inBackward = true
+	t.inBackward, t.root = true, h
 	for _, s := range t.used { // another tape may have used the parameter since
 		s.p.last = s
 	}
@@ -332,6 +332,9 @@ func (t *Tape) leafGrad(h *header) (dst *header, beta float64) {
 	p := h.leaf.p
 	if p.sync.F != nil && !p.sync.Done() {
 		fail("Backward", []Shape{h.shape()}, "gradient of %s is written while its collective is in flight", p.name)
+	}
+	if r := t.Recording(); r != nil {
+		r.grad(p)
 	}
 	switch p.state {
 	case gradReady:

@@ -12,7 +12,7 @@ import (
 // the third time, and launches as one from then on, without the host's work for each operation: CUDA graphs, torch.cuda.graph.
 // Elsewhere it is the function, and does the same.
 //
-//	step := tensor.Capture(dev, func(in []tensor.Tensor) error {
+//	step := tensor.Capture(dev, func(in ...tensor.Tensor) error {
 //		loss := nn.CrossEntropy(model.Forward(tape.Input(in[0])), in[1])
 //		tape.Backward(loss)
 //		tensor.Copy(last, loss) // to read it later
@@ -26,7 +26,7 @@ import (
 // A replay does again what was launched, on the same memory. The Go code of the function does not run, but for what a step
 // changes on the host and the device must know: the step of a tape's random keys, an optimizer's learning rate and count of
 // steps. Other values that the function computes on the host are what they were in the recording, and what it leaves on a tape
-// is not there after Run: it copies results to tensors outside, which are read after Run.
+// is not there after Run: it copies results to tensors outside, which are read after Run. Gradients that it makes it also uses up.
 //
 // The function must not wait for the device: no Item, no optim.Scaler, no collective of several ranks. It must not take more
 // device memory in its third run than in the first two. What it may not do is a Failure that says so; the step is useless then.
@@ -35,7 +35,7 @@ import (
 type Captured struct {
 	dev   Device
 	on    Grapher // nil: just run it
-	fn    func(in []Tensor) error
+	fn    func(in ...Tensor) error
 	busy  atomic.Bool
 	ran   int
 	in    []Tensor // on the device, where the recording finds them
@@ -74,7 +74,7 @@ type Graph interface {
 }
 
 // Capture returns fn as a step for dev. fn gets the tensors that Run was given, in memory of dev.
-func Capture(dev Device, fn func(in []Tensor) error) *Captured {
+func Capture(dev Device, fn func(in ...Tensor) error) *Captured {
 	c := &Captured{dev: dev, fn: fn}
 	if !debugMode {
 		c.on, _ = dev.(Grapher)
@@ -82,12 +82,14 @@ func Capture(dev Device, fn func(in []Tensor) error) *Captured {
 	return c
 }
 
+var errRuns = errors.New("tensor: a captured step is used while it runs, by its own function or another goroutine")
+
 // Run does a step on inputs in memory of the device or of the host, which may change when Run returns. Those of the first call
 // decide on types, shapes and rows; with others, such as the smaller batch at the end of an epoch, the function is run. Run is
 // not called by two goroutines at once, nor by the function of another step of the device.
 func (c *Captured) Run(in ...Tensor) error {
 	if !c.busy.CompareAndSwap(false, true) {
-		return errors.New("tensor: Run of a captured step while it runs, by its own function or another goroutine")
+		return errRuns
 	}
 	defer c.busy.Store(false)
 	switch {
@@ -97,7 +99,7 @@ func (c *Captured) Run(in ...Tensor) error {
 		return fmt.Errorf("tensor: Run of a captured step inside another one of %v", c.dev)
 	case c.on == nil || !c.fits(in):
 		c.given = append(c.given[:0], in...)
-		return c.fn(c.given)
+		return c.fn(c.given...)
 	}
 	c.load(in)
 	err := c.step()
@@ -110,11 +112,16 @@ func (c *Captured) Run(in ...Tensor) error {
 
 // Close gives up the recording and the memory that it kept. Later Runs return an error.
 func (c *Captured) Close() error {
+	if !c.busy.CompareAndSwap(false, true) {
+		return errRuns
+	}
+	defer c.busy.Store(false)
 	var err error
 	if c.graph != nil {
 		err = c.graph.Close()
 	}
-	*c = Captured{dev: c.dev, err: errors.New("tensor: Run of a captured step that is closed")}
+	c.fn, c.in, c.given, c.made, c.graph = nil, nil, nil, nil, nil
+	c.err = errors.New("tensor: Run of a captured step that is closed")
 	return err
 }
 
@@ -127,7 +134,7 @@ func (c *Captured) step() error {
 		return c.record()
 	}
 	c.ran++
-	return c.fn(c.in)
+	return c.fn(c.in...)
 }
 
 // fits reports whether the inputs are like the first ones, of which it makes the recording's.
@@ -187,8 +194,11 @@ func (c *Captured) record() error {
 			_ = g.Close()
 		}
 	}()
-	err := c.fn(c.in)
+	err := c.fn(c.in...)
 	ended = true
+	if err == nil {
+		err = r.check()
+	}
 	g, e := c.on.EndGraph()
 	if err != nil && e == nil {
 		_ = g.Close()

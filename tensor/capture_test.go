@@ -16,7 +16,7 @@ func TestCaptureOnTheCPU(t *testing.T) {
 	defer dev.Close()
 	var got []tensor.Tensor
 	var failure error
-	step := tensor.Capture(dev, func(in []tensor.Tensor) error {
+	step := tensor.Capture(dev, func(in ...tensor.Tensor) error {
 		got = in
 		return failure
 	})
@@ -41,7 +41,7 @@ func TestRunInsideItself(t *testing.T) {
 	defer dev.Close()
 	var step *tensor.Captured
 	var within error
-	step = tensor.Capture(dev, func([]tensor.Tensor) error {
+	step = tensor.Capture(dev, func(...tensor.Tensor) error {
 		within = step.Run()
 		return nil
 	})

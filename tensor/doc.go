@@ -58,7 +58,7 @@
 // training step waits for it: operations, Backward, clipping and the optimizer only launch. What waits is what brings a result
 // to the host ([Tensor.Item], [Floats], [ToHost], [Copy]) or needs one there: [Ctx.HostInts], the optimizer's Scaler. An index out of range
 // is an error of the next of these. Inputs in host memory are copied in the order of the device's queue, and may change after Reset.
-// Package tensortest has the conformance suite of devices.
+// Package tensortest has the conformance suite of devices. [Capture] makes a step of fixed shapes one launch, where the device can.
 //
 // A device counts its memory by kind, now and at the most: [Device.Memory]. What memory is for is said where it is allocated
 // ([NewFor]); parameters, gradients and step memory know it by themselves. Package plan predicts the numbers.

@@ -58,6 +58,38 @@ func LinearAct(x, w, b Tensor, act Activation) Tensor {
 	return out.tensor()
 }
 
+// LinearAdd returns r + x·wᵀ + b for r [..., out], in one operation where the device has one: the residual connection of a
+// transformer's layers.
+func LinearAdd(x, w, b, r Tensor) Tensor {
+	t := tapeOfOp(OpLinearAdd, x, w)
+	xh, wh, rh := t.arg(x), t.arg(w), t.contiguous(t.arg(r))
+	var bh *header
+	if !b.IsZero() {
+		bh = t.arg(b)
+	}
+	t.checkLinear(xh, wh, bh)
+	t.sameDType("linear_add", xh, rh)
+	t.mustShape("linear_add", rh.rank == xh.rank && rh.n == xh.rowCount()*wh.dims[0] && rh.dims[rh.rank-1] == wh.dims[0], xh, wh, rh)
+	out := t.newLike(rh)
+	g := gemm{batch: 1, m: xh.rowCount(), n: wh.dims[0], k: wh.dims[1], tb: true, bias: bh}
+	if t.table[OpLinearAdd][out.dtype] != nil && g.k > 0 {
+		g.add = rh
+		t.gemm(out, xh, wh, &g)
+	} else {
+		t.gemm(out, xh, wh, &g)
+		t.binary(OpAdd, out, rh, out)
+	}
+	t.rec(OpLinearAdd, out, xh, wh, bh, rh)
+	return out.tensor()
+}
+
+func linearAddVJP(t *Tape, n *Node, need uint8) {
+	if need&8 != 0 {
+		t.addGrad(n.in[3], t.alias(n.out.grad))
+	}
+	linearGrads(t, n, need, n.out.grad)
+}
+
 func (t *Tape) checkLinear(x, w, b *header) {
 	if b != nil && (b.dtype != x.dtype || b.rank != 1 || b.n != w.dims[0]) {
 		t.sameDType("linear", x, w, b)
@@ -181,7 +213,7 @@ func (t *Tape) activationGrad(n *Node) {
 	}
 	a := t.Args(OpActGrad, d.dtype)
 	a.out(d)
-	if n.need&4 != 0 {
+	if n.need&4 != 0 && t.table[OpLinearGradW][d.dtype] == nil { // else linearGrads has it for nothing
 		n.aux[1] = t.newLike(n.in[2])
 		a.out(n.aux[1])
 	}

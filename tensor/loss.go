@@ -16,7 +16,9 @@ func (t *Tape) globalCount(n int) float64 {
 func (t *Tape) meanLoss(rows *header, count float64) *header {
 	sum := t.newTensor(rows.dtype)
 	t.reduce(OpSum, sum, nil, rows, 0, int(rows.rank))
-	t.affine(sum, sum, 1/count, 0)
+	if count != 1 {
+		t.affine(sum, sum, 1/count, 0)
+	}
 	t.release(rows)
 	return sum
 }
@@ -67,25 +69,51 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 		count, known = 1, t.countLabels(y, ignore, st)
 	}
 	loss, lse := t.newTensor(st, y.n), t.newTensor(st, y.n)
-	if y.n > 0 {
-		a := t.byRow(OpCrossEntropy, cols, x.dtype, []*header{loss, lse}, []*header{x, y})
-		a.F[0], a.I[0] = o.Smoothing, int(ignore)
-		t.Launch()
+	var grad *header // for an upstream gradient of 1
+	if x.needs && known == nil && t.record && t.recording() && t.table[OpCrossEntropyBoth][x.dtype] != nil {
+		grad = t.newLike(x)
 	}
-	out := t.meanLoss(loss, count)
+	t.crossEntropy(loss, lse, grad, x, y, o.Smoothing, ignore, count)
+	over := count
+	if grad != nil {
+		over = 1 // it is divided already
+	}
+	out := t.meanLoss(loss, over)
 	if known != nil {
 		t.binary(OpMul, out, out, known)
 	}
 	n := t.rec(OpCrossEntropy, out, x, y)
-	if known == nil {
-		t.keepStats(n, lse)
-	} else {
+	switch {
+	case known != nil:
 		t.keepStats(n, lse, known)
+	case grad != nil:
+		t.keepStats(n, lse, grad)
+	default:
+		t.keepStats(n, lse)
 	}
 	if n != nil {
+		n.I[1] = b2i(grad != nil)
 		n.F[0], n.F[1], n.I[0] = count, o.Smoothing, int(ignore)
 	}
 	return out.tensor()
+}
+
+// crossEntropy launches the losses of rows or, if grad is wanted, these divided by count and the gradient of their sum.
+func (t *Tape) crossEntropy(loss, lse, grad, x, y *header, smoothing float64, ignore int64, count float64) {
+	if y.n == 0 {
+		return
+	}
+	cols := x.dims[x.rank-1]
+	var a *Args
+	if grad != nil {
+		a = t.Args(OpCrossEntropyBoth, x.dtype)
+		a.out(loss).out(lse).out(grad).in(x).in(y)
+		a.Dim[0], a.Dim[1], a.F[1] = y.n, cols, 1/count
+	} else {
+		a = t.byRow(OpCrossEntropy, cols, x.dtype, []*header{loss, lse}, []*header{x, y})
+	}
+	a.F[0], a.I[0] = smoothing, int(ignore)
+	t.Launch()
 }
 
 // countLabels returns 1 over the number of labels that are not ignore, of one element.
@@ -132,10 +160,19 @@ func (t *Tape) checkLabels(x, y *header, cols int, ignore int64) int {
 
 func crossEntropyVJP(t *Tape, n *Node, _ uint8) {
 	x, y := n.in[0], n.in[1]
-	d := t.newLike(x)
+	d, known := n.aux[1], n.aux[1]
+	if n.I[1] != 0 {
+		n.aux[1], known = nil, nil
+		if n.out == t.root && t.scale == 1 {
+			t.addGrad(x, d) // as it is
+			return
+		}
+	} else {
+		d = t.newLike(x)
+	}
 	if x.n > 0 {
 		g := t.upstream(n)
-		if known := n.aux[1]; known != nil {
+		if known != nil {
 			t.binary(OpMul, g, g, known)
 		}
 		a := t.byRow(OpCrossEntropyGrad, x.dims[x.rank-1], x.dtype, []*header{d}, []*header{x, n.aux[0], y, g})

@@ -10,6 +10,7 @@ type gemm struct {
 	bias           *header // [n], or nil
 	act            Activation
 	pre            *header // where the activation's input goes, or nil
+	add            *header // what is added to the product: C is another matrix (OpLinearAdd)
 	slope          *header // the input of act: C is multiplied by act's derivative there (OpLinearGradX)
 	sums           *header // [m], where the sums of A's columns go (OpLinearGradW)
 }
@@ -23,6 +24,8 @@ func rowStride(h *header, cols int) int {
 
 func (g *gemm) op() Op {
 	switch {
+	case g.add != nil:
+		return OpLinearAdd
 	case g.slope != nil:
 		return OpLinearGradX
 	case g.sums != nil:
@@ -48,6 +51,11 @@ func (t *Tape) gemm(c, a, b *header, g *gemm) {
 	args.in(a).in(b)
 	if g.bias != nil {
 		args.in(g.bias)
+	} else if g.add != nil {
+		args.None()
+	}
+	if g.add != nil {
+		args.in(g.add)
 	}
 	if g.slope != nil {
 		args.in(g.slope)

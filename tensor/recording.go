@@ -1,6 +1,7 @@
 package tensor
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/ringo-ml/ringo/internal/kernel"
@@ -14,6 +15,7 @@ type Recording struct {
 	refill func(a *Args) // of the next launch
 	keys   map[keyUse]*uint64
 	tapes  []*Tape
+	grads  []*Param // whose gradients were written
 	spans  *trace.Recorder
 }
 
@@ -35,8 +37,8 @@ func (e *Exec) Recording() *Recording {
 // Host makes replays call fn, which must not allocate: it changes what the recorded step changed, such as a number of steps.
 func (r *Recording) Host(fn func()) { r.host = append(r.host, fn) }
 
-// Vary makes replays call refill with the arguments of the next launch: it changes numbers that differ from step to step, such
-// as a learning rate.
+// Vary makes replays call refill with the arguments of the next launch: it changes F, I and Key, where these differ from step to
+// step, such as by a learning rate.
 func (r *Recording) Vary(refill func(a *Args)) { r.refill = refill }
 
 // launch launches what the Exec prepared if it varies, and reports whether it did.
@@ -55,8 +57,10 @@ func (r *Recording) launch(e *Exec, k Kernel) bool {
 	a.List, a.ListLen = slices.Clone(a.List), slices.Clone(a.ListLen)
 	set := r.on.Vary(k, &a)
 	r.Host(func() {
-		refill(&a)
-		set()
+		f, i, key := a.F, a.I, a.Key
+		if refill(&a); a.F != f || a.I != i || a.Key != key {
+			set()
+		}
 	})
 	return true
 }
@@ -85,6 +89,28 @@ func (r *Recording) tape(t *Tape) {
 	if !slices.Contains(r.tapes, t) {
 		r.tapes = append(r.tapes, t)
 	}
+}
+
+// grad notes that a gradient is written. Whether that adds to what is there is the host's to know, so a gradient is made and used
+// up in one step.
+func (r *Recording) grad(p *Param) {
+	if slices.Contains(r.grads, p) {
+		return
+	}
+	if p.HasGrad() {
+		fail("Backward", nil, "%s has a gradient from before the captured step", p.name)
+	}
+	r.grads = append(r.grads, p)
+}
+
+// check returns the error of a gradient that is left over.
+func (r *Recording) check() error {
+	for _, p := range r.grads {
+		if p.HasGrad() {
+			return fmt.Errorf("tensor: the captured step makes a gradient of %s and leaves it: call the optimizer's Step inside it, too", p.name)
+		}
+	}
+	return nil
 }
 
 // reset takes from the tapes what an earlier run left there: it is not a replay's.

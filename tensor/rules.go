@@ -66,6 +66,7 @@ const (
 	OpLinear
 	OpLinearAct
 	OpActGrad
+	OpLinearAdd
 	OpLinearGradX
 	OpLinearGradW
 	OpGroupedLinear
@@ -87,6 +88,7 @@ const (
 
 	OpCrossEntropy
 	OpCrossEntropyGrad
+	OpCrossEntropyBoth
 	OpMSE
 	OpMSEGrad
 	OpBCE
@@ -184,6 +186,7 @@ var rules = map[Op]OpSpec{
 	OpLinear:        {Name: "linear", Saves: 3, VJP: linearVJP},
 	OpLinearAct:     {Name: "linear_act", Saves: 3 | SaveOut, VJP: linearActVJP, optional: true},
 	OpActGrad:       {Name: "act_grad", Const: true, optional: true},
+	OpLinearAdd:     {Name: "linear_add", Saves: 3, VJP: linearAddVJP, optional: true},
 	OpLinearGradX:   {Name: "linear_grad_x", Const: true, optional: true},
 	OpLinearGradW:   {Name: "linear_grad_w", Const: true, optional: true},
 	OpGroupedLinear: {Name: "grouped_linear", Saves: 7, VJP: groupedVJP},
@@ -206,6 +209,7 @@ var rules = map[Op]OpSpec{
 
 	OpCrossEntropy:     {Name: "cross_entropy", Saves: 3, VJP: crossEntropyVJP},
 	OpCrossEntropyGrad: {Name: "cross_entropy_grad", Const: true},
+	OpCrossEntropyBoth: {Name: "cross_entropy_both", Const: true, optional: true},
 	OpMSE:              {Name: "mse", Saves: 3, VJP: mseVJP},
 	OpMSEGrad:          {Name: "mse_grad", Const: true},
 	OpBCE:              {Name: "bce_with_logits", Saves: 3, VJP: bceVJP},

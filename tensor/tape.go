@@ -32,8 +32,9 @@ type Tape struct {
 	keepAll           bool // test hook: reuse nothing before Reset
 	deferred          *Node
 	deferMask         uint8
-	need              uint8 // what the rule that runs was asked for
-	at                int   // the node that run differentiates
+	need              uint8   // what the rule that runs was asked for
+	at                int     // the node that run differentiates
+	root              *header // what Backward was called for
 	contribs          [][]contrib
 	nc                int
 

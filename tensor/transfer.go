@@ -19,6 +19,16 @@ func ToHost(x Tensor) Tensor {
 	return Tensor{c, 0}
 }
 
+// ToDevice returns x where dev can use its memory, and else a contiguous copy on dev.
+func ToDevice(dev Device, x Tensor) Tensor {
+	if from := x.Device(); from == dev || from.Host() && dev.Host() {
+		return x
+	}
+	y := New(dev, x.DType(), x.Shape().Dims...)
+	Copy(y, x)
+	return y
+}
+
 // Copy copies the elements of src to dst, of the same type and number; both are contiguous, on any devices. Where one is in
 // memory of its own and the other one in the host's, it waits for the computation and the copy.
 func Copy(dst, src Tensor) {

@@ -41,8 +41,8 @@ func New(c Config) *GPT {
 func (m *GPT) Forward(ids nn.T) nn.T {
 	x := m.Tok.Forward(ids).Add(ids.Tape().Use(m.Pos.W))
 	for _, b := range m.Blocks {
-		x = x.Add(b.Attn.Forward(b.Norm1.Forward(x)))
-		x = x.Add(b.MLP.Forward(b.Norm2.Forward(x)))
+		x = b.Attn.ForwardAdd(b.Norm1.Forward(x), x)
+		x = b.MLP.ForwardAdd(b.Norm2.Forward(x), x)
 	}
 	return m.Head.Forward(m.Norm.Forward(x))
 }

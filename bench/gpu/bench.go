@@ -1,6 +1,8 @@
 package main
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"runtime"
@@ -18,24 +20,28 @@ type peer interface {
 	close()
 }
 
+// chosenSections are the sections of these names, all for none.
+func chosenSections(names []string) ([]section, error) {
+	if len(names) == 0 {
+		return sections, nil
+	}
+	var todo []section
+	for _, name := range names {
+		i := slices.IndexFunc(sections, func(s section) bool { return s.name == name })
+		if i < 0 {
+			return nil, fmt.Errorf("no section %s; `gpu list` names them", name)
+		}
+		todo = append(todo, sections[i])
+	}
+	return todo, nil
+}
+
 // bench measures sections, all if none is named, each by Ringo and right behind by PyTorch.
 func (o *options) bench(names []string, out io.Writer) error {
-	todo := sections
-	if len(names) > 0 {
-		todo = nil
-		for _, name := range names {
-			i := slices.IndexFunc(sections, func(s section) bool { return s.name == name })
-			if i < 0 {
-				return fmt.Errorf("no section %s; `gpu list` names them", name)
-			}
-			todo = append(todo, sections[i])
-		}
-	}
-	dev, closer, err := openDevice(o.device)
+	todo, err := chosenSections(names)
 	if err != nil {
 		return err
 	}
-	defer closer()
 	var other peer
 	if o.python != "" {
 		if other, err = o.startTorch(); err != nil {
@@ -44,12 +50,12 @@ func (o *options) bench(names []string, out io.Writer) error {
 			defer other.close()
 		}
 	}
-	fmt.Fprintf(out, "\n%v, %s", dev, runtime.Version())
+	fmt.Fprintf(out, "\n%s, %s", o.device, runtime.Version())
 	if other != nil {
 		fmt.Fprintf(out, ", %s", other.about())
 	}
 	fmt.Fprintln(out)
-	rows, wrong := o.measure(dev, todo, other, out)
+	rows, wrong := o.measure(todo, o.measureThere, other, out)
 	fmt.Fprintln(out)
 	writeTable(out, rows)
 	if len(wrong) > 0 {
@@ -58,8 +64,9 @@ func (o *options) bench(names []string, out io.Writer) error {
 	return nil
 }
 
-// measure runs sections until the deadline, and prints rows as they come. What is wrong does not stop what follows.
-func (o *options) measure(dev tensor.Device, todo []section, other peer, out io.Writer) (rows []row, wrong []string) {
+// measure runs sections until the deadline, each by ours and then by the other, and prints rows as they come. What is wrong
+// does not stop what follows.
+func (o *options) measure(todo []section, ours func(name string) ([]row, error), other peer, out io.Writer) (rows []row, wrong []string) {
 	for i, s := range todo {
 		if time.Now().After(o.deadline) {
 			for _, left := range todo[i:] {
@@ -67,17 +74,10 @@ func (o *options) measure(dev tensor.Device, todo []section, other peer, out io.
 			}
 			return rows, wrong
 		}
-		m := &meter{dev: dev, section: s.name, small: o.device == "cpu", length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{}}
-		var err error
-		if panicked := tensor.Try(func() { err = s.run(m) }); panicked != nil {
-			err = panicked
-		}
+		found, err := ours(s.name)
 		if err != nil {
 			wrong = append(wrong, fmt.Sprintf("%s by Ringo: %v", s.name, err))
 		}
-		m.block = nil
-		runtime.GC() // gives device memory back
-		found := m.rows
 		if other != nil && !s.alone {
 			theirs, err := other.measure(s.name)
 			if err != nil {
@@ -85,12 +85,76 @@ func (o *options) measure(dev tensor.Device, todo []section, other peer, out io.
 			}
 			found = append(found, theirs...)
 		}
-		for _, r := range found {
-			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%.4g\t%.4g\t%.4g\n", r.section, r.what, r.variant, r.unit, r.median, r.low, r.high)
-		}
+		o.log("rows.log", []byte(printRows(out, found)))
 		rows = append(rows, found...)
 	}
 	return rows, wrong
+}
+
+// printRows prints rows as parseRow reads them, and returns what it printed.
+func printRows(out io.Writer, rows []row) string {
+	var text strings.Builder
+	for _, r := range rows {
+		fmt.Fprintf(&text, "%s\t%s\t%s\t%s\t%.4g\t%.4g\t%.4g\n", r.section, r.what, r.variant, r.unit, r.median, r.low, r.high)
+	}
+	fmt.Fprint(out, text.String())
+	return text.String()
+}
+
+// measureThere measures a section by Ringo in a process of its own, which leaves the device's memory to PyTorch when it ends.
+func (o *options) measureThere(name string) (rows []row, err error) {
+	ctx, cancel := o.timeout()
+	defer cancel()
+	cmd, err := o.childCommand(ctx, "measure")
+	if err != nil {
+		return nil, err
+	}
+	cmd.Args = append(cmd.Args, name)
+	var text, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &text, &errs
+	err = explained(ctx, cmd.Run())
+	if err != nil {
+		o.log("bench.log", fmt.Appendf(nil, "\n##### %s: %v\n%s", name, err, errs.Bytes()))
+		err = fmt.Errorf("%w\n%s", err, essence(errs.Bytes()))
+	}
+	for line := range strings.Lines(text.String()) {
+		r, wrong := parseRow(strings.TrimSuffix(line, "\n"))
+		if wrong != nil {
+			return rows, errors.Join(err, wrong)
+		}
+		rows = append(rows, r)
+	}
+	return rows, err
+}
+
+// measureHere measures a section by Ringo and prints its rows.
+func (o *options) measureHere(names []string, out io.Writer) error {
+	todo, err := chosenSections(names)
+	if err != nil {
+		return err
+	}
+	dev, closer, err := openDevice(o.device)
+	if err != nil {
+		return err
+	}
+	defer closer()
+	for _, s := range todo {
+		rows, failed := o.runSection(dev, s)
+		printRows(out, rows)
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// runSection measures a section on a device.
+func (o *options) runSection(dev tensor.Device, s section) ([]row, error) {
+	m := &meter{dev: dev, device: o.device, section: s.name, small: o.device == "cpu", length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{},
+		caller: packedCaller}
+	var err error
+	if panicked := tensor.Try(func() { err = s.run(m) }); panicked != nil {
+		err = panicked
+	}
+	return m.rows, err
 }
 
 // writeTable prints rows side by side: a line for each case, with Ringo's median and range, those of the other variants

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log"
 	"os"
+	"os/exec"
 	"strings"
 	"time"
 )
@@ -28,50 +29,80 @@ func run(args []string, out io.Writer) error {
 	fs := flag.NewFlagSet("gpu "+command, flag.ContinueOnError)
 	var o options
 	fs.DurationVar(&o.limit, "limit", 9*time.Minute, "end after this time, whatever is left")
+	fs.DurationVar(&o.each, "each", 90*time.Second, "end a test, or a side of a section, after this time")
 	fs.DurationVar(&o.window, "window", 100*time.Millisecond, "measure five windows of this length")
 	fs.StringVar(&o.run, "run", "", "only tests whose names match this `pattern`")
 	fs.StringVar(&o.device, "device", "cuda", "measure on cuda or, in small, on cpu")
 	fs.StringVar(&o.python, "python", "python3", "the Python with PyTorch; empty: measure ours alone")
+	fs.StringVar(&o.logs, "logs", os.Getenv("OUT"), "a folder for everything that tests print; empty: none")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
 	o.deadline = time.Now().Add(o.limit)
+	if command != "pack" {
+		o.findWheels()
+	}
 	switch command {
 	case "all":
 		return o.all(out)
 	case "doctor":
 		return o.doctor(out)
+	case "smoke":
+		return smoke(o.device, out)
 	case "list":
 		return o.list(out)
 	case "test":
-		return o.test(fs.Args(), out)
+		return o.test(fs.Args(), out).write(out)
 	case "bench":
 		return o.bench(fs.Args(), out)
+	case "measure":
+		return o.measureHere(fs.Args(), out)
 	case "pack":
 		if fs.NArg() != 1 {
 			return errors.New("usage: gpu pack FILE")
 		}
 		return pack(fs.Arg(0), out)
 	}
-	return fmt.Errorf("no command %s: all, doctor, list, test, bench or pack", command)
+	return fmt.Errorf("no command %s: all, doctor, smoke, list, test, bench, measure or pack", command)
 }
 
 // options are the flags.
 type options struct {
-	limit       time.Duration
+	limit, each time.Duration
 	deadline    time.Time
 	window      time.Duration
 	run, device string
 	python      string
+	logs        string
 }
 
-// all shows the machine, tests for half of the time, and measures even when a test failed.
+// findWheels lets libraries be found in the wheels of the Python that has PyTorch, whatever starts it.
+func (o *options) findWheels() {
+	if o.python == "" || os.Getenv("VIRTUAL_ENV") != "" {
+		return
+	}
+	prefix, err := exec.Command(o.python, "-c", "import sys; print(sys.prefix)").Output()
+	if err == nil {
+		_ = os.Setenv("VIRTUAL_ENV", strings.TrimSpace(string(prefix))) // the name is right
+	}
+}
+
+// all shows the machine, tries what everything else needs, tests for half of the time, and measures whatever failed before.
+// What matters is said again at the end: often only the end of an output is kept.
 func (o *options) all(out io.Writer) error {
 	if err := o.doctor(out); err != nil {
 		return fmt.Errorf("nothing was tested or measured: %w", err)
 	}
+	tried := o.child(out, "smoke")
 	half := *o
 	half.deadline = o.deadline.Add(-o.limit / 2)
-	failed := half.test(nil, out)
-	return errors.Join(failed, o.bench(nil, out))
+	tests := half.test(nil, out)
+	measured := o.bench(nil, out)
+	fmt.Fprintln(out)
+	failed := tests.write(out)
+	if tried != nil {
+		tried = fmt.Errorf("smoke: %w", tried)
+		fmt.Fprintln(out, tried)
+	}
+	return errors.Join(tried, failed, measured)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"archive/zip"
 	"errors"
 	"fmt"
 	"io"
@@ -44,7 +45,7 @@ func testBundle(t *testing.T) string {
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(suite+built, body, 0o755))
 	file := filepath.Join(dir, "ringo-gpu")
-	require.NoError(t, join(file, self, dir, []string{"suite/gpu.test"}))
+	require.NoError(t, join(file, self, dir, []entry{{"suite/gpu.test", []string{"TestOneKernel", "TestSummary", "TestBrokenKernel", "TestThatHangs"}}}))
 	return file
 }
 
@@ -66,6 +67,35 @@ func TestOneKernel(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// inBundle skips a test that is not run by a bundle: it fails on purpose.
+func inBundle(t *testing.T) {
+	if os.Getenv("GPU_TEST_PROGRAM") != "1" {
+		t.Skip("fails on purpose, in a bundle")
+	}
+}
+
+func TestBrokenKernel(t *testing.T) {
+	inBundle(t)
+	dev, err := emu.Start(t, emu.Config{}).Open(0)
+	require.NoError(t, err)
+	require.NoError(t, dev.Lock())
+	m, err := dev.Module(cuda.Source{Name: "broken.cu", Text: `extern "C" __global__ void broken(float* x) { x[-1000000] = 1; }`})
+	require.NoError(t, err)
+	f, err := m.Func("broken")
+	require.NoError(t, err)
+	s, err := dev.NewStream("s", 0)
+	require.NoError(t, err)
+	p, err := dev.NewPool("test").Alloc(s, 4)
+	require.NoError(t, err)
+	require.NoError(t, s.Launch(f, cuda.Dim{}, cuda.Dim{}, 0, cuda.NewArgs().Ptr(p)))
+	require.NoError(t, s.Sync())
+}
+
+func TestThatHangs(t *testing.T) {
+	inBundle(t)
+	select {}
+}
+
 func TestBundleWithoutGPU(t *testing.T) {
 	t.Setenv("RINGO_CUDA_LIB", "") // which the emulator sets
 	if _, err := cuda.LibDriver.Query(0).Open(); err == nil {
@@ -82,9 +112,13 @@ func TestBundleWithoutGPU(t *testing.T) {
 	require.NoError(t, err, out)
 	assert.Regexp(t, `suite/gpu.test: 0 passed, 0 failed, 1 skipped, [0-9.]+ s\n  skipped: no CUDA driver: libcuda comes with`, out)
 
-	out, err = program(t, file, "bench", "copy")
+	out, err = program(t, file, "bench", "-python", "", "copy")
 	require.Error(t, err)
+	assert.Contains(t, out, "copy by Ringo: exit status 1")
 	assert.Contains(t, out, "gpu: no CUDA driver: libcuda comes with")
+	out, err = program(t, file, "smoke")
+	require.Error(t, err)
+	assert.Contains(t, out, "driver: FAILED: no CUDA driver: libcuda comes with")
 
 	_, err = program(t, file, "test", "tensor/none")
 	assert.Error(t, err)
@@ -92,9 +126,62 @@ func TestBundleWithoutGPU(t *testing.T) {
 
 func TestBundleOnEmulator(t *testing.T) {
 	emu.Start(t, emu.Config{}) // sets the variables that name its libraries
-	out, err := program(t, testBundle(t), "test", "-run", "TestOneKernel|TestSummary")
+	file := testBundle(t)
+	out, err := program(t, file, "test", "-run", "TestOneKernel|TestSummary")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "suite/gpu.test: 2 passed, 0 failed, 0 skipped")
+	assert.Contains(t, out, "tests: 2 of 2 passed")
+
+	// What breaks or hangs ends no other test, and is told at the end with what matters; the logs have everything.
+	logs := t.TempDir()
+	out, err = program(t, file, "test", "-each", "7s", "-logs", logs)
+	require.Error(t, err)
+	assert.Contains(t, out, "suite/gpu.test: 2 passed, 2 failed, 0 skipped")
+	assert.Regexp(t, `(?s)TestBrokenKernel of suite/gpu.test: exit status 1.*CUDA_ERROR_ILLEGAL_ADDRESS.*TestThatHangs of suite/gpu.test: exit status 2\n.*panic: test timed out.*tests: 2 of 4 passed`, out)
+	text, err := os.ReadFile(filepath.Join(logs, "tests.log"))
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "##### TestBrokenKernel of suite/gpu.test: exit status 1")
+	assert.Contains(t, string(text), "goroutine ")
+
+	out, err = program(t, file, "test", "-limit", "1ns")
+	require.Error(t, err)
+	assert.Contains(t, out, "TestOneKernel of suite/gpu.test: not run: no time was left")
+}
+
+// TestSmoke takes each step on the emulator, and stops at the first that fails.
+func TestSmoke(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	var out strings.Builder
+	require.NoError(t, smoke("cuda", &out), "%s", &out)
+	for _, step := range steps {
+		assert.Regexp(t, `(?m)^`+step.name+`: .*, \d+ ms$`, out.String())
+	}
+	emu.Start(t, emu.Config{FailLaunch: 1})
+	out.Reset()
+	require.EqualError(t, smoke("cuda", &out), "kernel failed")
+	assert.Contains(t, out.String(), "kernel: FAILED: cuda: cuMemcpyDtoHAsync on device 0: CUDA_ERROR_LAUNCH_FAILED")
+}
+
+func TestMeasureInAnotherProcess(t *testing.T) {
+	out, err := program(t, testBundle(t), "bench", "-device", "cpu", "-window", "1us", "-python", "", "allocs", "mlp")
+	require.NoError(t, err, out)
+	assert.Contains(t, out, "allocs\t2x+1 of 1024 elements\tringo\tallocs/op\t0\t0\t0\n")
+	assert.Contains(t, out, "| mlp | batch 64 | steps/s | ")
+	out, err = program(t, testBundle(t), "bench", "-device", "tpu", "-python", "", "mlp")
+	require.Error(t, err)
+	assert.Contains(t, out, `mlp by Ringo: exit status 1`)
+	assert.Contains(t, out, `no device "tpu"`)
+}
+
+func TestGPUTests(t *testing.T) {
+	tests, err := gpuTests([]string{"main_test.go"})
+	require.NoError(t, err)
+	assert.Subset(t, tests, []string{"TestOneKernel", "TestBrokenKernel", "TestSmoke"})
+	assert.NotContains(t, tests, "TestParseRow")
+	tests, err = gpuTests([]string{"../../tensor/cuda/harness_test.go", "../../tensor/cuda/rows_test.go", "../../tensor/cuda/nvrtc_test.go"})
+	require.NoError(t, err)
+	assert.Contains(t, tests, "TestSoftmax", "by bothOrders of another file")
+	assert.NotContains(t, tests, "TestNVRTC")
 }
 
 // TestDevices opens GPUs as ranks do, and measures what moves bytes alone.
@@ -111,10 +198,13 @@ func TestDevices(t *testing.T) {
 	dev, closer, err := openDevice("cuda")
 	require.NoError(t, err)
 	defer closer()
-	m := &meter{dev: dev, section: "copy", small: true, block: map[tensor.DType]tensor.Tensor{}}
+	m := &meter{dev: dev, device: "cuda", section: "copy", small: true, block: map[tensor.DType]tensor.Tensor{}}
 	require.NoError(t, measureCopy(m))
-	require.Len(t, m.rows, 1)
-	assert.Positive(t, m.rows[0].median)
+	require.NoError(t, measureAllReduce(m))
+	require.Len(t, m.rows, 3)
+	for _, r := range m.rows {
+		assert.Positive(t, r.median, r.what)
+	}
 
 	_, _, err = openDevice("tpu")
 	assert.ErrorContains(t, err, `no device "tpu": there are cpu, cuda`)
@@ -129,6 +219,13 @@ func TestPack(t *testing.T) {
 	out, err := program(t, file, "list")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "test tensor/cuda: ")
+	assert.NotContains(t, out, caller)
+	z, err := zip.OpenReader(file)
+	require.NoError(t, err)
+	defer z.Close()
+	_, missing := exec.LookPath("gcc")
+	_, err = z.Open(caller)
+	assert.Equal(t, missing == nil, err == nil, "the program that calls NCCL from C")
 	out, err = program(t, file, "doctor", "-device", "cpu")
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "libcuda")
@@ -201,7 +298,12 @@ func TestSections(t *testing.T) {
 	o := &options{device: "cpu", window: time.Microsecond, deadline: time.Now().Add(time.Minute)}
 	var out strings.Builder
 	p := new(fakePeer)
-	rows, wrong := o.measure(dev, sections, p, &out)
+	ours := func(name string) ([]row, error) {
+		s, err := chosenSections([]string{name})
+		require.NoError(t, err)
+		return o.runSection(dev, s[0])
+	}
+	rows, wrong := o.measure(sections, ours, p, &out)
 	var asked []string
 	for _, s := range sections {
 		found := 0
@@ -212,7 +314,7 @@ func TestSections(t *testing.T) {
 				assert.Equal(t, s.name == "allocs", r.median == 0, "%v", r)
 			}
 		}
-		assert.Positive(t, found, s.name)
+		assert.Equal(t, s.name != "nccl", found > 0, s.name) // TestNCCL has it
 		if !s.alone {
 			asked = append(asked, s.name)
 		}
@@ -223,7 +325,7 @@ func TestSections(t *testing.T) {
 	assert.Contains(t, out.String(), "gemm\tfloat32 64x64x64\teager\tTFLOP/s\t1\t1\t1\n")
 
 	o.deadline = time.Now()
-	rows, wrong = o.measure(dev, sections, p, &out)
+	rows, wrong = o.measure(sections, ours, p, &out)
 	assert.Empty(t, rows)
 	assert.Len(t, wrong, len(sections))
 }
@@ -237,7 +339,7 @@ func TestTorch(t *testing.T) {
 	if exec.Command(python, "-c", "import torch").Run() != nil {
 		t.Skip("this test needs PyTorch: set RINGO_PYTHON to a Python that has it")
 	}
-	o := &options{device: "cpu", python: python, window: time.Microsecond}
+	o := &options{device: "cpu", python: python, window: time.Microsecond, deadline: time.Now().Add(time.Hour)}
 	p, err := o.startTorch()
 	require.NoError(t, err)
 	defer p.close()

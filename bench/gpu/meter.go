@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,11 +39,13 @@ const windows = 5
 // meter measures a section on a device.
 type meter struct {
 	dev     tensor.Device
+	device  string // its kind
 	section string
 	small   bool    // sizes for the CPU
 	length  float64 // seconds of a window
 	block   map[tensor.DType]tensor.Tensor
 	rows    []row
+	caller  func() (*exec.Cmd, func(), error) // the program that calls NCCL from C
 }
 
 // add measures work per call of fn, which launches it and does not wait, in windows that end when the device is done.

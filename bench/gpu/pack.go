@@ -35,31 +35,39 @@ func pack(file string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
+	entries := append([]entry{{name: "cmd/ringo"}}, suites...)
 	build := func(name string, args ...string) error {
 		args = append(args, "-ldflags=-s -w", "-o", filepath.Join(tmp, name)+built)
 		_, err := goTool(append(args, module+"/"+name)...)
 		return err
 	}
-	files := []string{"cmd/ringo"}
-	for _, name := range append([]string{"bench/gpu"}, files...) {
+	for _, name := range []string{"bench/gpu", "cmd/ringo"} {
 		if err := build(name, "build"); err != nil {
 			return err
 		}
 	}
-	for _, name := range suites {
-		if err := build(name, "test", "-c"); err != nil {
+	var names []string
+	for _, s := range suites {
+		if err := build(s.name, "test", "-c"); err != nil {
 			return err
 		}
-		files = append(files, name)
+		names = append(names, s.name)
 	}
-	if err := join(file, filepath.Join(tmp, "bench/gpu")+built, tmp, files); err != nil {
+	if _, err := exec.LookPath("gcc"); err != nil || os.Getenv("GOARCH") != "" {
+		fmt.Fprintln(out, "There is no gcc here for that machine: calls of NCCL from C are not measured there.")
+	} else if err := buildCaller(filepath.Join(tmp, caller) + built); err != nil {
+		return err
+	} else {
+		entries = append(entries, entry{name: caller})
+	}
+	if err := join(file, filepath.Join(tmp, "bench/gpu")+built, tmp, entries); err != nil {
 		return err
 	}
 	info, err := os.Stat(file)
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "%s: %.1f MiB, tests of %s\n", file, float64(info.Size())/(1<<20), strings.Join(suites, ", "))
+	fmt.Fprintf(out, "%s: %.1f MiB, tests of %s\n", file, float64(info.Size())/(1<<20), strings.Join(names, ", "))
 	if info.Size() > maxBytes {
 		return fmt.Errorf("%s is larger than %d MiB", file, maxBytes>>20)
 	}
@@ -79,16 +87,23 @@ func goTool(args ...string) ([]byte, error) {
 	return out, nil
 }
 
+// entry is a program in the archive, and which of its tests need a GPU.
+type entry struct {
+	name  string
+	tests []string
+}
+
 // suitesOf lists the packages, without the module's path, whose tests run on a GPU.
-func suitesOf() ([]string, error) {
-	list, err := goTool("list", "-json=ImportPath,TestImports,XTestImports", module+"/...")
+func suitesOf() ([]entry, error) {
+	list, err := goTool("list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,TestImports,XTestImports", module+"/...")
 	if err != nil {
 		return nil, err
 	}
-	var suites []string
+	var suites []entry
 	for d := json.NewDecoder(bytes.NewReader(list)); ; {
 		var p struct {
-			ImportPath                string
+			ImportPath, Dir           string
+			TestGoFiles, XTestGoFiles []string
 			TestImports, XTestImports []string
 		}
 		if err := d.Decode(&p); err == io.EOF {
@@ -97,7 +112,15 @@ func suitesOf() ([]string, error) {
 			return nil, err
 		}
 		if p.ImportPath != emulator && slices.Contains(append(p.TestImports, p.XTestImports...), emulator) && !isTool(p.ImportPath) {
-			suites = append(suites, strings.TrimPrefix(p.ImportPath, module+"/"))
+			files := append(p.TestGoFiles, p.XTestGoFiles...)
+			for i := range files {
+				files[i] = filepath.Join(p.Dir, files[i])
+			}
+			tests, err := gpuTests(files)
+			if err != nil {
+				return nil, err
+			}
+			suites = append(suites, entry{strings.TrimPrefix(p.ImportPath, module+"/"), tests})
 		}
 	}
 }
@@ -108,7 +131,7 @@ func isTool(path string) bool {
 }
 
 // join writes the program with an archive of the files, which lie below dir, behind it.
-func join(file, program, dir string, files []string) error {
+func join(file, program, dir string, entries []entry) error {
 	body, err := os.ReadFile(program)
 	if err != nil {
 		return err
@@ -126,12 +149,12 @@ func join(file, program, dir string, files []string) error {
 	}
 	z := zip.NewWriter(f)
 	z.SetOffset(int64(len(body)))
-	for _, name := range files {
-		content, err := os.ReadFile(filepath.Join(dir, name) + built)
+	for _, e := range entries {
+		content, err := os.ReadFile(filepath.Join(dir, e.name) + built)
 		if err != nil {
 			return err
 		}
-		w, err := z.Create(name)
+		w, err := z.CreateHeader(&zip.FileHeader{Name: e.name, Method: zip.Deflate, Comment: strings.Join(e.tests, " ")})
 		if err != nil {
 			return err
 		}

@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"runtime"
 
 	"github.com/ringo-ml/ringo/bench/gpt"
@@ -22,10 +23,15 @@ var sections = []section{
 	{"copy", "from one place of the device's memory to another, bytes read and written", false, measureCopy},
 	{"host", "small operations that the host launches", false, measureHost},
 	{"allocs", "Go allocations of a small operation", true, measureAllocs},
+	{"allreduce", "sums of float32 between two ranks that share the device, bytes read and written", true, measureAllReduce},
 	{"gemm", "matrix products", false, measureGEMM},
 	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows},
+	{"attention", "causal attention of bfloat16, half of the products counted", false, measureAttention},
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
+	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
+	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
+	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 }
 
 // pick returns one of two sizes.
@@ -144,6 +150,35 @@ func (m *meter) step(opt *optim.Optimizer) {
 	}
 }
 
+// attentions are batch, positions, heads and features of a head: GPT-2, and longer and wider.
+var attentions = [][4]int{{32, 1024, 12, 64}, {4, 4096, 16, 128}}
+
+func measureAttention(m *meter) error {
+	var failed error
+	for _, s := range attentions {
+		b, steps, heads, hd := m.pick(s[0], 1), m.pick(s[1], 32), m.pick(s[2], 2), s[3]
+		width := heads * hd
+		qkv, out, lse := m.random(tensor.BFloat16, b, steps, 3*width), tensor.New(m.dev, tensor.BFloat16, b, steps, width), tensor.New(m.dev, tensor.Float32, b, heads, steps)
+		grad, gout := tensor.New(m.dev, tensor.BFloat16, b, steps, 3*width), m.random(tensor.BFloat16, b, steps, width)
+		launch := func(op tensor.Op, outs int, x ...tensor.Tensor) {
+			a := &tensor.Args{Op: op, DType: tensor.BFloat16, Outs: outs, N: len(x), Dim: [6]int{b, steps, 3 * width}, I: [8]int{hd, 1}}
+			a.F[0] = 1 / math.Sqrt(float64(hd))
+			for i, x := range x {
+				a.X[i], a.Len[i], a.DT[i] = x.Ptr(), x.Len(), x.DType()
+			}
+			m.dev.Kernels()[op][tensor.BFloat16](m.dev.Queue(0), a)
+		}
+		forward := func() { launch(tensor.OpAttention, 2, out, lse, qkv) }
+		name, work := fmt.Sprintf("%dx%d, %d heads of %d", b, steps, heads, hd), 2e-12*float64(b*heads*hd)*float64(steps)*float64(steps)
+		failed = errors.Join(failed, m.add(name+", forward", "TFLOP/s", work, forward),
+			m.add(name+", and backward", "TFLOP/s", 3.5*work, func() {
+				forward()
+				launch(tensor.OpAttentionGrad, 1, grad, qkv, out, gout, lse)
+			}))
+	}
+	return failed
+}
+
 func measureMLP(m *meter) error {
 	var failed error
 	for _, batch := range []int{64, 256} {
@@ -151,29 +186,71 @@ func measureMLP(m *meter) error {
 		opt := optim.NewSGD(nn.Init(net, m.dev, tensor.Float32, 1), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
 		tape := tensor.NewTape(m.dev)
 		x, y := m.random(tensor.Float32, batch, 784), m.whole(10, batch)
-		failed = errors.Join(failed, m.add(fmt.Sprintf("batch %d", batch), "steps/s", 1, func() {
+		failed = errors.Join(failed, m.addSteps(fmt.Sprintf("batch %d", batch), "steps/s", 1, func(...tensor.Tensor) error {
 			tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
-			m.step(opt)
+			err := opt.Step()
 			tape.Reset()
+			return err
 		}))
 	}
 	return failed
 }
 
-func measureGPT2(m *meter) error {
-	config, batch := gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, m.pick(32, 2)
-	if m.small {
-		config = gpt.Config{Vocab: 64, Length: 16, Width: 32, Layers: 2, Heads: 2}
+// addSteps measures a step as it is, and captured.
+func (m *meter) addSteps(what, unit string, work float64, step func(...tensor.Tensor) error) error {
+	must := func(err error) {
+		if err != nil {
+			panic(&tensor.Failure{Op: "step", Err: err})
+		}
 	}
+	captured := tensor.Capture(m.dev, step)
+	return errors.Join(m.add(what, unit, work, func() { must(step()) }),
+		m.add(what+", captured", unit, work, func() { must(captured.Run()) }), captured.Close())
+}
+
+func measureGPT(m *meter) error {
+	config, batch := gpt.Bench, m.pick(16, 2)
+	if m.small {
+		config = tiny
+	}
+	step, what := m.gptStep(config, batch)
+	return m.addSteps(what, "tokens/s", float64(batch*config.Length), step)
+}
+
+func measureGPT2(m *meter) error {
+	config, batch, step := m.gpt2()
+	what := fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
+	return m.add(what, "tokens/s", float64(batch*config.Length), step)
+}
+
+// gpt2 makes a model and returns its size and what trains it for a step.
+func (m *meter) gpt2() (config gpt.Config, batch int, step func()) {
+	config, batch = gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, m.pick(32, 2)
+	if m.small {
+		config = tiny
+	}
+	train, _ := m.gptStep(config, batch)
+	return config, batch, func() {
+		if err := train(); err != nil {
+			panic(&tensor.Failure{Op: "step", Err: err})
+		}
+	}
+}
+
+var tiny = gpt.Config{Vocab: 64, Length: 16, Width: 32, Layers: 2, Heads: 2}
+
+// gptStep returns a training step and its name.
+func (m *meter) gptStep(config gpt.Config, batch int) (step func(...tensor.Tensor) error, what string) {
 	net := gpt.New(config)
 	net.Head.W = net.Tok.W
 	opt := optim.NewAdamW(nn.Init(net, m.dev, tensor.BFloat16, 1), optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1})
 	tape := tensor.NewTape(m.dev)
 	x, y := m.whole(uint64(config.Vocab), batch, config.Length), m.whole(uint64(config.Vocab), batch, config.Length)
-	what := fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
-	return m.add(what, "tokens/s", float64(batch*config.Length), func() {
+	what = fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
+	return func(...tensor.Tensor) error {
 		tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
-		m.step(opt)
+		err := opt.Step()
 		tape.Reset()
-	})
+		return err
+	}, what
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"time"
 )
 
 //go:embed torch_gpu.py
@@ -19,10 +20,15 @@ type torch struct {
 	in    io.WriteCloser
 	out   *bufio.Scanner
 	words string // versions and the device
+
+	deadline time.Time
 }
 
+// compiling is how long a section may take: torch.compile needs a minute or more where it has not run before.
+const compiling = 150 * time.Second
+
 func (o *options) startTorch() (peer, error) {
-	t := &torch{cmd: exec.Command(o.python, "-u", "-c", torchProgram, o.device, fmt.Sprint(o.window.Seconds()))}
+	t := &torch{cmd: exec.Command(o.python, "-u", "-c", torchProgram, o.device, fmt.Sprint(o.window.Seconds())), deadline: o.deadline}
 	var err error
 	if t.in, err = t.cmd.StdinPipe(); err != nil {
 		return nil, err
@@ -36,12 +42,18 @@ func (o *options) startTorch() (peer, error) {
 		return nil, err
 	}
 	t.out = bufio.NewScanner(out)
+	defer t.limit().Stop()
 	if !t.out.Scan() {
 		t.close()
 		return nil, fmt.Errorf("%s ended at once: is PyTorch installed there?", o.python)
 	}
 	t.words = t.out.Text()
 	return t, nil
+}
+
+// limit ends the program when it takes too long.
+func (t *torch) limit() *time.Timer {
+	return time.AfterFunc(min(time.Until(t.deadline), compiling), func() { _ = t.cmd.Process.Kill() })
 }
 
 func (t *torch) about() string { return t.words }
@@ -51,6 +63,7 @@ func (t *torch) measure(section string) ([]row, error) {
 	if _, err := fmt.Fprintln(t.in, section); err != nil {
 		return nil, err
 	}
+	defer t.limit().Stop()
 	var rows []row
 	for t.out.Scan() {
 		line := t.out.Text()
@@ -66,7 +79,7 @@ func (t *torch) measure(section string) ([]row, error) {
 		}
 		rows = append(rows, r)
 	}
-	return rows, fmt.Errorf("python ended within the section")
+	return rows, fmt.Errorf("python ended within the section, or was stopped after %v", compiling)
 }
 
 func (t *torch) close() {

@@ -93,6 +93,24 @@ def rows():
     row("rows", f"float32 sum, gradient and AdamW of {n}x{n}", "eager", "GB/s", 36e-9 * n * n, step)
 
 
+def attention():
+    for b, t, heads, hd in ((32, 1024, 12, 64), (4, 4096, 16, 128)) if GPU else ((1, 32, 2, 64), (1, 32, 2, 128)):
+        qkv = random(torch.bfloat16, b, t, 3, heads, hd)
+        q, k, v = (qkv[:, :, i].transpose(1, 2).detach().requires_grad_() for i in range(3))
+        gout = random(torch.bfloat16, b, t, heads, hd).transpose(1, 2)
+        name, work = f"{b}x{t}, {heads} heads of {hd}", 2e-12 * b * heads * hd * t * t
+
+        def forward():
+            return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+        def inference():
+            with torch.no_grad():
+                forward()
+
+        row("attention", name + ", forward", "eager", "TFLOP/s", work, inference)
+        row("attention", name + ", and backward", "eager", "TFLOP/s", 3.5 * work, lambda: torch.autograd.grad(forward(), (q, k, v), gout))
+
+
 def mlp():
     for batch in (64, 256):
         net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)).to(DEVICE)
@@ -108,19 +126,25 @@ def mlp():
             work()
 
         row("mlp", f"batch {batch}", "eager", "steps/s", 1, step)
-        if not GPU:
-            continue
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(5):
-                step()
-        torch.cuda.current_stream().wait_stream(side)
-        opt.zero_grad(set_to_none=True)
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        if GPU:
+            opt.zero_grad(set_to_none=True)
+            row("mlp", f"batch {batch}, captured", "CUDA graph", "steps/s", 1, captured(work, opt))
+
+
+def captured(work, opt):
+    """work after zero_grad, recorded: without gradients before, the first writes of gradients overwrite."""
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(5):
+            opt.zero_grad(set_to_none=True)
             work()
-        row("mlp", f"batch {batch}", "CUDA graph", "steps/s", 1, graph.replay)
+    torch.cuda.current_stream().wait_stream(side)
+    opt.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph.replay
 
 
 class Block(nn.Module):
@@ -155,27 +179,44 @@ class GPT(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), labels.flatten())
 
 
-def gpt2():
-    vocabulary, length, width, layers, heads, batch = (50304, 1024, 768, 12, 12, 32) if GPU else (64, 16, 32, 2, 2, 2)
+def gpt_work(vocabulary, length, width, layers, heads, batch, compiled=False):
     net = GPT(vocabulary, length, width, layers, heads).to(DEVICE)
-    opt = torch.optim.AdamW(net.parameters(), lr=3e-4, weight_decay=0.1, fused=True)
+    opt = torch.optim.AdamW(net.parameters(), lr=3e-4, weight_decay=0.1, fused=True, capturable=GPU)
     ids, labels = (torch.randint(0, vocabulary, (batch, length), device=DEVICE) for _ in range(2))
-    for variant, loss in (("compiled", torch.compile(net)), ("eager", net)) if GPU else (("eager", net),):
+    loss = torch.compile(net) if compiled else net
 
-        def step():
-            opt.zero_grad(set_to_none=True)
-            with torch.autocast(DEVICE, torch.bfloat16):
-                value = loss(ids, labels)
-            value.backward()
-            nn.utils.clip_grad_norm_(net.parameters(), 1.0)
-            opt.step()
+    def work():
+        with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=False):
+            value = loss(ids, labels)
+        value.backward()
+        nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        opt.step()
 
-        row("gpt2", f"{layers} layers of {width}, batch {batch}, length {length}", variant, "tokens/s", batch * length, step)
+    def step():
+        opt.zero_grad(set_to_none=True)
+        work()
+
+    return work, step, opt, f"{layers} layers of {width}, batch {batch}, length {length}"
+
+
+def gpt():
+    vocabulary, length, width, layers, heads, batch = (512, 128, 256, 4, 4, 16) if GPU else (64, 16, 32, 2, 2, 2)
+    work, step, opt, case = gpt_work(vocabulary, length, width, layers, heads, batch)
+    row("gpt", case, "eager", "tokens/s", batch * length, step)
+    if GPU:
+        row("gpt", case + ", captured", "CUDA graph", "tokens/s", batch * length, captured(work, opt))
+
+
+def gpt2():
+    sizes = (50304, 1024, 768, 12, 12, 32) if GPU else (64, 16, 32, 2, 2, 2)
+    for variant in ("compiled", "eager") if GPU else ("eager",):
+        _, step, _, case = gpt_work(*sizes, compiled=variant == "compiled")
+        row("gpt2", case, variant, "tokens/s", sizes[1] * sizes[5], step)
 
 
 def main():
     torch.manual_seed(0)
-    sections = {f.__name__: f for f in (copy, host, gemm, rows, mlp, gpt2)}
+    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, mlp, gpt, gpt2)}
     about = f"PyTorch {torch.__version__}"
     torch.set_num_threads(1)  # of the host, like Ringo
     if GPU:

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/launch"
+	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
 // benchCmd is `ringo bench`.
@@ -20,7 +22,8 @@ type benchCmd struct {
 	Ops     string        `default:"allreduce" placeholder:"LIST" help:"Operations, or all."`
 	Sizes   string        `default:"4,1K,16K,256K,4M" placeholder:"LIST" help:"Bytes, with K, M, G of 1024; 1K-1M is every fourfold between."`
 	Ranks   string        `placeholder:"LIST" help:"Numbers of ranks; 2 if absent."`
-	Backend string        `default:"local" placeholder:"LIST" help:"local (goroutines), shm or tcp (processes)."`
+	Device  string        `placeholder:"NAME" help:"Where buffers are: cpu or cuda; RINGO_DEVICE, or cpu, if absent."`
+	Backend string        `default:"local" placeholder:"LIST" help:"local (goroutines), shm or tcp (processes); with -device cuda local or nccl (processes)."`
 	Algo    string        `placeholder:"LIST" help:"Algorithms to compare, or all; the committed choice if absent."`
 	Compute time.Duration `placeholder:"20us" help:"Computation between calls; its ideal time is subtracted."`
 	Staged  bool          `help:"Buffers that are copied through shared memory, as any tensor's; else they lie there, as buckets do."`
@@ -53,7 +56,10 @@ says that a call with exact inputs, after the timing, gave every rank the right 
 much computation before it, and what the same computation takes alone (times ranks per core, if that is over one) is
 subtracted. The V forms have uneven counts.
 
-shm and tcp ranks are processes that ringo bench starts itself. Under ringo run, torchrun and other launchers it is one
+With -device cuda, buffers are in the memory of GPUs, which ranks take in turns: local ranks may share one, nccl ranks need one
+each. A block of calls ends when the device is done; there is no bound.
+
+shm, tcp and nccl ranks are processes that ringo bench starts itself. Under ringo run, torchrun and other launchers it is one
 rank of their job: -ranks and -backend are theirs, there is no bound, and rank 0 prints (-json needs ringo run -raw). RINGO_ALGO and RINGO_BITS are obeyed.
 
 -fit compares the algorithms with processes on this host (2, 3, 4 ranks), and, as root on Linux, on two hosts made of
@@ -73,9 +79,12 @@ func (c *benchCmd) Run() error {
 	if c.Spec != "" {
 		return benchWorker(c.Spec)
 	}
+	if c.Device == "" {
+		c.Device = cmp.Or(env.Device, "cpu")
+	}
 	if c.Fit || c.Faults {
-		if c.Fit && c.Faults || c.Algo != "" || c.Plot != "" || c.Compute != 0 || c.JSON && c.Fit {
-			return usage("-fit and -faults go with none of -algo -plot -compute, nor with each other")
+		if c.Fit && c.Faults || c.Algo != "" || c.Plot != "" || c.Compute != 0 || c.JSON && c.Fit || c.Device != "cpu" {
+			return usage("-fit and -faults go with none of -algo -plot -compute -device, nor with each other")
 		}
 		if env.Source != "" {
 			return usage("-fit and -faults start ranks themselves: not under %s", env.Source)
@@ -94,7 +103,10 @@ func (c *benchCmd) Run() error {
 	case c.Faults:
 		return benchFaults(ops, ranks, backends, c.JSON)
 	}
-	spec := benchSpec{Ops: ops, Compute: c.Compute, Algo: c.Algo, Staged: c.Staged}
+	if err := c.checkDevice(ranks, backends, env.Source); err != nil {
+		return err
+	}
+	spec := benchSpec{Ops: ops, Compute: c.Compute, Algo: c.Algo, Staged: c.Staged, Device: c.Device}
 	if spec.Sizes, err = parseSizes(c.Sizes); err != nil {
 		return err
 	}
@@ -126,6 +138,9 @@ func (c *benchCmd) measure(spec benchSpec, ranks []int, backends []string) ([][]
 			for _, op := range spec.Ops {
 				spec.Bound[op] = map[int]float64{}
 				for _, s := range spec.Sizes {
+					if c.Device != "cpu" {
+						continue
+					}
 					bound, err := measureBound(findBenchOp(op), b, n, s)
 					if err != nil {
 						return all, err
@@ -221,8 +236,8 @@ func (c *benchCmd) jobs(env launch.Env) (ranks []int, backends []string, err err
 	}
 	backends = split(c.Backend)
 	for i, b := range backends {
-		if !slices.Contains([]string{"local", "shm", "tcp"}, b) {
-			return nil, nil, usage("-backend %s: %q is not local, shm or tcp", c.Backend, b)
+		if known := engines[c.Device]; !slices.Contains(known, b) && known != nil {
+			return nil, nil, usage("-backend %s: %q is not %s", c.Backend, b, strings.Join(known, " or "))
 		}
 		if c.Faults && b == "local" {
 			backends[i] = "tcp" // the default; goroutines cannot be killed
@@ -235,9 +250,43 @@ func (c *benchCmd) jobs(env launch.Env) (ranks []int, backends []string, err err
 		return nil, nil, usage("-ranks and -backend must name something")
 	}
 	if env.Source != "" {
-		backends = []string{"tcp"} // for the names of algorithms
+		backends = []string{betweenProcesses[c.Device]} // for the names of algorithms
 	}
 	return ranks, backends, nil
+}
+
+// engines are the backends that can be asked for, by device; betweenProcesses are those of a launcher's ranks.
+var (
+	engines          = map[string][]string{"cpu": {"local", "shm", "tcp"}, "cuda": {"local", "nccl"}}
+	betweenProcesses = map[string]string{"cpu": "tcp", "cuda": "nccl"}
+)
+
+// checkDevice says in a sentence why ranks on a device cannot be measured.
+func (c *benchCmd) checkDevice(ranks []int, backends []string, launcher string) error {
+	if engines[c.Device] == nil {
+		return usage("-device %s: it is cpu or cuda", c.Device)
+	}
+	if c.Device == "cpu" {
+		return nil
+	}
+	if c.Compute != 0 || c.Staged {
+		return usage("-compute and -staged are of ranks in host memory")
+	}
+	driver, err := cuda.Load()
+	if err != nil {
+		return err
+	}
+	n, err := driver.Count()
+	if err != nil {
+		return err
+	}
+	if n == 0 {
+		return fmt.Errorf("the CUDA driver shows no GPU (CUDA_VISIBLE_DEVICES=%q)", os.Getenv("CUDA_VISIBLE_DEVICES"))
+	}
+	if most := slices.Max(ranks); launcher == "" && slices.Contains(backends, "nccl") && most > n {
+		return fmt.Errorf("-backend nccl: %d ranks need as many GPUs, and there are %d; -backend local shares them", most, n)
+	}
+	return nil
 }
 
 func split(list string) []string {
@@ -253,8 +302,11 @@ func split(list string) []string {
 // algosOf returns the algorithms by which to do op: "" is the committed choice.
 func algosOf(op *benchOp, list, backend string) []string {
 	names := []string{"direct"}
-	if backend == "tcp" {
+	switch backend {
+	case "tcp":
 		names = algo.Names(op.kind)
+	case "nccl":
+		names = []string{"nccl"}
 	}
 	switch {
 	case list == "" || op.name == "send":

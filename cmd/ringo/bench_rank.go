@@ -26,6 +26,7 @@ type benchSpec struct {
 	Algo    string
 	Compute time.Duration
 	Staged  bool
+	Device  string                     // where buffers are
 	Here    int                        // ranks on a host
 	Backend string                     // that was asked for; "" under a launcher
 	Bound   map[string]map[int]float64 // GB/s by operation and size; empty: not known
@@ -39,6 +40,7 @@ type benchRow struct {
 	Op      string  `json:"op"`
 	Bytes   int     `json:"bytes"`
 	Ranks   int     `json:"ranks"`
+	Device  string  `json:"device"`
 	Backend string  `json:"backend"` // that moved the bytes
 	Algo    string  `json:"algo"`    // that ran
 	US      float64 `json:"us"`      // median over blocks of calls
@@ -65,9 +67,13 @@ const (
 // runBench runs a job of n ranks and calls emit for each series of rows, an operation by an algorithm.
 func runBench(spec benchSpec, n int, emit func([]benchRow)) error {
 	if spec.Backend == "local" {
+		device, err := dist.Devices(spec.Device)
+		if err != nil {
+			return err
+		}
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		defer stop()
-		cfg := dist.Config{Ranks: n, Exact: true, Threads: 1, Timeout: opTimeout, Log: os.Stderr}
+		cfg := dist.Config{Ranks: n, Exact: true, Threads: 1, Timeout: opTimeout, Log: os.Stderr, Device: device}
 		return dist.Run(ctx, cfg, func(_ context.Context, r *dist.Rank) error {
 			return benchRank(r, &spec, emit)
 		})
@@ -110,9 +116,9 @@ func runRanks(spec benchSpec, n int, timeout time.Duration, stderr io.Writer, li
 
 // setSharedMemory tells the ranks which of the backends between processes to use.
 func setSharedMemory(backend string) error {
-	value := "0"
-	if backend == "shm" {
-		value = "1"
+	value := "1"
+	if backend == "tcp" {
+		value = "0"
 	}
 	return os.Setenv("RINGO_SHM", value)
 }
@@ -152,7 +158,11 @@ func benchWorker(text string) error {
 		return usage("-spec: %v", err)
 	}
 	out := json.NewEncoder(os.Stdout)
-	return dist.Run(context.Background(), dist.Config{Log: os.Stderr}, func(_ context.Context, r *dist.Rank) error {
+	device, err := dist.Devices(spec.Device)
+	if err != nil {
+		return err
+	}
+	return dist.Run(context.Background(), dist.Config{Log: os.Stderr, Device: device}, func(_ context.Context, r *dist.Rank) error {
 		switch {
 		case spec.Fault != nil:
 			return faultRank(r, &spec, out)
@@ -167,7 +177,11 @@ func benchWorker(text string) error {
 
 // underLauncher measures as one rank of somebody else's job; rank 0 prints.
 func (c *benchCmd) underLauncher(spec benchSpec) error {
-	return dist.Run(context.Background(), dist.Config{Log: os.Stderr}, func(_ context.Context, r *dist.Rank) error {
+	device, err := dist.Devices(spec.Device)
+	if err != nil {
+		return err
+	}
+	return dist.Run(context.Background(), dist.Config{Log: os.Stderr, Device: device}, func(_ context.Context, r *dist.Rank) error {
 		var all [][]benchRow
 		err := benchRank(r, &spec, func(series []benchRow) {
 			all = append(all, series)
@@ -242,7 +256,7 @@ func (b *bencher) row(op *benchOp, by string, size int) (benchRow, error) {
 	}
 	c := newCase(op, g, size, b.x, b.y)
 	for _, x := range []tensor.Tensor{c.a, c.b} {
-		clear(tensor.Data[float32](x)) // sums stay zero, however often
+		write(x, func(d []float32) { clear(d) }) // sums stay zero, however often
 	}
 	blocks, calls, err := b.plan(c, rowTime, maxBlocks)
 	if err != nil {
@@ -264,7 +278,8 @@ func (b *bencher) row(op *benchOp, by string, size int) (benchRow, error) {
 		return benchRow{}, err
 	}
 	n := float64(c.n)
-	row := benchRow{Op: op.name, Bytes: c.bytes(), Ranks: c.n, Backend: g.Engine(), Algo: ranBy(g, op.name), Calls: blocks * calls,
+	row := benchRow{Op: op.name, Bytes: c.bytes(), Ranks: c.n, Device: b.spec.Device, Backend: g.Engine(),
+		Algo: ranBy(g, op.name), Calls: blocks * calls,
 		Compute: b.spec.Compute.Seconds() * 1e6, US: us[len(us)/2], MinUS: us[0], MaxUS: us[len(us)-1], Correct: wrong[0] == 0}
 	if row.US > 0 {
 		row.AlgBW = float64(row.Bytes) / row.US / 1e3
@@ -284,6 +299,9 @@ func (b *bencher) plan(c *benchCase, budget time.Duration, most int) (blocks, ca
 		if err := c.op.call(c).Wait(); err != nil {
 			return 0, 0, err
 		}
+	}
+	if err := b.r.Device.Queue(0).Sync(); err != nil {
+		return 0, 0, err
 	}
 	per := time.Since(start)/(pilot-1) + b.spec.Compute
 	total := min(max(int(budget/max(per, 100)), min(minBlocks, most)), 100_000)
@@ -309,6 +327,9 @@ func (b *bencher) blocks(c *benchCase, blocks, calls int) ([]float64, error) {
 			if err := c.op.call(c).Wait(); err != nil {
 				return nil, err
 			}
+		}
+		if err := b.r.Device.Queue(0).Sync(); err != nil { // Wait is not for the device
+			return nil, err
 		}
 		us[i] = time.Since(start).Seconds() * 1e6 / float64(calls)
 	}

@@ -56,6 +56,9 @@ func writeSeries(out io.Writer, rows []benchRow) {
 	}
 	r := rows[0]
 	fmt.Fprintf(out, "%s, %d ranks, %s", r.Op, r.Ranks, r.Backend)
+	if r.Device != "cpu" {
+		fmt.Fprintf(out, " on %s", r.Device)
+	}
 	if r.Compute > 0 {
 		fmt.Fprintf(out, ", %g µs of computation between calls", r.Compute)
 	}

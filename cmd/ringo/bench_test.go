@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist/algo"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func benchRows(t *testing.T, args ...string) []benchRow {
@@ -99,6 +100,35 @@ func TestBenchTableAndPlot(t *testing.T) {
 	}
 }
 
+// Buffers on GPUs, which ranks of one process share, and each process has for itself.
+func TestBenchOnGPUs(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	rows := benchRows(t, "-device", "cuda", "-ops", "all", "-sizes", "4K", "-ranks", "3")
+	assert.Len(t, rows, len(benchOps))
+	rows = append(rows, benchRows(t, "-device", "cuda", "-sizes", "4,4K", "-ranks", "1,2")...)
+	for _, r := range rows {
+		assert.True(t, r.Correct, "%+v", r)
+		assert.Equal(t, "cuda local direct", r.Device+" "+r.Backend+" "+r.Algo)
+		assert.Positive(t, r.US, "%+v", r)
+		assert.Zero(t, r.Bound)
+	}
+	stdout, _, code := run(t, "bench", "-device", "cuda", "-sizes", "4")
+	assert.Zero(t, code)
+	assert.Contains(t, stdout, "allreduce, 2 ranks, local on cuda\n")
+	_, stderr, code := run(t, "bench", "-device", "cuda", "-backend", "nccl", "-ranks", "3")
+	assert.NotZero(t, code)
+	assert.Contains(t, stderr, "-backend nccl: 3 ranks need as many GPUs, and there are 2; -backend local shares them")
+}
+
+// Without NVIDIA's driver one sentence says so.
+func TestBenchWithoutGPU(t *testing.T) {
+	t.Parallel()
+	cmd, _, stderr, _ := command(t, "bench", "-device", "cuda")
+	cmd.Env = append(cmd.Env, "RINGO_CUDA_LIB=/none")
+	assert.Error(t, cmd.Run())
+	assert.Regexp(t, `^ringo: (error: )?no CUDA driver: [^\n]+\n$`, stderr.String())
+}
+
 func TestBenchUsage(t *testing.T) {
 	t.Parallel()
 	for args, want := range map[string]string{
@@ -108,7 +138,12 @@ func TestBenchUsage(t *testing.T) {
 		"-sizes 4K-1K":              `"4K-1K" is neither`,
 		"-sizes 100G":               `"100G" is neither`,
 		"-ranks 0":                  `"0" is no number of ranks`,
-		"-backend mpi":              `"mpi" is not local, shm or tcp`,
+		"-backend mpi":              `"mpi" is not local or shm or tcp`,
+		"-backend nccl":             `"nccl" is not local or shm or tcp`,
+		"-device cuda -backend tcp": `"tcp" is not local or nccl`,
+		"-device tpu":               "-device tpu: it is cpu or cuda",
+		"-device cuda -compute 1us": "-compute and -staged are of ranks in host memory",
+		"-faults -device cuda":      "-fit and -faults go with none of",
 		"-algo ring":                "ring cannot do allreduce on local, which has: direct",
 		"-backend tcp -algo bruck":  "bruck cannot do allreduce on tcp, which has: linear, direct, ring",
 		"-plot out.png":             "must end in .svg",

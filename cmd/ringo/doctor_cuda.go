@@ -43,6 +43,9 @@ func (d *diagnosis) examineCUDA(want bool) {
 	var wheels []string
 	for _, lib := range []cuda.Library{cuda.LibNVRTC, cuda.LibCuBLASLt, cuda.LibNCCL, cuda.LibNVML} {
 		r := openLibrary(lib, major)
+		if lib == cuda.LibNVRTC && r.Problem == "" && len(d.GPUs) > 0 {
+			r.compile(d.GPUs[0].Arch, major)
+		}
 		d.Libraries = append(d.Libraries, r)
 		wheel := lib.Wheel(major)
 		if r.Problem == "" || wheel == "" {
@@ -90,6 +93,17 @@ func openLibrary(lib cuda.Library, major int) libraryReport {
 		r.Problem, r.Get = err.Error(), lib.HowToGet(major)
 	}
 	return r
+}
+
+// compile tries NVRTC: one that opens may lack its other half, or not know the GPU.
+func (r *libraryReport) compile(arch string, major int) {
+	c, err := cuda.OpenCompiler(r.Path)
+	if err == nil {
+		_, err = c.Compile(cuda.Source{Name: "doctor.cu", Text: `extern "C" __global__ void nothing() {}`}, arch)
+	}
+	if err != nil {
+		r.Problem, r.Get = err.Error(), cuda.LibNVRTC.HowToGet(major)
+	}
 }
 
 // exists tells whether there is a file that Open would try, or someone named one.

@@ -166,6 +166,12 @@ func TestDoctorUnderEmulator(t *testing.T) {
 	}
 	assert.Len(t, d.Wrong, missing)
 	assert.Equal(t, missing > 0, code != 0)
+
+	// A compiler that opens and cannot compile.
+	d, code = diagnose(t, append(env, "EMU_SHIM=/nowhere"), "-device", "cuda")
+	assert.Equal(t, 1, code)
+	assert.Contains(t, d.Libraries[1].Problem, "cuda: nvrtcCompileProgram of doctor.cu for sm_90")
+	assert.Contains(t, d.Wrong[0], "no usable NVRTC, which compiles the kernels: get NVRTC with")
 }
 
 func TestDoctorText(t *testing.T) {

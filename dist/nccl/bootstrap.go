@@ -27,7 +27,7 @@ func (b *end) ask() (err error) {
 		return nil
 	}
 	s := b.spec
-	s.ID, s.Parent = backend.Hash64(b.spec.ID, 0x6e63636c2d6964), b.spec.ID
+	s.ID, s.Parent, s.Name = backend.Hash64(b.spec.ID, 0x6e63636c2d6964), b.spec.ID, "communicator of "+b.spec.Name
 	if b.boot.be, err = b.e.Control.Open(s); err != nil {
 		return err
 	}

@@ -136,35 +136,41 @@ func (r *rank) barrier() error {
 	return errors.Join(r.issue(backend.Op{Kind: backend.Barrier}), r.wait())
 }
 
-// A steady operation allocates nothing, and the host neither copies nor waits for the device.
+// A steady operation allocates nothing, and the host neither copies nor waits for the device; also in rank order, which takes
+// one kernel of ours.
 func TestSteadyOperations(t *testing.T) {
-	ranks(t, 1, emu.Config{}, func(r *rank) error {
-		m, err := r.upload(vector(0, 0, 100))
-		if err != nil {
-			return err
+	for algo, kernels := range map[string]int64{"": 0, backend.RankOrder: 1} {
+		ranks(t, 1, emu.Config{}, func(r *rank) error { return steady(r, algo, kernels) })
+	}
+}
+
+func steady(r *rank, algo string, kernels int64) error {
+	m, err := r.upload(vector(0, 0, 100))
+	if err != nil {
+		return err
+	}
+	op := backend.Op{Kind: backend.AllReduce, DType: tensor.Float32, Count: 100, Src: m, Dst: m, Algo: algo}
+	step := func() {
+		r.seq++
+		op.Seq = r.seq
+		err = errors.Join(err, r.world.Issue(&op))
+		for err == nil && !r.world.(backend.Orderer).Order(r.seq) {
+			_, err = r.world.Progress()
 		}
-		op := backend.Op{Kind: backend.AllReduce, DType: tensor.Float32, Count: 100, Src: m, Dst: m}
-		step := func() {
-			r.seq++
-			op.Seq = r.seq
-			err = errors.Join(err, r.world.Issue(&op))
-			for err == nil && !r.world.(backend.Orderer).Order(r.seq) {
-				_, err = r.world.Progress()
-			}
-			for done := uint64(0); err == nil && done+backend.Depth/2 < r.seq; {
-				done, err = r.world.Progress()
-			}
+		for done := uint64(0); err == nil && done+backend.Depth/2 < r.seq; {
+			done, err = r.world.Progress()
 		}
-		for range 2 * backend.Depth {
-			step()
-		}
-		before := r.dev.Stats()
-		allocs := testing.AllocsPerRun(100, step)
-		after := r.dev.Stats()
-		if !race {
-			assert.Less(r.t, allocs, 1.0)
-		}
-		assert.Equal(r.t, before, after)
-		return errors.Join(err, r.wait(), r.pool.Free(cuda.Ptr(uintptr(m.Ptr))))
-	})
+	}
+	for range 2 * backend.Depth {
+		step()
+	}
+	before := r.dev.Stats()
+	allocs := testing.AllocsPerRun(100, step)
+	after := r.dev.Stats()
+	if !race {
+		assert.Less(r.t, allocs, 1.0)
+	}
+	before.Launches += 101 * kernels
+	assert.Equal(r.t, before, after)
+	return errors.Join(err, r.wait(), r.pool.Free(cuda.Ptr(uintptr(m.Ptr))))
 }

@@ -158,9 +158,13 @@ func (b *end) poll() {
 			err = b.proceed(b.slot(b.queued + 1))
 		}
 	}
-	if err != nil {
-		b.fail(backend.OpError(&b.spec, &b.slot(b.queued+1).op, err))
+	if err == nil {
+		return
 	}
+	if known := (*backend.Error)(nil); !errors.As(err, &known) { // else the control engine's: the group's first cause
+		err = backend.OpError(&b.spec, &b.slot(b.queued+1).op, err)
+	}
+	b.fail(err)
 }
 
 // issuable reports whether the next operation for the device can be given to NCCL.

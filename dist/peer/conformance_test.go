@@ -3,6 +3,7 @@ package peer_test
 import (
 	"context"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -16,19 +17,21 @@ import (
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
-// machine sets up the emulator for a test and its subtests.
-func machine(t testing.TB, cfg emu.Config) {
-	cfg.Devices = 4
-	emu.Start(t, cfg)
+// machine sets up the emulator for a test and its subtests, or uses the GPUs that there are. It returns how ranks are started,
+// which take so many GPUs, or all, in turns.
+func machine(t testing.TB, gpus int, cfg emu.Config) disttest.Start {
+	if !emu.OnGPU() {
+		cfg.Devices = gpus
+	}
+	driver := emu.Start(t, cfg)
+	there, err := driver.Count()
+	require.NoError(t, err)
+	gpus = min(gpus, there)
 	t.Cleanup(func() { assert.Empty(t, emu.Leaks()) })
 	dev, err := cuda.NewDevice(0)
 	require.NoError(t, err)
 	tensor.Floats(tensor.New(dev, tensor.Float32, 1)) // compiles the kernel that clears memory: no test is to wait for it
 	require.NoError(t, dev.Close())
-}
-
-// on starts ranks that take so many GPUs in turns.
-func on(gpus int) disttest.Start {
 	return func(t *testing.T, n int, cfg dist.Config, fn func(r *dist.Rank) error) error {
 		cfg.Ranks = n
 		cfg.Device = func(local, _ int) (tensor.Device, error) { return cuda.NewDevice(local % gpus) }
@@ -40,8 +43,7 @@ func on(gpus int) disttest.Start {
 // launch kernels on one device at the same time, which is not theirs to do.
 func TestConformance(t *testing.T) {
 	disttest.ShortOnly(t)
-	machine(t, emu.Config{})
-	disttest.Run(t, on(2), "Reductions", "NaN", "HalfRoundsOnce", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh",
+	disttest.Run(t, machine(t, 2, emu.Config{}), "Reductions", "NaN", "HalfRoundsOnce", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh",
 		"InFlight", "Backpressure", "PointToPoint", "Batch", "Objects", "Bytes", "RandomPrograms", "TwoGoroutines", "Errors", "Edges",
 		"Lifetimes", "Rebuild")
 }
@@ -49,10 +51,10 @@ func TestConformance(t *testing.T) {
 // Every operation among 1 to 4 ranks, on one GPU and on as many as there are ranks.
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 4; n++ {
-		for _, gpus := range []int{1, n} {
+		for _, gpus := range slices.Compact([]int{1, n}) {
 			t.Run(fmt.Sprintf("%d ranks, %d GPUs", n, gpus), func(t *testing.T) {
-				machine(t, emu.Config{Delay: 20 * time.Microsecond})
-				require.NoError(t, on(gpus)(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+				start := machine(t, gpus, emu.Config{Delay: 20 * time.Microsecond})
+				require.NoError(t, start(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
 					for i, op := range disttest.Operations() {
 						if n == 1 && (op.Name == "send" || op.Name == "recv" || op.Name == "batch") {
 							continue
@@ -70,9 +72,9 @@ func TestRanks(t *testing.T) {
 	}
 }
 
-// Streams that pause at random, and run only as far as somebody waits for them.
+// Streams that pause at random, or run only as far as somebody waits for them.
 func TestLateStreams(t *testing.T) {
 	disttest.ShortOnly(t)
-	machine(t, emu.Config{Lazy: true, Delay: 200 * time.Microsecond})
-	disttest.Run(t, on(2), "Movement", "InPlace", "InFlight", "PointToPoint", "RandomPrograms")
+	disttest.Run(t, machine(t, 2, emu.Config{Lazy: true, Delay: 200 * time.Microsecond}), "InPlace", "InFlight", "PointToPoint", "RandomPrograms")
+	disttest.Run(t, machine(t, 2, emu.Config{Delay: 500 * time.Microsecond}), "Lifetimes") // memory is left alone after a failure
 }

@@ -14,5 +14,6 @@
 //
 // Reductions are one kernel: it reads the rank's slice of every input, combines it in rank order, and writes it to the output,
 // for an all-reduce to those of all ranks. So each byte is read once and written once, all ranks get the same bits, and those
-// of floats are the host engine's: 16-bit ones are combined in float32 and rounded once. Everything else is copies.
+// of floats are the host engine's: 16-bit ones are combined in float32 and rounded once. Everything else is copies. A Reducer is the same kernel for package nccl,
+// over rows of a buffer that other processes have filled.
 package peer

@@ -30,8 +30,18 @@ type slot struct{ issued, shared, settled *cuda.Event }
 func (d *Device) NewStream(name string) (local.Stream, error) {
 	q := &stream{dev: d}
 	err := d.locked(func() (err error) {
-		q.s, err = d.gpu.NewStream("peers of "+name, 0)
-		return err
+		if q.s, err = d.gpu.NewStream("peers of "+name, 0); err != nil {
+			return err
+		}
+		for i := range q.slots { // all at once: a steady step is not to make any
+			s := &q.slots[i]
+			for _, e := range []**cuda.Event{&s.issued, &s.shared, &s.settled} {
+				if *e, err = d.gpu.NewEvent(false); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
 	})
 	return q, err
 }
@@ -49,18 +59,7 @@ func (d *Device) locked(f func() error) error {
 
 // Issued marks what the compute stream has been given.
 func (q *stream) Issued(seq uint64) error {
-	return q.dev.locked(func() error {
-		s := q.slot(seq)
-		if s.issued == nil {
-			for _, e := range []**cuda.Event{&s.issued, &s.shared, &s.settled} {
-				var err error
-				if *e, err = q.dev.gpu.NewEvent(false); err != nil {
-					return err
-				}
-			}
-		}
-		return s.issued.Record(q.dev.compute)
-	})
+	return q.dev.locked(func() error { return q.slot(seq).issued.Record(q.dev.compute) })
 }
 
 // Queue queues this rank's share of an operation, behind what the ranks have issued whose memory it touches.
@@ -144,9 +143,8 @@ func (q *stream) Close() error {
 	return q.dev.locked(func() error {
 		err := errors.Join(q.s.Sync(), q.s.Close())
 		for i := range q.slots {
-			if s := &q.slots[i]; s.settled != nil {
-				err = errors.Join(err, s.issued.Close(), s.shared.Close(), s.settled.Close())
-			}
+			s := &q.slots[i]
+			err = errors.Join(err, s.issued.Close(), s.shared.Close(), s.settled.Close())
 		}
 		return err
 	})

@@ -7,7 +7,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"os"
 	"slices"
@@ -21,11 +20,12 @@ func main() {
 	ranks := flag.Uint("ranks", 2, "goroutine `ranks` (under ringo run, the launcher decides)")
 	largest := flag.Uint("max", 16<<20, "`bytes` of the largest buffer")
 	reps := flag.Uint("reps", 20, "all-reduces of each size; the fastest counts")
+	device := dist.DeviceFlag()
 	flag.Parse()
 	if *ranks < 1 || flag.NArg() > 0 {
 		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
 	}
-	if err := run(int(*ranks), int(*largest), int(*reps), os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: int(*ranks), Device: *device, Log: os.Stdout}, int(*largest), int(*reps)); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -36,18 +36,18 @@ type point struct {
 	bytes, seconds float64
 }
 
-func run(ranks, largest, reps int, w io.Writer) error {
+func run(cfg dist.Config, largest, reps int) error {
 	if reps < 1 || largest < 1<<10 {
 		return fmt.Errorf("-reps must be at least 1, -max at least 1024")
 	}
-	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: w}, func(_ context.Context, r *dist.Rank) error {
+	return dist.Run(context.Background(), cfg, func(ctx context.Context, r *dist.Rank) error {
 		n := r.World.Size()
 		if n == 1 {
 			return fmt.Errorf("one rank moves nothing: give two or more")
 		}
 		var points []point
 		for size := 256; size <= largest; size *= 4 {
-			t, err := measure(r.World, size/4, reps)
+			t, err := measure(ctx, r.World, size/4, reps)
 			if err != nil {
 				return err
 			}
@@ -79,25 +79,27 @@ func report(r *dist.Rank, points []point) {
 
 // measure returns the seconds of the fastest all-reduce, after a barrier each, and checks the result. The time of one is
 // that of the slowest rank.
-func measure(g *dist.Group, count, reps int) (float64, error) {
+func measure(ctx context.Context, g *dist.Group, count, reps int) (float64, error) {
 	x := make([]float32, count)
-	t := tensor.FromSlice(x, count)
+	t := tensor.ToDevice(g.Device(), tensor.FromSlice(x, count))
 	times := make([]float64, reps)
 	for i := range reps + 1 { // the first warms up
 		for j := range x {
 			x[j] = float32(g.Rank() + 1)
 		}
+		tensor.Copy(t, tensor.FromSlice(x, count))
 		if err := g.Barrier().Wait(); err != nil {
 			return 0, err
 		}
 		start := time.Now()
-		if err := g.AllReduce(t, dist.Sum).Wait(); err != nil {
+		if err := g.AllReduce(t, dist.Sum).WaitHost(ctx); err != nil { // Wait would not wait for a GPU
 			return 0, err
 		}
 		if i > 0 {
 			times[i-1] = time.Since(start).Seconds()
 		}
 	}
+	x = tensor.Data[float32](tensor.ToHost(t))
 	want := float32(g.Size() * (g.Size() + 1) / 2)
 	if i := slices.IndexFunc(x, func(v float32) bool { return v != want }); i >= 0 {
 		return 0, fmt.Errorf("element %d of %d is %v, not %v", i, count, x[i], want)

@@ -3,17 +3,20 @@ package main
 import (
 	"bytes"
 	"fmt"
-	"io"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func TestTable(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, run(3, 1<<20, 9, &out))
+	require.NoError(t, run(dist.Config{Ranks: 3, Log: &out}, 1<<20, 9))
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
 	require.Len(t, lines, 3+7, out.String())
 	assert.Equal(t, "all-reduce on 3 ranks (local)", lines[0])
@@ -32,6 +35,12 @@ func TestTable(t *testing.T) {
 		assert.GreaterOrEqual(t, achieved+half, moved/(measured+half), "2(n−1)/n of the buffer in the measured time: %s", line)
 		assert.LessOrEqual(t, achieved-half, moved/(measured-half), line)
 	}
+}
+
+func TestCUDA(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &out, Device: disttest.CUDA(t, emu.Config{})}, 1<<14, 2))
+	require.Regexp(t, `(?s)^all-reduce on 2 ranks.* 16384 `, out.String())
 }
 
 // Points on a line give the line; a latency is never below zero, and where larger messages are faster there is no line.
@@ -55,7 +64,7 @@ func TestFit(t *testing.T) {
 }
 
 func TestBadFlags(t *testing.T) {
-	assert.ErrorContains(t, run(2, 100, 1, io.Discard), "-max")
-	assert.ErrorContains(t, run(2, 1<<20, 0, io.Discard), "-reps")
-	assert.ErrorContains(t, run(1, 1<<20, 3, io.Discard), "one rank moves nothing")
+	assert.ErrorContains(t, run(dist.Config{Ranks: 2}, 100, 1), "-max")
+	assert.ErrorContains(t, run(dist.Config{Ranks: 2}, 1<<20, 0), "-reps")
+	assert.ErrorContains(t, run(dist.Config{Ranks: 1}, 1<<20, 3), "one rank moves nothing")
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"os"
 	"slices"
@@ -17,11 +16,12 @@ import (
 
 func main() {
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
+	device := dist.DeviceFlag()
 	flag.Parse()
 	if *ranks < 1 || flag.NArg() > 0 {
 		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
 	}
-	if err := run(int(*ranks), os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: int(*ranks), Device: *device, Log: os.Stdout}); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -83,8 +83,8 @@ func (v values) list(r, n int) []float32 {
 	return x
 }
 
-func run(ranks int, w io.Writer) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: w}, func(_ context.Context, r *dist.Rank) error {
+func run(cfg dist.Config) error {
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		for _, d := range append(demos(), unequal()...) {
 			if err := d.show(r); err != nil {
 				return err
@@ -100,8 +100,12 @@ func (d demo) show(r *dist.Rank) error {
 	src, want := d.before.list(rank, n), d.after.list(rank, n)
 	dst := make([]float32, len(want))
 	copy(dst, src)
-	if err := d.call(r.World, vector(dst), vector(src)).Wait(); err != nil {
+	to := vector(r, dst)
+	if err := d.call(r.World, to, vector(r, src)).Wait(); err != nil {
 		return err
+	}
+	if len(dst) > 0 {
+		dst = tensor.Data[float32](tensor.ToHost(to))
 	}
 	if !slices.Equal(dst, want) {
 		return fmt.Errorf("%s gave %v, not %v", d.name, dst, want)
@@ -121,12 +125,12 @@ func (d demo) show(r *dist.Rank) error {
 	return nil
 }
 
-// vector returns the zero Tensor for no values.
-func vector(x []float32) tensor.Tensor {
+// vector returns the zero Tensor for no values, else a tensor that the rank's device can use.
+func vector(r *dist.Rank, x []float32) tensor.Tensor {
 	if len(x) == 0 {
 		return tensor.Tensor{}
 	}
-	return tensor.FromSlice(x, len(x))
+	return tensor.ToDevice(r.Device, tensor.FromSlice(x, len(x)))
 }
 
 func text(x []float32) string {

@@ -12,12 +12,14 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 // What four ranks print is in testdata/four.txt.
 func TestFourRanks(t *testing.T) {
 	var got bytes.Buffer
-	require.NoError(t, run(4, &got))
+	require.NoError(t, run(dist.Config{Ranks: 4, Log: &got}))
 	want, err := os.ReadFile("testdata/four.txt")
 	require.NoError(t, err)
 	assert.Equal(t, string(want), got.String())
@@ -25,7 +27,7 @@ func TestFourRanks(t *testing.T) {
 
 func TestAnyNumberOfRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
-		assert.NoError(t, run(n, io.Discard), "%d ranks", n)
+		assert.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}), "%d ranks", n)
 	}
 }
 
@@ -55,4 +57,12 @@ func Example() {
 	// Scatter: part r of the root's values, on rank r
 	// ReduceScatter: part r of the sum, on rank r
 	// AllToAll: part r of everyone's values, on rank r
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{Devices: 1})}))
+	require.Equal(t, want.String(), got.String())
 }

@@ -24,13 +24,13 @@ type epoch struct {
 
 // state is what a checkpoint holds; loader points to the loader's state.
 func (t *trainer) state(loader *data.State) ckpt.State {
-	return ckpt.State{Step: len(t.Losses), Params: t.params, Optimizer: t.opt, Tape: t.tape,
+	return ckpt.State{Step: t.steps, Params: t.params, Optimizer: t.opt, Tape: t.tape,
 		Extra: map[string]any{"loader": loader, "history": &t.history}}
 }
 
 // saveIfDue saves after every -save-every steps, once.
 func (t *trainer) saveIfDue(ctx context.Context) error {
-	step := len(t.Losses)
+	step := t.steps
 	if t.o.save == "" || step%t.o.saveEvery != 0 || step == t.saved {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (t *trainer) resume(ctx context.Context) error {
 	if _, err := ckpt.Load(ctx, t.stats, found.Path, &st, ckpt.LoadConfig{Strategy: ckpt.Broadcast}); err != nil {
 		return err
 	}
-	t.saved, t.resumed, t.summed = st.Step, st.Step, st.Step
+	t.saved, t.resumed, t.steps = st.Step, st.Step, st.Step
 	return t.train.SetState(loader)
 }
 

@@ -23,7 +23,8 @@ import (
 type options struct {
 	ranks, threads, epochs, steps, batch int
 	lr, bucketMB                         float64
-	device, optim, dtype, data           string
+	optim, dtype, data                   string
+	device                               dist.DeviceFunc
 	trace, plot                          string
 	seed                                 uint64
 	json, resume                         bool
@@ -34,7 +35,6 @@ type options struct {
 func main() {
 	var o options
 	flag.IntVar(&o.ranks, "ranks", 2, "goroutine `ranks` (under ringo run, the launcher decides)")
-	flag.StringVar(&o.device, "device", "", "`kind` of device that ranks compute on, cpu or cuda (default: RINGO_DEVICE, or cpu)")
 	flag.IntVar(&o.threads, "threads", 0, "computing threads of a rank (0: cores/ranks)")
 	flag.IntVar(&o.epochs, "epochs", 5, "passes over the training set")
 	flag.IntVar(&o.steps, "steps", 0, "training steps, instead of -epochs")
@@ -51,7 +51,9 @@ func main() {
 	flag.StringVar(&o.save, "save", "", "save checkpoints to this `directory`")
 	flag.IntVar(&o.saveEvery, "save-every", 100, "steps between checkpoints")
 	flag.BoolVar(&o.resume, "resume", false, "go on from the latest checkpoint in the directory of -save, if there is one")
+	device := dist.DeviceFlag()
 	flag.Parse()
+	o.device = *device
 	if err := run(o, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
@@ -67,11 +69,7 @@ func run(o options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	device, err := dist.Devices(o.device)
-	if err != nil {
-		return err
-	}
-	cfg := dist.Config{Ranks: o.ranks, Threads: o.threads, Device: device, Log: w}
+	cfg := dist.Config{Ranks: o.ranks, Threads: o.threads, Device: o.device, Log: w}
 	flag.Visit(func(f *flag.Flag) { cfg.Exact = cfg.Exact || f.Name == "ranks" })
 	if o.trace != "" {
 		cfg.Trace = 1 << 18
@@ -139,12 +137,17 @@ type trainer struct {
 	opt    *optim.Optimizer
 	scaler *optim.Scaler // of the loss, in float16
 	tape   *tensor.Tape
+	step   func(in ...tensor.Tensor) error // on a batch's X and Y
+	batch  [2]tensor.Tensor                // X and Y, of the step
+	loss   tensor.Tensor                   // of the last step: this rank's part
 	eval   *tensor.Tape
 	train  *data.Loader
 	test   *data.Loader
 
 	history
-	summed  int // losses that are summed over the ranks; the others are this rank's part
+	steps   int             // done
+	parts   tensor.Tensor   // of the losses of the steps that history does not have yet: this rank's, on its device
+	part    []tensor.Tensor // views of parts
 	saver   *ckpt.Saver
 	saved   int // step of the last checkpoint
 	resumed int // step at which this process began
@@ -174,9 +177,18 @@ func newTrainer(o options, dtype tensor.DType, r *dist.Rank, train, test *data.I
 		t.opt = optim.NewAdamW(t.params, optim.AdamWConfig{LR: o.lr, Scaler: t.scaler})
 	}
 	t.tape = tensor.NewTape(r.Device, tensor.Seed(o.seed), tensor.Trace(r.Trace))
+	t.loss = tensor.New(r.Device, lossType(dtype))
+	t.step = t.update
+	if r.World.Size() == 1 && t.scaler == nil { // nothing in a step waits for other ranks or for the device
+		t.step = tensor.Capture(r.Device, t.update).Run
+	}
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
 	t.train = data.NewLoader(train, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
 	t.test = data.NewLoader(test, data.Config{Batch: 1000, Sharder: r.World, Device: r.Device})
+	t.parts = tensor.New(r.Device, lossType(dtype), t.train.Steps())
+	for i := range t.train.Steps() {
+		t.part = append(t.part, t.parts.Range(i, i+1))
+	}
 	return t, nil
 }
 
@@ -186,15 +198,15 @@ func (t *trainer) fit(ctx context.Context) error {
 	if t.o.steps > 0 {
 		total = t.o.steps
 	}
-	bar := newProgress(t.r, t.o, total-len(t.Losses))
+	bar := newProgress(t.r, t.o, total-t.steps)
 	defer bar.close()
-	for e := t.train.State().Epoch; len(t.Losses) < total; e++ {
+	for e := t.train.State().Epoch; t.steps < total; e++ {
 		if err := t.epoch(ctx, e, total, bar); err != nil {
 			return err
 		}
 		bar.epoch(e, t)
 	}
-	if n := len(t.Epochs); n == 0 || t.Epochs[n-1].Steps < len(t.Losses) { // resumed at the very end
+	if n := len(t.Epochs); n == 0 || t.Epochs[n-1].Steps < t.steps { // resumed at the very end
 		return t.endEpoch(ctx)
 	}
 	return nil
@@ -204,18 +216,16 @@ func (t *trainer) fit(ctx context.Context) error {
 func (t *trainer) epoch(ctx context.Context, e, total int, bar *progress) error {
 	start, waited := time.Now(), t.r.World.Waited()
 	for i, b := range t.train.Epoch(ctx, e) {
-		loss, err := t.step(b)
-		if err != nil {
+		if err := t.advance(b); err != nil {
 			return err
 		}
-		t.Losses = append(t.Losses, loss)
 		bar.step()
 		if i+1 < t.train.Steps() { // else when the accuracy is known
 			if err := t.saveIfDue(ctx); err != nil {
 				return err
 			}
 		}
-		if len(t.Losses) == total {
+		if t.steps == total {
 			break
 		}
 	}
@@ -230,10 +240,19 @@ func (t *trainer) epoch(ctx context.Context, e, total int, bar *progress) error 
 	return t.saveIfDue(ctx)
 }
 
-// step trains on one batch and returns this rank's part of the loss.
-func (t *trainer) step(b data.Batch) (float64, error) {
-	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(b.X)), b.Y)
-	part := loss.Item()
+// advance does a step, and leaves its loss on the device: to read it would wait for the step.
+func (t *trainer) advance(b data.Batch) error {
+	t.batch = [2]tensor.Tensor{b.X, b.Y}
+	err := t.step(t.batch[:]...)
+	tensor.Copy(t.part[t.steps-len(t.Losses)], t.loss)
+	t.steps++
+	return err
+}
+
+// update does a step on a batch's X and Y.
+func (t *trainer) update(batch ...tensor.Tensor) error {
+	loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(batch[0])), batch[1])
+	tensor.Copy(t.loss, loss)
 	scale := 1.0
 	if t.scaler != nil {
 		scale = t.scaler.Scale
@@ -241,14 +260,25 @@ func (t *trainer) step(b data.Batch) (float64, error) {
 	t.tape.Backward(loss, tensor.Scale(scale)) // gradients are summed over the ranks while it runs
 	err := t.opt.Step()
 	t.tape.Reset()
-	return part, err
+	return err
 }
 
-// sumLosses makes losses those of the global batch.
+// lossType is the type of a loss of what is computed in dtype.
+func lossType(dtype tensor.DType) tensor.DType {
+	if dtype.IsHalf() {
+		return tensor.Float32
+	}
+	return dtype
+}
+
+// sumLosses reads this rank's parts of the losses and makes them those of the global batch.
 func (t *trainer) sumLosses() error {
-	err := t.stats.SumFloats(t.Losses[t.summed:])
-	t.summed = len(t.Losses)
-	return err
+	losses := tensor.Floats(t.parts.Range(0, t.steps-len(t.Losses)))
+	if err := t.stats.SumFloats(losses); err != nil {
+		return err
+	}
+	t.Losses = append(t.Losses, losses...)
+	return nil
 }
 
 // endEpoch sums the losses over the ranks and measures the accuracy on the test set.

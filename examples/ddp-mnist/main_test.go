@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -84,29 +82,15 @@ func disparity(t *testing.T, o options, tol float64) (worst float64) {
 
 // On devices whose memory Go code cannot touch, with the same kernels, the same bits come out.
 func TestDevice(t *testing.T) {
-	dist.RegisterDevice("remote", tensortest.Remotes(t))
 	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}} {
 		o := short()
 		o.ranks, o.optim, o.dtype = 2, c.optim, c.dtype
 		want := train(t, o)
-		o.device = "remote"
+		o.device = tensortest.Remotes(t)
 		got := train(t, o)
 		require.Equal(t, [2]string{want.ParamsSHA256, want.LossesSHA256}, [2]string{got.ParamsSHA256, got.LossesSHA256}, "%+v", c)
 		require.Equal(t, want.TestAccuracy, got.TestAccuracy)
 	}
-	o := short()
-	o.device = "abacus"
-	require.ErrorContains(t, run(o, io.Discard), `dist: no device "abacus": there are cpu, cuda, remote`)
-}
-
-// Without a driver, -device cuda is an error that names libcuda and how to get it.
-func TestNoCUDA(t *testing.T) {
-	t.Setenv("RINGO_CUDA_LIB", "/none/libcuda.so.1")
-	o := short()
-	o.device = "cuda"
-	err := run(o, io.Discard)
-	require.ErrorContains(t, err, "libcuda comes with NVIDIA's driver")
-	require.NotContains(t, err.Error(), "\n")
 }
 
 // What was counted is what was planned.

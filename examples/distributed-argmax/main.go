@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"math"
 	"math/rand/v2"
@@ -20,17 +19,18 @@ func main() {
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	each := flag.Uint("n", 1000, "numbers on each rank")
 	seed := flag.Uint64("seed", 42, "seed of the numbers")
+	device := dist.DeviceFlag()
 	flag.Parse()
 	if *ranks < 1 || flag.NArg() > 0 {
 		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
 	}
-	if err := run(int(*ranks), int(*each), *seed, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: int(*ranks), Device: *device, Log: os.Stdout}, int(*each), *seed); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ranks, each int, seed uint64, w io.Writer) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: w}, func(_ context.Context, r *dist.Rank) error {
+func run(cfg dist.Config, each int, seed uint64) error {
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		n := r.World.Size()
 		value, place, err := argmax(r.World, numbers(seed, r.World.Rank(), each))
 		if err != nil {

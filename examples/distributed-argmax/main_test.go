@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,10 +13,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
-	if err := run(4, 1000, 42, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: 4, Log: os.Stdout}, 1000, 42); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
@@ -25,10 +28,10 @@ func Example() {
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, each := range []int{1, 3, 1000} {
-			require.NoError(t, run(n, each, uint64(n), io.Discard), "%d numbers on each of %d ranks", each, n)
+			require.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, each, uint64(n)), "%d numbers on each of %d ranks", each, n)
 		}
 	}
-	require.ErrorContains(t, run(2, 0, 1, io.Discard), "no numbers")
+	require.ErrorContains(t, run(dist.Config{Ranks: 2, Log: io.Discard}, 0, 1), "no numbers")
 }
 
 // Of equal values the first counts, on whichever rank; a maximum of minus infinity has a place too.
@@ -57,4 +60,12 @@ func TestCheck(t *testing.T) {
 	assert.Error(t, check(42, 4, 1000, 499, 746), "a later place")
 	assert.Error(t, check(42, 4, 1000, 498, 745))
 	assert.NoError(t, check(42, 4, 1000, 499, 745))
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 100, 1))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{})}, 100, 1))
+	require.Equal(t, want.String(), got.String())
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"math"
 	"os"
@@ -17,20 +16,21 @@ import (
 func main() {
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	count := flag.Uint("n", 1000, "how many numbers")
+	device := dist.DeviceFlag()
 	flag.Parse()
 	if *ranks < 1 || flag.NArg() > 0 {
 		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
 	}
-	if err := run(int(*ranks), int(*count), os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: int(*ranks), Device: *device, Log: os.Stdout}, int(*count)); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ranks, count int, w io.Writer) error {
+func run(cfg dist.Config, count int) error {
 	if count == 0 {
 		return fmt.Errorf("-n 0: no numbers have no mean")
 	}
-	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: w}, func(_ context.Context, r *dist.Rank) error {
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		x := share(r.World.Rank(), r.World.Size(), count)
 		mean, std, err := moments(r.World, x)
 		if err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -9,10 +10,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
-	if err := run(4, 1000, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: 4, Log: os.Stdout}, 1000); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
@@ -25,10 +30,10 @@ func Example() {
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, count := range []int{1, 2, 7, 1000} {
-			assert.NoError(t, run(n, count, io.Discard), "%d numbers on %d ranks", count, n)
+			assert.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, count), "%d numbers on %d ranks", count, n)
 		}
 	}
-	require.ErrorContains(t, run(2, 0, io.Discard), "-n 0")
+	require.ErrorContains(t, run(dist.Config{Ranks: 2, Log: io.Discard}, 0), "-n 0")
 }
 
 func TestCheck(t *testing.T) {
@@ -36,4 +41,12 @@ func TestCheck(t *testing.T) {
 	assert.NoError(t, check(4.5, std, 10))
 	assert.Error(t, check(4.5001, std, 10))
 	assert.Error(t, check(4.5, std+1e-4, 10))
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 100))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{Devices: 1})}, 100))
+	require.Equal(t, want.String(), got.String())
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"math"
 	"os"
@@ -18,17 +17,18 @@ import (
 func main() {
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	size := flag.Uint("n", 10, "length of the whole vector")
+	device := dist.DeviceFlag()
 	flag.Parse()
 	if *ranks < 1 || flag.NArg() > 0 {
 		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
 	}
-	if err := run(int(*ranks), int(*size), os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: int(*ranks), Device: *device, Log: os.Stdout}, int(*size)); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ranks, size int, w io.Writer) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: w}, func(_ context.Context, r *dist.Rank) error {
+func run(cfg dist.Config, size int) error {
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		rank, n := r.World.Rank(), r.World.Size()
 		counts := make([]int, n) // parts differ by one element at most
 		for i := range counts {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math"
@@ -9,10 +10,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
-	if err := run(4, 10, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: 4, Log: os.Stdout}, 10); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
@@ -24,7 +29,7 @@ func Example() {
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, size := range []int{0, 1, 5, 100} {
-			require.NoError(t, run(n, size, io.Discard), "%d logits on %d ranks", size, n)
+			require.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, size), "%d logits on %d ranks", size, n)
 		}
 	}
 }
@@ -33,4 +38,12 @@ func TestCheck(t *testing.T) {
 	assert.NoError(t, check([]float64{0.5, 0.5}, []float64{1000, 1000}))
 	assert.Error(t, check([]float64{0.5, 0.5001}, []float64{1000, 1000}))
 	assert.Error(t, check([]float64{math.NaN(), 0.5}, []float64{1000, 1000}), "what exp gives without the max")
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 10))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{})}, 10))
+	require.Equal(t, want.String(), got.String())
 }

@@ -26,13 +26,13 @@ var source []byte
 type options struct {
 	ranks, steps, batch, width, layers, length int
 	half                                       bool
-	device                                     string
+	device                                     dist.DeviceFunc
 }
 
 func main() {
 	var o options
 	flag.IntVar(&o.ranks, "ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
-	flag.StringVar(&o.device, "device", "", "`kind` of device that ranks compute on, cpu or cuda (default: RINGO_DEVICE, or cpu)")
+	device := dist.DeviceFlag()
 	flag.IntVar(&o.steps, "steps", 30, "training steps of each stage")
 	flag.IntVar(&o.batch, "batch", 16, "sequences of the global batch, over all ranks")
 	flag.IntVar(&o.width, "width", 48, "features, a multiple of 4")
@@ -43,6 +43,7 @@ func main() {
 	if flag.NArg() > 0 {
 		log.Fatalf("unexpected argument %q", flag.Arg(0))
 	}
+	o.device = *device
 	if err := run(o, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
@@ -52,11 +53,7 @@ func run(o options, w io.Writer) error {
 	if o.ranks < 1 || o.steps < 2 || o.batch < 1 || o.width < heads || o.width%heads != 0 || o.layers < 1 || o.length < 1 {
 		return fmt.Errorf("-steps must be at least 2, -width a multiple of %d, and the others positive", heads)
 	}
-	device, err := dist.Devices(o.device)
-	if err != nil {
-		return err
-	}
-	return dist.Run(context.Background(), dist.Config{Ranks: o.ranks, Device: device, Log: w}, func(_ context.Context, r *dist.Rank) error {
+	return dist.Run(context.Background(), dist.Config{Ranks: o.ranks, Device: o.device, Log: w}, func(_ context.Context, r *dist.Rank) error {
 		r.Logf("%d ranks, %d parameters", r.World.Size(), nn.ParamsOf(newGPT(o.width, o.layers, o.length)).Count())
 		r.Logf("              loss       KiB of a rank, at most%56s  sent", "")
 		r.Logf("         first   last%s", columns(kindNames(), "total", "a step"))
@@ -110,21 +107,22 @@ func train(o options, stage int, r *dist.Rank) (*result, error) {
 	opt := optim.NewAdamW(t.params, optim.AdamWConfig{LR: 3e-3, WeightDecay: 0.01, Clip: 1, Norm: t.norm})
 	tape := tensor.NewTape(r.Device)
 	defer tape.Close()
-	losses, sent := make([]float64, o.steps), uint64(0)
+	losses, sent := tensor.New(r.Device, tensor.Float32, o.steps), uint64(0)
 	for step := range o.steps {
 		if step == o.steps-1 {
 			sent = t.sent()
 		}
 		x, y := batch(o, r, step)
 		loss := nn.CrossEntropy(m.Forward(tape.Input(x)), y) // this rank's part of the mean
-		losses[step] = loss.Item()
+		tensor.Copy(losses.Range(step, step+1), loss)        // to read it now would wait for the device
 		tape.Backward(loss)
 		if err := opt.Step(); err != nil {
 			return nil, err
 		}
 		tape.Reset()
 	}
-	sums := []float64{losses[0], losses[o.steps-1], float64(t.sent() - sent)}
+	all := tensor.Floats(losses)
+	sums := []float64{all[0], all[o.steps-1], float64(t.sent() - sent)}
 	if err := r.World.SumFloats(sums); err != nil {
 		return nil, err
 	}

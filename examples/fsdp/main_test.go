@@ -5,12 +5,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
@@ -19,24 +23,32 @@ func short() options {
 	return options{ranks: 3, steps: 4, batch: 7, width: 20, layers: 3, length: 9}
 }
 
-// On devices whose memory Go code cannot touch, with the same kernels, the same table comes out.
-func TestDevice(t *testing.T) {
-	dist.RegisterDevice("remote", tensortest.Remotes(t))
-	o := short()
-	var want, got bytes.Buffer
-	require.NoError(t, run(o, &want))
-	o.device = "remote"
-	require.NoError(t, run(o, &got))
-	losses := func(table string) (out []string) {
-		for _, line := range strings.Split(table, "\n")[3:] {
-			if f := strings.Fields(line); len(f) > 3 && !strings.Contains(line, "plan") {
-				out = append(out, strings.Join(f[:4], " "))
-			}
+// losses are those of a table, of ddp and of each stage.
+func losses(t *testing.T, o options) (out []float64) {
+	var table bytes.Buffer
+	require.NoError(t, run(o, &table))
+	for _, m := range regexp.MustCompile(`(?m)^ *(?:ddp|stage \d) +([\d.]+) +([\d.]+) `).FindAllStringSubmatch(table.String(), -1) {
+		for _, text := range m[1:] {
+			v, err := strconv.ParseFloat(text, 64)
+			require.NoError(t, err)
+			out = append(out, v)
 		}
-		return out
 	}
-	require.Len(t, losses(want.String()), 4)
-	require.Equal(t, losses(want.String()), losses(got.String()))
+	require.Len(t, out, 8, table.String())
+	return out
+}
+
+// On devices whose memory Go code cannot touch the same losses come out: with the same kernels, and on GPUs, one that ranks share
+// and one each, to the digits of the table.
+func TestDevices(t *testing.T) {
+	o := short()
+	want := losses(t, o)
+	o.device = tensortest.Remotes(t)
+	require.Equal(t, want, losses(t, o))
+	for _, gpus := range []int{1, 3} {
+		o.device = disttest.CUDA(t, emu.Config{Devices: gpus, Lazy: true})
+		require.InDeltaSlice(t, want, losses(t, o), 2e-4)
+	}
 }
 
 // TestTable: every stage has a line beside its plan, and all stages and numbers of ranks have one loss.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"os"
 	"path/filepath"
@@ -24,20 +23,21 @@ func main() {
 	ranks := flag.Int("ranks", 3, "goroutine `ranks` (under ringo run, the launcher decides)")
 	layers := flag.Int("layers", 8, "layers of the model; they need not divide by the ranks")
 	dir := flag.String("dir", "", "`directory` for the checkpoint, which all ranks see (default: a temporary one)")
+	device := dist.DeviceFlag()
 	flag.Parse()
 	if flag.NArg() > 0 {
 		log.Fatalf("unexpected argument %q", flag.Arg(0))
 	}
-	if err := run(*ranks, *layers, *dir, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: *ranks, Device: *device, Log: os.Stdout}, *layers, *dir); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ranks, layers int, dir string, w io.Writer) error {
-	if ranks < 1 || layers < 1 {
+func run(cfg dist.Config, layers int, dir string) error {
+	if cfg.Ranks < 1 || layers < 1 {
 		return fmt.Errorf("-ranks and -layers must be at least 1")
 	}
-	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: w}, func(ctx context.Context, r *dist.Rank) error {
+	return dist.Run(context.Background(), cfg, func(ctx context.Context, r *dist.Rank) error {
 		return example(ctx, r, layers, dir)
 	})
 }

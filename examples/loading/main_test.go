@@ -7,13 +7,17 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 // TestRun: what the ranks read together is the model once, however the layers are dealt.
 func TestRun(t *testing.T) {
 	for _, c := range []struct{ ranks, layers int }{{1, 2}, {3, 8}, {4, 2}} {
 		var out bytes.Buffer
-		require.NoError(t, run(c.ranks, c.layers, "", &out))
+		require.NoError(t, run(dist.Config{Ranks: c.ranks, Log: &out}, c.layers, ""))
 		total := c.layers * (width*width + width) * 4
 		lines := regexp.MustCompile(`(?m)^(.*?) +bytes read by rank: \[([\d ]+)\] of (\d+)$`).FindAllStringSubmatch(out.String(), -1)
 		require.Len(t, lines, 3, out.String())
@@ -32,5 +36,13 @@ func TestRun(t *testing.T) {
 			require.Equal(t, []int{1, c.ranks, min(c.ranks, c.layers)}[i], readers, line[0])
 		}
 	}
-	require.Error(t, run(0, 1, "", &bytes.Buffer{}))
+	require.Error(t, run(dist.Config{}, 1, ""))
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 3, ""))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{})}, 3, ""))
+	require.Equal(t, want.String(), got.String())
 }

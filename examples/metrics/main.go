@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"math"
 	"os"
@@ -20,11 +19,12 @@ import (
 func main() {
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	rows := flag.Uint("rows", 50, "rows of the dataset; they need not divide by the ranks")
+	device := dist.DeviceFlag()
 	flag.Parse()
 	if *ranks < 1 || flag.NArg() > 0 {
 		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
 	}
-	if err := run(int(*ranks), int(*rows), os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: int(*ranks), Device: *device, Log: os.Stdout}, int(*rows)); err != nil {
 		log.Fatal(err)
 	}
 }
@@ -64,11 +64,11 @@ func evaluate(x []float64) (predictions, loss []float64) {
 	return predictions, loss
 }
 
-func run(ranks, rows int, w io.Writer) error {
+func run(cfg dist.Config, rows int) error {
 	if rows == 0 {
 		return errors.New("-rows 0: no rows have no mean loss")
 	}
-	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: w}, func(_ context.Context, r *dist.Rank) error {
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		g, n := r.World, r.World.Size()
 		each := (rows + n - 1) / n
 		var all, gathered tensor.Tensor // on rank 0 alone; the others give the zero Tensor

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -8,10 +9,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
-	if err := run(4, 50, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: 4, Log: os.Stdout}, 50); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
@@ -24,10 +29,10 @@ func Example() {
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, rows := range []int{1, 2, 7, 50} {
-			require.NoError(t, run(n, rows, io.Discard), "%d rows on %d ranks", rows, n)
+			require.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, rows), "%d rows on %d ranks", rows, n)
 		}
 	}
-	require.ErrorContains(t, run(2, 0, io.Discard), "-rows 0")
+	require.ErrorContains(t, run(dist.Config{Ranks: 2}, 0), "-rows 0")
 }
 
 func TestCheck(t *testing.T) {
@@ -40,4 +45,12 @@ func TestCheck(t *testing.T) {
 	assert.Error(t, check(whole, []float64{loss[0], 12}, predictions))
 	predictions[7]++
 	assert.Error(t, check(whole, loss, predictions))
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 50))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{Devices: 1})}, 50))
+	require.Equal(t, want.String(), got.String())
 }

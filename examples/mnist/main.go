@@ -5,10 +5,10 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"log"
 
 	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -17,36 +17,37 @@ import (
 func main() {
 	steps := flag.Int("steps", 938, "training steps of 64 images")
 	dtype := flag.String("dtype", "float32", "float32, float64, or bfloat16 (the optimizer keeps the parameters in float32 as well)")
+	device := dist.DeviceFlag()
 	flag.Parse()
 	if *steps < 1 || flag.NArg() > 0 {
 		log.Fatalf("-steps must be at least 1, and there are no arguments: %q", flag.Args())
 	}
 	d, err := tensor.ParseDType(*dtype)
 	if err == nil {
-		err = train(*steps, d)
+		one := dist.Config{Ranks: 1, Exact: true, Device: *device}
+		err = dist.Run(context.Background(), one, func(ctx context.Context, r *dist.Rank) error { return train(ctx, r, *steps, d) })
 	}
 	if err != nil {
 		log.Fatal(err)
 	}
 }
 
-func train(steps int, dtype tensor.DType) error {
+func train(ctx context.Context, r *dist.Rank, steps int, dtype tensor.DType) error {
 	trainSet, testSet, err := data.MNIST("", dtype)
 	if err != nil {
 		return err
 	}
-	dev := tensor.NewCPU(0)
-	defer dev.Close()
+	dev := r.Device
 	model := nn.Sequential{nn.NewLinear(784, 128), nn.ReLU, nn.NewLinear(128, 10)}
 	params := nn.Init(model, dev, dtype, 1)
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
 	tape := tensor.NewTape(dev)
 
 	batches := data.NewLoader(trainSet, data.Config{Batch: 64, Shuffle: true, Device: dev})
-	for step, b := range batches.Epoch(context.Background(), 0) {
+	for step, b := range batches.Epoch(ctx, 0) {
 		loss := nn.CrossEntropy(model.Forward(tape.Input(b.X)), b.Y)
 		if step%100 == 0 {
-			fmt.Printf("step %d  loss %.4f\n", step, loss.Item())
+			r.Logf("step %d  loss %.4f", step, loss.Item()) // waits for the device: not in every step
 		}
 		tape.Backward(loss)
 		if err := opt.Step(); err != nil {
@@ -60,13 +61,13 @@ func train(steps int, dtype tensor.DType) error {
 
 	right, eval := 0.0, tensor.NewTape(dev, tensor.NoGrad())
 	tests := data.NewLoader(testSet, data.Config{Batch: 1000, Device: dev})
-	for _, b := range tests.Epoch(context.Background(), 0) {
+	for _, b := range tests.Epoch(ctx, 0) {
 		right += nn.Hits(model.Forward(eval.Input(b.X)), b.Y)
 		eval.Reset()
 	}
 	if err := batches.Err(); err != nil {
 		return err
 	}
-	fmt.Printf("test accuracy %.2f%%\n", 100*right/float64(testSet.Len()))
+	r.Logf("test accuracy %.2f%%", 100*right/float64(testSet.Len()))
 	return tests.Err()
 }

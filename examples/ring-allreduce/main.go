@@ -7,7 +7,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"log"
 	"os"
 	"slices"
@@ -19,17 +18,18 @@ import (
 func main() {
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	count := flag.Uint("n", 10, "elements of the buffer; they need not divide by the ranks")
+	device := dist.DeviceFlag()
 	flag.Parse()
 	if *ranks < 1 || flag.NArg() > 0 {
 		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
 	}
-	if err := run(int(*ranks), int(*count), os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: int(*ranks), Device: *device, Log: os.Stdout}, int(*count)); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(ranks, count int, w io.Writer) error {
-	return dist.Run(context.Background(), dist.Config{Ranks: ranks, Log: w}, func(_ context.Context, r *dist.Rank) error {
+func run(cfg dist.Config, count int) error {
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
 		rank, n := r.World.Rank(), r.World.Size()
 		x := make([]float32, count)
 		for i := range x {

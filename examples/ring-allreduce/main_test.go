@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -11,10 +12,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
-	if err := run(4, 10, os.Stdout); err != nil {
+	if err := run(dist.Config{Ranks: 4, Log: os.Stdout}, 10); err != nil {
 		fmt.Println(err)
 	}
 	// Output:
@@ -26,7 +29,7 @@ func Example() {
 func TestRanks(t *testing.T) {
 	for n := 1; n <= 9; n++ {
 		for _, count := range []int{0, 1, n - 1, n, n + 1, 1000, 100_003} {
-			require.NoError(t, run(n, count, io.Discard), "%d elements on %d ranks", count, n)
+			require.NoError(t, run(dist.Config{Ranks: n, Log: io.Discard}, count), "%d elements on %d ranks", count, n)
 		}
 	}
 }
@@ -41,4 +44,12 @@ func TestBytesOfEachRank(t *testing.T) {
 		assert.Equal(t, uint64(4*sent), r.World.Stats().Payload["send"])
 		return err
 	}))
+}
+
+// On GPUs it prints the same.
+func TestCUDA(t *testing.T) {
+	var want, got bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 10))
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{})}, 10))
+	require.Equal(t, want.String(), got.String())
 }

@@ -93,6 +93,9 @@ func TestCaptureErrors(t *testing.T) {
 		{"synchronize", func() { require.ErrorContains(t, r.s.Sync(), "not permitted when stream is capturing") }, "CAPTURE_INVALIDATED"},
 		{"ask for an event", func() {
 			_, err := before.Done()
+			if emu.OnGPU() {
+				err = r.s.Sync() // drivers may have an answer
+			}
 			require.ErrorContains(t, err, "STREAM_CAPTURE_UNSUPPORTED")
 		}, "CAPTURE_INVALIDATED"},
 		{"allocate", func() {
@@ -147,7 +150,11 @@ func TestParamsOfGraphs(t *testing.T) {
 		require.Zero(t, testing.AllocsPerRun(10, func() { require.NoError(t, g.SetParams(node, f, dim(1), dim(32), 0, args)) }))
 	}
 	require.Equal(t, []float32{112, 0}, get[float32](r, r.s, y, 2))
-	require.ErrorContains(t, g.SetParams(node+1, f, dim(1), dim(32), 0, args), "INVALID_VALUE", "a fill")
+	if !emu.OnGPU() { // where these are addresses
+		require.ErrorContains(t, g.SetParams(node+1, f, dim(1), dim(32), 0, args), "INVALID_VALUE", "a fill")
+	}
 	require.NoError(t, g.Close())
-	require.Error(t, g.SetParams(node, f, dim(1), dim(32), 0, args))
+	if !emu.OnGPU() {
+		require.Error(t, g.SetParams(node, f, dim(1), dim(32), 0, args))
+	}
 }

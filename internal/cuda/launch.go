@@ -47,7 +47,7 @@ func (f *Func) check(call string, r uintptr) error {
 type Args struct {
 	n    int
 	used int
-	ptrs [maxArgs]unsafe.Pointer
+	ptrs [maxArgs + 1]unsafe.Pointer // those behind n are nil: a parameter that is missing must not be an old one
 	buf  [maxArgBytes]byte
 }
 
@@ -62,6 +62,7 @@ func NewArgs() *Args { return new(Args) }
 
 // Reset empties the list.
 func (a *Args) Reset() *Args {
+	clear(a.ptrs[:a.n])
 	a.n, a.used = 0, 0
 	return a
 }

@@ -41,6 +41,13 @@ func TestParams(t *testing.T) {
 	require.NoError(t, r.s.Launch(r.kernel(launchSource, "params"), dim(1), dim(1), 0, args))
 	require.Equal(t, []float64{-1, -1 << 40, 0.5, 0.1, 1 << 31, 1 << 50, 3, 2.5}, get[float64](r, r.s, y, 8))
 	require.Equal(t, []byte{7, 0xff}, get[byte](r, r.s, z, 2))
+	one, want := r.kernel(stepSource, "addto"), "CUDA_ERROR_INVALID_VALUE"
+	if emu.OnGPU() {
+		return // a driver takes what it finds
+	}
+	require.ErrorContains(t, r.s.Launch(one, dim(1), dim(1), 0, args.Reset().Ptr(y).Ptr(z)), want, "one is missing")
+	require.ErrorContains(t, r.s.Launch(one, dim(1), dim(1), 0, args.I32(0).I32(0)), want, "one too many")
+	require.ErrorContains(t, r.s.Launch(one, dim(1), dim(1), 0, args.Reset().I32(0).I32(0).I32(0)), want, "an int for a pointer")
 	require.Panics(t, func() { args.I32(1 << 31) })
 	require.Panics(t, func() {
 		for range 65 {

@@ -4,7 +4,9 @@ package dl_test
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -83,6 +85,34 @@ func TestToolkitFolder(t *testing.T) {
 	a := touch(t, filepath.Join(root, "cuda/lib64/libringotest.so.12"))
 	t.Setenv("CUDA_HOME", filepath.Join(root, "cuda"))
 	require.Equal(t, files(nil, []string{a}), wheels.Candidates())
+}
+
+// A library that looks for another one by its bare name finds it in its own folder, as NVRTC must: wheels may not have told it.
+func TestBeside(t *testing.T) {
+	gcc, err := exec.LookPath("gcc")
+	if err != nil || runtime.GOOS != "linux" {
+		t.Skip("this test builds libraries with gcc for Linux")
+	}
+	dir := t.TempDir()
+	build := func(name, text string) string {
+		file := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(file+".c", []byte(text), 0o644))
+		out, err := exec.Command(gcc, "-shared", "-fPIC", "-Wl,-soname,"+name, "-o", file, file+".c", "-ldl").CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return file
+	}
+	build("libringotest-other.so.7", "int other(void) { return 7; }")
+	outer := build("libringotest-one.so", `
+#include <dlfcn.h>
+int finds(void) { return dlopen("libringotest-other.so.7", RTLD_NOW) != 0; }`)
+	t.Setenv("RINGO_TEST_LIB", outer)
+	for _, beside := range []string{"", "libringotest-other.so.*"} {
+		lib, err := dl.Query{What: "a test", Env: "RINGO_TEST_LIB", Beside: beside}.Open()
+		require.NoError(t, err)
+		finds, err := lib.Sym("finds")
+		require.NoError(t, err)
+		require.Equal(t, beside != "", int32(dl.Call(finds)) != 0)
+	}
 }
 
 // touch makes an empty file and its folders.

@@ -27,28 +27,40 @@ const (
 	mmaLanes = 128 // LANES
 )
 
-// tilings are the largest that need no more than 255 registers, for each head width over 16. More rows of a warp's own (m = 2)
-// read less from shared memory for each product.
-var tilings = [mmaMax / mmaWidth]struct{ forward, q, kv tiling }{
+// mmaTilings are the tilings of a head width.
+type mmaTilings struct{ forward, q, kv tiling }
+
+// tilings, for each head width over 16, are large ones that need no more than the 255 registers that a thread can have, and 99
+// KiB of shared memory, which all devices have. A warp with more rows of its own (m = 2) reads less from shared memory for each
+// product. dropTilings are for dropout, which needs more registers, where they differ.
+var tilings = [mmaMax / mmaWidth]mmaTilings{
+	{tiling{2, 64}, tiling{2, 32}, tiling{1, 64}},
+	{tiling{2, 64}, tiling{2, 48}, tiling{2, 32}},
 	{tiling{2, 64}, tiling{2, 32}, tiling{2, 32}},
-	{tiling{2, 64}, tiling{2, 32}, tiling{2, 32}},
-	{tiling{2, 64}, tiling{2, 32}, tiling{2, 32}},
-	{tiling{2, 64}, tiling{2, 32}, tiling{2, 16}},
-	{tiling{2, 64}, tiling{2, 32}, tiling{1, 32}},
-	{tiling{2, 32}, tiling{2, 16}, tiling{1, 32}},
-	{tiling{2, 32}, tiling{2, 16}, tiling{1, 32}},
-	{tiling{2, 32}, tiling{2, 16}, tiling{1, 32}},
+	{tiling{2, 64}, tiling{2, 48}, tiling{2, 32}},
+	{tiling{2, 64}, tiling{2, 32}, tiling{1, 64}},
+	{tiling{2, 48}, tiling{2, 32}, tiling{1, 64}},
+	{tiling{2, 32}, tiling{2, 32}, tiling{1, 48}},
+	{tiling{2, 48}, tiling{1, 48}, tiling{1, 48}},
+}
+var dropTilings = map[int]mmaTilings{
+	64:  {tiling{2, 48}, tiling{2, 48}, tiling{1, 64}},
+	128: {tiling{2, 32}, tiling{1, 48}, tiling{1, 48}},
 }
 
 // mmaTable has the kernels by type, head width/16 - 1, and with dropout.
 var mmaTable = func() (table [tensor.NumDTypes][mmaMax / mmaWidth][2]mmaKernels) {
 	for _, t := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
 		for i, c := range tilings {
+			hd := mmaWidth * (i + 1)
 			for drop := range 2 {
+				if other, ok := dropTilings[hd]; ok && drop == 1 {
+					c = other
+				}
 				table[t][i][drop] = mmaKernels{
-					newMMA("attention_mma.cu", "attention_mma", t, mmaWidth*(i+1), drop, c.forward, 1, 0),
-					newMMA("attention_mma_q.cu", "attention_mma_q", t, mmaWidth*(i+1), drop, c.q, 2, 0),
-					newMMA("attention_mma_kv.cu", "attention_mma_kv", t, mmaWidth*(i+1), drop, c.kv, 2, 2*8*c.kv.others),
+					newMMA("attention_mma", t, hd, drop, c.forward, 1, 0),
+					newMMA("attention_mma_q", t, hd, drop, c.q, 2, 0),
+					newMMA("attention_mma_kv", t, hd, drop, c.kv, 2, 2*8*c.kv.others),
 				}
 			}
 		}
@@ -57,8 +69,8 @@ var mmaTable = func() (table [tensor.NumDTypes][mmaMax / mmaWidth][2]mmaKernels)
 }()
 
 // newMMA makes a kernel that has `own` tiles of its own, two pairs of tiles of the others, and some more bytes in shared memory.
-func newMMA(file, name string, t tensor.DType, hd, drop int, c tiling, own, more int) mmaKernel {
-	k := newKernel(file, name, elems[t])
+func newMMA(name string, t tensor.DType, hd, drop int, c tiling, own, more int) mmaKernel {
+	k := newKernel(name+".cu", name, elems[t])
 	k.defines = []string{fmt.Sprintf("-DHD=%d", hd), fmt.Sprintf("-DDROP=%d", drop), fmt.Sprintf("-DM=%d", c.m), fmt.Sprintf("-DOTHERS=%d", c.others)}
 	k.shared = (64*c.m*own+4*c.others)*(hd+8)*t.Size() + more
 	return mmaKernel{k, c}

@@ -112,9 +112,9 @@ func (d *Device) Queue(k int) tensor.Queue { return d.queues[k] }
 // SetPoll sets what tapes on the device call once a node, so that communication goes on while the host is busy.
 func (d *Device) SetPoll(fn func()) { d.poll = fn }
 
-// Poll calls the function of SetPoll.
+// Poll calls the function of SetPoll, but in a step that is captured: nothing may be asked of the driver then.
 func (d *Device) Poll() {
-	if d.poll != nil {
+	if d.poll != nil && d.recorded.Load() == nil {
 		d.poll()
 	}
 }
@@ -169,11 +169,11 @@ func (d *Device) Alloc(n int) (tensor.Ptr, error) {
 // Free returns memory that Alloc gave. What was launched on the queues before may still use it. Freeing memory of a closed
 // device does nothing.
 func (d *Device) Free(p tensor.Ptr) {
-	if !memory.remove(p, d) {
-		return
-	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if !memory.remove(p, d) { // under the lock: Close must not miss what is between there and the pool
+		return
+	}
 	d.note("free", d.locked(func() error { return d.release(p) }))
 }
 

@@ -13,13 +13,19 @@
 // kernel's file and name, the element type, and a function that fills the parameters and launches. Tables are a map per
 // group of operations, merged in table.go. An empty cell is an error that names operation, type and device.
 //
-// Matrix products are cuBLASLt's (see internal/cuda/blas), in full float32 and with float32 sums for 16-bit types, with bias
-// and ReLU in the same call where it has them. Products of groups of rows are a kernel that reads the groups' sizes on the
-// device: nobody waits for them. Attention is the plain kernel, without tensor cores.
+// Matrix products are cuBLASLt's (see internal/cuda/blas), in full float32 (never TensorFloat-32) and with float32 sums for
+// 16-bit types. What comes behind a product is in the same call where cuBLASLt has it: bias, ReLU, for 16-bit types GELU (tanh)
+// and its gradient, what is added to the product (residual connections) and the gradient of a bias. Products of groups of rows
+// are a kernel that reads the groups' sizes on the device: nobody waits for them. Attention is the plain kernel, without tensor cores.
 //
 // Results do not depend on timing, on the number of multiprocessors or on atomic operations: sums have a fixed order.
 // Elementwise operations, casts, dropout and optimizers give the bits of the CPU's kernels wherever these only add, multiply,
 // divide and take square roots (the code is compiled without fused multiply-add); sums have another order than the CPU's.
+//
+// # Graphs
+//
+// A step that tensor.Capture makes is a CUDA graph: one launch, and a call for each kernel whose numbers changed, such as the
+// optimizer's. The memory that it uses stays its own until it is closed.
 //
 // # Threads
 //

@@ -10,29 +10,30 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// CompileAll compiles every file for every element type that the table uses, several at a time, with the variants of files that
-// have some or without these. It returns how many there are.
-func CompileAll(variants bool, compile func(src cuda.Source, options ...string) error) (int, error) {
+// CompileAll calls compile for every file and every element type that the table uses, several at a time. Of the variants of
+// attention on tensor cores it takes some, unless all are asked for. It returns how many there are.
+func CompileAll(all bool, compile func(what string, src cuda.Source, options ...string) error) (int, error) {
 	var mu sync.Mutex
 	var errs error
 	var running sync.WaitGroup
 	turns := make(chan struct{}, runtime.GOMAXPROCS(0))
 	seen := map[string]bool{}
 	for _, k := range kernels {
-		key := fmt.Sprint(k.file, k.options())
-		if seen[key] || len(k.defines) > 0 && !variants {
+		what := fmt.Sprint(k.file, " ", k.options())
+		some := k.defines == nil || strings.Contains(what, "bf16 --fmad=false -DHD=64 ") || strings.Contains(what, "=f16 --fmad=false -DHD=128 -DDROP=0 ")
+		if seen[what] || !all && !some {
 			continue
 		}
-		seen[key] = true
+		seen[what] = true
 		src, err := source(k.file)
 		if err != nil {
 			return 0, err
 		}
 		turns <- struct{}{}
 		running.Go(func() {
-			if err := compile(src, k.options()...); err != nil {
+			if err := compile(what, src, k.options()...); err != nil {
 				mu.Lock()
-				errs = errors.Join(errs, fmt.Errorf("%s for %s: %w", k.file, k.elem, err))
+				errs = errors.Join(errs, fmt.Errorf("%s: %w", what, err))
 				mu.Unlock()
 			}
 			<-turns
@@ -62,9 +63,6 @@ func FarCopy(d *Device) (*cuda.Func, error) {
 // SetCopy makes f the kernel that copies words of 32 bits with strides.
 func SetCopy(d *Device, f *cuda.Func) { d.funcs[stridedCopies[unitOf(4)].number] = f }
 
-// Table is what a device can compute.
-var Table = &table
-
 // Header compiles text behind one of the files that kernels include, for an element type, and returns a kernel of it.
 func Header(d *Device, file, text, elem, name string, defines ...string) (*cuda.Func, error) {
 	src, err := source(file)
@@ -77,4 +75,47 @@ func Header(d *Device, file, text, elem, name string, defines ...string) (*cuda.
 		return nil, err
 	}
 	return m.Func(name)
+}
+
+// Plain lets the plain kernel compute all attention.
+func Plain(d *Device, on bool) { d.plain = on }
+
+// Compiled lists the kernels that the device has compiled and whose names begin so.
+func Compiled(d *Device, prefix string) (names []string) {
+	for i, f := range d.funcs {
+		if f != nil && strings.HasPrefix(kernels[i].name, prefix) {
+			names = append(names, kernels[i].name)
+		}
+	}
+	return names
+}
+
+// Alter compiles the kernels of a file that the device has compiled again, with a text that is there once replaced.
+func Alter(d *Device, file, from, to string, defines ...string) error {
+	src, err := source(file)
+	if err != nil {
+		return err
+	}
+	if from != "" && strings.Count(src.Text, from) != 1 {
+		return fmt.Errorf("%s has %q %d times", file, from, strings.Count(src.Text, from))
+	}
+	src = cuda.Source{Name: file, Text: strings.Replace(src.Text, from, to, 1)}
+	for i, k := range kernels {
+		if k.file != file || d.funcs[i] == nil {
+			continue
+		}
+		altered := *k
+		altered.defines = append(defines, k.defines...)
+		m, err := d.gpu.Module(src, altered.options()...)
+		if err != nil {
+			return err
+		}
+		if d.funcs[i], err = m.Func(k.name); err != nil {
+			return err
+		}
+		if err := d.funcs[i].SetShared(k.shared); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -16,8 +16,10 @@ type graph struct {
 	name   string
 	shapes [][]int
 	f      func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor
-	frozen int // of the parameters: bits
-	passes int // Backwards whose gradients add up; 0: one
+	frozen int     // of the parameters: bits
+	passes int     // Backwards whose gradients add up; 0: one
+	loss   bool    // f's value is the loss; otherwise the sum of its squares is
+	scale  float64 // of the loss; 0: none
 }
 
 // values makes parameters on dev and returns the function's value and all gradients.
@@ -40,11 +42,17 @@ func (g graph) values(dev tensor.Device, d tensor.DType) [][]float64 {
 			uses = append(uses, tape.Use(p))
 		}
 		y := tape.Keep(g.f(tape, uses))
-		if loss := y.Mul(y).Sum(); pass+1 < g.passes {
-			tape.Backward(loss, tensor.More())
-		} else {
-			tape.Backward(loss)
+		loss, options := y, []tensor.BackwardOption{}
+		if !g.loss {
+			loss = y.Mul(y).Sum()
 		}
+		if pass+1 < g.passes {
+			options = append(options, tensor.More())
+		}
+		if g.scale != 0 {
+			options = append(options, tensor.Scale(g.scale))
+		}
+		tape.Backward(loss, options...)
 		all = append(all, tensor.Floats(y))
 		tape.Reset()
 	}
@@ -86,6 +94,12 @@ func mlpGraphs(in, hidden, out int) []graph {
 			c := tape.Checkpoint(func(x ...tensor.Tensor) tensor.Tensor { return x[0].Square() }, h)
 			return tensor.Linear(h, p[3], p[4]).Add(c)
 		}},
+		{name: "residual", shapes: square, f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			r := up(p, tensor.NoActivation)
+			h := tensor.LinearAct(r, p[3], p[4], tensor.ActGELUTanh)
+			return tensor.LinearAdd(tensor.LinearAdd(h, p[3], p[4], r), p[3], tensor.Tensor{}, r)
+		}},
+		{name: "many rows", shapes: [][]int{{4096, 2}, {8, 2}, {8}, {8, 8}, {8}}, f: plain},
 		{name: "in a checkpoint", shapes: shapes, f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
 			return tape.Checkpoint(func(x ...tensor.Tensor) tensor.Tensor {
 				return tensor.Linear(tensor.LinearAct(x[0], x[1], x[2], tensor.ActGELUTanh), x[3], x[4])
@@ -121,13 +135,49 @@ func normGraphs(cols int) []graph {
 	}
 }
 
+// lossGraphs are losses over so many classes, whose gradients Backward starts with, scales or reaches later.
+func lossGraphs(classes int) []graph {
+	ids, ignored := make([]int64, 6), int64(1)
+	for i := range ids {
+		ids[i] = int64(i*i+1) % int64(classes)
+	}
+	labels := tensor.FromSlice(ids, 6)
+	with := func(o tensor.CrossEntropyOptions) func(*tensor.Tape, []tensor.Tensor) tensor.Tensor {
+		return func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			return tensor.CrossEntropy(tensor.Linear(p[0], p[1], tensor.Tensor{}), labels, o)
+		}
+	}
+	plain := with(tensor.CrossEntropyOptions{})
+	graphs := []graph{
+		{name: "loss", f: plain},
+		{name: "scaled loss", f: plain, scale: 8},
+		{name: "loss, two passes", f: plain, passes: 2},
+		{name: "smooth loss", f: with(tensor.CrossEntropyOptions{Smoothing: 0.2})},
+		{name: "loss with a count", f: with(tensor.CrossEntropyOptions{Ignore: &ignored, Count: 4})},
+		{name: "loss of some labels", f: with(tensor.CrossEntropyOptions{Ignore: &ignored})},
+		{name: "half of a loss", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor { return plain(tape, p).Affine(0.5, 0) }},
+		{name: "two losses", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor { return plain(tape, p).Add(plain(tape, p)) }},
+		{name: "loss in a checkpoint", f: func(tape *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			return tape.Checkpoint(func(x ...tensor.Tensor) tensor.Tensor { return plain(tape, x) }, p...)
+		}},
+	}
+	for i := range graphs {
+		graphs[i].name += fmt.Sprint(" of ", classes)
+		graphs[i].shapes, graphs[i].loss = [][]int{{6, 5}, {classes, 5}}, true
+	}
+	return graphs
+}
+
 // fusedGraphs have shapes that cuBLASLt's epilogues and vectors of 16 bytes fit, others, and rows too long for one block.
 func fusedGraphs() []graph {
 	graphs := append(mlpGraphs(8, 16, 24), mlpGraphs(5, 13, 3)...)
 	graphs = append(append(graphs, normGraphs(16)...), normGraphs(7)...)
-	for _, g := range normGraphs(521) {
-		if g.name == "residual" {
-			graphs = append(graphs, g)
+	graphs = append(append(graphs, lossGraphs(7)...), lossGraphs(2064)...)
+	for _, cols := range []int{272, 521} { // of several warps, and too long for a block
+		for _, g := range normGraphs(cols) {
+			if g.name == "residual" {
+				graphs = append(graphs, g)
+			}
 		}
 	}
 	return graphs
@@ -152,5 +202,26 @@ func TestFusedGradients(t *testing.T) {
 				}
 			}
 		})
+	})
+}
+
+// Without gradients, an activation's input is not kept.
+func TestFusedInference(t *testing.T) {
+	dev, cpu := device(t), tensor.NewCPU(1)
+	defer cpu.Close()
+	each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+		for _, out := range []int{16, 13} {
+			for _, act := range []tensor.Activation{tensor.ActReLU, tensor.ActGELU, tensor.ActGELUTanh, tensor.ActSiLU} {
+				run := func(dev tensor.Device) []float64 {
+					var x [3]tensor.Tensor
+					for i, s := range [][]int{{9, 24}, {out, 24}, {out}} {
+						x[i] = tensor.New(dev, d, s...)
+						tensor.UniformInit(-0.5, 0.5).Fill(x[i], uint64(i), 0)
+					}
+					return tensor.Floats(tensor.LinearAct(tensor.NewTape(dev, tensor.NoGrad()).Input(x[0]), x[1], x[2], act))
+				}
+				require.InDeltaSlice(t, run(cpu), run(dev), map[bool]float64{true: 0.02, false: 1e-6}[d.IsHalf()], fmt.Sprint(act, out))
+			}
+		}
 	})
 }

@@ -26,9 +26,8 @@ type graph struct {
 type varying struct {
 	graph *graph
 	nodes []cuda.Node
-	work  cuda.Ptr // scratch memory then
-	set   bool     // the kernel does not launch but gives the nodes parameters
-	next  int      // whose turn it is
+	set   bool // the kernel does not launch but gives the nodes parameters
+	next  int  // whose turn it is
 }
 
 // BeginGraph begins to record a CUDA graph. It waits for the queues.
@@ -92,13 +91,10 @@ func (d *Device) Vary(k tensor.Kernel, a *tensor.Args) (set func()) {
 	k(q, a)
 	q.varying = nil
 	v.set = true
-	if !q.work.x.IsZero() {
-		v.work = devPtr(q.work.x.Ptr())
-	}
 	return func() {
 		q.varying, v.next = v, 0
+		defer func() { q.varying = nil }()
 		k(q, a)
-		q.varying = nil
 	}
 }
 
@@ -118,8 +114,12 @@ func (v *varying) update(q *Queue, f *cuda.Func, grid, block cuda.Dim, shared in
 	}
 }
 
-// updating reports whether a kernel is to give a graph parameters; what has none does nothing then.
-func (q *Queue) updating() bool { return q.varying != nil && q.varying.set }
+// fixed refuses what has no parameters that could change, as part of a kernel of the table that has: a copy, cuBLASLt's products.
+func (q *Queue) fixed(what string) {
+	if q.varying != nil {
+		panic(&tensor.Failure{Op: q.op.String(), Err: fmt.Errorf("%v: %s in a kernel whose numbers change between replays", q.dev, what)})
+	}
+}
 
 // Launch puts the step on the computing queue.
 func (g *graph) Launch() error {

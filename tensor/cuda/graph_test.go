@@ -1,7 +1,9 @@
 package cuda_test
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -22,7 +24,7 @@ type trainee struct {
 	opt    *optim.Optimizer
 	loss   tensor.Tensor
 	batch  func(i int) (x, y tensor.Tensor)
-	step   func(in []tensor.Tensor) error
+	step   func(in ...tensor.Tensor) error
 }
 
 func newTrainee(dev tensor.Device, model any, forward func(x nn.T) nn.T, dtype tensor.DType, batch func(i int) (x, y tensor.Tensor)) *trainee {
@@ -31,7 +33,7 @@ func newTrainee(dev tensor.Device, model any, forward func(x nn.T) nn.T, dtype t
 		Schedule: optim.Warmup(4, optim.Cosine(0.1, 20)),
 		Groups:   []optim.Group{{Match: optim.Vectors, LRScale: 0.5}}})
 	m.loss = tensor.New(dev, map[bool]tensor.DType{false: dtype, true: tensor.Float32}[dtype.IsHalf()])
-	m.step = func(in []tensor.Tensor) error {
+	m.step = func(in ...tensor.Tensor) error {
 		loss := nn.CrossEntropy(forward(m.tape.Input(in[0])), in[1])
 		tensor.Copy(m.loss, loss)
 		m.tape.Backward(loss)
@@ -121,7 +123,7 @@ func TestReplaysAreSteps(t *testing.T) {
 				step := tensor.Capture(dev, m.step)
 				for i := range 20 {
 					x, y := eager.batch(i)
-					require.NoError(t, eager.step([]tensor.Tensor{x, y}))
+					require.NoError(t, eager.step(x, y))
 					require.NoError(t, step.Run(m.batch(i)))
 					want, host := eager.state()
 					got, gotHost := m.state()
@@ -174,7 +176,7 @@ func TestOtherShapes(t *testing.T) {
 		case 5:
 			x = x.WithRows(tensor.Rows{First: 16, Stride: 1, Total: 32})
 		}
-		require.NoError(t, eager.step([]tensor.Tensor{x, y}))
+		require.NoError(t, eager.step(x, y))
 		require.NoError(t, step.Run(x, y))
 		want, host := eager.state()
 		got, gotHost := m.state()
@@ -208,7 +210,7 @@ func TestStateChangesBetweenReplays(t *testing.T) {
 			}
 		}
 		x, y := m.batch(i)
-		require.NoError(t, eager.step([]tensor.Tensor{x, y}))
+		require.NoError(t, eager.step(x, y))
 		require.NoError(t, step.Run(x, y))
 		want, host := eager.state()
 		got, gotHost := m.state()
@@ -224,7 +226,7 @@ func TestMemoryOfGraphs(t *testing.T) {
 	require.NoError(t, err)
 	x, sum := tensor.FromPtr(dev, p, tensor.Float32, 1024), tensor.New(dev, tensor.Float32)
 	tape := tensor.NewTape(dev, tensor.NoGrad())
-	step := tensor.Capture(dev, func([]tensor.Tensor) error {
+	step := tensor.Capture(dev, func(...tensor.Tensor) error {
 		tensor.Copy(sum, tape.Input(x).Affine(2, 1).Sum())
 		tape.Reset()
 		return nil
@@ -250,13 +252,14 @@ func TestMemoryOfGraphs(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, p, again)
 	dev.Free(again)
+	runtime.KeepAlive(others)
 	require.ErrorContains(t, step.Run(), "closed")
 }
 
 // wrongly is a captured step that does something wrong when it is recorded.
 func wrongly(dev *cuda.Device, x tensor.Tensor, what func(y tensor.Tensor) error) *tensor.Captured {
 	tape, runs := tensor.NewTape(dev, tensor.NoGrad()), 0
-	return tensor.Capture(dev, func([]tensor.Tensor) error {
+	return tensor.Capture(dev, func(...tensor.Tensor) error {
 		defer tape.Reset()
 		y := tape.Input(x).Affine(2, 1)
 		if runs++; runs == 3 {
@@ -289,7 +292,7 @@ func TestWhatStepsMustNotDo(t *testing.T) {
 		}},
 		{"set step", "SetStep: inside a captured step", func(y tensor.Tensor) error { y.Tape().SetStep(1, 0); return nil }},
 		{"capture", "inside another one of cuda:0", func(tensor.Tensor) error {
-			return tensor.Capture(dev, func([]tensor.Tensor) error { return nil }).Run()
+			return tensor.Capture(dev, func(...tensor.Tensor) error { return nil }).Run()
 		}},
 		{"begin", "is being captured already", func(tensor.Tensor) error { return dev.BeginGraph(nil) }},
 		{"error", "no luck", func(tensor.Tensor) error { return fmt.Errorf("no luck") }},
@@ -321,7 +324,7 @@ func TestRunOfBusySteps(t *testing.T) {
 	require.NoError(t, err)
 	var step *tensor.Captured
 	within, other := error(nil), make(chan error)
-	step = tensor.Capture(dev, func([]tensor.Tensor) error {
+	step = tensor.Capture(dev, func(...tensor.Tensor) error {
 		within = step.Run()
 		go func() { other <- step.Run() }()
 		require.ErrorContains(t, <-other, "while it runs")
@@ -342,7 +345,7 @@ func TestLeftOnTheTape(t *testing.T) {
 	dev := device(t)
 	tape, x := tensor.NewTape(dev, tensor.NoGrad()), ones(dev, 4)
 	var y tensor.Tensor
-	step := tensor.Capture(dev, func([]tensor.Tensor) error {
+	step := tensor.Capture(dev, func(...tensor.Tensor) error {
 		tape.Reset()
 		y = tape.Input(x).Sum()
 		return nil
@@ -351,5 +354,99 @@ func TestLeftOnTheTape(t *testing.T) {
 	for i := range 5 {
 		require.NoError(t, step.Run())
 		require.Equal(t, i < 2, y.Valid())
+	}
+}
+
+// TestGradientsOfCapturedSteps: whether a gradient is written or added to is decided when the step is recorded, so none is left
+// over from one to the next. The optimizer's step alone can be captured.
+func TestGradientsOfCapturedSteps(t *testing.T) {
+	dev := device(t)
+	p := tensor.NewParam(tensor.Constant(1), 3)
+	opt := optim.NewSGD(nn.Init(struct{ P *tensor.Param }{p}, dev, tensor.Float32, 1), optim.SGDConfig{LR: 1})
+	tape := tensor.NewTape(dev)
+	backward := func(opts ...tensor.BackwardOption) error {
+		tape.Backward(tape.Use(p).Sum(), opts...)
+		tape.Reset()
+		return nil
+	}
+	leave := tensor.Capture(dev, func(...tensor.Tensor) error { return backward(tensor.More()) })
+	require.NoError(t, leave.Run())
+	require.NoError(t, leave.Run())
+	p.Consume()
+	require.ErrorContains(t, leave.Run(), "makes a gradient of p and leaves it")
+	p.Consume()
+
+	whole := tensor.Capture(dev, func(...tensor.Tensor) error {
+		_ = backward()
+		return opt.Step()
+	})
+	require.NoError(t, whole.Run())
+	require.NoError(t, whole.Run())
+	require.NoError(t, backward(tensor.More()))
+	require.ErrorContains(t, tensor.Try(func() { _ = whole.Run() }), "p has a gradient from before")
+	tape.Reset()
+	p.Consume()
+
+	step := tensor.Capture(dev, func(...tensor.Tensor) error { return opt.Step() })
+	for range 6 {
+		require.NoError(t, backward())
+		require.NoError(t, step.Run())
+	}
+	require.Equal(t, -7.0, tensor.Floats(p.Value)[0])
+	require.NoError(t, errors.Join(leave.Close(), whole.Close(), step.Close()))
+}
+
+// TestVary: numbers change only in kernels that consist of kernels.
+func TestVary(t *testing.T) {
+	dev := device(t)
+	for _, p := range prepare(dev) {
+		p.k(dev.Queue(0), &p.a)
+		require.NoError(t, dev.BeginGraph(nil))
+		var set func()
+		err := tensor.Try(func() { set = dev.Vary(p.k, &p.a) })
+		g, e := dev.EndGraph()
+		require.NoError(t, e)
+		if set == nil {
+			require.Contains(t, []string{"copy", "matmul", "linear_act"}, p.name)
+			require.ErrorContains(t, err, "in a kernel whose numbers change between replays")
+		} else {
+			set()
+			require.NoError(t, g.Launch())
+		}
+		require.NoError(t, g.Close())
+	}
+}
+
+// BenchmarkStep is the host's part of a training step; the emulated stream is held back, so that no kernel runs meanwhile.
+func BenchmarkStep(b *testing.B) {
+	dev := device(b)
+	q := dev.Queue(0).(*cuda.Queue)
+	require.NoError(b, dev.Bind())
+	for name, make := range trainees {
+		m := make(dev, tensor.Float32)
+		hx, hy := m.batch(0)
+		x, y := tensor.New(dev, hx.DType(), hx.Shape().Dims...), tensor.New(dev, tensor.Int64, hy.Shape().Dims...)
+		step := tensor.Capture(dev, m.step)
+		for what, run := range map[string]func(...tensor.Tensor) error{"eager": m.step, "captured": step.Run} {
+			for range 3 {
+				require.NoError(b, run(x, y))
+			}
+			b.Run(name+"/"+what, func(b *testing.B) {
+				before := dev.GPU().Stats().Launches
+				b.ReportAllocs()
+				for b.Loop() {
+					b.StopTimer()
+					require.NoError(b, q.Sync())
+					hold(q)
+					b.StartTimer()
+					require.NoError(b, run(x, y))
+					b.StopTimer()
+					release(q)
+					b.StartTimer()
+				}
+				b.ReportMetric(float64(dev.GPU().Stats().Launches-before)/float64(b.N), "launches/step")
+			})
+		}
+		require.NoError(b, step.Close())
 	}
 }

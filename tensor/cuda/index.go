@@ -7,17 +7,41 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-const (
-	scatterThreads = 256 // LANES and EACH of index.cu
-	scatterEach    = 4
-)
+const scatterThreads = 128 // LANES of index.cu
 
-// embeddingGrad adds row r of operand 1 to row ids[r] of operand 0.
-func embeddingGrad(q *Queue, k *kernel, a *tensor.Args) {
-	n, cols := a.Dim[0], a.Dim[1]
-	q.ptrs(a, 3).i64(n).i64(cols).i64(a.Len[0] / max(cols, 1)).check()
-	wide := (cols + scatterThreads*scatterEach - 1) / (scatterThreads * scatterEach)
-	q.run(k, cuda.Dim{X: min(n, math.MaxInt32), Y: wide}, cuda.Dim{X: scatterThreads}, 0)
+// embeddingGrads makes the kernels that add row r of operand 1 to row ids[r] of operand 0.
+func embeddingGrads() (r [tensor.NumDTypes]tensor.Kernel) {
+	for _, t := range floatTypes {
+		find := newKernel("index.cu", "find_rows", elems[t])
+		r[t] = cell(newKernel("index.cu", "scatter_rows", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
+			n, cols := a.Dim[0], a.Dim[1]
+			rows := a.Len[0] / max(cols, 1)
+			first := q.scratch(4 * (2*rows + n))
+			last := first + cuda.Ptr(4*rows)
+			row := last + cuda.Ptr(4*rows)
+			q.zero(hostPtr(first), 2*rows)
+			q.op = a.Op
+			q.args.Reset().Ptr(first).Ptr(last).Ptr(row)
+			q.ptr(a, 2).i64(n).i64(rows).check().spread(find, n)
+			lanes, vec := cols, 0
+			if wholeRows(a, cols*t.Size(), 0, 1) {
+				lanes, vec = cols*t.Size()/16, 1
+			}
+			q.args.Reset()
+			q.ptrs(a, 2).args.Ptr(first).Ptr(last).Ptr(row)
+			q.i64(n).i64(cols).args.I32(vec)
+			q.run(k, cuda.Dim{X: min(n, math.MaxInt32), Y: (lanes + scatterThreads - 1) / scatterThreads}, cuda.Dim{X: scatterThreads}, 0)
+		})
+	}
+	return r
+}
+
+// zero launches OpFill of n words of 32 bits with 0.
+func (q *Queue) zero(p tensor.Ptr, n int) {
+	a := &q.sub
+	*a = tensor.Args{Op: tensor.OpFill, DType: tensor.Int32, Outs: 1, N: 1}
+	a.X[0], a.Len[0], a.DT[0] = p, n, tensor.Int32
+	table[tensor.OpFill][tensor.Int32](q, a)
 }
 
 // scatterAdd adds with a thread for each column, or for each element: whatever is faster, but 16-bit floats are to be rounded
@@ -70,7 +94,7 @@ func pointLossGrad(q *Queue, k *kernel, a *tensor.Args) {
 }
 
 var indexKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpEmbeddingGrad: floats("index.cu", "scatter_rows", embeddingGrad),
+	tensor.OpEmbeddingGrad: embeddingGrads(),
 	tensor.OpScatterAdd:    scatterAdds(),
 }
 

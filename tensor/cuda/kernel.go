@@ -167,10 +167,11 @@ func (q *Queue) check() *Queue {
 // threads is the size of the blocks of kernels that go through elements with a grid-stride loop.
 const threads = 256
 
-// spread launches k with enough threads for n items, or as many as the device runs at a time.
+// spread launches k with enough threads for n items, or many more blocks than the device runs at a time: few of it idle while
+// the last ones run.
 func (q *Queue) spread(k *kernel, n int) {
 	if n > 0 {
-		q.run(k, cuda.Dim{X: min((n+threads-1)/threads, q.dev.sms*16)}, cuda.Dim{X: threads}, 0)
+		q.run(k, cuda.Dim{X: min((n+threads-1)/threads, q.dev.sms*64)}, cuda.Dim{X: threads}, 0)
 	}
 }
 
@@ -188,7 +189,7 @@ func (q *Queue) run(k *kernel, grid, block cuda.Dim, shared int) {
 	if f == nil {
 		f = q.mustCompile(k)
 	}
-	if q.updating() {
+	if q.varying != nil && q.varying.set {
 		q.varying.update(q, f, grid, block, shared)
 		return
 	}

@@ -20,6 +20,7 @@ type products struct {
 var matmulKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpMatMul:        productRow((*products).matmul, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
 	tensor.OpLinearAct:     productRow((*products).linearAct, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
+	tensor.OpLinearAdd:     productRow((*products).linearAdd, tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16),
 	tensor.OpActGrad:       productRow((*products).actGrad, tensor.Float32, tensor.Float64),
 	tensor.OpLinearGradX:   productRow((*products).linearGradX, tensor.BFloat16, tensor.Float16),
 	tensor.OpLinearGradW:   productRow((*products).linearGradW, tensor.Float32, tensor.BFloat16, tensor.Float16),
@@ -75,7 +76,11 @@ func (p *products) linear(q *Queue) {
 		panic(q.dev.fail(q.op.String(), err))
 	}
 	if g.Bias != 0 {
-		q.args.Reset().Ptr(g.C).Ptr(g.Bias)
+		out := g.C
+		if g.D != 0 {
+			out = g.D
+		}
+		q.args.Reset().Ptr(out).Ptr(g.Bias)
 		q.i64(g.M).i64(g.N).i64(g.LDC).spread(p.bias, g.M*g.N)
 	}
 }
@@ -95,9 +100,7 @@ func (p *products) fused(q *Queue) bool {
 // multiply hands q.gemm to cuBLASLt; a second time, bound to the thread, if the context was not current.
 func (q *Queue) multiply() error {
 	d := q.dev
-	if q.updating() {
-		return nil
-	}
+	q.fixed("a product")
 	if f := d.failed.Load(); f != nil {
 		panic(f)
 	}
@@ -147,6 +150,14 @@ func (p *products) linearAct(q *Queue, a *tensor.Args) {
 	}
 	p.linear(q)
 	q.apply(activations[act][0], p.t, g.Batch*g.M*g.N, a.X[a.Outs-1], a.X[0])
+}
+
+// linearAdd computes OpLinearAdd: operands are the output, the two matrices, the bias, which may be missing, and what is added.
+func (p *products) linearAdd(q *Queue, a *tensor.Args) {
+	p.describe(q, a)
+	g := &q.gemm
+	g.Beta, g.C, g.D = 1, devPtr(a.X[4]), g.C
+	p.linear(q)
 }
 
 // linearGradX computes OpLinearGradX: operands are the output, the two matrices and the activation's input.

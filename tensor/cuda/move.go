@@ -68,9 +68,7 @@ func copyStrided(q *Queue, _ *kernel, a *tensor.Args) {
 
 // flatCopy copies n bytes on the stream.
 func (q *Queue) flatCopy(dst, src tensor.Ptr, n int) {
-	if q.updating() {
-		return
-	}
+	q.fixed("a copy")
 	q.ready()
 	if err := q.stream.Copy(devPtr(dst), devPtr(src), n); err != nil {
 		q.again(err, func() error { return q.stream.Copy(devPtr(dst), devPtr(src), n) })

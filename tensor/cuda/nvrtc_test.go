@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"os"
 	"os/exec"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -27,11 +28,19 @@ func TestNVRTC(t *testing.T) {
 			}
 			c, err := gpu.LoadCompiler()
 			require.NoError(t, err)
-			n, err := cuda.CompileAll(true, func(src gpu.Source, options ...string) error {
-				_, err := c.Compile(src, arch, options...)
+			var mu sync.Mutex
+			codes := map[string][]byte{}
+			n, err := cuda.CompileAll(os.Getenv("RINGO_LONG") == "1", func(what string, src gpu.Source, options ...string) error {
+				code, err := c.Compile(src, arch, options...)
+				mu.Lock()
+				codes[what] = code
+				mu.Unlock()
 				return err
 			})
 			require.NoError(t, err)
+			for what, code := range codes {
+				fits(t, what, code)
+			}
 			t.Logf("%d modules by NVRTC %d.%d", n, c.Major, c.Minor)
 		})
 	}

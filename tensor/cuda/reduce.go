@@ -10,7 +10,9 @@ import (
 const (
 	rowPart    = 4096 // elements of a row, at least, that one block adds up
 	rowParts   = 256  // parts of a row, at most
-	colPart    = 256  // the same for columns
+	sumPart    = 128  // rows that a sum of columns cuts off, at least
+	sumParts   = 256
+	colPart    = 256 // the same for a norm's weights
 	colParts   = 64
 	colThreads = 32 // COLS and ROWS of reduce.cu
 	rowThreads = 8
@@ -64,22 +66,26 @@ func (s sums) rows(q *Queue, a *tensor.Args, y, x cuda.Ptr, lines, n int) {
 
 // cols adds up the n rows of each of outer matrices with inner columns; to what is in y if add is 1.
 func (s sums) cols(q *Queue, a *tensor.Args, y, x cuda.Ptr, outer, n, inner, add int) {
-	length, parts := cut(n, colPart, colParts)
-	launch := func(k *kernel, y, x cuda.Ptr, n, length, parts, add int) {
+	length, parts := cut(n, sumPart, sumParts)
+	launch := func(k *kernel, y, x cuda.Ptr, size, n, length, parts, add int) {
+		each, vec := 1, 0
+		if per := 16 / size; inner%per == 0 && x%16 == 0 {
+			each, vec = per, 1
+		}
 		q.args.Reset().Ptr(y).Ptr(x)
-		q.i64(n).i64(inner).i64(length).i64(parts).args.I32(add)
-		blocks := outer * parts * ((inner + colThreads - 1) / colThreads)
+		q.i64(n).i64(inner).i64(length).i64(parts).args.I32(add).I32(vec)
+		blocks := outer * parts * ((inner + colThreads*each - 1) / (colThreads * each))
 		if blocks > 0 {
 			q.run(k, cuda.Dim{X: blocks}, cuda.Dim{X: colThreads, Y: rowThreads}, 0)
 		}
 	}
 	if parts == 1 {
-		launch(s.once, y, x, n, length, 1, add)
+		launch(s.once, y, x, a.DType.Size(), n, length, 1, add)
 		return
 	}
 	mid := q.scratch(outer * parts * inner * wideSize(a.DType))
-	launch(s.parts, mid, x, n, length, parts, 0)
-	launch(s.ends, y, mid, parts, parts, 1, add)
+	launch(s.parts, mid, x, a.DType.Size(), n, length, parts, 0)
+	launch(s.ends, y, mid, wideSize(a.DType), parts, parts, 1, add)
 }
 
 // sumKernels reduce the middle of three dimensions.

@@ -5,8 +5,11 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// rowWarps is the largest number of warps in the block of a row: MAX_WARPS of rows.cu and norm.cu.
-const rowWarps = 16
+// The largest number of warps in the block of a row: at most MAX_WARPS of rows.cu and norm.cu.
+const (
+	rowWarps     = 16
+	longRowWarps = 32 // where a row is read twice: fewer of them, so that they stay in a cache
+)
 
 // byRow launches a block for each of a's rows: operands come first, then the columns, then what more adds.
 func byRow(operands int, more func(q *Queue, a *tensor.Args)) launcher {
@@ -16,24 +19,35 @@ func byRow(operands int, more func(q *Queue, a *tensor.Args)) launcher {
 		if more != nil {
 			more(q, a)
 		}
-		q.rows(k, a)
+		q.rows(k, a, rowWarps)
 	}
 }
 
-// rows launches a block for each row, with a thread for each 32 bytes of it.
-func (q *Queue) rows(k *kernel, a *tensor.Args) {
+// rows launches a block for each row, with a thread for each 32 bytes of it, of short rows for each 16.
+func (q *Queue) rows(k *kernel, a *tensor.Args, most int) {
 	if a.Dim[0] > 0 {
-		warps := (a.Dim[1]*a.DType.Size() + 1023) / 1024
-		q.run(k, cuda.Dim{X: a.Dim[0]}, cuda.Dim{X: 32 * min(max(warps, 1), rowWarps)}, 0)
+		pieces := (a.Dim[1]*a.DType.Size() + 511) / 512
+		warps := max(min(pieces, 4), (pieces+1)/2, 1)
+		q.run(k, cuda.Dim{X: a.Dim[0]}, cuda.Dim{X: 32 * min(warps, most)}, 0)
 	}
 }
 
 func causal(q *Queue, a *tensor.Args) { q.i64(a.I[0]) }
 
-func crossEntropy(q *Queue, a *tensor.Args) { q.wide(a.DType, a.F[0]).i64(a.I[0]).check() }
+// crossEntropy computes OpCrossEntropy and, with a third output, OpCrossEntropyBoth.
+func crossEntropy(q *Queue, k *kernel, a *tensor.Args) {
+	q.ptrs(a, 2)
+	if a.Outs == 3 {
+		q.ptr(a, 2)
+	} else {
+		q.args.Ptr(0)
+	}
+	q.ptr(a, a.Outs).ptr(a, a.Outs+1).i64(a.Dim[1]).wide(a.DType, a.F[0]).i64(a.I[0]).wide(a.DType, a.F[1])
+	q.check().rows(k, a, longRowWarps)
+}
 
 func crossEntropyGrad(q *Queue, k *kernel, a *tensor.Args) {
-	q.ptrs(a, 5).i64(a.Len[4]).i64(a.Dim[1]).wide(a.DType, a.F[0]).i64(a.I[0]).rows(k, a)
+	q.ptrs(a, 5).i64(a.Len[4]).i64(a.Dim[1]).wide(a.DType, a.F[0]).i64(a.I[0]).rows(k, a, rowWarps)
 }
 
 var rowKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
@@ -44,6 +58,7 @@ var rowKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpLogSoftmaxGrad:   floats("rows.cu", "log_softmax_grad", byRow(3, nil)),
 	tensor.OpLogSumExp:        floats("rows.cu", "log_sum_exp", byRow(2, nil)),
 	tensor.OpLogSumExpGrad:    floats("rows.cu", "log_sum_exp_grad", byRow(4, nil)),
-	tensor.OpCrossEntropy:     floats("rows.cu", "cross_entropy", byRow(4, crossEntropy)),
+	tensor.OpCrossEntropy:     floats("rows.cu", "cross_entropy", crossEntropy),
+	tensor.OpCrossEntropyBoth: floats("rows.cu", "cross_entropy", crossEntropy),
 	tensor.OpCrossEntropyGrad: floats("rows.cu", "cross_entropy_grad", crossEntropyGrad),
 }

@@ -13,9 +13,6 @@ type scratch struct{ x tensor.Tensor }
 
 // scratch returns n bytes.
 func (q *Queue) scratch(n int) cuda.Ptr {
-	if q.updating() {
-		return q.varying.work
-	}
 	if q.work.x.IsZero() || q.work.x.Len() < n {
 		q.work.x = tensor.NewFor(tensor.OtherMemory, q.dev, tensor.Uint8, n+n/2)
 	}

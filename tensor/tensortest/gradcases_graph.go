@@ -54,6 +54,17 @@ func productCases() map[tensor.Op][]GradCase {
 				return tensor.Linear(x[0], x[0], tensor.Tensor{})
 			}},
 		},
+		tensor.OpLinearAdd: {
+			{Name: "bias", Shapes: addShapes, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return tensor.LinearAdd(x[1], x[2], x[3], x[0])
+			}},
+			{Name: "no bias", Shapes: func(r *rand.Rand) [][]int { return addShapes(r)[:3] }, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return tensor.LinearAdd(x[1], x[2], tensor.Tensor{}, x[0])
+			}},
+			{Name: "all are one", Shapes: func(r *rand.Rand) [][]int { n := 1 + r.IntN(4); return [][]int{{n, n}} }, F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return tensor.LinearAdd(x[0], x[0], tensor.Tensor{}, x[0])
+			}},
+		},
 		tensor.OpGroupedLinear: {{Name: "groups", Shapes: func(r *rand.Rand) [][]int { d := dimsOf(r, 3); return [][]int{{5, d[1]}, {3, d[0], d[1]}} },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
 				return tensor.GroupedLinear(x[0], x[1], tensor.FromSlice([]int64{3, 0, 2}, 3))
@@ -64,6 +75,12 @@ func productCases() map[tensor.Op][]GradCase {
 			}},
 		},
 	}
+}
+
+// addShapes makes r, x, w and b of LinearAdd.
+func addShapes(r *rand.Rand) [][]int {
+	rows, in, out := 1+r.IntN(5), 1+r.IntN(5), 1+r.IntN(5)
+	return [][]int{{2, rows, out}, {2, rows, in}, {out, in}, {out}}
 }
 
 // normShapes makes rows, and n vectors of a row's size.

@@ -231,6 +231,17 @@ func TestBatch(t *testing.T) {
 	r.product(&g, 1)
 }
 
+// The gradient of a bias is left to another kernel where it would leave the device idle.
+func TestIdleBiasGradient(t *testing.T) {
+	r := newRig(t)
+	for _, k := range []int{64, 4096} {
+		a, b, c, bias := r.vec(blas.BFloat16, 8*k, 0), r.vec(blas.BFloat16, 8*k, 0), r.vec(blas.BFloat16, 64, 0), r.vec(blas.BFloat16, 8, 0)
+		g := &blas.Gemm{Type: blas.BFloat16, TransA: true, M: 8, N: 8, K: k, Alpha: 1, A: a.ptr, B: b.ptr, C: c.ptr, LDA: 8, LDB: 8, LDC: 8,
+			Epilogue: blas.BiasGradA, Bias: bias.ptr}
+		require.Equal(t, k == 4096, blas.IsUnsupported(r.h.MatMul(r.s, g)))
+	}
+}
+
 func TestEpilogues(t *testing.T) {
 	r := newRig(t)
 	for _, typ := range []blas.Type{blas.Float32, blas.BFloat16, blas.Float16} {

@@ -63,15 +63,15 @@ var epilogueNames = map[Epilogue]string{None: "", ReLU: " relu", Bias: " bias", 
 
 func (e Epilogue) usesBias() bool { return e&(Bias|16|BiasGradA) != 0 }
 
-// Gemm is C = Alpha·op(A)·op(B) + Beta·C and an epilogue, on row-major matrices;
-// op transposes if asked to. With Beta = 0, C is not read.
+// Gemm is D = Alpha·op(A)·op(B) + Beta·C and an epilogue, on row-major matrices;
+// op transposes if asked to. With Beta = 0, C is not read. D is C if it is 0.
 type Gemm struct {
 	Type             Type
 	TransA, TransB   bool // A is then [K, M], B is [N, K]
-	M, N, K          int  // op(A) [M, K], op(B) [K, N], C [M, N]; none is 0
+	M, N, K          int  // op(A) [M, K], op(B) [K, N], C and D [M, N]; none is 0
 	Alpha, Beta      float64
-	A, B, C          cuda.Ptr
-	LDA, LDB, LDC    int // elements from one row to the next
+	A, B, C, D       cuda.Ptr
+	LDA, LDB, LDC    int // elements from one row to the next; LDC is D's, too
 	Batch            int // so many products, at least 1
 	StrideA, StrideB int // elements from one matrix of the batch to the next; 0 repeats a matrix
 	StrideC          int
@@ -97,13 +97,20 @@ func (g *Gemm) String() string {
 	return s + epilogueNames[g.epilogue()]
 }
 
+func (g *Gemm) out() cuda.Ptr {
+	if g.D != 0 {
+		return g.D
+	}
+	return g.C
+}
+
 func (g *Gemm) epilogue() Epilogue { return max(g.Epilogue, None) }
 
 // key is all that the choice of an algorithm depends on.
 type key struct {
 	typ                     Type
 	transA, transB, tf32    bool
-	aligned                 [5]uint8 // A, B, C, bias, aux: bytes, up to 256
+	aligned                 [6]uint8 // A, B, C, bias, aux, D: bytes, up to 256
 	epilogue                Epilogue
 	m, n, k, lda, ldb, ldc  int
 	batch, strideA, strideB int
@@ -113,7 +120,7 @@ type key struct {
 func (g *Gemm) key() key {
 	k := key{typ: g.Type, transA: g.TransA, transB: g.TransB, tf32: g.TF32, epilogue: g.epilogue(),
 		m: g.M, n: g.N, k: g.K, lda: g.LDA, ldb: g.LDB, ldc: g.LDC,
-		aligned: [5]uint8{alignment(g.A), alignment(g.B), alignment(g.C)}}
+		aligned: [6]uint8{alignment(g.A), alignment(g.B), alignment(g.C), 5: alignment(g.out())}}
 	if k.batch = max(g.Batch, 1); k.batch > 1 {
 		k.strideA, k.strideB, k.strideC = g.StrideA, g.StrideB, g.StrideC
 	}

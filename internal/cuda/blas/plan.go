@@ -72,6 +72,9 @@ func (h *Handle) newPlan(g *Gemm) (*plan, error) {
 	if err == nil {
 		err = h.choose(p, g)
 	}
+	if err == nil && g.Epilogue == BiasGradA {
+		err = h.worthwhile(p, g)
+	}
 	if IsUnsupported(err) {
 		p.unsupported, err = err, nil
 	}
@@ -175,7 +178,7 @@ func (h *Handle) preference(g *Gemm) (uintptr, error) {
 		errs = append(errs, set("cublasLtMatmulPreferenceSetAttribute", fn.PreferenceSet, pref, attr, &h.tmp.u32, g))
 	}
 	put(prefReduction, reduceInCompute)
-	d := alignment(g.C)
+	d := alignment(g.out())
 	if g.epilogue().usesBias() { // which has no preference of its own; PyTorch gives it D's too
 		d = min(d, alignment(g.Bias))
 	}
@@ -204,6 +207,19 @@ func (h *Handle) choose(p *plan, g *Gemm) error {
 		p.algo.state = int32(notSupported)
 	}
 	return check("cublasLtMatmulAlgoGetHeuristic", uintptr(p.algo.state), g)
+}
+
+// worthwhile calls the gradient of a bias unsupported where it would leave more of
+// the device idle than the product alone: few large tiles with long sums need an
+// algorithm that cuts the sums.
+func (h *Handle) worthwhile(p *plan, g *Gemm) error {
+	plain := *g
+	plain.Epilogue = None
+	alone, err := h.plan(&plain)
+	if err != nil || alone.unsupported != nil || 1.5*p.algo.waves >= min(alone.algo.waves, 1) {
+		return err
+	}
+	return check("cublasLtMatmulAlgoGetHeuristic", uintptr(notSupported), g)
 }
 
 func (h *Handle) destroy(p *plan) {

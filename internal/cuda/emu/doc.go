@@ -29,12 +29,12 @@
 //
 //   - Memory that runs out, failing launches and what was not closed (Leaks).
 //
-//   - On processors with protection keys, Go code that touches device memory
-//     faults (Protected).
-//
 //   - Matrix products of tensor cores and asynchronous copies are functions with
 //     the layouts of the PTX ISA (src/mma.h). A copy's bytes come when they are
-//     waited for. EMU_BANKS makes bank conflicts of ldmatrix errors.
+//     waited for. Bank conflicts of ldmatrix are errors if asked for (Banks).
+//
+// Go code that touches device memory is not found here: tensortest.Remote is a
+// device whose addresses lead nowhere.
 //
 // It proves logic only: no inline PTX (a kernel has an #ifdef RINGO_EMU for that,
 // and its PTX has not run), no grid-wide synchronization inside a kernel, no

@@ -28,6 +28,9 @@ type Config struct {
 	Lazy bool
 	// Reverse runs the threads of a block from the last to the first.
 	Reverse bool
+	// Banks makes it an error when ldmatrix finds rows in the same banks of shared
+	// memory, which only costs time on a GPU.
+	Banks bool
 	// Left puts the guard page before an allocation instead of behind it.
 	Left bool
 
@@ -36,19 +39,19 @@ type Config struct {
 	Timeout    time.Duration // of a kernel, one minute when 0
 	Version    int           // of the driver, 13000 when 0
 	NoPeers    bool          // peer access that earlier tests enabled is off again
+	Apart      bool          // there is no path between devices
 }
 
 // control are the emulator's own functions (src/emu.h).
 type control struct {
-	Reset     uintptr `sym:"emu_reset"`
-	Leaks     uintptr `sym:"emu_leaks"`
-	Hold      uintptr `sym:"emu_hold"`
-	Protected uintptr `sym:"emu_protected"`
+	Reset uintptr `sym:"emu_reset"`
+	Leaks uintptr `sym:"emu_leaks"`
+	Hold  uintptr `sym:"emu_hold"`
 }
 
 // nativeConfig is struct EmuConfig.
 type nativeConfig struct {
-	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version, noPeers uint64
+	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version, noPeers, banks, apart uint64
 }
 
 // Start makes the emulated driver the one that cuda.Load opens, and sets it up
@@ -99,7 +102,7 @@ func reset(c Config) {
 		devices: uint64(max(0, or(c.Devices, 2))), memory: or(c.Memory, 4<<30), seed: or(c.Seed, 1),
 		delay: uint64(c.Delay), lazy: flag(c.Lazy), reverse: flag(c.Reverse), left: flag(c.Left),
 		failAlloc: uint64(c.FailAlloc), failLaunch: uint64(c.FailLaunch),
-		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)), noPeers: flag(c.NoPeers),
+		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)), noPeers: flag(c.NoPeers), banks: flag(c.Banks), apart: flag(c.Apart),
 	}
 	dl.Call(controls().Reset, uintptr(unsafe.Pointer(&n)))
 }
@@ -171,7 +174,3 @@ func Hold(s *cuda.Stream) { dl.Call(emulator().Hold, s.Handle(), 1) }
 
 // Release lets a held stream go on.
 func Release(s *cuda.Stream) { dl.Call(emulator().Hold, s.Handle(), 0) }
-
-// Protected says whether Go code that touches device memory faults: this needs
-// a processor with protection keys (PKU).
-func Protected() bool { return int32(dl.Call(emulator().Protected)) != 0 }

@@ -19,7 +19,7 @@ var running testing.TB
 func gpu(t testing.TB, cfg Config) *cuda.Driver {
 	t.Helper()
 	running = t
-	if cfg.FailAlloc != 0 || cfg.FailLaunch != 0 || cfg.Memory != 0 || cfg.Version != 0 || cfg.Timeout != 0 || cfg.Devices < 0 {
+	if faults || cfg.FailAlloc != 0 || cfg.FailLaunch != 0 || cfg.Memory != 0 || cfg.Version != 0 || cfg.Timeout != 0 || cfg.Devices < 0 || cfg.Apart {
 		onlyEmulated()
 	}
 	d, err := cuda.Load()

@@ -33,20 +33,8 @@ __device__ __forceinline__ bool soften(float (&s)[M][OTHERS / 8][4], float (&top
   return higher;
 }
 
-__device__ __forceinline__ void mask(float (&s)[M][OTHERS / 8][4], int i0, int j0, int steps, bool causal) {
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int n = 0; n < OTHERS / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int i = i0 + row_of(m, e), j = j0 + col_of(n, e);
-        if (j >= steps || (causal && j > i)) s[m][n][e] = -INFINITY;
-      }
-}
-
 #if DROP
-__device__ __forceinline__ void drop(float (&s)[M][OTHERS / 8][4], const Heads& h, i64 head, int i0, int j0) {
+__device__ __forceinline__ void drop(float (&s)[M][OTHERS / 8][4], const Heads& h, u32 head, int i0, int j0) {
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
@@ -69,19 +57,19 @@ __device__ __forceinline__ void finish(T* out, float* lse, T* tile, const Head& 
       all += __shfl_xor_sync(FULL_WARP, all, 2);
       scale[m][half] = 1 / all;
       int i = i0 + row_of(m, 2 * half);
-      if ((lane_id() & 3) == 0 && i < t.steps) lse[t.number * h.steps + i] = fmaf(top[m][half], h.scale, logf(all));
+      if ((lane_id() & 3) == 0 && i < t.steps) lse[(u64)t.number * t.steps + i] = fmaf(top[m][half], h.scale, logf(all));
     }
-  store(out + t.out, t.width, i0, t.steps, tile, acc, scale);
+  store(out, t.out, t.width, i0, t.steps, tile, acc, scale);
 }
 
 extern "C" __global__ void __launch_bounds__(LANES) attention_mma(T* out, float* lse, const T* qkv, Heads h) {
-  Head t = this_head(h, MINE);
+  Head t = this_head(h);
   int last = (t.steps + MINE - 1) / MINE - 1, i0 = (last - t.tile) * MINE;  // the long ones begin first
   T *q = shared_tiles(), *k = q + MINE * LD, *v = k + 2 * OTHERS * LD;
-  const T *keys = qkv + t.qkv + t.width, *values = keys + t.width;
-  fetch<MINE>(q, qkv + t.qkv, t.stride, i0, t.steps);
-  fetch<OTHERS>(k, keys, t.stride, 0, t.steps);
-  fetch<OTHERS>(v, values, t.stride, 0, t.steps);
+  u32 keys = t.qkv + t.width, values = keys + t.width;
+  fetch<MINE>(q, qkv, t.qkv, t.stride, i0, t.steps);
+  fetch<OTHERS>(k, qkv, keys, t.stride, 0, t.steps);
+  fetch<OTHERS>(v, qkv, values, t.stride, 0, t.steps);
   copies_commit();
   constexpr bool HOLD = HD <= 64;  // the queries in registers
   Held held;
@@ -93,8 +81,8 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_mma(T* out, float*
     copies_wait<0>();
     __syncthreads();
     if (j0 + OTHERS < end) {
-      fetch<OTHERS>(k + (stage ^ 1) * OTHERS * LD, keys, t.stride, j0 + OTHERS, t.steps);
-      fetch<OTHERS>(v + (stage ^ 1) * OTHERS * LD, values, t.stride, j0 + OTHERS, t.steps);
+      fetch<OTHERS>(k + (stage ^ 1) * OTHERS * LD, qkv, keys, t.stride, j0 + OTHERS, t.steps);
+      fetch<OTHERS>(v + (stage ^ 1) * OTHERS * LD, qkv, values, t.stride, j0 + OTHERS, t.steps);
       copies_commit();
     }
     if (HOLD && j0 == 0) held.load(q);

@@ -16,25 +16,30 @@ __device__ __forceinline__ int lane_id() { return threadIdx.x & 31; }
 // eight rows in different banks.
 __device__ __forceinline__ int at(int r, int c) { return r * LD + c * 8; }
 
-// Head is one head and tile: where the head's rows are, how far apart, and the number of the tile.
+// Head is one head and tile: where the head's rows are and how far apart, in 16 elements, and the number of the tile.
 struct Head {
-  i64 number, qkv, out;
-  u32 stride, width;
+  u32 number, qkv, out, stride, width;
   int steps, tile;
 };
-__device__ __forceinline__ Head this_head(const Heads& h, int rows) {
-  u32 tiles = ((u32)h.steps + rows - 1) / rows, n = blockIdx.x / tiles, heads = (u32)h.heads, b = n / heads, k = n % heads;
-  return {n, ((i64)b * h.steps * 3 * heads + k) * HD, ((i64)b * h.steps * heads + k) * HD, 3 * heads * HD, heads * HD, (int)h.steps,
-          (int)(blockIdx.x % tiles)};
+__device__ __forceinline__ Head this_head(const Heads& h) {
+  constexpr u32 UNITS = HD / 16;
+  u32 steps = (u32)h.steps, heads = (u32)h.heads, tiles = (steps + MINE - 1) / MINE, n = blockIdx.x / tiles, b = n / heads, k = n % heads;
+  return {n, (b * steps * 3 * heads + k) * UNITS, (b * steps * heads + k) * UNITS, 3 * heads * UNITS, heads * UNITS, (int)steps,
+          (int)(blockIdx.x - n * tiles)};
 }
 
-// fetch begins to copy ROWS rows from row `first` on; rows behind the last step are 0.
-template <int ROWS> __device__ __forceinline__ void fetch(T* tile, const T* from, u32 stride, int first, int steps) {
+// row is the elements of row r of those that begin at `from` and are `stride` apart, in 16 elements.
+template <class E> __device__ __forceinline__ E* row(E* x, u32 from, u32 stride, int r) { return x + (u64)(from + r * stride) * 16; }
+
+// fetch begins to copy ROWS rows from row `first` on; rows behind the last step are 0. Each thread copies a chunk at a time.
+template <int ROWS> __device__ __forceinline__ void fetch(T* tile, const T* x, u32 from, u32 stride, int first, int steps) {
+  constexpr u32 ALL = ROWS * CHUNKS;
 #pragma unroll
-  for (int e = threadIdx.x; e < ROWS * CHUNKS; e += LANES) {
-    int r = e / CHUNKS, c = e % CHUNKS;
-    bool real = first + r < steps;
-    copy16(tile + at(r, c), from + (u64)(real ? first + r : 0) * stride + c * 8, real);
+  for (u32 i = 0; i < (ALL + LANES - 1) / LANES; i++) {
+    // The compiler does not see that with whole rows in a round c is the same for all i.
+    constexpr bool WHOLE = LANES % CHUNKS == 0;
+    u32 e = threadIdx.x + i * LANES, r = WHOLE ? threadIdx.x / CHUNKS + i * (LANES / CHUNKS) : e / CHUNKS, c = WHOLE ? threadIdx.x % CHUNKS : e % CHUNKS;
+    if (ALL % LANES == 0 || e < ALL) copy16(tile + at(r, c), row(x, from, stride, min(first + (int)r, steps - 1)) + c * 8, first + (int)r < steps);
   }
 }
 
@@ -116,7 +121,7 @@ __device__ __forceinline__ int col_of(int n, int e) { return n * 8 + (lane_id() 
 
 // store writes scale[m][half] * acc to the rows from `first` on that there are, through the warp's own rows of a tile, which
 // nobody else reads.
-__device__ __forceinline__ void store(T* to, u32 stride, int first, int steps, T* tile, const float (&acc)[M][HD / 8][4], const float (&scale)[M][2]) {
+__device__ __forceinline__ void store(T* x, u32 from, u32 stride, int first, int steps, T* tile, const float (&acc)[M][HD / 8][4], const float (&scale)[M][2]) {
   __syncwarp();
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -125,11 +130,11 @@ __device__ __forceinline__ void store(T* to, u32 stride, int first, int steps, T
 #pragma unroll
       for (int e = 0; e < 4; e += 2)
         *(u32*)(tile + at(row_of(m, e), n) + (lane_id() & 3) * 2) = pack<T>(acc[m][n][e] * scale[m][e / 2], acc[m][n][e + 1] * scale[m][e / 2]);
-  __syncwarp();
+  __syncwarp();  // until the rows are there
 #pragma unroll
   for (int i = lane_id(); i < 16 * M * CHUNKS; i += 32) {
     int r = first_row() + i / CHUNKS, c = i % CHUNKS;
-    if (first + r < steps) *(vec16*)(to + (u64)(first + r) * stride + c * 8) = *(const vec16*)(tile + at(r, c));
+    if (first + r < steps) *(vec16*)(row(x, from, stride, first + r) + c * 8) = *(const vec16*)(tile + at(r, c));
   }
 }
 
@@ -140,9 +145,22 @@ __device__ __forceinline__ T* shared_tiles() {
 
 #define LOG2E 1.44269504f
 
+// mask makes the scores -inf of keys that there are not, and with causal of those that a query does not see. Rows are queries.
+__device__ __forceinline__ void mask(float (&s)[M][OTHERS / 8][4], int i0, int j0, int steps, bool causal) {
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int n = 0; n < OTHERS / 8; n++)
+#pragma unroll
+      for (int e = 0; e < 4; e++) {
+        int j = j0 + col_of(n, e), end = causal ? min(steps, i0 + row_of(m, e) + 1) : steps;
+        if (j >= end) s[m][n][e] = -INFINITY;
+      }
+}
+
 // pair turns a score and gout vᵀ of query i and key j into D*P and ds. l is lse*log2(e).
-__device__ __forceinline__ void pair(float& s, float& dp, float c, float l, float dot, const Heads& h, i64 head, int i, int j, bool hidden) {
-  float p = hidden ? 0.f : exp2_(fmaf(s, c, -l));
+__device__ __forceinline__ void pair(float& s, float& dp, float c, float l, float dot, const Heads& h, u32 head, int i, int j) {
+  float p = exp2_(fmaf(s, c, -l));
 #if DROP
   float keep = kept(h, head, i, j);
   s = keep * p;

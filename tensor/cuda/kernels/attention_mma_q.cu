@@ -7,7 +7,7 @@
 __device__ __forceinline__ float2 own_row(float2* stats, const T* out, const T* gout, const float* lse, const Head& t, int i0) {
   int i = i0 + first_row() + lane_id() % (16 * M);
   if (i >= t.steps) return make_float2(0, 0);
-  const Pack<T, 8> *x = (const Pack<T, 8>*)(out + t.out + (u64)i * t.width), *y = (const Pack<T, 8>*)(gout + t.out + (u64)i * t.width);
+  const Pack<T, 8> *x = (const Pack<T, 8>*)row(out, t.out, t.width, i), *y = (const Pack<T, 8>*)row(gout, t.out, t.width, i);
   float sum = 0;
 #pragma unroll
   for (int c = 0; c < CHUNKS; c++) {
@@ -15,21 +15,21 @@ __device__ __forceinline__ float2 own_row(float2* stats, const T* out, const T* 
 #pragma unroll
     for (int e = 0; e < 8; e++) sum = fmaf(widen(a.v[e]), widen(b.v[e]), sum);
   }
-  float2 stat = make_float2(lse[t.number * t.steps + i] * LOG2E, sum);
-  stats[t.number * t.steps + i] = stat;
+  float2 stat = make_float2(lse[(u64)t.number * t.steps + i] * LOG2E, sum);
+  stats[(u64)t.number * t.steps + i] = stat;
   return stat;
 }
 
 // attention_mma_q: dq = scale * ds k of a tile of queries, and their stats.
 extern "C" __global__ void __launch_bounds__(LANES) attention_mma_q(T* grad, float2* stats, const T* qkv, const T* out, const T* gout, const float* lse, Heads h) {
-  Head t = this_head(h, MINE);
+  Head t = this_head(h);
   int last = (t.steps + MINE - 1) / MINE - 1, i0 = (last - t.tile) * MINE;
   T *q = shared_tiles(), *g = q + MINE * LD, *k = g + MINE * LD, *v = k + 2 * OTHERS * LD;
-  const T *keys = qkv + t.qkv + t.width, *values = keys + t.width;
-  fetch<MINE>(q, qkv + t.qkv, t.stride, i0, t.steps);
-  fetch<MINE>(g, gout + t.out, t.width, i0, t.steps);
-  fetch<OTHERS>(k, keys, t.stride, 0, t.steps);
-  fetch<OTHERS>(v, values, t.stride, 0, t.steps);
+  u32 keys = t.qkv + t.width, values = keys + t.width;
+  fetch<MINE>(q, qkv, t.qkv, t.stride, i0, t.steps);
+  fetch<MINE>(g, gout, t.out, t.width, i0, t.steps);
+  fetch<OTHERS>(k, qkv, keys, t.stride, 0, t.steps);
+  fetch<OTHERS>(v, qkv, values, t.stride, 0, t.steps);
   copies_commit();
   float acc[M][HD / 8][4] = {}, l[M][2], dot[M][2], c = h.scale * LOG2E;
   float2 own = own_row(stats, out, gout, lse, t, i0);
@@ -46,28 +46,26 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_mma_q(T* grad, flo
     copies_wait<0>();
     __syncthreads();
     if (j0 + OTHERS < end) {
-      fetch<OTHERS>(k + (stage ^ 1) * OTHERS * LD, keys, t.stride, j0 + OTHERS, t.steps);
-      fetch<OTHERS>(v + (stage ^ 1) * OTHERS * LD, values, t.stride, j0 + OTHERS, t.steps);
+      fetch<OTHERS>(k + (stage ^ 1) * OTHERS * LD, qkv, keys, t.stride, j0 + OTHERS, t.steps);
+      fetch<OTHERS>(v + (stage ^ 1) * OTHERS * LD, qkv, values, t.stride, j0 + OTHERS, t.steps);
       copies_commit();
     }
     if (h.causal && j0 >= low + 16 * M) continue;  // none of the warp's queries sees these keys
     float s[M][OTHERS / 8][4], dp[M][OTHERS / 8][4];
     scores(s, Rows{q}, k + stage * OTHERS * LD);
     scores(dp, Rows{g}, v + stage * OTHERS * LD);
-    bool edge = j0 + OTHERS > t.steps || (h.causal && j0 + OTHERS > low + 1);
+    if (j0 + OTHERS > t.steps || (h.causal && j0 + OTHERS > low + 1)) mask(s, i0, j0, t.steps, h.causal);
 #pragma unroll
     for (int m = 0; m < M; m++)
 #pragma unroll
       for (int n = 0; n < OTHERS / 8; n++)
 #pragma unroll
-        for (int e = 0; e < 4; e++) {
-          int i = i0 + row_of(m, e), j = j0 + col_of(n, e);
-          pair(s[m][n][e], dp[m][n][e], c, l[m][e / 2], dot[m][e / 2], h, t.number, i, j, edge && (j >= t.steps || (h.causal && j > i)));
-        }
+        for (int e = 0; e < 4; e++)
+          pair(s[m][n][e], dp[m][n][e], c, l[m][e / 2], dot[m][e / 2], h, t.number, i0 + row_of(m, e), j0 + col_of(n, e));
     add_product(acc, dp, k + stage * OTHERS * LD);
   }
   float scale[M][2];
 #pragma unroll
   for (int m = 0; m < M; m++) scale[m][0] = scale[m][1] = h.scale;
-  store(grad + t.qkv, t.stride, i0, t.steps, q, acc, scale);
+  store(grad, t.qkv, t.stride, i0, t.steps, q, acc, scale);
 }

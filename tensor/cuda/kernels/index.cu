@@ -11,42 +11,93 @@ __device__ __forceinline__ Sum plus(Sum a, Sum b) {
   return (Sum)((U)a + (U)b);
 }
 
-enum { LANES = 256, EACH = 4 };
+enum { LANES = 128, WORDS = 32, WINDOW = 32 * WORDS };
 
-// scatter_rows adds row r of x to row ids[r] of y, for r ascending. A block does the first row with its index and looks for
-// the others behind it: LANES indices at a time, of which it notes who matches. A thread has EACH columns, LANES apart;
-// blockIdx.y counts LANES*EACH columns.
-extern "C" __global__ void scatter_rows(T* y, const T* x, const i64* ids, i64 n, i64 cols, i64 rows, u64* bad, u32 op) {
-  __shared__ u32 matches[LANES / 32];
-  int t = threadIdx.x;
-  i64 c0 = (i64)blockIdx.y * LANES * EACH + t;
-  for (i64 r = blockIdx.x; r < n; r += gridDim.x) {
-    i64 id = ids[r];
-    if (!check_index(bad, op, id, rows)) continue;
-    bool before = false;
-    for (i64 k = t; k < r && !before; k += LANES) before = ids[k] == id;
-    if (__syncthreads_or(before)) continue;
-    Sum sum[EACH];
+// find_rows copies indices, NONE where one is out of range, and finds where each of them stands first and last: first[id] becomes
+// n - i and last[id] i + 1. Both are 0 before.
+enum : u32 { NONE = 0xffffffff };
+extern "C" __global__ void find_rows(u32* first, u32* last, u32* row, const i64* ids, i64 n, i64 rows, u64* bad, u32 op) {
+  for (i64 i = first_item(); i < n; i += all_threads()) {
+    bool ok = check_index(bad, op, ids[i], rows);
+    row[i] = ok ? (u32)ids[i] : NONE;
+    if (!ok) continue;
+    atomicMax(first + ids[i], (u32)(n - i));
+    atomicMax(last + ids[i], (u32)(i + 1));
+  }
+}
+
+// matches lists the places of id among row[at ..], at most WINDOW of them, and returns how many there are.
+__device__ __forceinline__ int matches(u16* list, const u32* row, i64 at, i64 end, u32 id) {
+  __shared__ u32 words[WORDS], before[WORDS];
+  int t = threadIdx.x, lane = t % 32;
 #pragma unroll
-    for (int e = 0; e < EACH; e++)
-      if (c0 + e * LANES < cols) sum[e] = widen(y[id * cols + c0 + e * LANES]);
-    for (i64 k0 = r; k0 < n; k0 += LANES) {
-      u32 match = __ballot_sync(FULL_WARP, k0 + t < n && ids[k0 + t] == id);
-      if (t % 32 == 0) matches[t / 32] = match;
-      __syncthreads();
-      for (int w = 0; w < LANES / 32; w++) {
-        for (u32 m = matches[w]; m; m &= m - 1) {
-          i64 k = k0 + w * 32 + __ffs(m) - 1;
+  for (int w = t / 32; w < WORDS; w += LANES / 32) {
+    i64 i = at + w * 32 + lane;
+    u32 word = __ballot_sync(FULL_WARP, i < end && row[i] == id);
+    if (lane == 0) words[w] = word;
+  }
+  __syncthreads();
+  if (t < 32) {
+    int n = __popc(words[t]), sum = n;
 #pragma unroll
-          for (int e = 0; e < EACH; e++)
-            if (c0 + e * LANES < cols) sum[e] = plus(sum[e], widen(x[k * cols + c0 + e * LANES]));
-        }
-      }
-      __syncthreads();
+    for (int o = 1; o < 32; o <<= 1) {
+      int less = __shfl_up_sync(FULL_WARP, sum, o);
+      if (t >= o) sum += less;
     }
+    before[t] = sum - n;
+  }
+  __syncthreads();
+  for (int w = t / 32; w < WORDS; w += LANES / 32)
+    if (words[w] >> lane & 1) list[before[w] + __popc(words[w] & ((1u << lane) - 1))] = (u16)(w * 32 + lane);
+  int all = before[WORDS - 1] + __popc(words[WORDS - 1]);
+  __syncthreads();
+  return all;
+}
+
+// scatter adds the rows of x with the index of row r to that row of y, in ascending order. A thread has N columns, of the
+// blockIdx.y-th LANES*N ones.
+template <int N> __device__ __forceinline__ void scatter(T* y, const T* x, const u32* row, i64 r, i64 end, i64 cols) {
+  __shared__ u16 list[WINDOW];
+  u32 id = row[r];
+  i64 c = ((i64)blockIdx.y * LANES + threadIdx.x) * N;
+  bool mine = c < cols;
+  y += id * cols + c, x += c;
+  Pack<Sum, N> sum;
+  if (mine) {
+    Pack<T, N> p = load<N>(y), q = load<N>(x + r * cols);
 #pragma unroll
-    for (int e = 0; e < EACH; e++)
-      if (c0 + e * LANES < cols) y[id * cols + c0 + e * LANES] = narrow<T>(sum[e]);
+    for (int k = 0; k < N; k++) sum.v[k] = plus(widen(p.v[k]), widen(q.v[k]));
+  }
+  for (i64 at = r + 1; at < end; at += WINDOW) {
+    int all = matches(list, row, at, end, id);
+    for (int i = 0; mine && i < all; i += 4) {
+      Pack<T, N> p[4];
+#pragma unroll
+      for (int j = 0; j < 4; j++)
+        if (i + j < all) p[j] = load<N>(x + (at + list[i + j]) * cols);
+#pragma unroll
+      for (int j = 0; j < 4; j++) {
+        if (i + j >= all) break;
+#pragma unroll
+        for (int k = 0; k < N; k++) sum.v[k] = plus(sum.v[k], widen(p[j].v[k]));
+      }
+    }
+    __syncthreads();
+  }
+  if (!mine) return;
+  Pack<T, N> p;
+#pragma unroll
+  for (int k = 0; k < N; k++) p.v[k] = narrow<T>(sum.v[k]);
+  *(Pack<T, N>*)y = p;
+}
+
+// scatter_rows adds row r of x to row ids[r] of y, for r ascending: a block for each r, and those whose index stands there first
+// do all of its rows.
+extern "C" __global__ void scatter_rows(T* y, const T* x, const u32* first, const u32* last, const u32* row, i64 n, i64 cols, int vec) {
+  for (i64 r = blockIdx.x; r < n; r += gridDim.x) {
+    if (row[r] == NONE || n - first[row[r]] != r) continue;
+    if (vec) scatter<16 / sizeof(T)>(y, x, row, r, last[row[r]], cols);
+    else scatter<1>(y, x, row, r, last[row[r]], cols);
   }
 }
 

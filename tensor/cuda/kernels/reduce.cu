@@ -51,37 +51,53 @@ extern "C" __global__ void sum_row_ends(T* y, const W* x, i64 n, i64 len, i64 pa
   sum_lines(y, x, n, len, parts, all, lanes);
 }
 
-// sum_columns computes y[o, p, i] = the sum of rows p*len on of x[o, :, i], added to what is there if add. Blocks are COLS
+// sum_columns computes y[o, p, i] = the sum of rows p*len on of x[o, :, i], added to what is there if add. Blocks are COLS*N
 // columns by ROWS.
-template <class D, class S> __device__ __forceinline__ void sum_columns(D* y, const S* x, i64 n, i64 inner, i64 len, i64 parts, int add) {
-  __shared__ W shared[ROWS][COLS];
-  i64 across = (inner + COLS - 1) / COLS, b = blockIdx.x;
-  i64 i = b % across * COLS + threadIdx.x, p = b / across % parts, o = b / across / parts;
+template <int N, class D, class S> __device__ __forceinline__ void sum_columns(D* y, const S* x, i64 n, i64 inner, i64 len, i64 parts, int add) {
+  __shared__ W shared[ROWS][N][COLS];
+  i64 across = (inner + COLS * N - 1) / (COLS * N), b = blockIdx.x;
+  i64 i = (b % across * COLS + threadIdx.x) * N, p = b / across % parts, o = b / across / parts;
   i64 from = p * len, to = from + len < n ? from + len : n;
-  W sum = 0;
-  if (i < inner)
-    for (i64 r = from + threadIdx.y; r < to; r += ROWS) sum = plus(sum, widen(x[(o * n + r) * inner + i]));
-  shared[threadIdx.y][threadIdx.x] = sum;
+  W sum[N] = {};
+  if (i < inner) {
+    const S* at = x + (o * n + from + threadIdx.y) * inner + i;
+#pragma unroll 4
+    for (i64 r = from + threadIdx.y; r < to; r += ROWS, at += ROWS * inner) {
+      Pack<S, N> v = *(const Pack<S, N>*)at;
+#pragma unroll
+      for (int k = 0; k < N; k++) sum[k] = plus(sum[k], widen(v.v[k]));
+    }
+  }
+#pragma unroll
+  for (int k = 0; k < N; k++) shared[threadIdx.y][k][threadIdx.x] = sum[k];
   __syncthreads();
-  for (int k = ROWS / 2; k > 0; k /= 2) {
-    if (threadIdx.y < k) shared[threadIdx.y][threadIdx.x] = plus(shared[threadIdx.y][threadIdx.x], shared[threadIdx.y + k][threadIdx.x]);
+  for (int h = ROWS / 2; h > 0; h /= 2) {
+    if (threadIdx.y < h)
+#pragma unroll
+      for (int k = 0; k < N; k++)
+        shared[threadIdx.y][k][threadIdx.x] = plus(shared[threadIdx.y][k][threadIdx.x], shared[threadIdx.y + h][k][threadIdx.x]);
     __syncthreads();
   }
-  if (i < inner && threadIdx.y == 0) {
-    D* at = y + (o * parts + p) * inner + i;
-    sum = shared[0][threadIdx.x];
-    *at = narrow<D>(add ? plus(widen(*at), sum) : sum);
-  }
+  if (i >= inner || threadIdx.y) return;
+  D* at = y + (o * parts + p) * inner + i;
+#pragma unroll
+  for (int k = 0; k < N; k++) at[k] = narrow<D>(add ? plus(widen(at[k]), shared[0][k][threadIdx.x]) : shared[0][k][threadIdx.x]);
 }
 
-extern "C" __global__ void sum_cols(T* y, const T* x, i64 n, i64 inner, i64 len, i64 parts, int add) {
-  sum_columns(y, x, n, inner, len, parts, add);
+// In vectors of 16 bytes if vec.
+template <class D, class S> __device__ __forceinline__ void sum_columns(D* y, const S* x, i64 n, i64 inner, i64 len, i64 parts, int add, int vec) {
+  if (vec) sum_columns<16 / sizeof(S)>(y, x, n, inner, len, parts, add);
+  else sum_columns<1>(y, x, n, inner, len, parts, add);
 }
-extern "C" __global__ void sum_col_parts(W* y, const T* x, i64 n, i64 inner, i64 len, i64 parts, int add) {
-  sum_columns(y, x, n, inner, len, parts, add);
+
+extern "C" __global__ void sum_cols(T* y, const T* x, i64 n, i64 inner, i64 len, i64 parts, int add, int vec) {
+  sum_columns(y, x, n, inner, len, parts, add, vec);
 }
-extern "C" __global__ void sum_col_ends(T* y, const W* x, i64 n, i64 inner, i64 len, i64 parts, int add) {
-  sum_columns(y, x, n, inner, len, parts, add);
+extern "C" __global__ void sum_col_parts(W* y, const T* x, i64 n, i64 inner, i64 len, i64 parts, int add, int vec) {
+  sum_columns(y, x, n, inner, len, parts, add, vec);
+}
+extern "C" __global__ void sum_col_ends(T* y, const W* x, i64 n, i64 inner, i64 len, i64 parts, int add, int vec) {
+  sum_columns(y, x, n, inner, len, parts, add, vec);
 }
 
 // Best is an element and its place. The first NaN is best of all, then the first of the largest, or smallest, elements.

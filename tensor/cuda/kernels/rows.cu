@@ -2,7 +2,7 @@
 // elements that are a fixed distance apart, and the threads' sums are added as a tree: the order depends on the row's length
 // alone. The row is read again from the caches.
 
-enum { MAX_WARPS = 16 };
+enum { MAX_WARPS = 32 };
 
 __device__ __forceinline__ bool infinite(W x) { return x == INFINITY || x == -INFINITY; }
 
@@ -57,8 +57,16 @@ __device__ __forceinline__ Sum row_sum(const T* x, i64 cols, bool vec) {
   Sum s = {-INFINITY, 0};
   pieces(cols, vec, [&](i64 i, auto n) {
     auto p = load<n.value>(x + i);
+    W top = s.top;
 #pragma unroll
-    for (int k = 0; k < n.value; k++) add(s, widen(p.v[k]));
+    for (int k = 0; k < n.value; k++) top = widen(p.v[k]) > top ? widen(p.v[k]) : top;
+    if (infinite(top)) {
+      for (int k = 0; k < n.value; k++) add(s, widen(p.v[k]));
+      return;
+    }
+    if (top > s.top) s.sum *= exp_(s.top - top), s.top = top;  // seldom
+#pragma unroll
+    for (int k = 0; k < n.value; k++) s.sum += exp_(widen(p.v[k]) - top);
   });
   return block(s);
 }
@@ -163,13 +171,24 @@ extern "C" __global__ void log_sum_exp_grad(T* d, const T* x, const W* lse, cons
   scaled_exp(d + r * cols, x + r * cols, lse[r], widen(g[r]), 0, -1, 0, cols, whole(d, cols) && whole(x, cols));
 }
 
-// cross_entropy: loss = (1-smoothing)*(lse - x[label]) + smoothing*(lse - mean(x)), and 0 for label `ignore`.
-extern "C" __global__ void cross_entropy(W* loss, W* lse, const T* x, const i64* label, i64 cols, W smoothing, i64 ignore, u64* bad, u32 op) {
+// cross_entropy_grad_row is a row of cross_entropy_grad.
+__device__ __forceinline__ void cross_entropy_grad_row(T* d, const T* x, W lse, i64 y, W scale, i64 cols, W smoothing, i64 ignore, bool vec) {
+  if (y == ignore || y < 0 || y >= cols) {
+    for (i64 i = threadIdx.x; i < cols; i += blockDim.x) d[i] = narrow<T>(W(0));
+    return;
+  }
+  scaled_exp(d, x, lse, scale, smoothing / cols, y, 1 - smoothing, cols, vec);
+}
+
+// cross_entropy: loss = (1-smoothing)*(lse - x[label]) + smoothing*(lse - mean(x)), and 0 for label `ignore`. If there is d, it
+// becomes the gradient of scale times the loss, and loss is that; the row is in a cache then.
+extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS, 2) cross_entropy(W* loss, W* lse, T* d, const T* x, const i64* label, i64 cols, W smoothing,
+                                                                            i64 ignore, W scale, u64* bad, u32 op) {
   i64 r = blockIdx.x, y = label[r];
-  bool vec = whole(x, cols);
+  bool vec = whole(x, cols) && (!d || whole(d, cols));
   x += r * cols;
   Sum s = row_sum(x, cols, vec);
-  W all = 0;
+  W all = 0, l = log_of(s);
   if (smoothing != 0) {
     pieces(cols, vec, [&](i64 i, auto n) {
       auto p = load<n.value>(x + i);
@@ -178,8 +197,8 @@ extern "C" __global__ void cross_entropy(W* loss, W* lse, const T* x, const i64*
     });
     all = block(all);
   }
+  if (d) cross_entropy_grad_row(d + r * cols, x, l, y, scale, cols, smoothing, ignore, vec);
   if (threadIdx.x) return;
-  W l = log_of(s);
   lse[r] = l;
   loss[r] = 0;
   if (y == ignore || !check_index(bad, op, y, cols)) return;
@@ -187,18 +206,12 @@ extern "C" __global__ void cross_entropy(W* loss, W* lse, const T* x, const i64*
   W top = plain ? l : s.top, rest = plain ? W(0) : log_(s.sum);  // l, without rounding it
   W v = top - widen(x[y]) + rest;
   if (smoothing != 0) v = (1 - smoothing) * v + smoothing * (top - all / cols + rest);
-  loss[r] = v;
+  loss[r] = d ? v * scale : v;
 }
 
 // cross_entropy_grad: d = g*(exp(x-lse) - (1-smoothing)*[j = label] - smoothing/cols); g has an element for each row, or one.
 extern "C" __global__ void cross_entropy_grad(T* d, const T* x, const W* lse, const i64* label, const W* g, i64 glen, i64 cols, W smoothing, i64 ignore) {
   i64 r = blockIdx.x, y = label[r];
-  W scale = g[glen > 1 ? r : 0], off = smoothing / cols;
   bool vec = whole(d, cols) && whole(x, cols);
-  d += r * cols, x += r * cols;
-  if (y == ignore || y < 0 || y >= cols) {
-    for (i64 i = threadIdx.x; i < cols; i += blockDim.x) d[i] = narrow<T>(W(0));
-    return;
-  }
-  scaled_exp(d, x, lse[r], scale, off, y, 1 - smoothing, cols, vec);
+  cross_entropy_grad_row(d + r * cols, x + r * cols, lse[r], y, g[glen > 1 ? r : 0], cols, smoothing, ignore, vec);
 }

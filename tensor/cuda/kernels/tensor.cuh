@@ -50,6 +50,10 @@ __device__ __forceinline__ double log_(double x) { return log(x); }
 __device__ __forceinline__ float sqrt_(float x) { return sqrtf(x); }
 __device__ __forceinline__ double sqrt_(double x) { return sqrt(x); }
 
+// over is x/y; where T has 16 bits, up to the last two of float's, which are rounded away.
+__device__ __forceinline__ float over(float x, float y) { return sizeof(T) == 2 ? __fdividef(x, y) : x / y; }
+__device__ __forceinline__ double over(double x, double y) { return x / y; }
+
 // Rows of a matrix, a block for each.
 
 template <int N> struct Count { enum { value = N }; };

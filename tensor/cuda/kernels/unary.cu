@@ -58,13 +58,13 @@ __device__ __forceinline__ W normal(W x) { return W(0.5) * erfc_(x * W(-0.707106
 // gelu_tanh is x*sigmoid(u), u = x*(scale + cubic*x*x); the slope is s + x*s*(1-s)*u', where 1-s is exp(-u)*s.
 __device__ __forceinline__ W gelu_tanh_slope(W x) {
   x = within(x, sizeof(W) == 4 ? 10 : 20);  // beyond it is as there
-  W q = x * x, e = exp_(x * (-GELU_CUBIC * q - GELU_SCALE)), s = 1 / (1 + e);
+  W q = x * x, e = exp_(x * (-GELU_CUBIC * q - GELU_SCALE)), s = over(1, 1 + e);
   return s + x * s * (e * s) * (3 * GELU_CUBIC * q + GELU_SCALE);
 }
 
 __device__ __forceinline__ W silu_slope(W x) {
   x = within(x, sizeof(W) == 4 ? 80 : 700);
-  W e = exp_(-x), s = 1 / (1 + e);
+  W e = exp_(-x), s = over(1, 1 + e);
   return s + x * s * (e * s);
 }
 
@@ -82,13 +82,13 @@ extern "C" __global__ void recip(T* y, const T* x, i64 n) { map(y, x, n, [](W v)
 extern "C" __global__ void sine(T* y, const T* x, i64 n) { map(y, x, n, [](W v) { return sin_(v); }); }
 extern "C" __global__ void cosine(T* y, const T* x, i64 n) { map(y, x, n, [](W v) { return cos_(v); }); }
 extern "C" __global__ void hyperbolic_tangent(T* y, const T* x, i64 n) { map(y, x, n, [](W v) { return tanh_(v); }); }
-extern "C" __global__ void sigmoid(T* y, const T* x, i64 n) { map(y, x, n, [](W v) { return 1 / (1 + exp_(-v)); }); }
+extern "C" __global__ void sigmoid(T* y, const T* x, i64 n) { map(y, x, n, [](W v) { return over(1, 1 + exp_(-v)); }); }
 extern "C" __global__ void relu(T* y, const T* x, i64 n) { map(y, x, n, [](W v) { return v <= 0 ? W(0) : v; }); }
 extern "C" __global__ void gelu(T* y, const T* x, i64 n) { map(y, x, n, [](W v) { return v * normal(v); }); }
 extern "C" __global__ void gelu_tanh(T* y, const T* x, i64 n) {
-  map(y, x, n, [](W v) { return v / (1 + exp_(v * (-GELU_CUBIC * (v * v) - GELU_SCALE))); });
+  map(y, x, n, [](W v) { return over(v, 1 + exp_(v * (-GELU_CUBIC * (v * v) - GELU_SCALE))); });
 }
-extern "C" __global__ void silu(T* y, const T* x, i64 n) { map(y, x, n, [](W v) { return v / (1 + exp_(-v)); }); }
+extern "C" __global__ void silu(T* y, const T* x, i64 n) { map(y, x, n, [](W v) { return over(v, 1 + exp_(-v)); }); }
 extern "C" __global__ void affine(T* y, const T* x, i64 n, W a, W b) { map(y, x, n, [=](W v) { return a * v + b; }); }
 
 // Gradients: g times the slope, given the input x or the output y, whichever is cheaper.

@@ -53,7 +53,7 @@ API Result cuDeviceGetAttribute(int* v, int a, int) {
   *v = i == values.end() ? 0 : i->second;
   return Ok;
 }
-API Result cuDeviceCanAccessPeer(int* can, int a, int b) { *can = a != b; return Ok; }
+API Result cuDeviceCanAccessPeer(int* can, int a, int b) { *can = a != b && !S.config.apart; return Ok; }
 
 API Result cuDevicePrimaryCtxRetain(void** ctx, int d) {
   if (d < 0 || d >= (int)S.config.devices) return InvalidDevice;

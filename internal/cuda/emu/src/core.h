@@ -123,7 +123,6 @@ Result make_launch(void* function, const unsigned grid[3], const unsigned block[
 Result run_graph(const Graph&, Stream&);
 Result wait_in_capture(const std::shared_ptr<Stream>&, const std::shared_ptr<Event>&);
 // memory.cpp
-void touch_device_memory(bool allowed);            // for the calling thread
 int device_of(Addr);                               // whose address range; -1 is none
 bool is_memory(Addr, uint64_t n);
 bool is_pinned(Addr, uint64_t n);

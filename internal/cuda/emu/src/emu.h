@@ -17,6 +17,8 @@ struct EmuConfig {
   uint64_t timeout_ns;       // a kernel that runs longer is ended
   uint64_t version;          // what cuDriverGetVersion answers
   uint64_t no_peers;         // peer access that was enabled is off again
+  uint64_t banks;            // bank conflicts of ldmatrix are errors
+  uint64_t apart;            // there is no path between devices
 };
 
 // emu_reset sets the configuration, ends holds, clears errors and counts. It
@@ -26,8 +28,6 @@ API void emu_reset(const EmuConfig*);
 API int emu_leaks(char* out, uint64_t n);
 // emu_hold stops a stream before its next operation, until released.
 API int emu_hold(void* stream, int held);
-// emu_protected says whether device memory faults on threads of the host.
-API int emu_protected();
 
 // emu_enqueue queues an operation on a stream, or adds it to the graph that is
 // being captured there. It runs on the stream's thread, may block, and returns

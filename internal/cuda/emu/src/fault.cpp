@@ -105,7 +105,6 @@ Result guarded(Stream& s, const std::string&, const EmuModule* m, const std::fun
     guard = nullptr;
   } else {
     guard = nullptr;
-    touch_device_memory(true);
     r = explain(g, detail);
     if (m) {
       unsigned t[3], b[3];

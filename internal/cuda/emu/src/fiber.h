@@ -30,7 +30,7 @@ enum Kind : uint8_t { Shuffle, Ballot, Joint };
 struct Fiber { void* sp; unsigned tid; uint3 idx; State st; };
 // Warp has a fiber for each thread that had to wait, and holds what its waiting
 // lanes brought: each says for whom it waits and which lane's value it wants.
-struct Warp { unsigned threads, started, nfibers; uint32_t alive, waiting, want[32], source[32]; uint64_t in[32], out[32]; int line[32]; Kind kind[32]; Fiber* lane[32]; void (*joint)(void* const*); };
+struct Warp { unsigned threads, started, nfibers; uint32_t alive, waiting, want[32], source[32]; uint64_t in[32], out[32]; int line[32]; Kind kind[32]; Fiber* lane[32]; };
 
 static Fiber fibers[32][32];
 static Warp warps[32];
@@ -86,10 +86,7 @@ static void barrier(int line) {
 static bool complete(Warp& w, uint32_t mask) {
   mask &= w.alive;
   if ((w.waiting & mask) != mask) return false;
-  if (w.kind[__builtin_ctz(mask)] == Joint) {
-    if (mask != ~0u) return false;  // some have ended: the kernel is stuck
-    w.joint((void* const*)w.in);
-  }
+  if (w.kind[__builtin_ctz(mask)] == Joint) return false;  // see together
   uint32_t votes = 0;
   for (unsigned i = 0; i < 32; i++)
     if (mask >> i & 1 && w.in[i]) votes |= 1u << i;

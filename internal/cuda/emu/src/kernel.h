@@ -17,6 +17,7 @@ struct EmuLaunch {
   unsigned char** stacks;  // of 1024 fibers, made when needed: the stream's, for all its kernels
   uint64_t seed;           // of the order of blocks
   bool reverse;            // of the order of threads
+  bool banks;              // conflicts of ldmatrix are errors
   void** args;
   char detail[512];        // out: what went wrong
 };

@@ -164,6 +164,16 @@ static Result check_shape(const Function& f, const EmuKernel& k, const EmuLaunch
   return at.shared > (unsigned)f.shared ? InvalidValue : Ok;
 }
 
+// params_fit tells whether there are as many parameters as the kernel has, of a list that ends with a null pointer, and room
+// for each before the next. A driver knows neither and takes what it finds.
+static bool params_fit(const EmuKernel& k, void** params) {
+  for (unsigned i = 0; i < k.count; i++) {
+    if (!params[i]) return false;
+    if (i + 1 < k.count && params[i + 1] && (char*)params[i + 1] - (char*)params[i] < (long)k.params[i].size) return false;
+  }
+  return !params[k.count];
+}
+
 Result make_launch(void* h, const unsigned g[3], const unsigned b[3], unsigned shared, void** params, int device, Op* op) {
   auto fi = S.functions.find(h);
   if (fi == S.functions.end() || fi->second->module->device != device) return InvalidHandle;
@@ -171,7 +181,9 @@ Result make_launch(void* h, const unsigned g[3], const unsigned b[3], unsigned s
   const EmuKernel& k = f.module->first->kernels[f.index];
   auto launch = std::make_shared<Launch>(Launch{f.module, f.index, {{g[0], g[1], g[2]}, {b[0], b[1], b[2]}, shared}, {}, {}, "", Ok});
   launch->at.reverse = S.config.reverse;
+  launch->at.banks = S.config.banks;
   if (Result r = check_shape(f, k, launch->at)) return r;
+  if (!params_fit(k, params)) return InvalidValue;
   size_t bytes = 0;
   for (unsigned i = 0; i < k.count; i++) bytes += (k.params[i].size + 15) / 16 * 16;
   launch->values.resize(bytes + 16);

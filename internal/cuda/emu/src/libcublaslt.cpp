@@ -174,7 +174,8 @@ API Status cublasLtMatmulAlgoGetHeuristic(Handle* h, Desc* d, Layout* a, Layout*
     if (align > least || (id == 0 && (work > p->workspace || !(p->reduction & 2)))) continue;
     Heuristic r = {};
     r.algo = {Magic, problem(d, a, b, o), id == 0 ? work : 0, align, id, {}};
-    r.workspace = r.algo.workspace, r.waves = 1;
+    bool idle = d->epilogue & (BgradA | BgradB) && (d->ta ? a->rows : a->cols) >= 4096;  // cuts no sums
+    r.workspace = r.algo.workspace, r.waves = idle ? 0.25f : 1;
     out[(*count)++] = r;
   }
   return *count ? Ok : NotSupported;

@@ -19,15 +19,6 @@ std::map<Addr, Block> places;   // by pages, freed ones too, for messages
 std::map<Addr, uint64_t> pinned;
 struct Arena { Addr base = 0, next = 0; } arenas[MaxDevices];
 
-// Protection keys, where the processor has them: threads that are not the
-// emulator's may not touch device memory.
-int key = -1;
-bool make_key() {
-  key = pkey_alloc(0, PKEY_DISABLE_ACCESS);
-  return true;
-}
-const bool made = make_key();
-
 Block* find(Addr p, uint64_t n) {
   auto i = blocks.upper_bound(p);
   if (i == blocks.begin()) return nullptr;
@@ -35,11 +26,6 @@ Block* find(Addr p, uint64_t n) {
   return p + n <= i->first + i->second.size && p + n >= p ? &i->second : nullptr;
 }
 }  // namespace
-
-void touch_device_memory(bool allowed) {
-  if (key >= 0) pkey_set(key, allowed ? 0 : PKEY_DISABLE_ACCESS);
-}
-API int emu_protected() { return key >= 0; }
 
 int device_of(Addr p) {
   for (int d = 0; d < MaxDevices; d++)
@@ -125,7 +111,6 @@ API Result cuMemAlloc_v2(Addr* out, size_t n) {
   b.pages = a.next;
   a.next += b.room + Guard;
   if (mprotect((void*)b.pages, b.room, PROT_READ | PROT_WRITE)) return OutOfMemory;
-  if (key >= 0) pkey_mprotect((void*)b.pages, b.room, PROT_READ | PROT_WRITE, key);
   Addr at = b.pages;
   if (S.config.left) {
     b.slack = at + n;
@@ -135,10 +120,8 @@ API Result cuMemAlloc_v2(Addr* out, size_t n) {
     b.slack = at + n;
     b.rest = b.pages + b.room - b.slack;
   }
-  touch_device_memory(true);
   memset((void*)b.pages, Canary, b.room);
   memset((void*)at, Fill, n);
-  touch_device_memory(false);
   S.devices[d].used += n;
   blocks[at] = places[b.pages] = b;
   *out = at;
@@ -155,9 +138,7 @@ API Result cuMemFree_v2(Addr p) {
   i = blocks.find(p);
   if (i == blocks.end()) return InvalidValue;
   Block b = i->second;
-  touch_device_memory(true);
   std::string text = damage(b);
-  touch_device_memory(false);
   blocks.erase(i);
   places[b.pages].freed = true;
   S.devices[b.device].used -= b.size;

@@ -6,12 +6,24 @@
 
 namespace emu {
 // together lets a warp do something at once: the last lane to come calls fn with
-// what each lane brought.
+// what each lane brought. It is exchange, faster.
 static inline void together(void* mine, void (*fn)(void* const* lanes), int line) {
   Warp& w = warps[cur->tid >> 5];
+  unsigned lane = cur->tid & 31;
   if (w.alive != ~0u) fail(LaunchFailed, "line %d: an instruction of the whole warp, and not all of its 32 threads are there,", line);
-  w.joint = fn;
-  exchange(~0u, (uint64_t)(uintptr_t)mine, 0, Joint, line);
+  w.in[lane] = (uint64_t)(uintptr_t)mine;
+  w.want[lane] = ~0u;
+  w.line[lane] = line;
+  w.kind[lane] = Joint;
+  w.lane[lane] = cur;
+  w.waiting |= 1u << lane;
+  if (w.waiting != ~0u) return yield(InWarp);
+  for (unsigned i = 0; i < 32; i++)
+    if (w.kind[i] != Joint || w.line[i] != line) fail(LaunchFailed, "lanes of a warp meet in lines %d and %d,", w.line[i], line);
+  fn((void* const*)w.in);
+  for (unsigned i = 0; i < 32; i++)
+    if (w.lane[i] != cur) w.lane[i]->st = Ready;
+  w.waiting = 0;
 }
 
 static inline float half_float(uint16_t h, bool f16) {
@@ -71,7 +83,7 @@ static inline void aligned_at(const void* p, unsigned bytes, const char* what, i
   if ((uintptr_t)p % bytes) fail(Misaligned, "line %d: misaligned address %p of %s", line, p, what);
 }
 // banks fails where rows of a matrix share banks of shared memory, which costs a
-// GPU time. Only what is compiled with EMU_BANKS asks for it.
+// GPU time.
 static inline void banks(void* const* lanes) {
   for (int m = 0; m < 4; m++) {
     unsigned seen = 0;
@@ -99,9 +111,7 @@ static inline void emu_mma(float* d, const unsigned* a, unsigned b0, unsigned b1
 static inline void emu_ldmatrix(unsigned* r, const void* row, bool trans, int line) {
   emu::aligned_at(row, 16, "a row of ldmatrix", line);
   emu::Tiles t = {(const unsigned char*)row, r, trans};
-#ifdef EMU_BANKS
-  emu::together(&t, emu::banks, line);
-#endif
+  if (emu::launch->banks) emu::together(&t, emu::banks, line);
   emu::together(&t, emu::load_tiles, line);
 }
 // emu_copy copies `real` of `size` bytes and zeros behind them.

@@ -152,7 +152,8 @@ API const char* ncclGetErrorString(Result r) {
 API const char* ncclGetLastError(Comm*) { return last; }
 API Result ncclGetUniqueId(Id* id) {
   std::lock_guard<std::mutex> l(mu);
-  if (!ids && getenv("NCCL_DEBUG")) printf("NCCL version 2.32.3+emulated\n");  // C keeps it back where that is a pipe
+  const char* debug = getenv("NCCL_DEBUG");
+  if (!ids && debug && *debug) printf("NCCL version 2.32.3+emulated\n");  // C keeps it back where that is a pipe
   for (int i = 0; i < 128; i++) id->bytes[i] = (char)(i * 7 + 1);  // every word counts
   uint64_t n = ++ids;
   memcpy(id->bytes + 120, &n, 8);

@@ -49,7 +49,6 @@ static void fail(Stream& s, Result r, const std::string& name) {
 
 static void work(std::shared_ptr<Stream> s) {
   worker_stack();
-  touch_device_memory(true);
   s->dynamic = dynamic_shared();
   Lock l(S.mu);
   for (;;) {

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	gpu "github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+)
+
+// account is a device that notes what each launch on it reads, writes and multiplies, and how long it takes.
+type account struct {
+	tensor.Device
+	table  tensor.Table
+	kinds  map[string]*kind
+	spans  []launched
+	events []*gpu.Event // a pair for each launch
+}
+
+// kind is what launches of one operation and size did.
+type kind struct {
+	name         string
+	count        int
+	bytes, flops float64
+	seconds      float64
+}
+
+// launched is a launch on a GPU.
+type launched struct{ of *kind }
+
+func newAccount(dev tensor.Device) *account {
+	d := &account{Device: dev, kinds: map[string]*kind{}}
+	for op, row := range dev.Kernels() {
+		for dt, k := range row {
+			if k != nil {
+				d.table[op][dt] = func(q tensor.Queue, a *tensor.Args) { d.launch(k, q, a) }
+			}
+		}
+	}
+	return d
+}
+
+// Kernels returns the table of the device below, with notes.
+func (d *account) Kernels() *tensor.Table { return &d.table }
+
+func (d *account) launch(k tensor.Kernel, queue tensor.Queue, a *tensor.Args) {
+	name, bytes, flops := cost(a)
+	e := d.kinds[name]
+	if e == nil {
+		e = &kind{name: name}
+		d.kinds[name] = e
+	}
+	e.count, e.bytes, e.flops = e.count+1, e.bytes+bytes, e.flops+flops
+	q, ok := queue.(*cuda.Queue)
+	if !ok {
+		start := time.Now()
+		k(queue, a)
+		e.seconds += time.Since(start).Seconds()
+		return
+	}
+	from, to := d.pair(q)
+	must(from.Record(q.Stream()))
+	k(queue, a)
+	must(to.Record(q.Stream()))
+	d.spans = append(d.spans, launched{e})
+}
+
+// must panics with an error of the driver: Try returns it.
+func must(err error) {
+	if err != nil {
+		panic(&tensor.Failure{Op: "account", Err: err})
+	}
+}
+
+// pair returns the events of the next launch.
+func (d *account) pair(q *cuda.Queue) (from, to *gpu.Event) {
+	n := 2 * len(d.spans)
+	for len(d.events) < n+2 {
+		e, err := q.Device().GPU().NewEvent(true)
+		must(err)
+		d.events = append(d.events, e)
+	}
+	return d.events[n], d.events[n+1]
+}
+
+// settle waits for the launches and adds up their times.
+func (d *account) settle() error {
+	err := d.Queue(0).Sync()
+	for i, s := range d.spans {
+		ms, e := d.events[2*i+1].Elapsed(d.events[2*i])
+		err = errors.Join(err, e)
+		s.of.seconds += float64(ms) / 1e3
+	}
+	d.spans = d.spans[:0]
+	return err
+}
+
+func (d *account) reset() { clear(d.kinds) }
+
+func (d *account) close() (err error) {
+	for _, e := range d.events {
+		err = errors.Join(err, e.Close())
+	}
+	return err
+}
+
+// sorted returns the kinds that move anything, the longest first.
+func (d *account) sorted(seconds func(*kind) float64) []*kind {
+	return slices.SortedFunc(maps.Values(d.kinds), func(x, y *kind) int {
+		if a, b := seconds(x), seconds(y); a != b {
+			return map[bool]int{true: -1, false: 1}[a > b]
+		}
+		return map[bool]int{true: -1, false: 1}[x.name < y.name]
+	})
+}
+
+// cost names a launch and returns what it moves and multiplies at least: every operand once, outputs that are added to twice,
+// and of tables only the rows that are used.
+func cost(a *tensor.Args) (name string, bytes, flops float64) {
+	size := func(i int) float64 {
+		if a.X[i] == nil {
+			return 0
+		}
+		return float64(a.Len[i] * a.DT[i].Size())
+	}
+	for i := range a.N {
+		bytes += size(i)
+	}
+	dims := a.Dim[:2]
+	switch a.Op {
+	case tensor.OpMatMul, tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW:
+		dims = a.Dim[1:4]
+		flops = 2 * float64(a.Dim[0]) * float64(dims[0]) * float64(dims[1]) * float64(dims[2])
+		bytes += min(a.F[0], 1) * size(0)
+	case tensor.OpAttention, tensor.OpAttentionGrad: // causal: half of 2 products forward, of 5 backward
+		dims = a.Dim[:3]
+		flops = map[tensor.Op]float64{tensor.OpAttention: 2, tensor.OpAttentionGrad: 5}[a.Op] *
+			float64(dims[0]) * float64(dims[1]) * float64(dims[1]) * float64(dims[2]/3)
+	case tensor.OpEmbedding:
+		bytes = 2*size(0) + size(2)
+	case tensor.OpEmbeddingGrad:
+		bytes = 3*size(1) + size(2)
+	case tensor.OpAddTo:
+		bytes, dims = bytes+size(0), a.Len[:1]
+	case tensor.OpColSum, tensor.OpLayerNormGradX, tensor.OpLayerNormGradW, tensor.OpLayerNormGrad:
+		bytes += min(a.F[0], 1) * size(0)
+	case tensor.OpAdam: // value, moments and, for 16-bit gradients, the value in 16 bits
+		dims = nil
+		for _, n := range a.ListLen {
+			bytes += float64(n) * (2*3*float64(max(a.DType.Size(), 4)) + 2*float64(a.DType.Size()))
+		}
+	case tensor.OpSumSquares:
+		dims = nil
+		for _, n := range a.ListLen {
+			bytes += float64(n * a.DType.Size())
+		}
+	default:
+		dims = a.Len[:1]
+	}
+	return fmt.Sprintf("%v %v %v", a.Op, a.DType, dims), bytes, flops
+}
+
+// measureAccount measures each operation of a step of GPT-2: a product by what it multiplies, others by what they move.
+func measureAccount(m *meter) error {
+	if d, ok := m.dev.(*cuda.Device); ok { // events are recorded before the first launch binds the thread
+		if err := d.Bind(); err != nil {
+			return err
+		}
+		defer d.Unbind()
+	}
+	dev := newAccount(m.dev)
+	on := *m
+	on.dev = dev
+	_, _, step := on.gpt2()
+	const steps = 3
+	err := tensor.Try(func() {
+		for range 2 {
+			step()
+			must(dev.settle())
+		}
+		dev.reset()
+		for range steps {
+			step()
+			must(dev.settle())
+		}
+	})
+	for _, k := range dev.sorted(func(k *kind) float64 { return k.seconds }) {
+		work, unit := 1e-9*k.bytes, "GB/s"
+		if k.flops > 0 {
+			work, unit = 1e-12*k.flops, "TFLOP/s"
+		}
+		if rate := work / k.seconds; rate > 0 && k.seconds > 0 {
+			what := fmt.Sprintf("%d × %s, %.3f ms a step", k.count/steps, k.name, 1e3*k.seconds/steps)
+			m.rows = append(m.rows, row{m.section, what, "ringo", unit, rate, rate, rate})
+		}
+	}
+	return errors.Join(err, dev.close())
+}

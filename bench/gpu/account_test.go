@@ -1,0 +1,123 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// nowhere is a device that computes nothing and has addresses that lead nowhere: a step of any size takes no time on it. Its
+// table has the cells of another one.
+type nowhere struct {
+	table tensor.Table
+	use   tensor.Memory
+	next  uintptr
+}
+
+func (d *nowhere) String() string { return "nowhere" }
+func (d *nowhere) Host() bool     { return false }
+func (d *nowhere) Alloc(n int) (tensor.Ptr, error) {
+	p := d.next
+	d.next += uintptr(n+511) &^ 255
+	return unsafe.Add(tensor.Ptr(nil), p), nil
+}
+func (d *nowhere) Free(tensor.Ptr)                             {}
+func (d *nowhere) Copy(_, _ tensor.Ptr, _ int, _ tensor.Queue) {}
+func (d *nowhere) Queue(int) tensor.Queue                      { return idle{} }
+func (d *nowhere) Kernels() *tensor.Table                      { return &d.table }
+func (d *nowhere) Memory() *tensor.Memory                      { return &d.use }
+
+type idle struct{}
+
+func (idle) Sync() error                  { return nil }
+func (idle) Mark() tensor.Pending         { return tensor.Pending{} }
+func (idle) After(p tensor.Pending) error { return p.Wait() }
+
+func newNowhere(like *tensor.Table) *nowhere {
+	d := &nowhere{next: 1 << 46}
+	for op, row := range like {
+		for dt, k := range row {
+			if k != nil {
+				d.table[op][dt] = func(tensor.Queue, *tensor.Args) {}
+			}
+		}
+	}
+	return d
+}
+
+// machine is what a GPU does at best, a second, and the shares of it that are taken to be reached.
+type machine struct {
+	name                        string
+	bytes, flops, moved, solved float64
+}
+
+var machines = []machine{{"H100 SXM", 3.35e12, 800e12, .85, .80}, {"H200", 4.8e12, 800e12, .85, .80}}
+
+// time is how long launches take: the longer of moving and multiplying.
+func (m machine) time(k *kind) float64 {
+	return max(k.bytes/(m.bytes*m.moved), k.flops/(m.flops*m.solved))
+}
+
+// TestMeasureAccount measures operations by events, on streams of the emulator.
+func TestMeasureAccount(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	dev, closer, err := openDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	m := &meter{dev: dev, section: "account", small: true, block: map[tensor.DType]tensor.Tensor{}}
+	require.NoError(t, measureAccount(m))
+	found := map[string]bool{}
+	for _, r := range m.rows {
+		assert.Positive(t, r.median, r.what)
+		found[strings.Fields(r.what)[2]] = true
+	}
+	for _, op := range []tensor.Op{tensor.OpLinearAct, tensor.OpLinearGradX, tensor.OpLayerNormGrad, tensor.OpCrossEntropyBoth, tensor.OpAdam} {
+		assert.True(t, found[op.String()], op.String())
+	}
+}
+
+// TestAccount adds up what a step of GPT-2 124M in bfloat16 moves and multiplies, at 32 sequences of 1024 tokens, and how long
+// it would take at least. A change that brings back a pass over the activations fails.
+func TestAccount(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	open, closer, err := openDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	below := newNowhere(open.Kernels())
+	dev := newAccount(below)
+	m := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
+	_, _, step := m.gpt2()
+	step() // makes what stays
+	dev.reset()
+	step()
+
+	var b strings.Builder
+	var times [2]float64
+	all := kind{name: "total"}
+	moved := 0.0
+	line := func(k *kind, times ...float64) {
+		fmt.Fprintf(&b, "%5d × %-48s %9.3f GB %8.3f TFLOP %8.3f ms %8.3f ms\n", k.count, k.name, k.bytes/1e9, k.flops/1e12, times[0]*1e3, times[1]*1e3)
+	}
+	for _, k := range dev.sorted(machines[0].time) {
+		line(k, machines[0].time(k), machines[1].time(k))
+		for i, m := range machines {
+			times[i] += m.time(k)
+		}
+		all.count, all.bytes, all.flops = all.count+k.count, all.bytes+k.bytes, all.flops+k.flops
+		if k.flops == 0 {
+			moved += k.bytes
+		}
+	}
+	line(&all, times[:]...)
+	t.Logf("%s and %s:\n%s%v", machines[0].name, machines[1].name, b.String(), &below.use)
+	assert.Less(t, moved, 19e9, "bytes, besides those of products")
+	assert.Less(t, all.count, 240)
+	assert.Less(t, below.use.Total().Peak, 20<<30, "bytes of memory")
+}

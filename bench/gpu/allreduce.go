@@ -1,0 +1,75 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// measureAllReduce sums between two ranks that share the device. Every byte of both buffers has to be read once and written
+// once, so that copying is the bound of the large one.
+func measureAllReduce(m *meter) error {
+	open, err := dist.Devices(m.device)
+	if err != nil {
+		return err
+	}
+	cfg := dist.Config{Ranks: 2, Exact: true, Threads: 1, Log: io.Discard, Device: func(_, threads int) (tensor.Device, error) { return open(0, threads) }}
+	return dist.Run(context.Background(), cfg, func(_ context.Context, r *dist.Rank) error {
+		large, small := m.pick(64<<20, 1<<16), 2048
+		if err := m.allReduce(r, large, "GB/s", 16e-9*float64(large)); err != nil {
+			return err
+		}
+		return m.allReduce(r, small, "calls/s", 1)
+	})
+}
+
+// allReduce measures sums of n elements, one after the other. Rank 0 says how many a window has, and keeps the rates.
+func (m *meter) allReduce(r *dist.Rank, n int, unit string, work float64) error {
+	x := tensor.New(r.Device, tensor.Float32, n)
+	once := func(calls int) (float64, error) {
+		if err := r.World.Barrier().Wait(); err != nil {
+			return 0, err
+		}
+		start := time.Now()
+		for range calls {
+			if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {
+				return 0, err
+			}
+		}
+		err := r.Device.Queue(0).Sync()
+		return time.Since(start).Seconds() / float64(calls), err
+	}
+	var per float64
+	for _, calls := range []int{2, 3} { // the first ones compile, and take memory
+		var err error
+		if per, err = once(calls); err != nil {
+			return err
+		}
+	}
+	plan := []float64{0}
+	if r.World.Rank() == 0 {
+		plan[0] = float64(min(max(1, int(m.length/per)), 5000))
+	}
+	if err := r.World.SumFloats(plan); err != nil {
+		return err
+	}
+	rates := make([]float64, windows)
+	for i := range rates {
+		per, err := once(int(plan[0]))
+		if err != nil {
+			return err
+		}
+		rates[i] = work / per
+	}
+	slices.Sort(rates)
+	if r.World.Rank() == 0 {
+		what := fmt.Sprintf("%s, two ranks on one device", tensor.FormatBytes(4*n))
+		m.rows = append(m.rows, row{m.section, what, "ringo", unit, rates[windows/2], rates[0], rates[windows-1]})
+	}
+	return nil
+}

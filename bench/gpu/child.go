@@ -1,0 +1,72 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+)
+
+// Everything that uses the device runs in a process of its own: what breaks or hangs one does not end the others.
+
+// childCommand runs this program again.
+func (o *options) childCommand(ctx context.Context, args ...string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, self, append(args, "-device", o.device, "-window", o.window.String(), "-python", "")...)
+	cmd.WaitDelay = waitDelay
+	return cmd, nil
+}
+
+// waitDelay is how long a killed process's own children may keep its output open.
+const waitDelay = 5 * time.Second
+
+// child runs a command of this program for as long as a test may run, and shows what it prints.
+func (o *options) child(out io.Writer, args ...string) error {
+	ctx, cancel := o.timeout()
+	defer cancel()
+	cmd, err := o.childCommand(ctx, args...)
+	if err != nil {
+		return err
+	}
+	cmd.Stdout, cmd.Stderr = out, out
+	return explained(ctx, cmd.Run())
+}
+
+// timeout ends at the deadline, or when one test or section has taken too long.
+func (o *options) timeout() (context.Context, context.CancelFunc) {
+	end := time.Now().Add(o.each)
+	if end.After(o.deadline) {
+		end = o.deadline
+	}
+	return context.WithDeadline(context.Background(), end)
+}
+
+// explained is the error of a process that ran under ctx.
+func explained(ctx context.Context, err error) error {
+	if err != nil && ctx.Err() != nil {
+		return errors.New("stopped: it took too long (-each, -limit)")
+	}
+	return err
+}
+
+// log appends to a file of the folder for logs, if there is one.
+func (o *options) log(name string, text []byte) {
+	if o.logs == "" {
+		return
+	}
+	f, err := os.OpenFile(filepath.Join(o.logs, name), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err == nil {
+		_, err = f.Write(text)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "gpu: %v\n", err)
+	}
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"context"
+	_ "embed"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/nccl"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// caller is the archive's name of the program that calls NCCL from C. pack builds it, where there is a gcc.
+const caller = "bench/gpu/caller"
+
+//go:embed caller/nccl.c
+var callerSource string
+
+// buildCaller compiles the program for this machine.
+func buildCaller(path string) error {
+	source := path + ".c"
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(source, []byte(callerSource), 0o644); err != nil {
+		return err
+	}
+	if out, err := exec.Command("gcc", "-O2", "-o", path, source, "-ldl").CombinedOutput(); err != nil {
+		return fmt.Errorf("%w\n%s", err, out)
+	}
+	return nil
+}
+
+// packedCaller returns the program of the archive, for arguments to be added.
+func packedCaller() (*exec.Cmd, func(), error) {
+	b, err := openBundle()
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd, err := b.command(context.Background(), caller)
+	if err != nil {
+		b.Close()
+		return nil, nil, errors.New("nothing is measured from C beside it: this file was packed where there was no gcc")
+	}
+	return cmd, b.Close, nil
+}
+
+// ncclGPU is a device that is a GPU.
+type ncclGPU interface {
+	tensor.Device
+	GPU() *cuda.Device
+}
+
+// measureNCCL measures what the host needs for a call of NCCL, for a communicator of this rank alone, and the same in C.
+func measureNCCL(m *meter) error {
+	dev, ok := m.dev.(ncclGPU)
+	if !ok {
+		return nil // the CPU needs none
+	}
+	lib, err := nccl.Load()
+	if err != nil {
+		return err
+	}
+	driver, err := cuda.Load()
+	if err != nil {
+		return err
+	}
+	gpu := dev.GPU()
+	if err := gpu.Lock(); err != nil {
+		return err
+	}
+	defer gpu.Unlock()
+	id, err := lib.UniqueID()
+	if err != nil {
+		return err
+	}
+	comm, r := lib.Init(1, &id, 0)
+	for r == nccl.InProgress {
+		r = comm.AsyncError()
+	}
+	if err := lib.Err("ncclCommInitRankConfig", r); err != nil {
+		return err
+	}
+	defer comm.Destroy()
+	cmd, done, missing := m.caller()
+	if missing == nil {
+		defer done()
+		cmd.Args = append(cmd.Args, driver.Lib.Path, lib.Path, fmt.Sprint(gpu.Index), fmt.Sprint(windows))
+	}
+	for _, count := range []int{0, 1} {
+		ours, calls, err := m.reduce(lib, comm, count)
+		if err != nil {
+			return err
+		}
+		if missing == nil {
+			if err := m.beside(cmd, count, calls, ours); err != nil {
+				return err
+			}
+		}
+	}
+	return missing
+}
+
+// what names the calls of a number of elements.
+func what(count int) string { return fmt.Sprintf("ncclAllReduce of %d elements, 1 rank", count) }
+
+// reduce measures all-reduces in place. It returns their median in seconds, and how many a window had.
+func (m *meter) reduce(lib *nccl.Lib, comm *nccl.Comm, count int) (each float64, calls int, err error) {
+	queue := m.dev.Queue(0)
+	stream := queue.(interface{ Stream() *cuda.Stream }).Stream().Handle()
+	p := cuda.Ptr(uintptr(tensor.New(m.dev, tensor.Float32, 64).Ptr()))
+	window := func(n int) (float64, error) {
+		start := time.Now()
+		for range n {
+			r := comm.AllReduce(p, p, count, nccl.Float32, nccl.Sum, stream)
+			for r == nccl.InProgress {
+				r = comm.AsyncError()
+			}
+			if r != nccl.Success {
+				return 0, lib.Err("ncclAllReduce", r)
+			}
+		}
+		err := queue.Sync()
+		return time.Since(start).Seconds(), err
+	}
+	first, err := window(100)
+	calls = min(max(100, int(100*m.length/first)), 1_000_000)
+	var took []float64
+	for range windows {
+		if err != nil {
+			return 0, 0, err
+		}
+		var s float64
+		s, err = window(calls)
+		took = append(took, s)
+	}
+	return m.calls("ringo", count, calls, took), calls, err
+}
+
+// beside measures the same in C, and how much more a call from Go takes.
+func (m *meter) beside(cmd *exec.Cmd, count, calls int, ours float64) error {
+	run := exec.Command(cmd.Path, append(slices.Clone(cmd.Args[1:]), fmt.Sprint(calls), fmt.Sprint(count))...)
+	var problem strings.Builder
+	run.Env, run.Stderr = cmd.Env, &problem
+	out, err := run.Output()
+	if err != nil {
+		return fmt.Errorf("from C: %w: %s", err, problem.String())
+	}
+	var took []float64
+	for _, line := range strings.Fields(string(out)) {
+		var s float64
+		if _, err := fmt.Sscan(line, &s); err != nil {
+			return fmt.Errorf("from C came %q: %w", line, err)
+		}
+		took = append(took, s)
+	}
+	if len(took) != windows {
+		return fmt.Errorf("from C came %d windows instead of %d", len(took), windows)
+	}
+	more := 1e6 * (ours - m.calls("C", count, calls, took))
+	m.rows = append(m.rows, row{m.section, "from Go more than from C, " + what(count), "ringo", "µs/call", more, more, more})
+	return nil
+}
+
+// calls adds the row of windows with so many calls each, and returns the median of a call in seconds.
+func (m *meter) calls(variant string, count, calls int, took []float64) float64 {
+	slices.Sort(took)
+	rate := func(i int) float64 { return float64(calls) / took[i] }
+	m.rows = append(m.rows, row{m.section, what(count), variant, "calls/s", rate(windows / 2), rate(windows - 1), rate(0)})
+	return took[windows/2] / float64(calls)
+}

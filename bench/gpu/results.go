@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os/exec"
+	"regexp"
+	"strings"
+	"time"
+)
+
+// results are what the tests of some packages did.
+type results struct {
+	suites []*suite
+	wrong  []string // why tests were not run
+}
+
+// suite is what the tests of one package did.
+type suite struct {
+	name string
+	summary
+	seconds  float64
+	failures []failure
+}
+
+// failure is a test that failed: how its process ended, and the lines that matter.
+type failure struct{ test, why, text string }
+
+// write prints the counts, why tests were skipped, and which failed.
+func (s *suite) write(out io.Writer) {
+	fmt.Fprintf(out, "%s: %d passed, %d failed, %d skipped, %.1f s\n", s.name, s.passed, len(s.failures), s.skipped, s.seconds)
+	for _, why := range s.reasons {
+		fmt.Fprintf(out, "  skipped: %s\n", why)
+	}
+	for _, f := range s.failures {
+		fmt.Fprintf(out, "  FAILED: %s (%s)\n", f.test, f.why)
+	}
+}
+
+// room is how many bytes of failures are shown: the end of an output that is cut must hold the measurements too.
+const room = 5000
+
+// write prints all failures, with what they said as far as there is room, and the counts. The error says that there are some.
+func (r *results) write(out io.Writer) error {
+	left, failed, tests := room, 0, 0
+	for _, s := range r.suites {
+		failed += len(s.failures)
+		tests += s.passed + len(s.failures)
+		for _, f := range s.failures {
+			text := fmt.Sprintf("%s of %s: %s\n%s", f.test, s.name, f.why, f.text)
+			if len(text) > left {
+				text = fmt.Sprintf("%s of %s: %s\n", f.test, s.name, f.why)
+			}
+			left -= len(text)
+			fmt.Fprint(out, text)
+		}
+	}
+	for _, why := range r.wrong {
+		fmt.Fprintln(out, why)
+	}
+	fmt.Fprintf(out, "tests: %d of %d passed\n", tests-failed, tests)
+	if failed+len(r.wrong) > 0 {
+		return fmt.Errorf("%d tests failed", failed+len(r.wrong))
+	}
+	return nil
+}
+
+// noise is what tests print that says nothing about a failure.
+var noise = regexp.MustCompile(`^(=== |---? |\s*Error Trace:|\s+/|\s*$|goroutine |testing\.|panic\(|FAIL$|exit status|created by |\s*Test:)`)
+
+// essence is the first lines that say why a test failed: of what it prints, what is not noise, and of a crash the head.
+func essence(text []byte) string {
+	const most = 8
+	var out strings.Builder
+	n := 0
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimRight(line, "\n")
+		if noise.MatchString(line) {
+			continue
+		}
+		if n++; n > most {
+			break
+		}
+		if len(line) > 300 {
+			line = line[:300] + "…"
+		}
+		fmt.Fprintf(&out, "    %s\n", strings.TrimSpace(line))
+	}
+	return out.String()
+}
+
+// deviceErrors are CUDA's errors of kernels that did what they must not.
+var deviceErrors = regexp.MustCompile(`CUDA_ERROR_(ILLEGAL_ADDRESS|MISALIGNED_ADDRESS|LAUNCH_FAILED|ILLEGAL_INSTRUCTION|INVALID_ADDRESS_SPACE|INVALID_PC|HARDWARE_STACK_ERROR)`)
+
+// sanitize runs a test whose kernel broke once more under NVIDIA's compute-sanitizer, where there is one, which knows the
+// thread and the address. A test that breaks a kernel on purpose passes, and does not come here.
+func (o *options) sanitize(program *exec.Cmd, test string, text []byte, f *failure) {
+	tool, err := exec.LookPath("compute-sanitizer")
+	if err != nil {
+		tool, err = exec.LookPath("/usr/local/cuda/bin/compute-sanitizer")
+	}
+	if err != nil || !deviceErrors.Match(text) || time.Until(o.deadline) < o.each {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), o.each)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, tool, "--print-limit", "1", program.Path, "-test.run", "^"+test+"$")
+	cmd.Dir, cmd.Env, cmd.WaitDelay = program.Dir, append(program.Env, "RINGO_CUDA_DEBUG=1"), waitDelay
+	said, _ := cmd.CombinedOutput() // it fails, as it did before
+	o.log("tests.log", fmt.Appendf(nil, "\n##### %s under compute-sanitizer\n%s", test, said))
+	n := 0
+	for line := range strings.Lines(string(said)) {
+		if strings.HasPrefix(line, "=========") && strings.TrimLeft(line, "= \n") != "" && n < 8 {
+			f.text += "    " + line
+			n++
+		}
+	}
+}

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"time"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/cuda/blas"
+	"github.com/ringo-ml/ringo/internal/nccl"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// smoker tries one thing after the other that everything else needs, each with what came before.
+type smoker struct {
+	device string
+	drv    *cuda.Driver
+	dev    *cuda.Device
+	s      *cuda.Stream
+	pool   *cuda.Pool
+}
+
+// steps are named before they are taken: what crashes or hangs is the last one named. Each returns what it found.
+var steps = []struct {
+	name string
+	try  func(*smoker) (string, error)
+}{
+	{"driver", (*smoker).driver},
+	{"device and context", (*smoker).open},
+	{"copies", (*smoker).copies},
+	{"compiler", (*smoker).compiler},
+	{"kernel", (*smoker).kernel},
+	{"cuBLASLt", (*smoker).products},
+	{"NCCL, one rank", (*smoker).nccl},
+	{"training", (*smoker).training},
+}
+
+// smoke tries the steps, with the time each takes, up to the first that fails.
+func smoke(device string, out io.Writer) error {
+	m := &smoker{device: device}
+	for _, step := range steps {
+		fmt.Fprintf(out, "%s: ", step.name)
+		start := time.Now()
+		var found string
+		var err error
+		if panicked := tensor.Try(func() { found, err = step.try(m) }); panicked != nil {
+			err = panicked
+		}
+		if err != nil {
+			fmt.Fprintf(out, "FAILED: %v\n", err)
+			return fmt.Errorf("%s failed", step.name)
+		}
+		fmt.Fprintf(out, "%s, %.0f ms\n", found, 1e3*time.Since(start).Seconds())
+	}
+	return nil
+}
+
+func (m *smoker) driver() (found string, err error) {
+	if m.drv, err = cuda.Load(); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s (%s)", m.drv.Lib.Version, m.drv.Lib.Path), nil
+}
+
+// open binds this goroutine to its thread for good: the process ends with it.
+func (m *smoker) open() (found string, err error) {
+	if m.dev, err = m.drv.Open(0); err != nil {
+		return "", err
+	}
+	if err = m.dev.Lock(); err != nil {
+		return "", err
+	}
+	if m.s, err = m.dev.NewStream("smoke", 0); err != nil {
+		return "", err
+	}
+	m.pool = m.dev.NewPool("smoke")
+	found = fmt.Sprintf("%s %s", m.dev.Name, m.dev.Arch())
+	for _, a := range []struct {
+		name string
+		of   cuda.Attribute
+	}{{"multiprocessors", cuda.Multiprocessors}, {"bytes of L2", cuda.L2CacheSize}, {"bytes of shared memory a block", cuda.MaxSharedPerBlockMax}} {
+		v, err := m.dev.Attribute(a.of)
+		if err != nil {
+			return "", err
+		}
+		found += fmt.Sprintf(", %d %s", v, a.name)
+	}
+	return found, nil
+}
+
+// copies goes to the device and back through ordinary memory, which changes as soon as the call returns, and through
+// page-locked memory.
+func (m *smoker) copies() (string, error) {
+	const n = 8 << 20
+	p, err := m.pool.Alloc(m.s, n)
+	if err != nil {
+		return "", err
+	}
+	h, err := m.dev.NewHost(n)
+	if err != nil {
+		return "", err
+	}
+	x := make([]byte, n)
+	for _, size := range []int{1, 1000, 64 << 10, 1 << 20, n} {
+		for i := range x {
+			x[i] = byte(i % 251)
+		}
+		err := errors.Join(m.s.Fill(p, 7, n), m.s.Upload(p, x[:size]))
+		clear(x)
+		err = errors.Join(err, m.s.Download(h.Bytes()[:size], p), m.s.Download(x[:size], p), m.s.Sync())
+		if err != nil {
+			return "", err
+		}
+		for i := range size {
+			if x[i] != byte(i%251) || h.Bytes()[i] != x[i] {
+				return "", fmt.Errorf("byte %d of %d came back as %d and %d instead of %d", i, size, x[i], h.Bytes()[i], i%251)
+			}
+		}
+	}
+	return "ordinary and page-locked memory", errors.Join(h.Close(), m.pool.Free(p))
+}
+
+func (m *smoker) compiler() (string, error) {
+	c, err := cuda.LoadCompiler()
+	if err != nil {
+		return "", err
+	}
+	code, err := c.Compile(cuda.Source{Name: "smoke.cu", Text: smokeSource}, m.dev.Arch())
+	return fmt.Sprintf("%s (%s), %d bytes of code", c.Lib.Version, c.Lib.Path, len(code)), err
+}
+
+// smokeSource takes parameters of every kind and all the shared memory that a block can have.
+const smokeSource = `
+struct Two { int n; float* p; };
+extern "C" __global__ void smoke(float* y, const float* x, int n, long long add, float a, double b, const __grid_constant__ Two two) {
+  extern __shared__ float s[];
+  int t = threadIdx.x, i = blockIdx.x * blockDim.x + t;
+  s[two.n + t] = i < n ? x[i] : 0;
+  __syncthreads();
+  float sum = warp_sum(1.f);
+  if (i < n) y[i] = a * s[two.n + (t ^ 1)] + (float)b + (float)add + two.p[0] + to_float(from_float<bf16>(sum)) + to_float(from_float<f16>(sum));
+}`
+
+func (m *smoker) kernel() (string, error) {
+	mod, err := m.dev.Module(cuda.Source{Name: "smoke.cu", Text: smokeSource})
+	if err != nil {
+		return "", err
+	}
+	f, err := mod.Func("smoke")
+	if err != nil {
+		return "", err
+	}
+	shared, err := m.dev.Attribute(cuda.MaxSharedPerBlockMax)
+	if err != nil {
+		return "", err
+	}
+	const n = 1024
+	x, y := make([]float32, n), make([]float32, n)
+	for i := range x {
+		x[i] = float32(i)
+	}
+	p, err := m.pool.Alloc(m.s, 8*n)
+	if err != nil {
+		return "", err
+	}
+	two := struct {
+		n int32
+		p cuda.Ptr
+	}{int32(shared/4 - n), p + 4*n}
+	args := cuda.NewArgs().Ptr(p).Ptr(p).I32(n).I64(-3).F32(2).F64(0.5).Struct(unsafe.Pointer(&two), int(unsafe.Sizeof(two)))
+	err = errors.Join(f.SetShared(shared), m.s.Upload(p, bytesOf(x)), m.s.Fill32(two.p, math.Float32bits(100), n),
+		m.s.Launch(f, cuda.Dim{X: 1}, cuda.Dim{X: n}, shared, args), m.s.Download(bytesOf(y), p), m.pool.Free(p))
+	if err != nil {
+		return "", err
+	}
+	for i := range y {
+		if want := 2*x[i^1] + 0.5 - 3 + 100 + 64; y[i] != want {
+			return "", fmt.Errorf("element %d is %v instead of %v", i, y[i], want)
+		}
+	}
+	return fmt.Sprintf("%d threads, %d bytes of shared memory", n, shared), nil
+}
+
+func bytesOf[T any](x []T) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(&x[0])), len(x)*int(unsafe.Sizeof(x[0])))
+}
+
+// products multiplies ones.
+func (m *smoker) products() (string, error) {
+	lib, err := blas.Load()
+	if err != nil {
+		return "", err
+	}
+	h, err := lib.New(m.dev, m.pool)
+	if err != nil {
+		return "", err
+	}
+	const n = 256
+	for _, t := range []struct {
+		of   blas.Type
+		size int
+		one  uint64
+	}{{blas.Float32, 4, 0x3f800000}, {blas.Float64, 8, math.Float64bits(1)}, {blas.BFloat16, 2, 0x3f80}, {blas.Float16, 2, 0x3c00}} {
+		ones := make([]byte, n*n*t.size)
+		for i := range ones {
+			ones[i] = byte(t.one >> (8 * (i % t.size)))
+		}
+		in, err := m.pool.Alloc(m.s, len(ones))
+		if err != nil {
+			return "", err
+		}
+		out, err := m.pool.Alloc(m.s, len(ones))
+		if err != nil {
+			return "", err
+		}
+		g := &blas.Gemm{Type: t.of, TransB: true, M: n, N: n, K: n, Alpha: 1.0 / n, LDA: n, LDB: n, LDC: n, A: in, B: in, C: out}
+		got := make([]byte, len(ones))
+		err = errors.Join(m.s.Upload(in, ones), h.MatMul(m.s, g), m.s.Download(got, out), m.pool.Free(in), m.pool.Free(out))
+		if err != nil {
+			return "", err
+		}
+		if string(got) != string(ones) {
+			return "", fmt.Errorf("%v of ones gave other numbers", g)
+		}
+	}
+	return fmt.Sprintf("%s (%s)", lib.Lib.Version, lib.Lib.Path), h.Close()
+}
+
+// nccl adds up over one rank. Training with one process does without the library.
+func (m *smoker) nccl() (string, error) {
+	lib, err := nccl.Load()
+	if err != nil {
+		return err.Error(), nil
+	}
+	id, err := lib.UniqueID()
+	if err != nil {
+		return "", err
+	}
+	c, r := lib.Init(1, &id, 0)
+	settled := func(call string) error {
+		for r == nccl.InProgress {
+			r = c.AsyncError()
+		}
+		return lib.Err(call, r)
+	}
+	if err := settled("ncclCommInitRankConfig"); err != nil {
+		return "", err
+	}
+	p, err := m.pool.Alloc(m.s, 4)
+	if err != nil {
+		return "", err
+	}
+	x := []float32{3}
+	err = m.s.Upload(p, bytesOf(x))
+	r = c.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, m.s.Handle())
+	err = errors.Join(err, settled("ncclAllReduce"), m.s.Download(bytesOf(x), p), m.pool.Free(p))
+	if err == nil && x[0] != 3 {
+		err = fmt.Errorf("the sum of 3 is %v", x[0])
+	}
+	r = c.Destroy()
+	return lib.String(), errors.Join(err, settled("ncclCommDestroy"))
+}
+
+// training takes ten steps on the device and on the CPU, and compares the losses.
+func (m *smoker) training() (string, error) {
+	losses := map[string][]float64{}
+	for _, name := range []string{"cpu", m.device} {
+		dev, closer, err := openDevice(name)
+		if err != nil {
+			return "", err
+		}
+		net := nn.Sequential{nn.NewLinear(20, 64), nn.NewLayerNorm(64), nn.GELU, nn.NewLinear(64, 5)}
+		opt := optim.NewAdamW(nn.Init(net, dev, tensor.Float32, 1), optim.AdamWConfig{LR: 1e-2, Clip: 1})
+		tape := tensor.NewTape(dev)
+		on := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
+		x, y := on.random(tensor.Float32, 32, 20), on.whole(5, 32)
+		for range 10 {
+			loss := nn.CrossEntropy(net.Forward(tape.Input(x)), y)
+			tape.Backward(loss)
+			on.step(opt)
+			losses[name] = append(losses[name], loss.Item())
+			tape.Reset()
+		}
+		closer()
+	}
+	for i, want := range losses["cpu"] {
+		if got := losses[m.device][i]; !(math.Abs(got-want) <= 1e-3*want) {
+			return "", fmt.Errorf("the losses are %v, on the CPU %v", losses[m.device], losses["cpu"])
+		}
+	}
+	return fmt.Sprintf("losses from %.4f to %.4f", losses[m.device][0], losses[m.device][9]), nil
+}

@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// TestCapturedOnCUDA: one rank on a GPU, whose steps from the third on are replays of a graph, has the losses of the CPU.
+func TestCapturedOnCUDA(t *testing.T) {
+	o := short()
+	o.optim = "adamw"
+	want := train(t, o)
+	o.device, o.trace = disttest.CUDA(t, emu.Config{}), filepath.Join(t.TempDir(), "trace.json")
+	got := train(t, o)
+	trace, err := os.ReadFile(o.trace)
+	require.NoError(t, err)
+	require.Equal(t, o.steps-3, strings.Count(string(trace), `"name":"graph"`))
+	require.Equal(t, want.Steps, got.Steps)
+	require.InEpsilon(t, want.FinalLoss, got.FinalLoss, 1e-3)
+	require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
+}
+
+// On GPUs, one that two ranks share and one each, training comes out as on the CPU.
+func TestCUDA(t *testing.T) {
+	for _, c := range []struct {
+		dtype string
+		gpus  int
+		tol   float64
+	}{{"float32", 2, 1e-5}, {"bfloat16", 1, 1e-2}} {
+		o := short()
+		o.ranks, o.steps, o.dtype = 2, 3, c.dtype
+		want := train(t, o)
+		o.device = disttest.CUDA(t, emu.Config{Devices: c.gpus, Lazy: true})
+		got := train(t, o)
+		require.InEpsilon(t, want.FirstLoss, got.FirstLoss, c.tol, c.dtype)
+		require.InEpsilon(t, want.FinalLoss, got.FinalLoss, c.tol, c.dtype)
+		require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
+	}
+}
+
+// A step neither copies anything nor waits for the device: the loss is read at the end of an epoch.
+func TestSteadyStep(t *testing.T) {
+	o := short()
+	o.ranks = 2
+	images, _, err := o.load(tensor.Float32)
+	require.NoError(t, err)
+	disttest.SteadySteps(t, disttest.GPUs()[1].Start(t, 2), 20, 1, func(r *dist.Rank) (func() error, error) {
+		x, err := newTrainer(o, tensor.Float32, r, images, images)
+		if err != nil {
+			return nil, err
+		}
+		var batch data.Batch
+		for _, batch = range x.train.Epoch(context.Background(), 0) {
+			break
+		}
+		return func() error { return x.advance(batch) }, nil
+	})
+}
