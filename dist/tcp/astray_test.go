@@ -103,13 +103,7 @@ func welcomeAs(t *testing.T, conf *tls.Config, rank int) string {
 func TestAnotherVersion(t *testing.T) {
 	log := captureLog(t)
 	cs := configs(t, 2)
-	joined := make(chan error, 1)
-	var engines [2]*Engine
-	go func() {
-		var err error
-		engines[0], err = Join(t.Context(), cs[0])
-		joined <- err
-	}()
+	joined := joining(t, cs[0])
 	old, err := tlsConfig(testSecret, "test")
 	require.NoError(t, err)
 	old.NextProtos, old.VerifyConnection = []string{"ringo/1"}, nil
@@ -117,10 +111,9 @@ func TestAnotherVersion(t *testing.T) {
 	assert.ErrorIs(t, err, identity.ErrVersion)
 	assert.NotErrorIs(t, err, identity.ErrSecret)
 	assert.NotContains(t, err.Error(), "secret")
-	engines[1], err = Join(t.Context(), cs[1])
+	e1, err := Join(t.Context(), cs[1])
 	require.NoError(t, err)
-	require.NoError(t, <-joined)
-	closeAll(engines[:])
+	closeAll([]*Engine{joined(), e1})
 	assert.Contains(t, log.String(), "unsupported application protocols")
 	assert.NotContains(t, log.String(), "secret")
 

@@ -98,8 +98,14 @@ func TestConformanceUnencrypted(t *testing.T) {
 	if !disttest.Long() {
 		t.Skip("RINGO_LONG=1 runs it")
 	}
-	t.Setenv("RINGO_LONG", "0") // the suite in its short form
+	t.Parallel()
 	disttest.Run(t, unencrypted)
+}
+
+func TestGroupsComeAndGoUnencrypted(t *testing.T) {
+	if !disttest.Long() {
+		t.Skip("RINGO_LONG=1 runs it")
+	}
 	disttest.GroupsComeAndGo(t, unencrypted)
 }
 

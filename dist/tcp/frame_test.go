@@ -70,13 +70,7 @@ func hostile(t *testing.T, gen uint32) (*Engine, backend.Backend, *tls.Conn) {
 	t.Helper()
 	cs := configs(t, 2)
 	cs[0].Gen, cs[0].Timeout = gen, 2*time.Second
-	done := make(chan error, 1)
-	var e *Engine
-	go func() {
-		var err error
-		e, err = Join(t.Context(), cs[0])
-		done <- err
-	}()
+	joined := joining(t, cs[0])
 	conf, err := tlsConfig(testSecret, "test")
 	require.NoError(t, err)
 	c, _, err := dialOnce(t.Context(), conf, cs[0].Addr, hello{member: member{Rank: 1, Host: "evil", PID: 666}, Size: 2, Gen: gen})
@@ -85,7 +79,7 @@ func hostile(t *testing.T, gen uint32) (*Engine, backend.Backend, *tls.Conn) {
 	require.NoError(t, readJSON(c, frameTable, &table))
 	assert.Len(t, table, 2)
 	data := playData(t, conf, cs[0].Addr, c, hello{member: member{Rank: 1, Host: "evil", PID: 666}, Size: 2, Gen: gen})
-	require.NoError(t, <-done)
+	e := joined()
 	t.Cleanup(func() {
 		for _, d := range append(data, c) {
 			d.NetConn().Close()

@@ -21,13 +21,7 @@ func TestDataConnectionNeedsToken(t *testing.T) {
 	cs := configs(t, 2)
 	conf, err := tlsConfig(testSecret, "test")
 	require.NoError(t, err)
-	joined := make(chan error, 1)
-	var e *Engine
-	go func() {
-		var err error
-		e, err = Join(t.Context(), cs[0])
-		joined <- err
-	}()
+	joined := joining(t, cs[0])
 	me := hello{member: member{Rank: 1, Host: "h1"}, Size: 2}
 	c, _, err := dialOnce(t.Context(), conf, cs[0].Addr, me)
 	require.NoError(t, err)
@@ -51,7 +45,7 @@ func TestDataConnectionNeedsToken(t *testing.T) {
 		assert.ErrorContains(t, knock(h[0], h[1], token), "expects no data connection", "%v", h)
 	}
 	data := playData(t, conf, cs[0].Addr, c, me)
-	require.NoError(t, <-joined)
+	e := joined()
 	for _, d := range append(data, c) {
 		d.NetConn().Close()
 	}

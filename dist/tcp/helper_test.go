@@ -46,6 +46,25 @@ func joinAll(cs []Config) ([]*Engine, []error) {
 	return engines, errs
 }
 
+// joining starts to join a rank, which waits for others; joined waits for it.
+func joining(t testing.TB, c Config) (joined func() *Engine) {
+	type end struct {
+		e   *Engine
+		err error
+	}
+	ended := make(chan end, 1)
+	go func() {
+		e, err := Join(t.Context(), c)
+		ended <- end{e, err}
+	}()
+	return func() *Engine {
+		t.Helper()
+		x := <-ended
+		require.NoError(t, x.err)
+		return x.e
+	}
+}
+
 // start joins n ranks; they are closed at the end of the test.
 func start(t testing.TB, n int, change func(*Config)) []*Engine {
 	t.Helper()

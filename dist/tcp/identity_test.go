@@ -99,16 +99,7 @@ func strangers(t *testing.T) map[string]*tls.Config {
 func TestStrangersAreRefused(t *testing.T) {
 	log := captureLog(t)
 	cs := configs(t, 2)
-	joined := make(chan []error, 1)
-	var engines []*Engine
-	begin := make(chan struct{})
-	go func() {
-		e0, err := Join(t.Context(), cs[0])
-		<-begin
-		joined <- []error{err}
-		engines = append(engines, e0)
-		close(joined)
-	}()
+	joined := joining(t, cs[0])
 	for name, conf := range strangers(t) {
 		began := time.Now()
 		raw, err := net.Dial("tcp", cs[0].Addr)
@@ -128,12 +119,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	}
 	e1, err := Join(t.Context(), cs[1])
 	require.NoError(t, err)
-	close(begin)
-	for _, err := range <-joined {
-		require.NoError(t, err)
-	}
-	<-joined
-	closeAll(append(engines, e1))
+	closeAll([]*Engine{joined(), e1})
 	assert.Contains(t, log.String(), "does not hold this job's secret")
 	assert.Contains(t, log.String(), "address=127.0.0.1:")
 	assert.Equal(t, 1, strings.Count(log.String(), "does not hold this job's secret"), "logged once per host and reason:\n%s", log)
@@ -145,13 +131,7 @@ func TestRankWithWrongSecret(t *testing.T) {
 	cs := configs(t, 2)
 	wrong := cs[1]
 	wrong.Secret = bytes.Repeat([]byte{3}, SecretBytes)
-	done := make(chan error, 1)
-	var e0 *Engine
-	go func() {
-		var err error
-		e0, err = Join(t.Context(), cs[0])
-		done <- err
-	}()
+	joined := joining(t, cs[0])
 	began := time.Now()
 	_, err := Join(t.Context(), wrong)
 	assert.ErrorContains(t, err, "does not hold this job's secret")
@@ -159,8 +139,7 @@ func TestRankWithWrongSecret(t *testing.T) {
 	reliability.Took(t, 25, "tcp", 50*time.Millisecond, time.Since(began))
 	e1, err := Join(t.Context(), cs[1])
 	require.NoError(t, err)
-	require.NoError(t, <-done)
-	closeAll([]*Engine{e0, e1})
+	closeAll([]*Engine{joined(), e1})
 }
 
 // An impostor that listens on rank 0's port gets nothing from a rank.

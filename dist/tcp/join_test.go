@@ -129,13 +129,7 @@ func TestRankComesAgain(t *testing.T) {
 	cs := configs(t, 3)
 	conf, err := tlsConfig(testSecret, "test")
 	require.NoError(t, err)
-	joined := make(chan error, 1)
-	var e *Engine
-	go func() {
-		var err error
-		e, err = Join(t.Context(), cs[0])
-		joined <- err
-	}()
+	joined := joining(t, cs[0])
 	knock := func(rank int, host string) *tls.Conn {
 		c, zero, err := dialOnce(t.Context(), conf, cs[0].Addr, hello{member: member{Rank: rank, Host: host}, Size: 3})
 		require.NoError(t, err, host)
@@ -157,7 +151,7 @@ func TestRankComesAgain(t *testing.T) {
 			defer d.NetConn().Close()
 		}
 	}
-	require.NoError(t, <-joined)
+	e := joined()
 	again.NetConn().Close()
 	two.NetConn().Close()
 	require.NoError(t, e.Close())
@@ -240,13 +234,7 @@ func TestJobFormsAmongStrangers(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
-	first := make(chan error, 1)
-	var e0 *Engine
-	go func() {
-		var err error
-		e0, err = Join(t.Context(), cs[0])
-		first <- err
-	}()
+	first := joining(t, cs[0])
 	require.NoError(t, cmd.Start())
 	out := bufio.NewReader(stdout)
 	line, err := out.ReadString('\n')
@@ -262,7 +250,7 @@ func TestJobFormsAmongStrangers(t *testing.T) {
 	require.NotErrorIs(t, err, os.ErrDeadlineExceeded)
 	began := time.Now()
 	engines, errs := joinAll(cs[1:])
-	require.NoError(t, <-first)
+	e0 := first()
 	t.Logf("%d silent connections: job formed after %v", silent, time.Since(began))
 	for _, err := range errs {
 		require.NoError(t, err)

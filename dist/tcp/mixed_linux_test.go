@@ -30,13 +30,18 @@ func onMachines(t *testing.T, n int, machine func(rank int) string, cfg dist.Con
 
 // Without RINGO_LONG=1, it has what the two kinds of groups could get wrong together.
 func TestMixedConformance(t *testing.T) {
+	t.Parallel()
+	var parts []string
 	if !disttest.Long() {
-		t.Parallel()
-		disttest.Run(t, startMixed, "Movement", "Groups", "Mesh", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges")
-		return
+		parts = []string{"Movement", "Groups", "Mesh", "InFlight", "PointToPoint", "Batch", "TwoGoroutines", "Edges"}
 	}
-	t.Setenv("RINGO_LONG", "0") // all of the suite, in its short form
-	disttest.Run(t, startMixed)
+	disttest.Run(t, startMixed, parts...)
+}
+
+func TestMixedGroupsComeAndGo(t *testing.T) {
+	if !disttest.Long() {
+		t.Skip("RINGO_LONG=1 runs it")
+	}
 	disttest.GroupsComeAndGo(t, startMixed)
 }
 
