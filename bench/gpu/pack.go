@@ -125,13 +125,11 @@ func suitesOf() ([]entry, error) {
 	}
 }
 
-// examples are those that train; the others do what tests of dist do, and each is as large.
-var examples = []string{"examples/ddp-mnist", "examples/fsdp"}
-
-// isTool tells packages whose tests start the emulator to test a program, not a GPU.
+// isTool tells packages whose tests start the emulator to test a program, not a GPU. Examples are left out, too: they do what
+// the tests of the packages do, and each is as large as these.
 func isTool(path string) bool {
 	name := strings.TrimPrefix(path, module+"/")
-	return strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "bench/") || strings.HasPrefix(name, "examples/") && !slices.Contains(examples, name)
+	return strings.HasPrefix(name, "cmd/") || strings.HasPrefix(name, "bench/") || strings.HasPrefix(name, "examples/")
 }
 
 // join writes the program with an archive of the files, which lie below dir, behind it.
