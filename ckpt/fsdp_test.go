@@ -11,6 +11,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt"
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -21,6 +22,7 @@ import (
 type job struct {
 	ranks, stage int
 	half         bool
+	launch       disttest.Launcher // nil: dist.Run, on CPUs
 }
 
 func (j job) String() string { return fmt.Sprintf("stage%d-%dranks", j.stage, j.ranks) }
@@ -30,7 +32,10 @@ func (j job) String() string { return fmt.Sprintf("stage%d-%dranks", j.stage, j.
 func (j job) train(t *testing.T, from string, to int) (losses []float64, path string) {
 	t.Helper()
 	dir := t.TempDir()
-	err := dist.Run(context.Background(), dist.Config{Ranks: j.ranks, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+	if j.launch == nil {
+		j.launch = dist.Run
+	}
+	err := j.launch(context.Background(), dist.Config{Ranks: j.ranks, Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
 		model := newMLP()
 		params, norm, changed, err := j.attach(r, model)
 		if err != nil {
@@ -127,14 +132,14 @@ func (j job) step(r *dist.Rank, model *mlp, tape *tensor.Tape, n int, scale floa
 // TestFSDP: a run goes on from a checkpoint with the same losses, bit by bit on the same layout and up to rounding on any
 // other; and what is loaded on one layout and saved on another is the same checkpoint.
 func TestFSDP(t *testing.T) {
-	start := job{4, 3, false}
+	start := job{4, 3, false, nil}
 	want, _ := start.train(t, "", 8)
 	first, path := start.train(t, "", 4)
 	require.Equal(t, want[:4], first)
 	rest, _ := start.train(t, path, 8)
 	require.Equal(t, want[4:], rest)
 
-	for _, j := range []job{{2, 0, false}, {3, 1, false}, {1, 2, false}, {4, 3, false}, {3, 2, false}, {3, 0, false}, {2, 3, false}} {
+	for _, j := range []job{{2, 0, false, nil}, {3, 1, false, nil}, {1, 2, false, nil}, {4, 3, false, nil}, {3, 2, false, nil}, {3, 0, false, nil}, {2, 3, false, nil}} {
 		rest, _ := j.train(t, path, 8)
 		require.InDeltaSlice(t, want[4:], rest, 1e-10, j)
 		_, next := j.train(t, path, 4)
@@ -149,7 +154,7 @@ func TestFSDP(t *testing.T) {
 // that goes on from there has the losses of one that does not stop, bit by bit: the scale, dropout's masks and the
 // optimizer's counts are those of the checkpoint.
 func TestResumeAfterOverflow(t *testing.T) {
-	for _, j := range []job{{2, 0, true}, {3, 3, true}, {2, 1, true}} {
+	for _, j := range []job{{2, 0, true, nil}, {3, 3, true, nil}, {2, 1, true, nil}} {
 		want, whole := j.train(t, "", 40)
 		first, path := j.train(t, "", 7)
 		require.Equal(t, want[:7], first, j)
@@ -161,10 +166,51 @@ func TestResumeAfterOverflow(t *testing.T) {
 	}
 }
 
+// TestFSDPOnDevices: what ranks with devices save, ranks with CPUs load with another layout, and the other way round; a run goes on
+// with the same losses, up to rounding, and what is only loaded and saved is the same checkpoint.
+func TestFSDPOnDevices(t *testing.T) {
+	start := job{2, 0, false, nil}
+	want, _ := start.train(t, "", 8)
+	_, host := start.train(t, "", 4)
+	disttest.OnEach(t, disttest.Machines(), 4, func(t *testing.T, launch disttest.Launcher) {
+		first, path := job{4, 3, false, launch}.train(t, "", 4)
+		require.InDeltaSlice(t, want[:4], first, 1e-10)
+		for _, c := range []struct {
+			j    job
+			path string
+		}{{job{3, 1, false, nil}, path}, {job{3, 2, false, launch}, host}, {job{2, 0, false, launch}, path}, {job{1, 3, false, launch}, host}} {
+			rest, _ := c.j.train(t, c.path, 8)
+			require.InDeltaSlice(t, want[4:], rest, 1e-10, c.j)
+			_, same := c.j.train(t, c.path, 4)
+			d, err := ckpt.Diff(context.Background(), c.path, same, nil)
+			require.NoError(t, err)
+			require.True(t, d.Same, "%v: %v", c.j, d)
+		}
+	})
+}
+
+// TestOverflowOnDevices: with dynamic loss scaling, ranks with devices skip the steps that one with a CPU skips, and a run goes on
+// from a checkpoint, bit by bit, with the scale of the one that did not stop.
+func TestOverflowOnDevices(t *testing.T) {
+	want, _ := job{1, 0, true, nil}.train(t, "", 16)
+	disttest.OnEach(t, disttest.Machines(), 3, func(t *testing.T, launch disttest.Launcher) {
+		for _, j := range []job{{2, 0, true, launch}, {3, 3, true, launch}} {
+			all, whole := j.train(t, "", 16)
+			require.InDeltaSlice(t, want, all, 1e-2, j)
+			_, path := j.train(t, "", 7)
+			rest, resumed := j.train(t, path, 16)
+			require.Equal(t, all[7:], rest, j)
+			d, err := ckpt.Diff(context.Background(), whole, resumed, nil)
+			require.NoError(t, err)
+			require.True(t, d.Same, "%v: %v", j, d)
+		}
+	})
+}
+
 // TestOptimizerDiffers: a run with a loss scale does not go on from a checkpoint without one, nor the other way round.
 func TestOptimizerDiffers(t *testing.T) {
-	_, plain := job{1, 0, false}.train(t, "", 1)
-	_, scaled := job{1, 0, true}.train(t, "", 7)
+	_, plain := job{1, 0, false, nil}.train(t, "", 1)
+	_, scaled := job{1, 0, true, nil}.train(t, "", 7)
 	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 1}, func(ctx context.Context, r *dist.Rank) error {
 		for _, c := range []struct {
 			path, want string

@@ -22,7 +22,9 @@
 // # Memory
 //
 // A Loader prepares two batches ahead in a goroutine of its own and owns the memory of three. A batch is valid until
-// the next iteration. In the steady state a step allocates nothing.
+// the next iteration. In the steady state a step allocates nothing. To a device with memory of its own ([Config].Device) the
+// goroutine copies batches from page-locked memory, on a queue beside the one that computes. Nobody waits for the steps, until the
+// loop is three batches ahead of the device.
 //
 // # Datasets
 //

@@ -3,6 +3,7 @@ package ddp_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
@@ -71,7 +72,11 @@ type late struct {
 
 func (h *late) Start(b *ddp.Bucket) dist.Work {
 	if b.Group.Rank() == 1 && b.Index == 0 {
-		<-h.done
+		select {
+		case <-h.done:
+		case <-time.After(time.Minute):
+			panic("rank 0 waits for the all-reduce of bucket 0 before it computes on")
+		}
 	}
 	w := b.Group.AllReduce(b.Grad, dist.Sum)
 	if b.Group.Rank() == 0 && b.Index == h.buckets-1 {

@@ -55,7 +55,8 @@
 //
 // # Devices
 //
-// Ranks compute on CPUs unless [Config].Device, a program's -device flag ([Devices]) or RINGO_DEVICE says otherwise. Operations take
+// Ranks compute on CPUs unless [Config].Device, a program's -device flag ([DeviceFlag]) or RINGO_DEVICE says otherwise. Where a device
+// belongs to OS threads, as CUDA's contexts do, a rank is bound to its thread from beginning to end. Operations take
 // tensors in the memory of the rank's device or of the host. Where an engine cannot reach a device's memory, it works on a
 // copy in host memory: the host waits until the input is there, and the output is copied back in the order of the device's queue.
 package dist

@@ -106,19 +106,20 @@ func TestSteadySteps(t *testing.T) {
 	}
 	for _, c := range []fsdp.Config{{Stage: 1}, {Stage: 2, Compute: tensor.BFloat16}, {Stage: 3}, {Stage: 3, Compute: tensor.BFloat16, Reduce: tensor.BFloat16}} {
 		t.Run(fmt.Sprintf("stage %d %v %v", c.Stage, c.Compute, c.Reduce), func(t *testing.T) {
-			step := func(r *dist.Rank) (func() error, error) { return stepper(r, c) }
-			disttest.SteadySteps(t, dist.Run, 12, steps, step)
+			disttest.SteadySteps(t, dist.Run, 12, steps, func(r *dist.Rank) (func() error, error) { return stepper(r, c, newToy()) })
 			if c.Reduce == tensor.BFloat16 {
-				disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) { disttest.SteadySteps(t, launch, 12, 4, step) })
+				// A lane has 64 places for operations, and keeps memory for each.
+				disttest.OnEach(t, disttest.GPUs(), 2, func(t *testing.T, launch disttest.Launcher) {
+					disttest.SteadySteps(t, launch, 24, 4, func(r *dist.Rank) (func() error, error) { return stepper(r, c, newChain()) })
+				})
 			}
 		})
 	}
 }
 
 // stepper returns a whole training step of two microbatches, with clipping.
-func stepper(r *dist.Rank, c fsdp.Config) (func() error, error) {
+func stepper(r *dist.Rank, c fsdp.Config, n model) (func() error, error) {
 	c.Shard = r.World
-	n := newToy()
 	s := fsdp.New(c)
 	n.units(s)
 	params, err := s.Attach(n)

@@ -6,9 +6,11 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -117,8 +119,41 @@ func TestScalerOnDevices(t *testing.T) {
 	defer cpu.Close()
 	values, scales, steps := run(cpu)
 	require.Less(t, steps, 4, "65536 is infinite in float16")
-	gotValues, gotScales, gotSteps := run(tensortest.NewRemote(t, 1))
-	assert.Equal(t, values, gotValues)
-	assert.Equal(t, scales, gotScales)
-	assert.Equal(t, steps, gotSteps)
+	emu.Start(t, emu.Config{Lazy: true})
+	gpu, err := cuda.NewDevice(0)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, gpu.Close()) }()
+	for _, dev := range []tensor.Device{tensortest.NewRemote(t, 1), gpu} {
+		gotValues, gotScales, gotSteps := run(dev)
+		assert.Equal(t, values, gotValues)
+		assert.Equal(t, scales, gotScales)
+		assert.Equal(t, steps, gotSteps)
+	}
+}
+
+// With a loss scale, a step waits for the device once: to read the norm, which decides.
+func TestScalerWaitsOnce(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	dev, err := cuda.NewDevice(0)
+	require.NoError(t, err)
+	defer func() { assert.NoError(t, dev.Close()) }()
+	p := tensor.NewParam(tensor.Constant(1), 3)
+	p.Make(dev, tensor.Float16, 0)
+	s := optim.NewScaler()
+	o, tape := optim.NewAdamW(nn.Params{p}, optim.AdamWConfig{LR: 0.01, Scaler: s, Clip: 1}), tensor.NewTape(dev)
+	defer tape.Close()
+	step := func() {
+		tape.Backward(tape.Use(p).Sum(), tensor.Scale(s.Scale))
+		require.NoError(t, o.Step())
+		tape.Reset()
+	}
+	for o.Steps() < 3 {
+		step()
+	}
+	before := dev.GPU().Stats()
+	step()
+	after := dev.GPU().Stats()
+	after.Launches = before.Launches
+	before.Syncs, before.DeviceToHost = before.Syncs+1, before.DeviceToHost+1
+	assert.Equal(t, before, after)
 }

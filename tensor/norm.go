@@ -56,11 +56,7 @@ func (t *Tape) keepStats(n *Node, stats ...*header) {
 func layerNormVJP(t *Tape, n *Node, need uint8) {
 	x, w, b, g, mean, rstd := n.in[0], n.in[1], n.in[2], n.out.grad, n.aux[0], n.aux[1]
 	cols := x.dims[x.rank-1]
-	if n.I[0] != 0 {
-		return // all of it is done
-	}
-	if t.layerNormGrad(n) {
-		n.I[0] = 1
+	if t.normGrads(OpLayerNormGrad, n, mean, rstd) {
 		return
 	}
 	if need&1 != 0 {
@@ -83,28 +79,34 @@ func layerNormVJP(t *Tape, n *Node, need uint8) {
 	}
 }
 
-// layerNormGrad computes all gradients in one pass over x and g, and adds that of x to what is there. It reports false where
-// the device has no kernel for that, or there is no need for one.
-func (t *Tape) layerNormGrad(n *Node) bool {
-	x, w, b := n.in[0], n.in[1], n.in[2]
-	if t.table[OpLayerNormGrad][x.dtype] == nil || x.n == 0 || n.need&1 == 0 || n.need == 1 || w == b || x == w || x == b {
+// normGrads computes all gradients of a norm in one pass over x and g, and adds that of x to what is there. It reports false
+// where the device has no kernel for that, or there is no need for one.
+func (t *Tape) normGrads(op Op, n *Node, stats ...*header) bool {
+	x, w := n.in[0], n.in[1]
+	if n.I[0] != 0 {
+		return true // the rule's second call
+	}
+	if t.table[op][x.dtype] == nil || x.n == 0 || n.need&1 == 0 || n.need == 1 || x == w || n.in[len(n.in)-1] == x || len(n.in) == 3 && n.in[2] == w {
 		return false
 	}
-	var dst [3]*header
-	var beta [3]float64
-	for i := range dst {
+	var dst, ins [5]*header
+	var beta [8]float64
+	for i := range n.in {
 		if n.need&(1<<i) != 0 {
 			dst[i], beta[i] = t.gradTarget(n.in[i])
 		}
 	}
-	a := t.byRow(OpLayerNormGrad, x.dims[x.rank-1], x.dtype, dst[:], []*header{x, n.out.grad, w, n.aux[0], n.aux[1]})
-	copy(a.F[:], beta[:])
+	ins[0], ins[1], ins[2] = x, n.out.grad, w
+	copy(ins[3:], stats)
+	a := t.byRow(op, x.dims[x.rank-1], x.dtype, dst[:len(n.in)], ins[:3+len(stats)])
+	a.F = beta
 	t.Launch()
 	for i, d := range dst {
 		if d != nil {
 			t.gradDone(n.in[i], d)
 		}
 	}
+	n.I[0] = 1
 	return true
 }
 
@@ -136,6 +138,9 @@ func RMSNorm(x, w Tensor, eps float64) Tensor {
 func rmsNormVJP(t *Tape, n *Node, need uint8) {
 	x, w, g, rstd := n.in[0], n.in[1], n.out.grad, n.aux[0]
 	cols := x.dims[x.rank-1]
+	if t.normGrads(OpRMSNormGrad, n, rstd) {
+		return
+	}
 	if need&1 != 0 {
 		d := t.newLike(x)
 		if x.n > 0 {

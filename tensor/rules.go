@@ -101,6 +101,7 @@ const (
 	OpRMSNorm
 	OpRMSNormGradX
 	OpRMSNormGradW
+	OpRMSNormGrad
 
 	OpEmbedding
 	OpEmbeddingGrad
@@ -221,6 +222,7 @@ var rules = map[Op]OpSpec{
 	OpLayerNormGrad:  {Name: "layer_norm_grad", Const: true, optional: true},
 	OpRMSNorm:        {Name: "rms_norm", Saves: 3, VJP: rmsNormVJP},
 	OpRMSNormGradX:   {Name: "rms_norm_grad_x", Const: true},
+	OpRMSNormGrad:    {Name: "rms_norm_grad", Const: true, optional: true},
 	OpRMSNormGradW:   {Name: "rms_norm_grad_w", Const: true},
 
 	OpEmbedding:     {Name: "embedding", Saves: 2, VJP: embeddingVJP},

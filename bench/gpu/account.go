@@ -146,7 +146,7 @@ func cost(a *tensor.Args) (name string, bytes, flops float64) {
 		bytes = 3*size(1) + size(2)
 	case tensor.OpAddTo:
 		bytes, dims = bytes+size(0), a.Len[:1]
-	case tensor.OpColSum, tensor.OpLayerNormGradX, tensor.OpLayerNormGradW, tensor.OpLayerNormGrad:
+	case tensor.OpColSum, tensor.OpLayerNormGradX, tensor.OpLayerNormGradW, tensor.OpLayerNormGrad, tensor.OpRMSNormGrad:
 		bytes += min(a.F[0], 1) * size(0)
 	case tensor.OpAdam: // value, moments and, for 16-bit gradients, the value in 16 bits
 		dims = nil
@@ -175,16 +175,17 @@ func measureAccount(m *meter) error {
 	dev := newAccount(m.dev)
 	on := *m
 	on.dev = dev
-	_, _, step := on.gpt2()
+	config, batch := on.gpt2()
+	step, _ := on.gptStep(config, batch, on.values)
 	const steps = 3
 	err := tensor.Try(func() {
 		for range 2 {
-			step()
+			must(step())
 			must(dev.settle())
 		}
 		dev.reset()
 		for range steps {
-			step()
+			must(step())
 			must(dev.settle())
 		}
 	})
@@ -199,4 +200,38 @@ func measureAccount(m *meter) error {
 		}
 	}
 	return errors.Join(err, dev.close())
+}
+
+// fusions are operations that do the work of several in one launch; without them the tape launches these.
+var fusions = []tensor.Op{tensor.OpLinearAct, tensor.OpLinearAdd, tensor.OpLinearGradX, tensor.OpLinearGradW, tensor.OpLayerNormGrad,
+	tensor.OpCrossEntropyBoth}
+
+// choosy is a device without some of its operations.
+type choosy struct {
+	tensor.Device
+	table tensor.Table
+}
+
+// Kernels returns the table of what is left.
+func (d *choosy) Kernels() *tensor.Table { return &d.table }
+
+// measureFusions measures a step of GPT-2 with all fusions, and without each of them.
+func measureFusions(m *meter) error {
+	dev := &choosy{Device: m.dev, table: *m.dev.Kernels()}
+	on := *m
+	on.dev = dev
+	config, batch := on.gpt2()
+	step, _ := on.gptStep(config, batch, on.values)
+	measure := func(what string) error {
+		return on.add(what, "tokens/s", float64(batch*config.Length), func() { must(step()) })
+	}
+	failed := measure("all")
+	for _, op := range fusions {
+		row := dev.table[op]
+		dev.table[op] = [tensor.NumDTypes]tensor.Kernel{}
+		failed = errors.Join(failed, measure(fmt.Sprint("without ", op)))
+		dev.table[op] = row
+	}
+	m.rows = on.rows
+	return failed
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -78,7 +79,7 @@ func TestMeasureAccount(t *testing.T) {
 		assert.Positive(t, r.median, r.what)
 		found[strings.Fields(r.what)[2]] = true
 	}
-	for _, op := range []tensor.Op{tensor.OpLinearAct, tensor.OpLinearGradX, tensor.OpLayerNormGrad, tensor.OpCrossEntropyBoth, tensor.OpAdam} {
+	for _, op := range append(fusions, tensor.OpAdam) {
 		assert.True(t, found[op.String()], op.String())
 	}
 }
@@ -93,10 +94,17 @@ func TestAccount(t *testing.T) {
 	below := newNowhere(open.Kernels())
 	dev := newAccount(below)
 	m := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
-	_, _, step := m.gpt2()
-	step() // makes what stays
+	config, batch := m.gpt2()
+	step, _ := m.gptStep(config, batch, func(model any) nn.Params {
+		params := nn.ParamsOf(model)
+		for _, p := range params {
+			p.SetValue(tensor.NewFor(tensor.Parameters, dev, tensor.BFloat16, p.Dims()...))
+		}
+		return params
+	})
+	require.NoError(t, step()) // makes what stays
 	dev.reset()
-	step()
+	require.NoError(t, step())
 
 	var b strings.Builder
 	var times [2]float64
@@ -120,4 +128,24 @@ func TestAccount(t *testing.T) {
 	assert.Less(t, moved, 19e9, "bytes, besides those of products")
 	assert.Less(t, all.count, 240)
 	assert.Less(t, below.use.Total().Peak, 20<<30, "bytes of memory")
+}
+
+// TestLaunches counts what a step of the small network launches: on a GPU, each costs as much as its work.
+func TestLaunches(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	open, closer, err := openDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	dev := newAccount(newNowhere(open.Kernels()))
+	m := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
+	step := m.mlpStep(64)
+	for range 2 {
+		dev.reset()
+		require.NoError(t, step())
+	}
+	launches := 0
+	for _, k := range dev.kinds {
+		launches += k.count
+	}
+	assert.LessOrEqual(t, launches, 14)
 }

@@ -74,12 +74,14 @@ func inBundle(t *testing.T) {
 	}
 }
 
+var broken = cuda.Source{Name: "broken.cu", Text: `extern "C" __global__ void broken(float* x) { x[-1000000] = 1; }`}
+
 func TestBrokenKernel(t *testing.T) {
 	inBundle(t)
 	dev, err := emu.Start(t, emu.Config{}).Open(0)
 	require.NoError(t, err)
 	require.NoError(t, dev.Lock())
-	m, err := dev.Module(cuda.Source{Name: "broken.cu", Text: `extern "C" __global__ void broken(float* x) { x[-1000000] = 1; }`})
+	m, err := dev.Module(broken)
 	require.NoError(t, err)
 	f, err := m.Func("broken")
 	require.NoError(t, err)
@@ -125,7 +127,12 @@ func TestBundleWithoutGPU(t *testing.T) {
 }
 
 func TestBundleOnEmulator(t *testing.T) {
-	emu.Start(t, emu.Config{}) // sets the variables that name its libraries
+	dev, err := emu.Start(t, emu.Config{}).Open(0) // sets the variables that name its libraries
+	require.NoError(t, err)
+	require.NoError(t, dev.Lock())
+	_, err = dev.Module(broken) // compiled before its time counts
+	require.NoError(t, err)
+	dev.Unlock()
 	file := testBundle(t)
 	out, err := program(t, file, "test", "-run", "TestOneKernel|TestSummary")
 	require.NoError(t, err, out)

@@ -30,6 +30,7 @@ var sections = []section{
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
+	{"fusions", "a step of gpt2 without one of the operations that do the work of several", true, measureFusions},
 	{"account", "each operation of a step of gpt2, alone", true, measureAccount},
 	{"nccl", "calls of NCCL by one rank on a GPU, from Go and from C", true, measureNCCL},
 }
@@ -182,18 +183,23 @@ func measureAttention(m *meter) error {
 func measureMLP(m *meter) error {
 	var failed error
 	for _, batch := range []int{64, 256} {
-		net := nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
-		opt := optim.NewSGD(nn.Init(net, m.dev, tensor.Float32, 1), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
-		tape := tensor.NewTape(m.dev)
-		x, y := m.random(tensor.Float32, batch, 784), m.whole(10, batch)
-		failed = errors.Join(failed, m.addSteps(fmt.Sprintf("batch %d", batch), "steps/s", 1, func(...tensor.Tensor) error {
-			tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
-			err := opt.Step()
-			tape.Reset()
-			return err
-		}))
+		failed = errors.Join(failed, m.addSteps(fmt.Sprintf("batch %d", batch), "steps/s", 1, m.mlpStep(batch)))
 	}
 	return failed
+}
+
+// mlpStep returns a training step of the small network.
+func (m *meter) mlpStep(batch int) func(...tensor.Tensor) error {
+	net := nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
+	opt := optim.NewSGD(nn.Init(net, m.dev, tensor.Float32, 1), optim.SGDConfig{LR: 0.1, Momentum: 0.9})
+	tape := tensor.NewTape(m.dev)
+	x, y := m.random(tensor.Float32, batch, 784), m.whole(10, batch)
+	return func(...tensor.Tensor) error {
+		tape.Backward(nn.CrossEntropy(net.Forward(tape.Input(x)), y))
+		err := opt.Step()
+		tape.Reset()
+		return err
+	}
 }
 
 // addSteps measures a step as it is, and captured.
@@ -213,37 +219,34 @@ func measureGPT(m *meter) error {
 	if m.small {
 		config = tiny
 	}
-	step, what := m.gptStep(config, batch)
+	step, what := m.gptStep(config, batch, m.values)
 	return m.addSteps(what, "tokens/s", float64(batch*config.Length), step)
 }
 
 func measureGPT2(m *meter) error {
-	config, batch, step := m.gpt2()
-	what := fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)
-	return m.add(what, "tokens/s", float64(batch*config.Length), step)
+	config, batch := m.gpt2()
+	step, what := m.gptStep(config, batch, m.values)
+	return m.addSteps(what, "tokens/s", float64(batch*config.Length), step)
 }
 
-// gpt2 makes a model and returns its size and what trains it for a step.
-func (m *meter) gpt2() (config gpt.Config, batch int, step func()) {
-	config, batch = gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, m.pick(32, 2)
+// gpt2 is the model of 124M parameters and its batch.
+func (m *meter) gpt2() (config gpt.Config, batch int) {
 	if m.small {
-		config = tiny
+		return tiny, 2
 	}
-	train, _ := m.gptStep(config, batch)
-	return config, batch, func() {
-		if err := train(); err != nil {
-			panic(&tensor.Failure{Op: "step", Err: err})
-		}
-	}
+	return gpt.Config{Vocab: 50304, Length: 1024, Width: 768, Layers: 12, Heads: 12}, 32
 }
 
 var tiny = gpt.Config{Vocab: 64, Length: 16, Width: 32, Layers: 2, Heads: 2}
 
-// gptStep returns a training step and its name.
-func (m *meter) gptStep(config gpt.Config, batch int) (step func(...tensor.Tensor) error, what string) {
+// values makes the parameters of a model in bfloat16.
+func (m *meter) values(model any) nn.Params { return nn.Init(model, m.dev, tensor.BFloat16, 1) }
+
+// gptStep returns a training step and its name. values makes the parameters.
+func (m *meter) gptStep(config gpt.Config, batch int, values func(model any) nn.Params) (step func(...tensor.Tensor) error, what string) {
 	net := gpt.New(config)
 	net.Head.W = net.Tok.W
-	opt := optim.NewAdamW(nn.Init(net, m.dev, tensor.BFloat16, 1), optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1})
+	opt := optim.NewAdamW(values(net), optim.AdamWConfig{LR: 3e-4, WeightDecay: 0.1, Clip: 1})
 	tape := tensor.NewTape(m.dev)
 	x, y := m.whole(uint64(config.Vocab), batch, config.Length), m.whole(uint64(config.Vocab), batch, config.Length)
 	what = fmt.Sprintf("%d layers of %d, batch %d, length %d", config.Layers, config.Width, batch, config.Length)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"time"
 	"unsafe"
 
@@ -38,6 +39,7 @@ var steps = []struct {
 	{"cuBLASLt", (*smoker).products},
 	{"NCCL, one rank", (*smoker).nccl},
 	{"training", (*smoker).training},
+	{"captured training", (*smoker).captured},
 }
 
 // smoke tries the steps, with the time each takes, up to the first that fails.
@@ -268,30 +270,63 @@ func (m *smoker) nccl() (string, error) {
 
 // training takes ten steps on the device and on the CPU, and compares the losses.
 func (m *smoker) training() (string, error) {
-	losses := map[string][]float64{}
-	for _, name := range []string{"cpu", m.device} {
-		dev, closer, err := openDevice(name)
-		if err != nil {
-			return "", err
-		}
-		net := nn.Sequential{nn.NewLinear(20, 64), nn.NewLayerNorm(64), nn.GELU, nn.NewLinear(64, 5)}
-		opt := optim.NewAdamW(nn.Init(net, dev, tensor.Float32, 1), optim.AdamWConfig{LR: 1e-2, Clip: 1})
-		tape := tensor.NewTape(dev)
-		on := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
-		x, y := on.random(tensor.Float32, 32, 20), on.whole(5, 32)
-		for range 10 {
-			loss := nn.CrossEntropy(net.Forward(tape.Input(x)), y)
-			tape.Backward(loss)
-			on.step(opt)
-			losses[name] = append(losses[name], loss.Item())
-			tape.Reset()
-		}
-		closer()
+	want, err := losses("cpu", false)
+	if err != nil {
+		return "", err
 	}
-	for i, want := range losses["cpu"] {
-		if got := losses[m.device][i]; !(math.Abs(got-want) <= 1e-3*want) {
-			return "", fmt.Errorf("the losses are %v, on the CPU %v", losses[m.device], losses["cpu"])
+	got, err := losses(m.device, false)
+	if err != nil {
+		return "", err
+	}
+	for i := range want {
+		if !(math.Abs(got[i]-want[i]) <= 1e-3*want[i]) {
+			return "", fmt.Errorf("the losses are %v, on the CPU %v", got, want)
 		}
 	}
-	return fmt.Sprintf("losses from %.4f to %.4f", losses[m.device][0], losses[m.device][9]), nil
+	return fmt.Sprintf("losses from %.4f to %.4f", got[0], got[9]), nil
+}
+
+// captured takes the same steps as replays of a graph.
+func (m *smoker) captured() (string, error) {
+	want, err := losses(m.device, false)
+	if err != nil {
+		return "", err
+	}
+	got, err := losses(m.device, true)
+	if err == nil && !slices.Equal(want, got) {
+		err = fmt.Errorf("the losses are %v, of steps that are not captured %v", got, want)
+	}
+	return "the same losses", err
+}
+
+// losses are those of ten training steps.
+func losses(device string, captured bool) (all []float64, err error) {
+	dev, closer, err := openDevice(device)
+	if err != nil {
+		return nil, err
+	}
+	defer closer()
+	net := nn.Sequential{nn.NewLinear(20, 64), nn.NewLayerNorm(64), nn.GELU, nn.NewLinear(64, 5)}
+	opt := optim.NewAdamW(nn.Init(net, dev, tensor.Float32, 1), optim.AdamWConfig{LR: 1e-2, Clip: 1})
+	tape, last := tensor.NewTape(dev), tensor.New(dev, tensor.Float32)
+	on := &meter{dev: dev, block: map[tensor.DType]tensor.Tensor{}}
+	x, y := on.random(tensor.Float32, 32, 20), on.whole(5, 32)
+	step := func(...tensor.Tensor) error {
+		loss := nn.CrossEntropy(net.Forward(tape.Input(x)), y)
+		tensor.Copy(last, loss)
+		tape.Backward(loss)
+		err := opt.Step()
+		tape.Reset()
+		return err
+	}
+	if captured {
+		step = tensor.Capture(dev, step).Run
+	}
+	for range 10 {
+		if err := step(); err != nil {
+			return nil, err
+		}
+		all = append(all, last.Item())
+	}
+	return all, nil
 }

@@ -21,7 +21,7 @@ func Part(rows, rank, ranks int) (first, n int) {
 
 // SteadySteps requires that two ranks allocate nothing in the quietest of several rounds of training steps: the runtime itself
 // allocates now and then (its timers, when a rank comes to wait on another thread). NCCL's engine does so whenever its goroutine
-// waits. On GPUs steps copy nothing from or to the host, wait for no device, and ask the driver for no memory. Stepper makes a
+// waits, and with the race detector every call of a library. On GPUs steps copy nothing from or to the host, wait for no device, and ask the driver for no memory. Stepper makes a
 // rank's model and returns a step.
 func SteadySteps(t *testing.T, launch Launcher, rounds, steps int, stepper func(r *dist.Rank) (func() error, error)) {
 	t.Helper()
@@ -35,7 +35,7 @@ func SteadySteps(t *testing.T, launch Launcher, rounds, steps int, stepper func(
 			return err
 		}
 		if dev, ok := r.Device.(*cuda.Device); ok {
-			if err := staysOnDevice(r, dev, steps, step); err != nil || r.Engine() == "nccl" {
+			if err := staysOnDevice(r, dev, steps, step); err != nil || race || r.Engine() == "nccl" {
 				if r.World.Rank() == 0 {
 					quietest = 0
 				}

@@ -159,13 +159,19 @@ func (b *end) setBusy(busy bool) {
 	}
 }
 
-// Order lets the device's computing wait for operation seq, if that is queued. The host waits for barriers.
+// Order lets the device's computing wait for operations up to seq, if they are queued. What is in host memory is there then, and
+// does not wait for the device. The host waits for barriers.
 func (b *end) Order(seq uint64) bool {
 	if b.stream == nil || b.Aborted() || seq > b.direct.Done() {
 		return false
 	}
-	op := &b.posting(seq).Op
-	return op.OnDevice() && op.Kind != backend.Barrier && b.stream.Order(seq) == nil
+	if k := b.posting(seq).Op.Kind; k == backend.Barrier || k == backend.MonitoredBarrier {
+		return false
+	}
+	for seq > b.past && !b.posting(seq).Op.OnDevice() {
+		seq--
+	}
+	return seq <= b.past || b.stream.Order(seq) == nil
 }
 
 // quiesce waits until no device touches this rank's memory, or a peer's for this rank, after a failure.

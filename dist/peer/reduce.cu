@@ -70,14 +70,22 @@ enum Extra { Plain, Divided, Scaled };
 
 template <class Op, Extra X, int N>
 __device__ __forceinline__ void piece(const Ranks& r, i64 i, int inputs, int outputs) {
+  constexpr int M = 4;  // inputs that are loaded before one is used: memory answers late
   W acc[N];
-  for (int j = 0; j < inputs; j++) {
-    Pack<N> p = *(const Pack<N>*)(r.src(j) + i);
+  for (int j = 0; j < inputs; j += M) {
+    Pack<N> p[M];
 #pragma unroll
-    for (int k = 0; k < N; k++) {
-      W x = widen(p.v[k]);
-      if constexpr (X == Scaled) x = x * (W)r.factor(j);
-      acc[k] = j == 0 ? x : Op::of(acc[k], x);
+    for (int m = 0; m < M; m++)
+      if (j + m < inputs) p[m] = *(const Pack<N>*)(r.src(j + m) + i);
+#pragma unroll
+    for (int m = 0; m < M; m++) {
+      if (j + m >= inputs) break;
+#pragma unroll
+      for (int k = 0; k < N; k++) {
+        W x = widen(p[m].v[k]);
+        if constexpr (X == Scaled) x = x * (W)r.factor(j + m);
+        acc[k] = j + m == 0 ? x : Op::of(acc[k], x);
+      }
     }
   }
   Pack<N> out;

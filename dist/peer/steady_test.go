@@ -1,6 +1,7 @@
 package peer_test
 
 import (
+	"errors"
 	"fmt"
 	"runtime"
 	"testing"
@@ -71,4 +72,30 @@ func TestSteadySteps(t *testing.T) {
 	if !race {
 		require.Zero(t, quietest, "allocations of both ranks in five steps")
 	}
+}
+
+// While a device is busy, operations of its group on host memory go on, and so do later steps of the host.
+func TestHostGoesOn(t *testing.T) {
+	emu.Only(t, "a stream is held")
+	start := machine(t, 1, emu.Config{})
+	require.NoError(t, start(t, 2, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		compute, g := r.Device.Queue(0).(*cuda.Queue).Stream(), r.World
+		x := constant(r.Device, float32(1+g.Rank()))
+		if g.Rank() == 0 {
+			emu.Hold(compute)
+		}
+		for i := range 3 {
+			votes := []float64{1}
+			if err := errors.Join(g.AllReduce(x, dist.Sum).Wait(), g.SumFloats(votes)); err != nil || votes[0] != 2 {
+				return fmt.Errorf("step %d: %v, %w", i, votes, err)
+			}
+		}
+		if g.Rank() == 0 {
+			emu.Release(compute)
+		}
+		if got := tensor.Floats(x)[part]; got != 12 { // 3, 6, 12
+			return fmt.Errorf("a sum is %v", got)
+		}
+		return nil
+	}))
 }

@@ -176,8 +176,11 @@ func (t *trainer) report() error {
 		t.r.Logf("%s", line)
 		return nil
 	}
-	t.r.Logf("%d steps on %d ranks (%s, %d threads each) in %.1f s: %.0f steps/s, %.0f samples/s", s.Steps, s.Ranks, s.Backend,
-		s.Threads, s.WallS, s.StepsPerS, s.SamplesPerS)
+	on := fmt.Sprintf("%d threads each", s.Threads)
+	if s.Threads == 0 {
+		on = fmt.Sprint(t.r.Device)
+	}
+	t.r.Logf("%d steps on %d ranks (%s, %s) in %.1f s: %.0f steps/s, %.0f samples/s", s.Steps, s.Ranks, s.Backend, on, s.WallS, s.StepsPerS, s.SamplesPerS)
 	steps := float64(max(1, s.Steps-s.ResumedAt))
 	t.r.Logf("exposed communication %.1f%%, all-reduced %.1f MiB a step (%.1f MiB sent, planned %.1f)", 100*s.ExposedComm,
 		float64(s.PayloadBytes)/steps/(1<<20), float64(s.WireBytes)/steps/(1<<20), float64(s.Plan.Sent/s.Ranks)/(1<<20))

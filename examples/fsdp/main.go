@@ -13,6 +13,7 @@ import (
 	"os"
 	"runtime"
 
+	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
@@ -53,7 +54,7 @@ func run(o options, w io.Writer) error {
 	if o.ranks < 1 || o.steps < 2 || o.batch < 1 || o.width < heads || o.width%heads != 0 || o.layers < 1 || o.length < 1 {
 		return fmt.Errorf("-steps must be at least 2, -width a multiple of %d, and the others positive", heads)
 	}
-	return dist.Run(context.Background(), dist.Config{Ranks: o.ranks, Device: o.device, Log: w}, func(_ context.Context, r *dist.Rank) error {
+	return dist.Run(context.Background(), dist.Config{Ranks: o.ranks, Device: o.device, Log: w}, func(ctx context.Context, r *dist.Rank) error {
 		r.Logf("%d ranks, %d parameters", r.World.Size(), nn.ParamsOf(newGPT(o.width, o.layers, o.length)).Count())
 		r.Logf("              loss       KiB of a rank, at most%56s  sent", "")
 		r.Logf("         first   last%s", columns(kindNames(), "total", "a step"))
@@ -63,7 +64,7 @@ func run(o options, w io.Writer) error {
 				return err
 			}
 			forget(r.Device.Memory())
-			res, err := train(o, stage, r)
+			res, err := train(ctx, o, stage, r)
 			if err != nil {
 				return err
 			}
@@ -98,7 +99,7 @@ func forget(m *tensor.Memory) {
 }
 
 // train makes a model, and trains it under one stage.
-func train(o options, stage int, r *dist.Rank) (*result, error) {
+func train(ctx context.Context, o options, stage int, r *dist.Rank) (*result, error) {
 	m := newGPT(o.width, o.layers, o.length)
 	t, err := m.attach(o, stage, r)
 	if err != nil {
@@ -107,19 +108,22 @@ func train(o options, stage int, r *dist.Rank) (*result, error) {
 	opt := optim.NewAdamW(t.params, optim.AdamWConfig{LR: 3e-3, WeightDecay: 0.01, Clip: 1, Norm: t.norm})
 	tape := tensor.NewTape(r.Device)
 	defer tape.Close()
+	batches := data.NewLoader(text{o.steps * o.batch, o.length}, data.Config{Batch: o.batch, Sharder: r.World, Device: r.Device})
 	losses, sent := tensor.New(r.Device, tensor.Float32, o.steps), uint64(0)
-	for step := range o.steps {
+	for step, b := range batches.Epoch(ctx, 0) {
 		if step == o.steps-1 {
 			sent = t.sent()
 		}
-		x, y := batch(o, r, step)
-		loss := nn.CrossEntropy(m.Forward(tape.Input(x)), y) // this rank's part of the mean
-		tensor.Copy(losses.Range(step, step+1), loss)        // to read it now would wait for the device
+		loss := nn.CrossEntropy(m.Forward(tape.Input(b.X)), b.Y) // this rank's part of the mean
+		tensor.Copy(losses.Range(step, step+1), loss)            // to read it now would wait for the device
 		tape.Backward(loss)
 		if err := opt.Step(); err != nil {
 			return nil, err
 		}
 		tape.Reset()
+	}
+	if err := batches.Err(); err != nil {
+		return nil, err
 	}
 	all := tensor.Floats(losses)
 	sums := []float64{all[0], all[o.steps-1], float64(t.sent() - sent)}
@@ -130,16 +134,23 @@ func train(o options, stage int, r *dist.Rank) (*result, error) {
 	return &result{sums[0], sums[1], int(sums[2]), peaks}, err
 }
 
-// batch returns this rank's part of a global batch of sequences from the source, and the bytes that follow each byte.
-func batch(o options, r *dist.Rank, step int) (x, y tensor.Tensor) {
-	first, end := o.batch*r.World.Rank()/r.World.Size(), o.batch*(r.World.Rank()+1)/r.World.Size()
-	x, y = tensor.NewStaging(tensor.OtherMemory, r.Device, tensor.Int64, end-first, o.length), tensor.NewStaging(tensor.OtherMemory, r.Device, tensor.Int64, end-first, o.length)
-	for i := range end - first {
-		at := int(tensor.RandomBits(5, uint64(step*o.batch+first+i)) % uint64(len(source)-o.length))
-		for k := range o.length {
-			tensor.Data[int64](x)[i*o.length+k] = int64(source[at+k]) % vocabulary
-			tensor.Data[int64](y)[i*o.length+k] = int64(source[at+k+1]) % vocabulary
+// text is a dataset of sequences from the source, and the bytes that follow each byte.
+type text struct{ sequences, length int }
+
+func (t text) Len() int { return t.sequences }
+
+func (t text) Shapes() (x, y tensor.Shape) {
+	s := tensor.Shape{DType: tensor.Int64, Dims: []int{t.length}}
+	return s, s
+}
+
+func (t text) Batch(idx []int, x, y tensor.Tensor) error {
+	for i, k := range idx {
+		at := int(tensor.RandomBits(5, uint64(k)) % uint64(len(source)-t.length))
+		for j := range t.length {
+			tensor.Data[int64](x)[i*t.length+j] = int64(source[at+j]) % vocabulary
+			tensor.Data[int64](y)[i*t.length+j] = int64(source[at+j+1]) % vocabulary
 		}
 	}
-	return x.WithRows(tensor.Rows{First: first, Stride: 1, Total: o.batch}), y
+	return nil
 }

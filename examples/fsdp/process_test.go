@@ -42,13 +42,13 @@ func large() options {
 type resident struct{ Grew, Counted int }
 
 func measureResident(o options, stage int) error {
-	return dist.Run(context.Background(), dist.Config{Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+	return dist.Run(context.Background(), dist.Config{Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 		debug.FreeOSMemory()
 		before, err := residentBytes("VmRSS")
 		if err != nil {
 			return err
 		}
-		if _, err := train(o, stage, r); err != nil {
+		if _, err := train(ctx, o, stage, r); err != nil {
 			return err
 		}
 		after, err := residentBytes("VmHWM")

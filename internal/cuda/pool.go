@@ -68,11 +68,14 @@ func blockSize(n int) int {
 }
 
 // Alloc returns n bytes for use on stream s, aligned to at least 256 bytes.
-// Their content is undefined. Where memory runs out, the error says how much
+// Their content is undefined. While s is recorded it is an error. Where memory runs out, the error says how much
 // every pool of the device holds.
 func (p *Pool) Alloc(s *Stream, n int) (Ptr, error) {
 	if n < 0 {
 		panic(fmt.Sprintf("cuda: allocation of %d bytes", n))
+	}
+	if s.capturing {
+		return 0, fmt.Errorf("cuda: pool %q: %s more are asked for while stream %s is recorded: what a graph uses is allocated before", p.Name, size(int64(n)), s.Name)
 	}
 	key := bin{s, blockSize(n)}
 	if p.exact {

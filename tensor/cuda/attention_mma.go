@@ -2,7 +2,6 @@ package cuda
 
 import (
 	"fmt"
-	"math"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor"
@@ -44,7 +43,11 @@ var tilings = [mmaMax / mmaWidth]mmaTilings{
 	{tiling{2, 48}, tiling{1, 48}, tiling{1, 48}},
 }
 var dropTilings = map[int]mmaTilings{
+	16:  {tiling{2, 48}, tiling{2, 32}, tiling{1, 64}},
+	48:  {tiling{2, 64}, tiling{2, 48}, tiling{2, 32}},
 	64:  {tiling{2, 48}, tiling{2, 48}, tiling{1, 64}},
+	80:  {tiling{2, 48}, tiling{2, 32}, tiling{1, 64}},
+	96:  {tiling{2, 32}, tiling{2, 32}, tiling{1, 64}},
 	128: {tiling{2, 32}, tiling{1, 48}, tiling{1, 48}},
 }
 
@@ -76,15 +79,15 @@ func newMMA(name string, t tensor.DType, hd, drop int, c tiling, own, more int) 
 	return mmaKernel{k, c}
 }
 
-// onTensorCores returns the kernels for a launch of attention whose first n operands, but for the numbers of `stats`, are read
-// and written by 16 bytes. It returns nil where the plain kernel computes it: other types than bfloat16 and float16, heads of
-// other widths, memory that does not begin at a multiple of 16 bytes, devices before sm_80 and sizes beyond 32 bits.
+// onTensorCores returns the kernels for a launch of attention; operand `stats` is numbers in float32, all others are read and
+// written by 16 bytes. It returns nil where the plain kernel computes it: other types than bfloat16 and float16, heads of other
+// widths, memory that does not begin at a multiple of 16 bytes, devices before sm_80, and 2^36 elements or 2^30 steps and more.
 func onTensorCores(q *Queue, a *tensor.Args, stats int) *mmaKernels {
 	hd, steps := a.I[0], a.Dim[1]
 	if !a.DType.IsHalf() || hd%mmaWidth != 0 || hd > mmaMax || q.dev.gpu.Major < 8 || q.dev.plain {
 		return nil
 	}
-	if blocks := a.Dim[0] * a.Dim[2] / (3 * hd) * (steps/64 + 1); blocks > math.MaxInt32 || steps > math.MaxInt32/2 || a.Dim[2] > math.MaxInt32 {
+	if a.Dim[0]*steps*a.Dim[2] >= 1<<36 || steps >= 1<<30 {
 		return nil
 	}
 	for i := range a.N {

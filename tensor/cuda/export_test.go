@@ -10,9 +10,9 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// CompileAll calls compile for every file and every element type that the table uses, several at a time. Of the variants of
-// attention on tensor cores it takes some, unless all are asked for. It returns how many there are.
-func CompileAll(all bool, compile func(what string, src cuda.Source, options ...string) error) (int, error) {
+// CompileAll compiles every file for every element type that the table uses, several at a time; of a file's variants, those that
+// it is to take. It returns how many there are.
+func CompileAll(take func(what string) bool, compile func(what string, src cuda.Source, options ...string) error) (int, error) {
 	var mu sync.Mutex
 	var errs error
 	var running sync.WaitGroup
@@ -20,8 +20,7 @@ func CompileAll(all bool, compile func(what string, src cuda.Source, options ...
 	seen := map[string]bool{}
 	for _, k := range kernels {
 		what := fmt.Sprint(k.file, " ", k.options())
-		some := k.defines == nil || strings.Contains(what, "bf16 --fmad=false -DHD=64 ") || strings.Contains(what, "=f16 --fmad=false -DHD=128 -DDROP=0 ")
-		if seen[what] || !all && !some {
+		if seen[what] || len(k.defines) > 0 && !take(what) {
 			continue
 		}
 		seen[what] = true

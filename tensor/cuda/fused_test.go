@@ -124,6 +124,10 @@ func normGraphs(cols int) []graph {
 		{name: "norm with one vector", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
 			return tensor.LayerNorm(rows(p), p[3], p[3], 1e-3)
 		}},
+		{name: "rms", shapes: shapes[:4], f: func(_ *tensor.Tape, p []tensor.Tensor) tensor.Tensor {
+			x := rows(p)
+			return x.Add(tensor.RMSNorm(x, p[3], 1e-3).Affine(0.5, 0))
+		}},
 		{name: "norm, frozen weight", shapes: shapes, f: plain, frozen: 1 << 3},
 		{name: "norm, frozen input", shapes: shapes, f: plain, frozen: 7},
 		{name: "norm, two passes", shapes: shapes, f: plain, passes: 2},
@@ -175,7 +179,7 @@ func fusedGraphs() []graph {
 	graphs = append(append(graphs, lossGraphs(7)...), lossGraphs(2064)...)
 	for _, cols := range []int{272, 521} { // of several warps, and too long for a block
 		for _, g := range normGraphs(cols) {
-			if g.name == "residual" {
+			if g.name == "residual" || g.name == "rms" {
 				graphs = append(graphs, g)
 			}
 		}

@@ -36,7 +36,7 @@ func gradW(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 }
 
 const (
-	normPart    = 16  // rows of a part of layer_norm_grad, at least
+	normPart    = 16  // rows of a part of norm_grad, at least
 	normParts   = 768 // parts, at most: as many blocks of 96 threads as an H100 runs at a time
 	normThreads = 512 // of a block, at most: MAX_WARPS of norm.cu
 	normEnds    = 32  // ENDS of norm.cu
@@ -44,32 +44,46 @@ const (
 
 func truthOf(v float64) int { return int(truth(v != 0)) }
 
-// layerNormGrads makes the kernels of OpLayerNormGrad: operands are the gradients of x, w and b, of which the last two may be
-// missing, then x, the upstream gradient, w, means and inverse deviations. F says which gradients are added to.
-func layerNormGrads() (r [tensor.NumDTypes]tensor.Kernel) {
+// normGrads makes the kernels of OpLayerNormGrad and OpRMSNormGrad: operands are the gradients of x, w and, if centered, b, of
+// which the last may be missing, then x, the upstream gradient, w, the means if centered, and the inverse deviations. F says
+// which gradients are added to.
+func normGrads(centered bool) (r [tensor.NumDTypes]tensor.Kernel) {
 	for _, t := range floatTypes {
-		ends := newKernel("norm.cu", "layer_norm_grad_ends", elems[t])
-		r[t] = cell(newKernel("norm.cu", "layer_norm_grad", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
-			rows, cols := a.Dim[0], a.Dim[1]
+		ends := newKernel("norm.cu", "norm_grad_ends", elems[t])
+		r[t] = cell(newKernel("norm.cu", "norm_grad", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
+			rows, cols, x := a.Dim[0], a.Dim[1], a.Outs
 			lanes, vec := cols, 0
-			if wholeRows(a, cols*t.Size(), 0, 3, 4, 5) {
+			if wholeRows(a, cols*t.Size(), 0, x, x+1, x+2) {
 				lanes, vec = cols*t.Size()/16, 1
 			}
 			if lanes > normThreads {
-				q.wideNormGrad(a)
+				q.wideNormGrad(a, centered)
 				return
 			}
 			length, parts := cut(rows, normPart, normParts)
 			mid := q.scratch(2 * parts * cols * wideSize(t))
 			q.args.Reset() // scratch may have launched a kernel
 			q.ptr(a, 0).args.Ptr(mid)
-			q.ptr(a, 3).ptr(a, 4).ptr(a, 5).ptr(a, 6).ptr(a, 7)
+			q.ptr(a, x).ptr(a, x+1).ptr(a, x+2)
+			if !centered {
+				q.args.Ptr(0)
+			}
+			for i := x + 3; i < a.N; i++ {
+				q.ptr(a, i)
+			}
 			q.i64(rows).i64(cols).i64(length).args.I32(truthOf(a.F[0])).I32(vec)
 			q.run(k, cuda.Dim{X: parts}, cuda.Dim{X: (lanes + 31) &^ 31}, 0)
 			q.args.Reset()
-			q.ptr(a, 1).ptr(a, 2).args.Ptr(mid)
+			vectors := 1
+			if q.ptr(a, 1); centered {
+				q.ptr(a, 2)
+				vectors = 2
+			} else {
+				q.args.Ptr(0)
+			}
+			q.args.Ptr(mid)
 			q.i64(parts).i64(cols).args.I32(truthOf(a.F[1])).I32(truthOf(a.F[2]))
-			q.run(ends, cuda.Dim{X: (cols + colThreads - 1) / colThreads, Y: 2}, cuda.Dim{X: colThreads, Y: normEnds}, 0)
+			q.run(ends, cuda.Dim{X: (cols + colThreads - 1) / colThreads, Y: vectors}, cuda.Dim{X: colThreads, Y: normEnds}, 0)
 		})
 	}
 	return r
@@ -84,8 +98,8 @@ func wholeRows(a *tensor.Args, bytes int, operands ...int) bool {
 	return at%16 == 0
 }
 
-// wideNormGrad computes OpLayerNormGrad of rows that are too long for a block, by the operations for each gradient.
-func (q *Queue) wideNormGrad(a *tensor.Args) {
+// wideNormGrad computes gradients of rows that are too long for a block, by the operations for each of them.
+func (q *Queue) wideNormGrad(a *tensor.Args, centered bool) {
 	step := func(op tensor.Op, add float64, x ...int) {
 		s := &q.sub
 		*s = tensor.Args{Op: op, DType: a.DType, Outs: 1, N: len(x), Dim: a.Dim}
@@ -96,6 +110,11 @@ func (q *Queue) wideNormGrad(a *tensor.Args) {
 		if s.X[0] != nil {
 			table[op][a.DType](q, s)
 		}
+	}
+	if !centered {
+		step(tensor.OpRMSNormGradX, a.F[0], 0, 2, 3, 4, 5)
+		step(tensor.OpRMSNormGradW, a.F[1], 1, 2, 3, 5)
+		return
 	}
 	step(tensor.OpLayerNormGradX, a.F[0], 0, 3, 4, 5, 6, 7)
 	step(tensor.OpLayerNormGradW, a.F[1], 1, 3, 4, 6, 7)
@@ -108,8 +127,9 @@ var normKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpLayerNorm:      floats("norm.cu", "layer_norm", byRow(6, eps)),
 	tensor.OpLayerNormGradX: floats("norm.cu", "layer_norm_grad_x", byRow(6, normAdd)),
 	tensor.OpLayerNormGradW: gradW(true),
-	tensor.OpLayerNormGrad:  layerNormGrads(),
+	tensor.OpLayerNormGrad:  normGrads(true),
 	tensor.OpRMSNorm:        floats("norm.cu", "rms_norm", byRow(4, eps)),
-	tensor.OpRMSNormGradX:   floats("norm.cu", "rms_norm_grad_x", byRow(5, nil)),
+	tensor.OpRMSNormGradX:   floats("norm.cu", "rms_norm_grad_x", byRow(5, normAdd)),
 	tensor.OpRMSNormGradW:   gradW(false),
+	tensor.OpRMSNormGrad:    normGrads(false),
 }

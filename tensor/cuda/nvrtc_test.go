@@ -3,6 +3,7 @@ package cuda_test
 import (
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 
@@ -11,6 +12,12 @@ import (
 	gpu "github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
+
+// variants are some of attention on tensor cores; the long test takes all.
+func variants(what string) bool {
+	return os.Getenv("RINGO_LONG") == "1" || strings.Contains(what, "=bf16 --fmad=false -DHD=64 ") ||
+		strings.Contains(what, "=f16 --fmad=false -DHD=128 -DDROP=0 ")
+}
 
 // TestNVRTC compiles every kernel with NVIDIA's own compiler. A process opens one compiler, so a child of this one does it.
 func TestNVRTC(t *testing.T) {
@@ -30,11 +37,11 @@ func TestNVRTC(t *testing.T) {
 			require.NoError(t, err)
 			var mu sync.Mutex
 			codes := map[string][]byte{}
-			n, err := cuda.CompileAll(os.Getenv("RINGO_LONG") == "1", func(what string, src gpu.Source, options ...string) error {
+			n, err := cuda.CompileAll(variants, func(what string, src gpu.Source, options ...string) error {
 				code, err := c.Compile(src, arch, options...)
 				mu.Lock()
+				defer mu.Unlock()
 				codes[what] = code
-				mu.Unlock()
 				return err
 			})
 			require.NoError(t, err)

@@ -19,7 +19,8 @@ var running testing.TB
 func gpu(t testing.TB, cfg Config) *cuda.Driver {
 	t.Helper()
 	running = t
-	if faults || cfg.FailAlloc != 0 || cfg.FailLaunch != 0 || cfg.Memory != 0 || cfg.Version != 0 || cfg.Timeout != 0 || cfg.Devices < 0 || cfg.Apart {
+	failing := faults || cfg.FailAlloc != 0 || cfg.FailLaunch != 0 || cfg.Memory != 0 || cfg.Timeout != 0
+	if failing || cfg.Version != 0 || cfg.Devices < 0 || cfg.Apart || cfg.Banks {
 		onlyEmulated()
 	}
 	d, err := cuda.Load()

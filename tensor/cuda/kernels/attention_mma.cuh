@@ -1,14 +1,16 @@
 #include "mma.cuh"
 #include "attention.cuh"
 
-// Attention on tensor cores: what attention_mma.cu and attention_mma_grad.cu share. T is a 16-bit float; HD, the features of a
-// head, is a multiple of 16 up to 128. With DROP, probabilities are dropped.
+// Attention on tensor cores: what attention_mma.cu, attention_mma_q.cu and attention_mma_kv.cu share. T is a 16-bit float; HD,
+// the features of a head, is a multiple of 16 up to 128. With DROP, probabilities are dropped.
 //
 // A block is four warps, each with M*16 rows of the block's tile: queries, or keys in the gradient of keys and values. It meets
 // tiles of OTHERS rows one after the other in shared memory, where the next one is copied meanwhile. M and OTHERS are chosen in
 // attention_mma.go.
 
 enum { LANES = 128, MINE = 64 * M, CHUNKS = HD / 8, LD = HD + 8 };
+
+#define LOG2E 1.44269504f
 
 __device__ __forceinline__ int lane_id() { return threadIdx.x & 31; }
 
@@ -142,8 +144,6 @@ __device__ __forceinline__ T* shared_tiles() {
   extern __shared__ vec16 shared[];
   return (T*)shared;
 }
-
-#define LOG2E 1.44269504f
 
 // mask makes the scores -inf of keys that there are not, and with causal of those that a query does not see. Rows are queries.
 __device__ __forceinline__ void mask(float (&s)[M][OTHERS / 8][4], int i0, int j0, int steps, bool causal) {

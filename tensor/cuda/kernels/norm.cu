@@ -114,8 +114,8 @@ __device__ __forceinline__ void grad_x(T* d, const T* x, const T* g, const T* w,
 extern "C" __global__ void layer_norm_grad_x(T* d, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 cols, int add) {
   grad_x(d, x, g, w, mean[blockIdx.x], rstd[blockIdx.x], cols, true, add);
 }
-extern "C" __global__ void rms_norm_grad_x(T* d, const T* x, const T* g, const T* w, const W* rstd, i64 cols) {
-  grad_x(d, x, g, w, 0, rstd[blockIdx.x], cols, false, 0);
+extern "C" __global__ void rms_norm_grad_x(T* d, const T* x, const T* g, const T* w, const W* rstd, i64 cols, int add) {
+  grad_x(d, x, g, w, 0, rstd[blockIdx.x], cols, false, add);
 }
 
 // grad_w_parts: part[p, i] = the sum over rows p*len on of g*(x-mean)*rstd. Blocks are COLS columns by ROWS; x across the
@@ -145,11 +145,11 @@ extern "C" __global__ void grad_w_ends(T* d, const W* part, i64 parts, i64 cols,
   }
 }
 
-// layer_norm_grads is layer_norm_grad_x of the rows blockIdx.x*len on, and their part of the gradients of w and b, in one pass:
-// part[2*blockIdx.x] and part[2*blockIdx.x + 1], which are [cols]. A thread has N columns, and loads those of the next row
-// before it waits for the others.
+// norm_grads is layer_norm_grad_x, or rms_norm_grad_x if there is no mean, of the rows blockIdx.x*len on, and their part of the
+// gradients of w and b, in one pass: part[2*blockIdx.x] and part[2*blockIdx.x + 1], which are [cols]. A thread has N columns, and
+// loads those of the next row before it waits for the others.
 template <int N>
-__device__ __forceinline__ void layer_norm_grads(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows,
+__device__ __forceinline__ void norm_grads(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows,
                                                  i64 cols, i64 len, int add) {
   i64 i = (i64)threadIdx.x * N, from = blockIdx.x * len, to = from + len < rows ? from + len : rows;
   bool mine = i < cols;
@@ -163,7 +163,7 @@ __device__ __forceinline__ void layer_norm_grads(T* d, W* part, const T* x, cons
     Pack<T, N> next_p = p, next_q = q;
     if (mine && r + 1 < to) next_p = load<N>(x + (r + 1) * cols), next_q = load<N>(g + (r + 1) * cols);
     if (mine && add) old = load<N>(d + r * cols);
-    W m = mean[r], s = rstd[r];
+    W m = mean ? mean[r] : W(0), s = rstd[r];
     Pair sum = {0, 0};
     if (mine) {
 #pragma unroll
@@ -175,7 +175,7 @@ __device__ __forceinline__ void layer_norm_grads(T* d, W* part, const T* x, cons
     }
     sum = block(sum, (int)(r & 1));
     if (mine) {
-      W a = sum.a / cols, b = sum.b / cols;
+      W a = mean ? sum.a / cols : W(0), b = sum.b / cols;
 #pragma unroll
       for (int k = 0; k < N; k++) {
         W u = w ? widen(q.v[k]) * widen(ws.v[k]) : widen(q.v[k]), v = s * (u - a - (widen(p.v[k]) - m) * s * b);
@@ -191,15 +191,16 @@ __device__ __forceinline__ void layer_norm_grads(T* d, W* part, const T* x, cons
   for (int k = 0; k < N; k++) part[k] = dw[k], part[cols + k] = db[k];
 }
 
-extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS) layer_norm_grad(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows, i64 cols,
-                                           i64 len, int add, int vec) {
-  if (vec) layer_norm_grads<16 / sizeof(T)>(d, part, x, g, w, mean, rstd, rows, cols, len, add);
-  else layer_norm_grads<1>(d, part, x, g, w, mean, rstd, rows, cols, len, add);
+extern "C" __global__ void __launch_bounds__(32 * MAX_WARPS)
+norm_grad(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, const W* rstd, i64 rows, i64 cols,
+          i64 len, int add, int vec) {
+  if (vec) norm_grads<16 / sizeof(T)>(d, part, x, g, w, mean, rstd, rows, cols, len, add);
+  else norm_grads<1>(d, part, x, g, w, mean, rstd, rows, cols, len, add);
 }
 
-// layer_norm_grad_ends adds up the parts: blockIdx.y is 0 for w and 1 for b, of which one may be missing. Blocks are COLS
+// norm_grad_ends adds up the parts: blockIdx.y is 0 for w and 1 for b, of which one may be missing. Blocks are COLS
 // columns by ENDS.
-extern "C" __global__ void layer_norm_grad_ends(T* dw, T* db, const W* part, i64 parts, i64 cols, int add_w, int add_b) {
+extern "C" __global__ void norm_grad_ends(T* dw, T* db, const W* part, i64 parts, i64 cols, int add_w, int add_b) {
   __shared__ W sums[ENDS][COLS];
   i64 i = (i64)blockIdx.x * COLS + threadIdx.x;
   T* d = blockIdx.y ? db : dw;

@@ -1,6 +1,6 @@
 // What kernels do by inline PTX for sm_80 and later: matrices in the registers of
-// a warp, and copies that run beside it. Fragments are as in the PTX ISA 8.5,
-// sections 9.7.14.5.8 (mma.m16n8k16) and 9.7.14.5.15 (ldmatrix).
+// a warp, and copies that run beside it. Fragments are as the PTX ISA has them
+// ("Matrix Fragments for mma.m16n8k16 with floating point type", "ldmatrix").
 #pragma once
 #include "fiber.h"
 

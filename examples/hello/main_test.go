@@ -1,0 +1,19 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+)
+
+func Example() {
+	main()
+	// Output: the sum over 2 ranks is float32[2] [2 1]
+}
+
+// Ranks on GPUs reduce host memory as well. A failure ends the process.
+func TestCUDA(t *testing.T) {
+	emu.Start(t, emu.Config{})
+	t.Setenv("RINGO_DEVICE", "cuda")
+	main()
+}
