@@ -26,7 +26,11 @@ func Programs(t *testing.T, run func(p *Program) *Outcome) {
 // ProgramsInRealTime runs a tenth as many programs, where a bubble cannot hold what they wait for. A rank sleeps only under
 // RINGO_LONG=1: others wait seconds for it.
 func ProgramsInRealTime(t *testing.T, run func(p *Program) *Outcome) {
-	eachProgram(t, 10, 8, func(p *Program) (*Outcome, error) {
+	abreast := 1
+	if Long() {
+		abreast = 4 // most sleep
+	}
+	eachProgram(t, 10, abreast, func(p *Program) (*Outcome, error) {
 		if p.realTime(); p.Mishap == Sleeps && !Long() {
 			p.Mishap = Nothing
 		}
@@ -63,11 +67,18 @@ func eachProgram(t *testing.T, short uint64, abreast int, check func(p *Program)
 			}
 		}
 	}
-	var wg sync.WaitGroup
-	for w := range abreast * runtime.GOMAXPROCS(0) {
-		wg.Go(func() { t.Run(fmt.Sprint("worker ", w), work) })
-	}
-	wg.Wait()
+	t.Run("programs", func(t *testing.T) {
+		for w := range runtime.GOMAXPROCS(0) {
+			t.Run(fmt.Sprint("worker ", w), func(t *testing.T) {
+				t.Parallel()
+				var wg sync.WaitGroup
+				for i := range abreast {
+					wg.Go(func() { t.Run(fmt.Sprint(i), work) })
+				}
+				wg.Wait()
+			})
+		}
+	})
 	took := time.Since(began)
 	t.Logf("%d programs in %v, %v each", count, took.Round(time.Millisecond), (took / time.Duration(count)).Round(time.Microsecond))
 }

@@ -57,5 +57,9 @@ func TestSharedProgramsFindLostBlock(t *testing.T) {
 
 // sharing joins ranks that share memory.
 func sharing(t *testing.T, p *disttest.Program) []*tcp.Engine {
-	return join(t, p.Ranks, func(c *tcp.Config) { c.Timeout = p.Timeout })
+	engines := join(t, p.Ranks, func(c *tcp.Config) { c.Timeout = p.Timeout })
+	for _, e := range engines {
+		require.True(t, e.Shares(), "the ranks share no memory: the log says why")
+	}
+	return engines
 }
