@@ -213,8 +213,9 @@ func (l *lane) arm() context.Context {
 }
 
 // verdictOfZero is how much longer the other ranks wait in a MonitoredBarrier than rank 0, whose list of missing ranks is to
-// be everybody's error: at the same moment, another one might see some of them arrive.
-const verdictOfZero = 2 * lookEvery
+// be everybody's error: at the same moment, another one might see some of them arrive. It is more than a busy machine keeps
+// rank 0 from its core, and what the others wait for nothing if rank 0 itself does not come.
+const verdictOfZero = time.Second
 
 // left is the time that the lane has until its next sign of life.
 func (l *lane) left() time.Duration {

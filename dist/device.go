@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -15,28 +14,16 @@ import (
 // host to itself. Run calls the device's Close method, if it has one, when all ranks are done.
 type DeviceFunc func(local, threads int) (tensor.Device, error)
 
-var (
-	devicesMu sync.Mutex
-	devices   = map[string]DeviceFunc{"cpu": newCPU, "cuda": newCUDA}
-)
+var devices = map[string]DeviceFunc{"cpu": newCPU, "cuda": newCUDA}
 
 func newCPU(_, threads int) (tensor.Device, error) { return tensor.NewCPU(threads), nil }
 
-// RegisterDevice makes a kind of device known to Devices, in place of what had the name before.
-func RegisterDevice(name string, f DeviceFunc) {
-	devicesMu.Lock()
-	defer devicesMu.Unlock()
-	devices[name] = f
-}
-
-// Devices returns what Config.Device is for a kind of device by its name, as a flag -device takes it: "cpu", "cuda", or a
-// name that was registered. "" leaves it to RINGO_DEVICE.
+// Devices returns what Config.Device is for a kind of device by its name, as a flag -device takes it: "cpu" or "cuda".
+// "" leaves it to RINGO_DEVICE.
 func Devices(name string) (DeviceFunc, error) {
 	if name == "" {
 		return nil, nil
 	}
-	devicesMu.Lock()
-	defer devicesMu.Unlock()
 	if f := devices[name]; f != nil {
 		return f, nil
 	}
