@@ -1,5 +1,5 @@
-// The calls of the emulated NCCL: ranks are threads of one process, operations run on
-// the streams of the emulated driver. A non-blocking communicator launches only
+// The calls of the emulated NCCL: ranks are threads of one process or processes of one
+// machine (nccl_link.cpp), operations run on the streams of the emulated driver. A non-blocking communicator launches only
 // when its state is asked for, so that an event recorded too early is too early
 // here as well.
 #include "nccl.h"
@@ -69,7 +69,7 @@ struct Comm : std::enable_shared_from_this<Comm> {
 struct Fault { int rank; uint64_t call; int kind; };  // 1 hangs, 2 is an asynchronous error, 3 fails at once
 static std::mutex mu;  // guards what follows
 static std::map<Comm*, std::shared_ptr<Comm>> comms;
-static std::map<std::string, std::weak_ptr<Meeting>> meetings;
+static std::map<uint64_t, std::weak_ptr<Meeting>> meetings;
 static uint64_t ids;
 static Fault fault;
 static std::atomic<uint64_t> made, aborts, destroyed, launches;
@@ -103,7 +103,7 @@ static int run(void* arg) {
   std::unique_lock<std::mutex> l(m.mu);
   for (size_t i = 0; i < launch.calls.size() && !c.aborted; i++) {
     c.running.insert(&launch.calls[i]);
-    if (!launch.calls[i].hangs) post(m, c.rank, launch.numbers[i], launch.calls[i]);
+    if (!launch.calls[i].hangs) (m.host ? send_off : post)(m, c.rank, launch.numbers[i], launch.calls[i]);
   }
   m.changed.wait(l, [&] {
     for (auto& x : launch.calls)
@@ -150,13 +150,40 @@ API const char* ncclGetErrorString(Result r) {
   return r >= 0 && r < 8 ? text[r] : "unknown result code";
 }
 API const char* ncclGetLastError(Comm*) { return last; }
+// An id is a pattern, the host and the number of the meeting there.
 API Result ncclGetUniqueId(Id* id) {
+  uint64_t host = be_host();
+  if (!host) return fail(SystemError, "no Unix socket can be made");
   std::lock_guard<std::mutex> l(mu);
   const char* debug = getenv("NCCL_DEBUG");
   if (!ids && debug && *debug) printf("NCCL version 2.32.3+emulated\n");  // C keeps it back where that is a pipe
   for (int i = 0; i < 128; i++) id->bytes[i] = (char)(i * 7 + 1);  // every word counts
   uint64_t n = ++ids;
+  memcpy(id->bytes + 112, &host, 8);
   memcpy(id->bytes + 120, &n, 8);
+  return Ok;
+}
+
+std::shared_ptr<Meeting> meeting_of(uint64_t number) {
+  std::lock_guard<std::mutex> l(mu);
+  auto m = meetings[number].lock();
+  if (!m) meetings[number] = m = std::make_shared<Meeting>();
+  return m;
+}
+
+Result join(Meeting& m, int n, int device, std::shared_ptr<Link> guest) {
+  std::lock_guard<std::mutex> l(m.mu);
+  if (m.n && m.n != n) return fail(InvalidArgument, "%d ranks here, %d on another rank", n, m.n);
+  m.n = n;
+  const char* several = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  for (int d : m.devices)
+    if (d == device && !(several && *several == '1'))
+      m.broken = fail(InvalidUsage, "Duplicate GPU detected : two ranks both on CUDA device %d", d);
+  m.devices.push_back(device);
+  m.joined++;
+  if (guest) m.guests.insert(guest);
+  for (auto& g : m.guests) tell(*g, m.joined, m.broken);
+  m.changed.notify_all();
   return Ok;
 }
 
@@ -165,31 +192,22 @@ API Result ncclCommInitRankConfig(Comm** out, int n, Id id, int rank, const Conf
   if (cfg && (cfg->magic != 0xcafebeef || cfg->size < 48)) return fail(InvalidArgument, "ncclConfig_t argument not initialized via NCCL_CONFIG_INITIALIZER");
   if (cfg && (cfg->cga != INT_MIN || cfg->min_ctas != INT_MIN || cfg->max_ctas != INT_MIN || cfg->net || cfg->share != INT_MIN))
     return fail(InvalidArgument, "the configuration takes what the variables NCCL_* say from the user");
-  for (int i = 0; i < 120; i++)
+  for (int i = 0; i < 112; i++)
     if (id.bytes[i] != (char)(i * 7 + 1)) return fail(InvalidArgument, "byte %d of the id is not what ncclGetUniqueId gave", i);
   auto c = std::make_shared<Comm>();
   if (driver().get_device(&c->device)) return fail(CudaError, "no context is current");
   c->rank = rank;
   c->blocking = !cfg || cfg->blocking != 0;
-  {
-    std::lock_guard<std::mutex> l(mu);
-    std::string key(id.bytes, 128);
-    c->meeting = meetings[key].lock();
-    if (!c->meeting) meetings[key] = c->meeting = std::make_shared<Meeting>();
+  uint64_t host, number;
+  memcpy(&host, id.bytes + 112, 8);
+  memcpy(&number, id.bytes + 120, 8);
+  if (host == be_host()) {
+    c->meeting = meeting_of(number);
+    if (Result r = join(*c->meeting, n, c->device, nullptr)) return r;
+  } else if (!(c->meeting = visit(host, number, n, rank, c->device))) {
+    return fail(SystemError, "the process that made the id cannot be reached: it has ended, or runs elsewhere");
   }
   Meeting& m = *c->meeting;
-  {
-    std::lock_guard<std::mutex> l(m.mu);
-    if (m.n && m.n != n) return fail(InvalidArgument, "%d ranks here, %d on another rank", n, m.n);
-    m.n = n;
-    const char* several = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
-    for (int d : m.devices)
-      if (d == c->device && !(several && *several == '1'))
-        m.broken = fail(InvalidUsage, "Duplicate GPU detected : two ranks both on CUDA device %d", d);
-    m.devices.push_back(c->device);
-    m.joined++;
-    m.changed.notify_all();
-  }
   *out = keep(c);
   if (!c->blocking) return poll(*c);
   std::unique_lock<std::mutex> l(m.mu);
@@ -210,6 +228,7 @@ API Result ncclCommAbort(Comm* handle) {
     std::lock_guard<std::mutex> l(c->meeting->mu);
     c->aborted = true;
     withdraw(*c->meeting, c->running);
+    if (c->meeting->host) hang_up(*c->meeting->host);
     c->meeting->changed.notify_all();
   }
   std::lock_guard<std::mutex> l(mu);
@@ -218,14 +237,15 @@ API Result ncclCommAbort(Comm* handle) {
   return Ok;
 }
 API Result ncclCommFinalize(Comm* handle) { return find(handle) ? Ok : fail(InvalidArgument, "no such communicator"); }
-// ncclCommDestroy waits for what is running, as the real one does.
+// ncclCommDestroy waits for what is running, as the real one does; and a host for its
+// guests, which need it: NCCL calls it collective between the ranks of a machine.
 API Result ncclCommDestroy(Comm* handle) {
   auto c = find(handle);
   if (!c) return fail(InvalidArgument, "no such communicator");
   if (poll(*c) == InProgress) return fail(InvalidArgument, "Attempt to use communicator before the previous operation returned ncclSuccess");
   {
     std::unique_lock<std::mutex> l(c->meeting->mu);
-    c->meeting->changed.wait(l, [&] { return c->running.empty(); });
+    c->meeting->changed.wait(l, [&] { return c->running.empty() && c->meeting->guests.empty(); });
   }
   std::lock_guard<std::mutex> l(mu);
   comms.erase(handle);
@@ -284,13 +304,9 @@ static Result check(Comm& c, Call& call) {
     call.factor = i->second.second;
     call.op = Sum;
   }
-  size_t bytes = call.n * type_size(call.type), in = bytes, out = bytes;
-  if (call.kind == AllGather || call.kind == AllToAll) out *= peers;
-  if (call.kind == ReduceScatter || call.kind == AllToAll) in *= peers;
-  bool reads = call.n && call.kind != Recv && (call.kind != Broadcast || call.root == c.rank);
-  bool writes = call.n && call.kind != Send && (call.kind != Reduce || call.root == c.rank);
-  if (reads && !driver().is_memory((uint64_t)call.src, in)) return fail(InvalidArgument, "sendbuff %p is not %zu bytes of device memory", call.src, in);
-  if (writes && !driver().is_memory((uint64_t)call.dst, out)) return fail(InvalidArgument, "recvbuff %p is not %zu bytes of device memory", call.dst, out);
+  Extent e = extent(call, c.rank, peers);
+  if (e.in && !driver().is_memory((uint64_t)call.src, e.in)) return fail(InvalidArgument, "sendbuff %p is not %zu bytes of device memory", call.src, e.in);
+  if (e.out && !driver().is_memory((uint64_t)call.dst, e.out)) return fail(InvalidArgument, "recvbuff %p is not %zu bytes of device memory", call.dst, e.out);
   return Ok;
 }
 
@@ -320,7 +336,7 @@ static Result take(Comm* handle, void* stream, Call call) {
 }
 static Result queue(Comm* c, void* stream, Kind k, const void* s, void* r, size_t n, int type, int op, int root) {
   depth++;
-  Result e = take(c, stream, Call{k, (const char*)s, (char*)r, n, type, op, root, 1, false, false, false});
+  Result e = take(c, stream, Call{k, (const char*)s, (char*)r, n, type, op, root, 1, false, false, false, nullptr});
   if (e) refused = e;
   return --depth ? e : end_group();
 }

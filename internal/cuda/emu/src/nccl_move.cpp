@@ -13,6 +13,20 @@ size_t type_size(int t) {
   return size[t];
 }
 
+Extent extent(const Call& c, int rank, int ranks) {
+  size_t bytes = c.n * type_size(c.type), in = bytes, out = bytes;
+  if (c.kind == AllGather || c.kind == AllToAll) out *= ranks;
+  if (c.kind == ReduceScatter || c.kind == AllToAll) in *= ranks;
+  bool reads = c.kind != Recv && (c.kind != Broadcast || c.root == rank);
+  bool writes = c.kind != Send && (c.kind != Reduce || c.root == rank);
+  return {reads ? in : 0, writes ? out : 0};
+}
+
+static void finish(Call& c) {
+  c.done = true;
+  if (c.over) c.over();
+}
+
 static float from_half(uint16_t h) {
   uint32_t sign = (h & 0x8000u) << 16, exp = h >> 10 & 31, man = h & 1023, u;
   if (exp == 31) u = sign | 0x7f800000 | man << 13;
@@ -119,7 +133,7 @@ static void carry_out(const std::vector<Call*>& c) {
   for (size_t r = 0; r < n; r++) {
     if (k == AllReduce || k == Broadcast || k == AllGather || (k == Reduce && (int)r == c[0]->root)) memcpy(c[r]->dst, out.data(), whole);
     if (k == ReduceScatter) memcpy(c[r]->dst, &out[r * bytes], bytes);
-    c[r]->done = true;
+    finish(*c[r]);
   }
 }
 
@@ -141,7 +155,8 @@ void post(Meeting& m, int rank, uint64_t number, Call& c) {
       Call *s = c.kind == Send ? mine[0] : other[0], *r = c.kind == Send ? other[0] : mine[0];
       memcpy(r->dst, s->src, s->n * type_size(s->type));
       if (key.first != key.second) moved += s->n * type_size(s->type);
-      s->done = r->done = true;
+      finish(*s);
+      finish(*r);
       mine.erase(mine.begin());
       other.erase(other.begin());
     }
@@ -158,6 +173,7 @@ void post(Meeting& m, int rank, uint64_t number, Call& c) {
 }
 
 void withdraw(Meeting& m, const std::set<Call*>& gone) {
+  for (auto i = m.away.begin(); i != m.away.end();) i = gone.count(i->second) ? m.away.erase(i) : std::next(i);
   for (auto& s : m.steps)
     for (auto& c : s.second)
       if (gone.count(c)) c = nullptr;
