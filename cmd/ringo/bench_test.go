@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -118,6 +119,22 @@ func TestBenchOnGPUs(t *testing.T) {
 	_, stderr, code := run(t, "bench", "-device", "cuda", "-backend", "nccl", "-ranks", "3")
 	assert.NotZero(t, code)
 	assert.Contains(t, stderr, "-backend nccl: 3 ranks need as many GPUs, and there are 2; -backend local shares them")
+}
+
+// Processes, each with a GPU of its own, over NCCL.
+func TestBenchOverNCCL(t *testing.T) {
+	needsProcesses(t)
+	emu.Start(t, emu.Config{})
+	rows := benchRows(t, "-device", "cuda", "-backend", "nccl", "-ops", "all", "-sizes", "4K", "-ranks", "2")
+	assert.Len(t, rows, len(benchOps))
+	for _, r := range rows {
+		assert.True(t, r.Correct, "%+v", r)
+		assert.Equal(t, "cuda nccl 2", fmt.Sprint(r.Device, " ", r.Backend, " ", r.Ranks))
+		assert.Positive(t, r.US, "%+v", r)
+	}
+	stdout, _, code := run(t, "bench", "-device", "cuda", "-backend", "nccl", "-sizes", "4", "-ranks", "2")
+	assert.Zero(t, code)
+	assert.Contains(t, stdout, "allreduce, 2 ranks, nccl on cuda\n")
 }
 
 // Without NVIDIA's driver one sentence says so.

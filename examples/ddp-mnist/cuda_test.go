@@ -1,7 +1,10 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +50,49 @@ func TestCUDA(t *testing.T) {
 		require.InEpsilon(t, want.FinalLoss, got.FinalLoss, c.tol, c.dtype)
 		require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
 	}
+}
+
+// TestMain runs this binary as one rank of TestProcessesOnCUDA when that has started it.
+func TestMain(m *testing.M) {
+	if os.Getenv("DDP_TEST_CHILD") == "" {
+		os.Exit(m.Run())
+	}
+	if err := child(); err != nil {
+		fmt.Println("error:", err)
+		os.Exit(1)
+	}
+}
+
+func child() (err error) {
+	o := tenSteps()
+	if o.device, err = dist.Devices("cuda"); err != nil {
+		return err
+	}
+	return run(o, os.Stdout)
+}
+
+func tenSteps() options {
+	o := short()
+	o.steps, o.batch = 10, 64
+	return o
+}
+
+// Two processes with a GPU each, which NCCL connects, train as one rank does; to the bit as goroutine ranks do, since the
+// order of two summands does not matter.
+func TestProcessesOnCUDA(t *testing.T) {
+	o := tenSteps()
+	o.device = disttest.CUDA(t, emu.Config{})
+	one := train(t, o)
+	o.ranks = 2
+	goroutines := train(t, o)
+	printed := disttest.Processes(t, 2, "DDP_TEST_CHILD=1", "EMU_DEVICES=2")
+	var got summary
+	require.NoError(t, json.Unmarshal(bytes.TrimSpace(printed[0]), &got), "%s", printed[0])
+	require.Equal(t, [2]any{"nccl", 2}, [2]any{got.Backend, got.Ranks})
+	require.InEpsilon(t, one.FirstLoss, got.FirstLoss, 1e-5)
+	require.InEpsilon(t, one.FinalLoss, got.FinalLoss, 1e-5)
+	require.Equal(t, goroutines.ParamsSHA256, got.ParamsSHA256)
+	require.Equal(t, goroutines.LossesSHA256, got.LossesSHA256)
 }
 
 // A step neither copies anything nor waits for the device: the loss is read at the end of an epoch.

@@ -1,0 +1,171 @@
+//go:build unix
+
+package nccl_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// TestMain runs this binary as one rank of a job when a test below started it.
+func TestMain(m *testing.M) {
+	if how := os.Getenv("NCCL_TEST_CHILD"); how != "" {
+		if err := child(how); err != nil {
+			fmt.Println("error:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// programs are what a rank that is a process does.
+var programs = map[string]func(ctx context.Context, r *dist.Rank, arg int) error{
+	"operations": operations, "mismatch": mismatch, "die": forever, "rebuild": carryOn,
+}
+
+func child(how string) error {
+	name, text, _ := strings.Cut(how, " ")
+	arg, err := strconv.Atoi(text)
+	if err != nil {
+		return err
+	}
+	device, err := dist.Devices("cuda")
+	if err != nil {
+		return err
+	}
+	return dist.Run(context.Background(), dist.Config{Threads: 1, Device: device}, func(ctx context.Context, r *dist.Rank) error {
+		if r.Engine() != "nccl" {
+			return fmt.Errorf("the engine is %s", r.Engine())
+		}
+		if err := programs[name](ctx, r, arg); err != nil {
+			return err
+		}
+		fmt.Println("well")
+		return nil
+	})
+}
+
+// operations checks what every operation gives.
+func operations(_ context.Context, r *dist.Rank, _ int) error {
+	for _, op := range disttest.Operations() {
+		for _, count := range []int{0, 1, 1000, 100_001} {
+			for peer := range r.World.Size() {
+				if err := op.Run(r.World, peer, count); err != nil {
+					return fmt.Errorf("%s, %d elements, rank %d is special: %w", op.Name, count, peer, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func mismatch(_ context.Context, r *dist.Rank, _ int) error {
+	if err := reduce(r, 10, dist.Sum); err != nil {
+		return err
+	}
+	return reduce(r, 10+r.World.Rank(), dist.Sum)
+}
+
+// forever goes on until the victim is killed, in the middle of what it has queued.
+func forever(_ context.Context, r *dist.Rank, victim int) error {
+	x := tensor.New(r.Device, tensor.Float32, 10_000)
+	for step := 0; ; step++ {
+		if err := r.World.AllReduce(x, dist.Max).Wait(); err != nil {
+			return err
+		}
+		if step == 20 && r.World.Rank() == victim {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		}
+	}
+}
+
+// carryOn is what the others do then: they make new communicators.
+func carryOn(ctx context.Context, r *dist.Rank, victim int) error {
+	if forever(ctx, r, victim) == nil {
+		return errors.New("nobody died")
+	}
+	g, err := r.World.Rebuild(ctx)
+	if err != nil {
+		return err
+	}
+	for _, op := range disttest.Operations() {
+		if err := op.Run(g, 0, 100); err != nil {
+			return fmt.Errorf("%s after a death: %w", op.Name, err)
+		}
+	}
+	return nil
+}
+
+// control are the engines that processes of a host meet by.
+var control = map[string]string{"tcp": "RINGO_SHM=0", "shm": "RINGO_SHM=1"}
+
+// processes starts n ranks, each a process with n GPUs, and returns what they print.
+func processes(t *testing.T, n int, how, control string) []string {
+	emu.Start(t, emu.Config{Devices: n})
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	cmds, outs := disttest.StartProcesses(ctx, t, n, "NCCL_TEST_CHILD="+how, fmt.Sprint("EMU_DEVICES=", n), "RINGO_TIMEOUT=20s", control)
+	text := make([]string, n)
+	for r, c := range cmds {
+		_ = c.Wait() // the text tells
+		text[r] = string(bytes.TrimSpace(outs[r].Bytes()))
+	}
+	return text
+}
+
+// Ranks that are processes, as a job has them: package dist chooses the devices and NCCL.
+func TestProcesses(t *testing.T) {
+	for name, env := range control {
+		for _, n := range []int{2, 3} {
+			t.Run(fmt.Sprint(n, " over ", name), func(t *testing.T) {
+				for r, text := range processes(t, n, "operations 0", env) {
+					assert.Equal(t, "well", text, "rank %d", r)
+				}
+			})
+		}
+	}
+}
+
+func TestProcessesMismatch(t *testing.T) {
+	for _, text := range processes(t, 2, "mismatch 0", control["shm"]) {
+		assert.Contains(t, text, "allreduce seq 2 of group world: count 10 (rank 0) vs 11 (rank 1)")
+	}
+}
+
+// A process that dies is named by the others, also the one that made the id; and these can go on.
+func TestProcessDies(t *testing.T) {
+	for name, env := range control {
+		for victim := range 2 {
+			t.Run(fmt.Sprintf("rank %d over %s", victim, name), func(t *testing.T) {
+				begin := time.Now()
+				for r, text := range processes(t, 3, fmt.Sprint("die ", victim), env) {
+					if r != victim {
+						assert.Regexp(t, fmt.Sprintf(`error: rank %d \(host .*, pid \d+\): allreduce seq \d+ of group world`, victim), text)
+					}
+				}
+				assert.Less(t, time.Since(begin), 10*time.Second, "half the timeout")
+				for r, text := range processes(t, 3, fmt.Sprint("rebuild ", victim), env) {
+					if r != victim {
+						assert.True(t, strings.HasSuffix(text, "well"), "rank %d: %s", r, text)
+					}
+				}
+			})
+		}
+	}
+}
