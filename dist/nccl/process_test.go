@@ -37,6 +37,7 @@ func TestMain(m *testing.M) {
 // programs are what a rank that is a process does.
 var programs = map[string]func(ctx context.Context, r *dist.Rank, arg int) error{
 	"operations": operations, "mismatch": mismatch, "die": forever, "rebuild": carryOn,
+	"groups": groups,
 }
 
 func child(how string) error {
@@ -73,6 +74,34 @@ func operations(_ context.Context, r *dist.Rank, _ int) error {
 		}
 	}
 	return nil
+}
+
+// groups come and go, with their communicators, whose connections are closed.
+func groups(ctx context.Context, r *dist.Rank, count int) error {
+	before := 0
+	for i := range count {
+		g := r.World.With()
+		if err := g.AllReduce(tensor.New(r.Device, tensor.Float32, 100), dist.Sum).WaitHost(ctx); err != nil {
+			return err
+		}
+		if i == 0 {
+			before = descriptors()
+		}
+		if err := g.Close(); err != nil {
+			return err
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); descriptors() > before; <-time.After(time.Millisecond) { // of all ranks
+		if time.Now().After(end) {
+			return fmt.Errorf("%d descriptors are open, %d with the first group", descriptors(), before)
+		}
+	}
+	return nil
+}
+
+func descriptors() int {
+	names, _ := os.ReadDir("/proc/self/fd")
+	return len(names)
 }
 
 func mismatch(_ context.Context, r *dist.Rank, _ int) error {
@@ -139,6 +168,12 @@ func TestProcesses(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func TestGroupsOfProcesses(t *testing.T) {
+	for r, text := range processes(t, 3, "groups 20", control["shm"]) {
+		assert.Equal(t, "well", text, "rank %d", r)
 	}
 }
 

@@ -33,8 +33,8 @@ func FailNCCL(rank, n int, fault NCCLFault) {
 var faults bool
 
 // NCCLCounts is what the emulated NCCL has been asked for since the process
-// began, how many communicators there are now, and the bytes of its messages from
-// one rank to another.
+// began, how many communicators there are now, and the bytes of messages from one
+// rank to another, of those communicators whose ids it made.
 type NCCLCounts struct{ Made, Aborts, Destroyed, Open, Launches, Moved uint64 }
 
 // CountNCCL returns the counts, which are all 0 on a GPU.

@@ -132,4 +132,5 @@ int leaked_memory(std::string& out);
 // fault.cpp
 void install_handler();
 void worker_stack();                               // signals of this thread get a stack of their own
+void free_worker_stack();                          // at its end
 Result guarded(Stream&, const std::string& name, const EmuModule*, const std::function<Result()>&, std::string& detail);

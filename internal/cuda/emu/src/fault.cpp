@@ -80,6 +80,11 @@ void worker_stack() {
   s.ss_sp = mmap(0, s.ss_size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   sigaltstack(&s, nullptr);
 }
+void free_worker_stack() {
+  stack_t s = {}, was;
+  s.ss_flags = SS_DISABLE;
+  if (!sigaltstack(&s, &was)) munmap(was.ss_sp, was.ss_size);
+}
 
 static Result explain(const Attempt& g, std::string& detail) {
   if (g.late) return detail = "it ran for too long", LaunchTimeout;

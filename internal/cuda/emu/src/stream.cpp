@@ -33,8 +33,9 @@ static bool may_run(Stream& s) {
 }
 
 // dynamic_shared reserves dynamic shared memory with a guard page behind it.
+constexpr size_t DynamicBytes = MaxShared + 4096 - MaxShared % 4096;
 static unsigned char* dynamic_shared() {
-  size_t n = MaxShared + 4096 - MaxShared % 4096;
+  size_t n = DynamicBytes;
   auto p = (unsigned char*)mmap(0, n + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   mprotect(p + n, 4096, PROT_NONE);
   return p + n;
@@ -70,6 +71,8 @@ static void work(std::shared_ptr<Stream> s) {
   S.closed.erase(s.get());
   for (auto p : s->stacks)
     if (p) munmap(p - StackGuard, StackBytes + StackGuard);
+  munmap(s->dynamic - DynamicBytes, DynamicBytes + 4096);
+  free_worker_stack();
 }
 
 Result enqueue(const std::shared_ptr<Stream>& s, Op op, bool captured) {
