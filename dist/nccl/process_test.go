@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 // programs are what a rank that is a process does.
 var programs = map[string]func(ctx context.Context, r *dist.Rank, arg int) error{
 	"operations": operations, "mismatch": mismatch, "die": forever, "rebuild": carryOn,
-	"groups": groups,
+	"groups": groups, "hurry": hurry,
 }
 
 func child(how string) error {
@@ -104,6 +105,21 @@ func descriptors() int {
 	return len(names)
 }
 
+// hurry has rank 0, which made the id, end as soon as it has its own part of a large result.
+func hurry(_ context.Context, r *dist.Rank, count int) error {
+	x := tensor.New(r.Device, tensor.Float32, count)
+	if r.World.Rank() == 0 {
+		tensor.Copy(x, tensor.FromSlice(slices.Repeat([]float32{3}, count), count))
+	}
+	if err := r.World.Broadcast(x, 0).Wait(); err != nil || r.World.Rank() == 0 {
+		return err
+	}
+	if at := slices.IndexFunc(tensor.Floats(x), func(v float64) bool { return v != 3 }); at >= 0 {
+		return fmt.Errorf("element %d did not come", at)
+	}
+	return nil
+}
+
 func mismatch(_ context.Context, r *dist.Rank, _ int) error {
 	if err := reduce(r, 10, dist.Sum); err != nil {
 		return err
@@ -168,6 +184,12 @@ func TestProcesses(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+func TestFirstProcessEndsEarly(t *testing.T) {
+	for r, text := range processes(t, 3, "hurry 4000000", control["shm"]) {
+		assert.Equal(t, "well", text, "rank %d", r)
 	}
 }
 

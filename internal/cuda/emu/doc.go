@@ -37,7 +37,7 @@
 //     in progress for a while, the order of additions depends on the place. Ranks
 //     are threads of a process or processes of one machine, each with an emulator
 //     of its own, of which rank r takes device r. Their bytes go through the
-//     process that made the id; who dies there leaves the others' operations
+//     process that made the id; a rank that dies leaves the operations of others
 //     hanging. NCCL's own way between processes, its topology and its network are
 //     not emulated, nor is CUDA_VISIBLE_DEVICES.
 //
