@@ -2,6 +2,8 @@ package cuda_test
 
 import (
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -40,16 +42,24 @@ func (g grouped) set(a *tensor.Args) {
 	a.F[0] = g.beta
 }
 
+// output is NaN where nothing is to be added to it.
+func (g grouped) output(r *rand.Rand, d tensor.DType, n int) operand {
+	if g.beta == 0 {
+		return values(d, n, func(int) float64 { return math.NaN() })
+	}
+	return random(r, d, n)
+}
+
 // forward is the product, grad that of the gradient of b.
 func (g grouped) forward(d tensor.DType) launch {
 	r := rng(5)
-	return launch{op: tensor.OpGroupedLinear, d: d, outs: 1, set: g.set, x: []operand{random(r, d, g.rows()*g.n), random(r, d, g.rows()*g.k),
+	return launch{op: tensor.OpGroupedLinear, d: d, outs: 1, set: g.set, x: []operand{g.output(r, d, g.rows()*g.n), random(r, d, g.rows()*g.k),
 		random(r, d, len(g.counts)*g.n*g.k), counts(g.counts...)}}
 }
 
 func (g grouped) grad(d tensor.DType) launch {
 	r := rng(6)
-	return launch{op: tensor.OpGroupedGrad, d: d, outs: 1, set: g.set, x: []operand{random(r, d, len(g.counts)*g.n*g.k), random(r, d, g.rows()*g.n),
+	return launch{op: tensor.OpGroupedGrad, d: d, outs: 1, set: g.set, x: []operand{g.output(r, d, len(g.counts)*g.n*g.k), random(r, d, g.rows()*g.n),
 		random(r, d, g.rows()*g.k), counts(g.counts...)}}
 }
 
