@@ -74,6 +74,9 @@ func grouped(q *Queue, k *kernel, a *tensor.Args) {
 
 func groupedGrad(q *Queue, k *kernel, a *tensor.Args) {
 	n, inner, groups := a.Dim[1], a.Dim[2], a.Dim[3]
+	if groups == 0 {
+		return // no gradient to write
+	}
 	if ks := groupsOnTensorCores(q, a); ks != nil {
 		q.runGroupsMMA(ks.grad, a, tilesOf(inner, groupMMATile)*tilesOf(n, groupMMATile)*groups)
 		return
