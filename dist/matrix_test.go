@@ -34,8 +34,8 @@ func matrixChild(spec string) error {
 	return errors.Join(err1, err2, dist.Run(context.Background(), dist.Config{Threads: 1}, r.run))
 }
 
-// matrixRank is a rank of a cell: it repeats one operation. The victim says "ready" when it has done it a few times; what
-// happens then is the cell's fault. Each rank says at last how it ended; if well, how long the longest step took.
+// matrixRank is a rank of a cell: it repeats one operation, and says "ready" when it has done it a few times; what
+// happens then to the victim is the cell's fault. Each rank says at last how it ended; if well, how long the longest step took.
 type matrixRank struct {
 	op, how       string
 	victim, count int
@@ -52,10 +52,10 @@ func (m *matrixRank) run(_ context.Context, r *dist.Rank) error {
 	for step := 0; ; step++ {
 		start := time.Now()
 		hurt := g.Rank() == m.victim && step >= 3
-		if hurt && step == 3 {
+		if step == 3 {
 			begin = start
 			m.say("ready")
-			if how == "before" {
+			if hurt && how == "before" {
 				select {} // until the signal
 			}
 		}
@@ -178,7 +178,7 @@ func TestEveryOperationOnGoroutines(t *testing.T) {
 			for i, op := range disttest.Operations() {
 				t.Run(op.Name, func(t *testing.T) {
 					t.Parallel()
-					lines := make(chan string, 4)
+					lines := make(chan string, 6)
 					m := matrixRank{op: op.Name, how: how + " and well", victim: i % 3, count: 1000, say: func(line string) { lines <- line }}
 					require.NoError(t, dist.Run(t.Context(), dist.Config{Ranks: 3, Exact: true, Threads: 1, Timeout: matrixTimeout}, m.run))
 					close(lines)
@@ -214,7 +214,9 @@ func (f *fault) cell(t *testing.T, engine, env, op string, victim int) {
 	}
 	spec := fmt.Sprintf("DIST_TEST_CHILD=matrix:%s,%s,%d,%d", op, how, victim, f.count)
 	j := startJob(t, 3, hosts, 29_500, spec, env, "RINGO_TIMEOUT="+matrixTimeout.String())
-	j.ranks[victim].await(t, "ready")
+	for _, p := range j.ranks { // messages to a rank may be under way before it waits for the first
+		p.await(t, "ready")
+	}
 	struck := time.Now()
 	switch {
 	case f.cut:

@@ -27,6 +27,7 @@ var sections = []section{
 	{"gemm", "matrix products", false, measureGEMM},
 	{"rows", "kernels that wait for memory, bytes read and written", false, measureRows},
 	{"attention", "causal attention of bfloat16, half of the products counted", false, measureAttention},
+	{"grouped", "products of 32768 rows of bfloat16 in 8 groups of unequal size with a matrix each, as of experts", false, measureGrouped},
 	{"mlp", "training steps of 784-512-512-10, SGD with momentum, float32", false, measureMLP},
 	{"gpt", "training steps of a small GPT with 512 tokens, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT},
 	{"gpt2", "training steps of GPT-2 124M, bfloat16 with float32 masters, clipping, AdamW", false, measureGPT2},
@@ -151,6 +152,15 @@ func (m *meter) step(opt *optim.Optimizer) {
 	}
 }
 
+// launch runs a kernel with these operands.
+func (m *meter) launch(a *tensor.Args, x ...tensor.Tensor) {
+	a.N = len(x)
+	for i, x := range x {
+		a.X[i], a.Len[i], a.DT[i] = x.Ptr(), x.Len(), x.DType()
+	}
+	m.dev.Kernels()[a.Op][a.DType](m.dev.Queue(0), a)
+}
+
 // attentions are batch, positions, heads and features of a head: GPT-2, and longer and wider.
 var attentions = [][4]int{{32, 1024, 12, 64}, {4, 4096, 16, 128}}
 
@@ -162,12 +172,9 @@ func measureAttention(m *meter) error {
 		qkv, out, lse := m.random(tensor.BFloat16, b, steps, 3*width), tensor.New(m.dev, tensor.BFloat16, b, steps, width), tensor.New(m.dev, tensor.Float32, b, heads, steps)
 		grad, gout := tensor.New(m.dev, tensor.BFloat16, b, steps, 3*width), m.random(tensor.BFloat16, b, steps, width)
 		launch := func(op tensor.Op, outs int, x ...tensor.Tensor) {
-			a := &tensor.Args{Op: op, DType: tensor.BFloat16, Outs: outs, N: len(x), Dim: [6]int{b, steps, 3 * width}, I: [8]int{hd, 1}}
+			a := &tensor.Args{Op: op, DType: tensor.BFloat16, Outs: outs, Dim: [6]int{b, steps, 3 * width}, I: [8]int{hd, 1}}
 			a.F[0] = 1 / math.Sqrt(float64(hd))
-			for i, x := range x {
-				a.X[i], a.Len[i], a.DT[i] = x.Ptr(), x.Len(), x.DType()
-			}
-			m.dev.Kernels()[op][tensor.BFloat16](m.dev.Queue(0), a)
+			m.launch(a, x...)
 		}
 		forward := func() { launch(tensor.OpAttention, 2, out, lse, qkv) }
 		name, work := fmt.Sprintf("%dx%d, %d heads of %d", b, steps, heads, hd), 2e-12*float64(b*heads*hd)*float64(steps)*float64(steps)
@@ -175,6 +182,35 @@ func measureAttention(m *meter) error {
 			m.add(name+", and backward", "TFLOP/s", 3.5*work, func() {
 				forward()
 				launch(tensor.OpAttentionGrad, 1, grad, qkv, out, gout, lse)
+			}))
+	}
+	return failed
+}
+
+func measureGrouped(m *meter) error {
+	var failed error
+	const groups = 8
+	unit := m.pick(512, 1)
+	rows, sizes := groups*groups*unit, make([]int64, groups)
+	for i := range sizes {
+		sizes[i] = int64((2*i + 1) * unit)
+	}
+	counts := tensor.New(m.dev, tensor.Int64, groups)
+	tensor.Copy(counts, tensor.FromSlice(sizes, groups))
+	for _, s := range [][2]int{{m.pick(768, 16), m.pick(3072, 64)}, {m.pick(3072, 64), m.pick(768, 16)}} {
+		in, out := s[0], s[1]
+		x, w, y := m.random(tensor.BFloat16, rows, in), m.random(tensor.BFloat16, groups, out, in), tensor.New(m.dev, tensor.BFloat16, rows, out)
+		gx, gw, gy := tensor.New(m.dev, tensor.BFloat16, rows, in), tensor.New(m.dev, tensor.BFloat16, groups, out, in), m.random(tensor.BFloat16, rows, out)
+		launch := func(op tensor.Op, n, k, tb int, x ...tensor.Tensor) {
+			m.launch(&tensor.Args{Op: op, DType: tensor.BFloat16, Outs: 1, Dim: [6]int{rows, n, k, groups}, Rank: 4, I: [8]int{tb}}, append(x, counts)...)
+		}
+		forward := func() { launch(tensor.OpGroupedLinear, out, in, 1, y, x, w) }
+		name, work := fmt.Sprintf("%d rows, %d to %d", rows, in, out), 2e-12*float64(rows)*float64(in)*float64(out)
+		failed = errors.Join(failed, m.add(name+", forward", "TFLOP/s", work, forward),
+			m.add(name+", and backward", "TFLOP/s", 3*work, func() {
+				forward()
+				launch(tensor.OpGroupedLinear, in, out, 0, gx, gy, w)
+				launch(tensor.OpGroupedGrad, out, in, 0, gw, gy, x)
 			}))
 	}
 	return failed

@@ -111,6 +111,33 @@ def attention():
         row("attention", name + ", and backward", "eager", "TFLOP/s", 3.5 * work, lambda: torch.autograd.grad(forward(), (q, k, v), gout))
 
 
+def grouped():
+    groups, unit = 8, 512 if GPU else 1
+    rows, sizes = groups * groups * unit, [(2 * i + 1) * unit for i in range(groups)]
+    ends = torch.tensor(sizes, device=DEVICE).cumsum(0).to(torch.int32)
+    for i, o in ((768, 3072), (3072, 768)) if GPU else ((16, 64), (64, 16)):
+        x, w = (random(torch.bfloat16, *dims).requires_grad_() for dims in ((rows, i), (groups, o, i)))
+        gout = random(torch.bfloat16, rows, o)
+
+        def products():
+            return torch._grouped_mm(x, w.transpose(1, 2), offs=ends)
+
+        def loop():
+            return torch.cat([y @ v.t() for y, v in zip(x.split(sizes), w)])
+
+        for variant, forward in (("_grouped_mm", products), ("loop", loop)):
+            if variant == "_grouped_mm" and not hasattr(torch, variant):
+                continue
+
+            def inference():
+                with torch.no_grad():
+                    forward()
+
+            name, work = f"{rows} rows, {i} to {o}", 2e-12 * rows * i * o
+            row("grouped", name + ", forward", variant, "TFLOP/s", work, inference)
+            row("grouped", name + ", and backward", variant, "TFLOP/s", 3 * work, lambda: torch.autograd.grad(forward(), (x, w), gout))
+
+
 def mlp():
     for batch in (64, 256):
         net = nn.Sequential(nn.Linear(784, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10)).to(DEVICE)
@@ -216,7 +243,7 @@ def gpt2():
 
 def main():
     torch.manual_seed(0)
-    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, mlp, gpt, gpt2)}
+    sections = {f.__name__: f for f in (copy, host, gemm, rows, attention, grouped, mlp, gpt, gpt2)}
     about = f"PyTorch {torch.__version__}"
     torch.set_num_threads(1)  # of the host, like Ringo
     if GPU:

@@ -76,7 +76,7 @@ func kernelsOf(t *testing.T, code []byte) map[string]*resources {
 const widest = 512
 
 // fits fails if a block of a kernel needs more registers than a multiprocessor has: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES at its
-// launch on a GPU, of which the emulator knows nothing. Attention on tensor cores must keep all its registers, too.
+// launch on a GPU, of which the emulator knows nothing. Kernels on tensor cores must keep all their registers, too.
 func fits(t *testing.T, what string, code []byte) {
 	kernels := kernelsOf(t, code)
 	require.NotEmpty(t, kernels, "%s", what)
@@ -87,8 +87,8 @@ func fits(t *testing.T, what string, code []byte) {
 		}
 		require.Positive(t, k.registers, "%s of %s", name, what)
 		require.LessOrEqual(t, (k.registers+7)/8*8*threads, 64<<10, "%s of %s: %d registers for each of %d threads", name, what, k.registers, threads)
-		if strings.HasPrefix(what, "attention_mma") {
-			t.Logf("%s: %d registers", what, k.registers)
+		if strings.Contains(what, "_mma") {
+			t.Logf("%s of %s: %d registers", name, what, k.registers)
 			require.Zero(t, k.frame, "%s has registers in memory", what)
 		}
 	}

@@ -43,7 +43,7 @@ type Device struct {
 	ready  *cuda.Event // in Alloc
 	hosts  hosts
 
-	plain bool // no tensor cores in attention: for tests
+	plain bool // no kernels on tensor cores: for tests
 }
 
 // NewDevice opens the GPU with the given index, as CUDA counts them (CUDA_VISIBLE_DEVICES). The error says in one sentence

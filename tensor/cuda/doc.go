@@ -16,9 +16,9 @@
 // Matrix products are cuBLASLt's (see internal/cuda/blas), in full float32 (never TensorFloat-32) and with float32 sums for
 // 16-bit types. What comes behind a product is in the same call where cuBLASLt has it: bias, ReLU, for 16-bit types GELU (tanh)
 // and its gradient, what is added to the product (residual connections) and the gradient of a bias. Products of groups of rows
-// are a kernel that reads the groups' sizes on the device: nobody waits for them. Attention
-// of 16-bit floats runs on tensor cores, with heads of 16, 32, ..., 128 features; of other types and widths it is a plain kernel
-// (onTensorCores has all conditions).
+// are kernels that read the groups' sizes on the device: nobody waits for them. These products and attention run on tensor
+// cores for 16-bit floats, in rows of a multiple of 8 elements and with heads of 16, 32, ..., 128 features; of other types and
+// widths they are plain kernels (groupsOnTensorCores and onTensorCores have all conditions).
 //
 // Results do not depend on timing, on the number of multiprocessors or on atomic operations: sums have a fixed order.
 // Elementwise operations, casts, dropout and optimizers give the bits of the CPU's kernels wherever these only add, multiply,

@@ -76,7 +76,7 @@ func Header(d *Device, file, text, elem, name string, defines ...string) (*cuda.
 	return m.Func(name)
 }
 
-// Plain lets the plain kernel compute all attention.
+// Plain lets plain kernels compute what those on tensor cores can.
 func Plain(d *Device, on bool) { d.plain = on }
 
 // Compiled lists the kernels that the device has compiled and whose names begin so.

@@ -1,7 +1,6 @@
 package cuda
 
 import (
-	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/blas"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -215,32 +214,4 @@ func (q *Queue) sumColumns(t tensor.DType, y, x tensor.Ptr, rows, cols int) {
 	a.X[1], a.Len[1], a.DT[1] = x, rows*cols, t
 	a.Dim[0], a.Dim[1] = rows, cols
 	table[tensor.OpColSum][t](q, a)
-}
-
-const (
-	groupTile = 64 // TILE of gemm.cu
-	groupSide = 16 // SIDE
-)
-
-func tilesOf(n int) int { return (n + groupTile - 1) / groupTile }
-
-// grouped launches a block for each tile of the result that there may be: how the rows are shared out is known on the device
-// alone, and each group has at most one tile that is not full.
-func grouped(q *Queue, k *kernel, a *tensor.Args) {
-	rows, n, groups := a.Dim[0], a.Dim[1], a.Dim[3]
-	q.ptrs(a, 4).i64(rows).i64(n).i64(a.Dim[2]).i64(groups).args.I32(a.I[0])
-	q.wide(a.DType, a.F[0]).check()
-	q.runTiles(k, cuda.Dim{X: tilesOf(n), Y: rows/groupTile + groups})
-}
-
-func groupedGrad(q *Queue, k *kernel, a *tensor.Args) {
-	n, inner, groups := a.Dim[1], a.Dim[2], a.Dim[3]
-	q.ptrs(a, 4).i64(a.Dim[0]).i64(n).i64(inner).i64(groups).wide(a.DType, a.F[0]).check()
-	q.runTiles(k, cuda.Dim{X: tilesOf(inner), Y: tilesOf(n), Z: groups})
-}
-
-func (q *Queue) runTiles(k *kernel, grid cuda.Dim) {
-	if grid.X > 0 && grid.Y > 0 {
-		q.run(k, grid, cuda.Dim{X: groupSide, Y: groupSide}, 0)
-	}
 }

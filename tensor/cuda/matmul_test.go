@@ -1,15 +1,11 @@
 package cuda_test
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ringo-ml/ringo/tensor"
-	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
 // product is a launch of OpMatMul or OpLinearAct, with rows that are `extra` elements longer than they need to be.
@@ -132,49 +128,4 @@ func TestActGrad(t *testing.T) {
 			}
 		}
 	})
-}
-
-func counts(n ...int) operand {
-	return values(tensor.Int64, len(n), func(i int) float64 { return float64(n[i]) })
-}
-
-func TestGrouped(t *testing.T) {
-	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
-		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
-			r := rng(5)
-			for _, groups := range [][]int{{5}, {0, 3, 0, 70}, {64, 1, 130, 0}, {0, 0}} {
-				rows, n, k := 0, 17, 33
-				for _, c := range groups {
-					rows += c
-				}
-				for i := range 4 {
-					set := func(a *tensor.Args) {
-						a.Dim, a.Rank = [6]int{rows, n, k, len(groups)}, 4
-						a.I[0], a.F[0] = i&1, float64(i/2)
-					}
-					forward := launch{op: tensor.OpGroupedLinear, d: d, outs: 1, x: []operand{random(r, d, rows*n), random(r, d, rows*k),
-						random(r, d, len(groups)*n*k), counts(groups...)}, set: set}
-					grad := launch{op: tensor.OpGroupedGrad, d: d, outs: 1, x: []operand{random(r, d, len(groups)*n*k), random(r, d, rows*n),
-						random(r, d, rows*k), counts(groups...)}, set: set}
-					if rows > 0 {
-						forward.agree(t, dev, sumsOf(k))
-						grad.agree(t, dev, sumsOf(rows))
-					}
-				}
-			}
-		})
-	})
-}
-
-// Sizes of groups are known on the device alone: wrong ones are an error of the next Sync, and nothing else is written.
-func TestGroupsThatDoNotFit(t *testing.T) {
-	dev := device(t)
-	for _, groups := range [][]int{{2, 2}, {2, 4}, {-1, 6}} {
-		tape := tensor.NewTape(dev)
-		x := tape.Input(tensor.FromSlice(make([]float32, 5*3), 5, 3))
-		w := tape.Input(tensor.FromSlice(make([]float32, 2*4*3), 2, 4, 3))
-		c := tape.Input(tensor.FromSlice([]int64{int64(groups[0]), int64(groups[1])}, 2))
-		tensor.GroupedLinear(x, w, c)
-		require.ErrorContains(t, dev.Queue(0).Sync(), "grouped_linear", fmt.Sprint(groups))
-	}
 }

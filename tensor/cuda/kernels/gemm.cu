@@ -1,3 +1,5 @@
+#include "grouped.cuh"
+
 // What products need beside cuBLASLt: T is a float, sums are in W.
 
 // add_bias adds bias [cols] to each row of c; rows are ld elements apart.
@@ -45,37 +47,14 @@ __device__ __forceinline__ void tile(W sum[PER][PER], i64 depth, A a, B b) {
 
 __device__ __forceinline__ void put(T* p, W sum, W beta) { *p = narrow<T>(beta == 0 ? sum : sum + beta * widen(*p)); }
 
-// size_of_group is 0 for what is not a size, and never more than the rows that are left.
-__device__ __forceinline__ i64 size_of_group(const i64* counts, i64 e, i64 first, i64 rows) {
-  i64 n = counts[e] < 0 ? 0 : counts[e];
-  return n < rows - first ? n : rows - first;
-}
-
-// check_counts notes a group of less than no rows, or the sum of the groups if that is not all rows.
-__device__ __forceinline__ void check_counts(const i64* counts, i64 rows, i64 groups, u64* bad, u32 op) {
-  if (blockIdx.x || blockIdx.y || blockIdx.z || threadIdx.x || threadIdx.y) return;
-  i64 sum = 0;
-  for (i64 e = 0; e < groups; e++) {
-    if (counts[e] < 0) check_index(bad, op, counts[e], rows);
-    sum += counts[e];
-  }
-  if (sum != rows) check_index(bad, op, sum, 0);
-}
-
 // grouped computes c = a*b[e] + beta*c on each group of rows: a is [rows, k], b[e] is [k, n], or [n, k] if tb. Blocks are
 // tiles: x across n, y over the groups' rows, of which there are at most rows/TILE + groups tiles.
 template <bool TB> __device__ __forceinline__ void grouped_tile(T* c, const T* a, const T* b, const i64* counts, i64 rows, i64 n, i64 k, i64 groups, W beta) {
-  i64 first = 0, tiles = 0, e = 0, count = 0;
-  for (; e < groups; e++) {
-    count = size_of_group(counts, e, first, rows);
-    i64 more = (count + TILE - 1) / TILE;
-    if (blockIdx.y < tiles + more) break;
-    tiles += more;
-    first += count;
-  }
-  if (e == groups) return;
-  i64 i0 = (blockIdx.y - tiles) * TILE, j0 = (i64)blockIdx.x * TILE;
-  a += first * k, b += e * n * k, c += first * n;
+  i64 tile_number = blockIdx.y;
+  Group g = group_of<TILE>(counts, rows, groups, tile_number);
+  if (g.number == groups) return;
+  i64 i0 = tile_number * TILE, j0 = (i64)blockIdx.x * TILE, count = g.count;
+  a += g.first * k, b += g.number * n * k, c += g.first * n;
   W sum[PER][PER] = {};
   tile<true, TB>(sum, k, [=](int i, i64 t) { return i0 + i < count ? widen(a[(i0 + i) * k + t]) : W(0); },
                  [=](i64 t, int j) { return j0 + j < n ? widen(TB ? b[(j0 + j) * k + t] : b[t * n + j0 + j]) : W(0); });
@@ -96,12 +75,11 @@ extern "C" __global__ void grouped(T* c, const T* a, const T* b, const i64* coun
 // are tiles: x across k, y across n, z over groups.
 extern "C" __global__ void grouped_grad(T* c, const T* a, const T* b, const i64* counts, i64 rows, i64 n, i64 k, i64 groups, W beta, u64* bad, u32 op) {
   check_counts(counts, rows, groups, bad, op);
-  i64 first = 0, e = blockIdx.z, i0 = (i64)blockIdx.y * TILE, j0 = (i64)blockIdx.x * TILE;
-  for (i64 o = 0; o < e; o++) first += size_of_group(counts, o, first, rows);
-  i64 count = size_of_group(counts, e, first, rows);
-  a += first * n, b += first * k, c += e * n * k;
+  Group g = group_number(counts, rows, blockIdx.z);
+  i64 i0 = (i64)blockIdx.y * TILE, j0 = (i64)blockIdx.x * TILE;
+  a += g.first * n, b += g.first * k, c += g.number * n * k;
   W sum[PER][PER] = {};
-  tile<false, false>(sum, count, [=](int i, i64 t) { return i0 + i < n ? widen(a[t * n + i0 + i]) : W(0); },
+  tile<false, false>(sum, g.count, [=](int i, i64 t) { return i0 + i < n ? widen(a[t * n + i0 + i]) : W(0); },
                      [=](i64 t, int j) { return j0 + j < k ? widen(b[t * k + j0 + j]) : W(0); });
   for (int i = 0; i < PER; i++)
     for (int j = 0; j < PER; j++) {

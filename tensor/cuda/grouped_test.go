@@ -1,0 +1,229 @@
+package cuda_test
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/tensor/cuda"
+)
+
+func counts(n ...int) operand {
+	return values(tensor.Int64, len(n), func(i int) float64 { return float64(n[i]) })
+}
+
+// grouped is a case of products of groups of rows.
+type grouped struct {
+	n, k   int
+	counts []int
+	tb     bool
+	beta   float64
+}
+
+func (g grouped) rows() (rows int) {
+	for _, c := range g.counts {
+		rows += c
+	}
+	return rows
+}
+
+func (g grouped) set(a *tensor.Args) {
+	a.Dim, a.Rank = [6]int{g.rows(), g.n, g.k, len(g.counts)}, 4
+	if g.tb {
+		a.I[0] = 1
+	}
+	a.F[0] = g.beta
+}
+
+// output is NaN where nothing is to be added to it.
+func (g grouped) output(r *rand.Rand, d tensor.DType, n int) operand {
+	if g.beta == 0 {
+		return values(d, n, func(int) float64 { return math.NaN() })
+	}
+	return random(r, d, n)
+}
+
+// forward is the product, grad that of the gradient of b.
+func (g grouped) forward(d tensor.DType) launch {
+	r := rng(5)
+	return launch{op: tensor.OpGroupedLinear, d: d, outs: 1, set: g.set, x: []operand{g.output(r, d, g.rows()*g.n), random(r, d, g.rows()*g.k),
+		random(r, d, len(g.counts)*g.n*g.k), counts(g.counts...)}}
+}
+
+func (g grouped) grad(d tensor.DType) launch {
+	r := rng(6)
+	return launch{op: tensor.OpGroupedGrad, d: d, outs: 1, set: g.set, x: []operand{g.output(r, d, len(g.counts)*g.n*g.k), random(r, d, g.rows()*g.n),
+		random(r, d, g.rows()*g.k), counts(g.counts...)}}
+}
+
+func TestGrouped(t *testing.T) {
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
+			for _, sizes := range [][]int{{5}, {0, 3, 0, 70}, {64, 1, 130, 0}, {0, 0}} {
+				for i := range 4 {
+					g := grouped{17, 33, sizes, i&1 != 0, float64(i / 2)}
+					if g.rows() > 0 {
+						g.forward(d).agree(t, dev, sumsOf(g.k))
+						g.grad(d).agree(t, dev, sumsOf(g.rows()))
+					}
+				}
+			}
+		})
+		require.NotContains(t, strings.Join(cuda.Compiled(dev, "grouped"), " "), "mma")
+	})
+}
+
+// mmaGroups are cases of products on tensor cores: steps and tiles of the kernel that are full or not, more steps than it
+// copies ahead, groups of no rows, and results with and without what was there before.
+var mmaGroups = []grouped{
+	{8, 24, []int{0, 1, 17, 64, 65, 200}, true, 0},
+	{24, 136, []int{200, 0, 65, 64, 1, 17}, false, 0},
+	{136, 8, []int{0, 1, 17, 64, 65, 200}, true, 1},
+	{64, 64, []int{0, 1, 17, 64, 65, 200, 0}, false, 1},
+	{136, 136, []int{1, 0, 65}, false, 0.5},
+	{8, 8, []int{0, 0, 130, 0, 0}, true, 1},
+	{256, 32, []int{128, 0, 3}, true, 0},
+}
+
+// TestGroupedOnTensorCores compares with the CPU. Threads in the other order give the same bits. Rows that ldmatrix reads at
+// once are in different banks.
+func TestGroupedOnTensorCores(t *testing.T) {
+	cpu := tensor.NewCPU(1)
+	defer cpu.Close()
+	gots := map[string]operand{}
+	for _, reverse := range []bool{false, true} {
+		emu.Start(t, emu.Config{Reverse: reverse, Banks: true})
+		dev := open(t, 0)
+		for i, g := range mmaGroups {
+			d := []tensor.DType{tensor.BFloat16, tensor.Float16}[(i+i/2)%2]
+			for _, l := range []launch{g.forward(d), g.grad(d)} {
+				name, got := fmt.Sprint(l.op, d, g), l.on(t, dev)[0]
+				if reverse {
+					require.Equal(t, gots[name], got, name)
+				} else {
+					require.Negative(t, differs(l.on(t, cpu)[0], got, sumsOf(g.k)), name)
+				}
+				gots[name] = got
+			}
+		}
+		require.NotContains(t, cuda.Compiled(dev, "grouped"), "grouped")
+		require.NotContains(t, cuda.Compiled(dev, "grouped"), "grouped_grad")
+	}
+}
+
+// TestGroupedAndPlainKernel compares the two kernels, and two runs.
+func TestGroupedAndPlainKernel(t *testing.T) {
+	dev := device(t)
+	for i, d := range []tensor.DType{tensor.BFloat16, tensor.Float16} {
+		g := grouped{72, 136, []int{1, 0, 17, 65}, i == 0, float64(i)}
+		for _, l := range []launch{g.forward(d), g.grad(d)} {
+			got := l.on(t, dev)
+			require.Equal(t, got, l.on(t, dev))
+			cuda.Plain(dev, true)
+			want := l.on(t, dev)
+			cuda.Plain(dev, false)
+			require.Negative(t, differs(want[0], got[0], sumsOf(g.k)), "%v %v %+v", l.op, d, g)
+		}
+	}
+}
+
+// What tensor cores cannot do is the plain kernel's.
+func TestGroupedWithoutTensorCores(t *testing.T) {
+	for _, c := range []struct {
+		d       tensor.DType
+		n, k    int
+		shifted int // the operand whose memory begins at an odd place
+		mma     bool
+	}{
+		{tensor.BFloat16, 8, 16, -1, true},
+		{tensor.Float16, 8, 16, 3, true}, // the sizes of the groups
+		{tensor.Float32, 8, 16, -1, false},
+		{tensor.BFloat16, 12, 16, -1, false},
+		{tensor.BFloat16, 8, 20, -1, false},
+		{tensor.BFloat16, 8, 16, 0, false},
+		{tensor.BFloat16, 8, 16, 1, false},
+		{tensor.BFloat16, 8, 16, 2, false},
+	} {
+		g := grouped{c.n, c.k, []int{3, 2}, true, 0}
+		dev := device(t)
+		for _, l := range []launch{g.forward(c.d), g.grad(c.d)} {
+			if c.shifted >= 0 {
+				l.x[c.shifted] = l.x[c.shifted].shifted(1)
+			}
+			l.agree(t, dev, sumsOf(c.k))
+		}
+		want := "grouped grouped_grad"
+		if c.mma {
+			want = "grouped_mma_tb grouped_mma_grad"
+		}
+		require.Equal(t, want, strings.Join(cuda.Compiled(dev, "grouped"), " "), "%+v", c)
+	}
+}
+
+// TestDeletedBarrierInGrouped takes the barrier and the wait for copies out of the kernels, and lets them wait for too few.
+func TestDeletedBarrierInGrouped(t *testing.T) {
+	emu.Only(t, "a GPU may be right by chance")
+	g := grouped{40, 136, []int{40, 100}, true, 0}
+	other := g
+	other.tb = false
+	for _, call := range [][2]string{{"__syncthreads();", ""}, {"copies_wait<STAGES - 2>();", ""}, {"copies_wait<STAGES - 2>();", "copies_wait<STAGES - 1>();"}} {
+		for _, l := range []launch{g.forward(tensor.BFloat16), other.forward(tensor.BFloat16), g.grad(tensor.BFloat16)} {
+			t.Run(fmt.Sprint(l.op, " with ", call[1], " for ", call[0]), func(t *testing.T) {
+				seen := false
+				bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+					if seen {
+						return
+					}
+					want := l.on(t, dev)
+					require.NoError(t, cuda.Alter(dev, "grouped_mma.cu", call[0], call[1]))
+					seen = !assert.ObjectsAreEqual(want, l.on(t, dev))
+				})
+				require.True(t, seen, "nobody noticed")
+			})
+		}
+	}
+}
+
+// Sizes of groups are known on the device alone: wrong ones are an error of the next Sync, and nothing else is written.
+func TestGroupsThatDoNotFit(t *testing.T) {
+	dev := device(t)
+	for _, d := range []tensor.DType{tensor.Float32, tensor.BFloat16} {
+		for _, sizes := range [][]int{{2, 2}, {2, 4}, {-1, 6}} {
+			tape := tensor.NewTape(dev)
+			x := tape.Input(tensor.FromSlice(make([]float32, 5*8), 5, 8))
+			w := tape.Input(tensor.FromSlice(make([]float32, 2*16*8), 2, 16, 8))
+			c := tape.Input(tensor.FromSlice([]int64{int64(sizes[0]), int64(sizes[1])}, 2))
+			tensor.GroupedLinear(x.Cast(d), w.Cast(d), c)
+			require.ErrorContains(t, dev.Queue(0).Sync(), "grouped_linear", fmt.Sprint(d, sizes))
+		}
+	}
+	require.ElementsMatch(t, []string{"grouped", "grouped_mma_tb"}, cuda.Compiled(dev, "grouped"))
+}
+
+func TestGroupedAllocatesNothing(t *testing.T) {
+	dev := device(t)
+	require.NoError(t, dev.Bind())
+	g := grouped{8, 16, []int{3, 2}, true, 0}
+	y, x, w := tensor.New(dev, tensor.BFloat16, 40), tensor.New(dev, tensor.BFloat16, 80), tensor.New(dev, tensor.BFloat16, 256)
+	c := tensor.New(dev, tensor.Int64, 2)
+	tensor.Copy(c, tensor.FromSlice([]int64{3, 2}, 2))
+	for op, xs := range map[tensor.Op][]tensor.Tensor{tensor.OpGroupedLinear: {y, x, w, c}, tensor.OpGroupedGrad: {w, y, x, c}} {
+		a := tensor.Args{Op: op, DType: tensor.BFloat16, N: len(xs)}
+		g.set(&a)
+		for i, x := range xs {
+			a.X[i], a.Len[i] = x.Ptr(), x.Len()
+		}
+		k := dev.Kernels()[op][tensor.BFloat16]
+		k(dev.Queue(0), &a)
+		n := testing.AllocsPerRun(10, func() { k(dev.Queue(0), &a) })
+		require.True(t, n == 0 || raceEnabled, "%v: %v allocations", op, n)
+	}
+	require.NoError(t, dev.Queue(0).Sync())
+}
