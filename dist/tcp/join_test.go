@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -307,5 +308,26 @@ func TestFirstMessageComesAfterTheTable(t *testing.T) {
 			require.NoError(t, err, "rank %d", r)
 		}
 		require.Equal(t, x[0], x[1])
+	}
+}
+
+// A rank may be done and gone before another one, which it had met, notices its last connection.
+func TestRankLeavesAtOnce(t *testing.T) {
+	t.Parallel()
+	for range 100 {
+		errs := make([]error, 3)
+		var wg sync.WaitGroup
+		for r, c := range configs(t, len(errs)) {
+			wg.Go(func() {
+				e, err := Join(t.Context(), c)
+				if err == nil {
+					e.Finish()
+					err = e.Close()
+				}
+				errs[r] = err
+			})
+		}
+		wg.Wait()
+		require.NoError(t, errors.Join(errs...))
 	}
 }

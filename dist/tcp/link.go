@@ -113,7 +113,8 @@ func (l *link) start() {
 
 var errClosing = errors.New("tcp: the link is closing")
 
-// attach adds a data connection. It returns errClosing when the link was found lost meanwhile.
+// attach adds a data connection. It returns errClosing when the link was found lost meanwhile. A peer that has done all it
+// wanted and left is not lost: nothing more is sent to it, but it was here.
 func (l *link) attach(w *wire, out bool, i int) error {
 	l.cmu.Lock()
 	defer l.cmu.Unlock()
@@ -121,13 +122,17 @@ func (l *link) attach(w *wire, out bool, i int) error {
 	if out {
 		at = &l.out[i]
 	}
+	gone := l.closing && out && l.left.Load()
 	switch {
-	case l.closing:
+	case l.closing && !gone:
 		return errClosing
 	case *at != nil:
 		return fmt.Errorf("tcp: %v made a data connection twice", l.peer)
 	}
 	*at = w
+	if gone {
+		w.raw.Close()
+	}
 	if !out {
 		l.e.wg.Add(1)
 		go l.readLoop(w)
