@@ -143,8 +143,9 @@ func (p *processRank) await(t *testing.T, prefix string) (string, time.Time) {
 		p.mu.Lock()
 		for i, line := range p.lines {
 			if rest, ok := strings.CutPrefix(line, prefix); ok {
+				at := p.at[i]
 				p.mu.Unlock()
-				return rest, p.at[i]
+				return rest, at
 			}
 		}
 		more := p.more
