@@ -122,6 +122,7 @@ var cpuKernels = map[Op][NumDTypes]Kernel{
 		extremeKernel(kernel.ReduceMax[int32]), extremeKernel(kernel.ReduceMax[int64]), extremeKernel(kernel.ReduceMax[uint8])),
 	OpMin: numbers(extremeKernel(kernel.ReduceMin[float32]), extremeKernel(kernel.ReduceMin[float64]),
 		extremeKernel(kernel.ReduceMin[int32]), extremeKernel(kernel.ReduceMin[int64]), extremeKernel(kernel.ReduceMin[uint8])),
+	OpTopK:           numbers(topKKernel[float32](), topKKernel[float64](), topKKernel[int32](), topKKernel[int64](), topKKernel[uint8]()),
 	OpSoftmax:        floats(rows1(kernel.Softmax[float32]), rows1(kernel.Softmax[float64])),
 	OpSoftmaxGrad:    floats(rowsYG(kernel.SoftmaxGrad[float32]), rowsYG(kernel.SoftmaxGrad[float64])),
 	OpSoftmaxCausal:  floats(causalKernel[float32](), causalKernel[float64]()),

@@ -94,6 +94,12 @@ func extremeKernel[T any](f func(dst []T, idx []int64, x []T, n, inner, lo, hi i
 	})
 }
 
+func topKKernel[T kernel.Number]() Kernel {
+	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+		kernel.TopK(slice[int64](a, 0), slice[T](a, 1), a.Dim[1], a.Dim[2], lo, hi)
+	})
+}
+
 func embeddingKernel[T any]() Kernel {
 	return spread(dim0, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
 		kernel.GatherRows(slice[T](a, 0), slice[T](a, 1), slice[int64](a, 2), a.Dim[1], lo, hi)

@@ -148,6 +148,31 @@ func (x Tensor) ArgMax(dim int) Tensor {
 	return i.tensor()
 }
 
+// TopK returns the k largest elements of each row of the last dimension, largest first, and their positions (Int64), as
+// torch.topk: both [..., k] for x [..., n], k <= n. Of equal elements the first comes first; NaN is the largest. Gradients flow
+// to the elements that were taken: see [Tensor.Gather].
+func (x Tensor) TopK(k int) (values, indices Tensor) {
+	t := tapeOf("top_k", x)
+	in := t.contiguous(t.arg(x))
+	if in.rank == 0 {
+		fail("top_k", []Shape{in.shape()}, "needs a dimension")
+	}
+	cols := in.dims[in.rank-1]
+	if k < 0 || k > cols {
+		fail("top_k", []Shape{in.shape()}, "k is %d, of %d elements", k, cols)
+	}
+	dims := in.dims
+	dims[in.rank-1] = k
+	idx := t.newTensor(Int64, dims[:in.rank]...)
+	if idx.n > 0 {
+		a := t.byRow(OpTopK, cols, in.dtype, []*header{idx}, []*header{in})
+		a.Dim[2] = k
+		t.Launch()
+	}
+	indices = idx.tensor()
+	return in.tensor().Gather(-1, indices), indices
+}
+
 func selectVJP(t *Tape, n *Node, _ uint8) {
 	in := n.in[0]
 	d := t.full(in, 0)

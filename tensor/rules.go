@@ -76,6 +76,7 @@ const (
 	OpSum
 	OpMax
 	OpMin
+	OpTopK
 	OpSoftmax
 	OpSoftmaxGrad
 	OpSoftmaxCausal
@@ -197,6 +198,7 @@ var rules = map[Op]OpSpec{
 	OpSum:            {Name: "sum", VJP: sumVJP},
 	OpMax:            {Name: "max", VJP: selectVJP},
 	OpMin:            {Name: "min", VJP: selectVJP},
+	OpTopK:           {Name: "top_k", Const: true},
 	OpSoftmax:        {Name: "softmax", Saves: SaveOut, VJP: softmaxVJP},
 	OpSoftmaxGrad:    {Name: "softmax_grad", Const: true},
 	OpSoftmaxCausal:  {Name: "softmax_causal", Saves: SaveOut, VJP: softmaxVJP},

@@ -126,9 +126,18 @@ func extreme(q *Queue, k *kernel, a *tensor.Args) {
 	q.cover(k, all*lanes)
 }
 
+// topK launches k for the places of the largest elements of rows.
+func topK(q *Queue, k *kernel, a *tensor.Args) {
+	rows, n := a.Dim[0], a.Dim[1]
+	lanes := lanesFor(n)
+	q.ptrs(a, 2).i64(n).i64(a.Dim[2]).i64(rows).args.I32(lanes)
+	q.cover(k, rows*lanes)
+}
+
 var reduceKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpSum:    sumKernels(),
 	tensor.OpColSum: colSumKernels(),
 	tensor.OpMax:    numbers("reduce.cu", "maximum_of", extreme),
 	tensor.OpMin:    numbers("reduce.cu", "minimum_of", extreme),
+	tensor.OpTopK:   numbers("reduce.cu", "top_k", topK),
 }

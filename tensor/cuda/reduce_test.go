@@ -40,6 +40,25 @@ func TestColSum(t *testing.T) {
 	})
 }
 
+// TestTopK has ties, zeros of both signs and NaN.
+func TestTopK(t *testing.T) {
+	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
+		each(t, numberTypes, func(t *testing.T, d tensor.DType) {
+			r := rng(15)
+			for _, s := range [][3]int{{1, 1, 1}, {3, 8, 2}, {70, 64, 6}, {5, 300, 300}, {2, 5000, 3}} {
+				x := values(d, s[0]*s[1], func(i int) float64 { return float64(r.IntN(40)) })
+				if d.IsFloat() {
+					for i := 0; i < x.n(); i += 13 {
+						x.set(i, []float64{math.NaN(), math.Inf(1), math.Copysign(0, -1), 0, math.Inf(-1)}[i/13%5])
+					}
+				}
+				launch{op: tensor.OpTopK, d: d, outs: 1, x: []operand{blank(tensor.Int64, s[0]*s[2]), x},
+					set: func(a *tensor.Args) { a.Dim = [6]int{s[0], s[1], s[2]} }}.agree(t, dev, exact)
+			}
+		})
+	})
+}
+
 // TestExtremes has ties, zeros of both signs and NaN.
 func TestExtremes(t *testing.T) {
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {

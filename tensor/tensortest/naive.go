@@ -196,6 +196,34 @@ func maxOf(x, y float64) float64 {
 
 func minOf(x, y float64) float64 { return -maxOf(-x, -y) }
 
+// topOf returns the k largest elements of a line, or their positions: NaN first, then the largest, the first of equals.
+func topOf(k int, values bool) func(line []float64) []float64 {
+	return func(line []float64) []float64 {
+		at := make([]int, len(line))
+		for i := range at {
+			at[i] = i
+		}
+		above := func(v, w float64) bool { return v > w || v != v && w == w }
+		slices.SortStableFunc(at, func(i, j int) int {
+			switch {
+			case above(line[i], line[j]):
+				return -1
+			case above(line[j], line[i]):
+				return 1
+			}
+			return 0
+		})
+		out := make([]float64, k)
+		for c := range out {
+			out[c] = float64(at[c])
+			if values {
+				out[c] = line[at[c]]
+			}
+		}
+		return out
+	}
+}
+
 // argmaxOf is the position of the first largest element; a NaN is the largest.
 func argmaxOf(line []float64) float64 {
 	best := 0

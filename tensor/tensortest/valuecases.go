@@ -219,6 +219,9 @@ func reducingCases() []ValueCase {
 		one1("min", positions, true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Min(-1); return v }, func(x Array) Array { return last(x, to1(slices.Min[[]float64])).drop(len(x.Dims) - 1) }),
 		one1("argmax", positions, true, func(x tensor.Tensor) tensor.Tensor { return x.ArgMax(-1) }, func(x Array) Array { return last(x, to1(argmaxOf)).drop(len(x.Dims) - 1) }),
 		one1("argmax with NaN", positions, false, func(x tensor.Tensor) tensor.Tensor { return withNaN(x).ArgMax(-1) }, func(x Array) Array { return last(nanAbove(x), to1(argmaxOf)).drop(len(x.Dims) - 1) }),
+		one1("top_k values", positions, true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.TopK(3); return v }, func(x Array) Array { return last(x, topOf(3, true)) }),
+		one1("top_k", positions, true, func(x tensor.Tensor) tensor.Tensor { _, at := x.TopK(3); return at }, func(x Array) Array { return last(x, topOf(3, false)) }),
+		one1("top_k with NaN", positions, false, func(x tensor.Tensor) tensor.Tensor { _, at := withNaN(x).TopK(2); return at }, func(x Array) Array { return last(nanAbove(x), topOf(2, false)) }),
 		one1("softmax", rows, false, tensor.Tensor.Softmax, func(x Array) Array { return last(x, softmaxOf) }),
 		one1("log_softmax", rows, false, tensor.Tensor.LogSoftmax, func(x Array) Array {
 			return last(x, func(l []float64) []float64 { return mapLine(softmaxOf(l), math.Log) })

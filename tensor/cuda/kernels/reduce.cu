@@ -141,6 +141,33 @@ template <bool MAX> __device__ __forceinline__ void extreme(T* y, i64* at, const
   }
 }
 
+// top_k finds the k largest of each row's n elements in k rounds, each the best of those that come after the one before.
+extern "C" __global__ void top_k(i64* at, const T* x, i64 n, i64 k, i64 rows, int lanes) {
+  __shared__ Best shared[LANES];
+  int groups = LANES / lanes, t = threadIdx.x, lane = t % lanes, group = t / lanes;
+  i64 r = (i64)blockIdx.x * groups + group;
+  const T* row = x + r * n;
+  Best last = {0, -1};
+  for (i64 c = 0; c < k; c++) {
+    Best best = {0, -1};
+    if (r < rows)
+      for (i64 i = lane; i < n; i += lanes) {
+        Best e = {widen(row[i]), i};
+        bool later = last.at < 0 || i != last.at && better<true>(last, e).at == last.at;
+        if (later) best = better<true>(best, e);
+      }
+    shared[t] = best;
+    __syncthreads();
+    for (int w = lanes / 2; w > 0; w /= 2) {
+      if (lane < w) shared[t] = better<true>(shared[t], shared[t + w]);
+      __syncthreads();
+    }
+    last = shared[t - lane];
+    if (r < rows && lane == 0) at[r * k + c] = last.at;
+    __syncthreads();
+  }
+}
+
 extern "C" __global__ void maximum_of(T* y, i64* at, const T* x, i64 n, i64 inner, i64 all, int lanes) {
   extreme<true>(y, at, x, n, inner, all, lanes);
 }
