@@ -2,7 +2,6 @@ package dist
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"unsafe"
@@ -52,11 +51,10 @@ func memory(what string, x tensor.Tensor) (backend.Mem, error) {
 	return backend.Mem{Ptr: x.Ptr(), Bytes: x.Len() * x.DType().Size(), Device: !x.Device().Host()}, nil
 }
 
-// mine checks that tensors are in memory of the host, or of the rank's own device, and that the device is not recording: no
-// replay would do the operation again.
+// mine checks that tensors are in memory of the host, or of the rank's own device, and that the device is not recording.
 func (c *call) mine(dev tensor.Device) error {
 	if g, ok := dev.(tensor.Grapher); ok && g.Recording() != nil {
-		return errors.New("inside a captured step (see tensor.Captured)")
+		return errCaptured
 	}
 	for _, x := range c.xs {
 		if x.Valid() && !x.Device().Host() && x.Device() != dev {
@@ -232,9 +230,6 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 	defer cm.mu.Unlock()
 	if err == nil {
 		err = c.mine(cm.dev)
-	}
-	if d, ok := cm.dev.(tensor.Grapher); err == nil && ok && d.Recording() != nil {
-		err = errCaptured
 	}
 	if g.err == nil && g.closed {
 		err = errClosed

@@ -1,29 +1,7 @@
 // The reduction of dist/algo.Reducer, with its order, roundings and rules for NaN. The file is compiled for one element type.
 
 typedef ELEM T;
-
-// Wide is what elements are combined in: 16-bit floats in float.
-template <class E> struct Wide { typedef E type; };
-template <> struct Wide<bf16> { typedef float type; };
-template <> struct Wide<f16> { typedef float type; };
 typedef Wide<T>::type W;
-
-template <class E> __device__ __forceinline__ E widen(E x) { return x; }
-__device__ __forceinline__ float widen(bf16 x) { return to_float(x); }
-__device__ __forceinline__ float widen(f16 x) { return to_float(x); }
-
-template <class E> struct Narrow {
-  static __device__ __forceinline__ E of(typename Wide<E>::type x) { return x; }
-};
-template <> struct Narrow<bf16> {
-  static __device__ __forceinline__ bf16 of(float x) { return from_float<bf16>(x); }
-};
-template <> struct Narrow<f16> {
-  static __device__ __forceinline__ f16 of(float x) { return from_float<f16>(x); }
-};
-
-// Pack is N elements that are loaded and stored at once.
-template <int N> struct __align__(sizeof(T) * N) Pack { T v[N]; };
 
 // Ranks says where inputs and outputs are, and the factors of inputs.
 #ifdef ROWS  // the inputs are rows of one buffer (Rows in rows.go)
@@ -73,10 +51,10 @@ __device__ __forceinline__ void piece(const Ranks& r, i64 i, int inputs, int out
   constexpr int M = 4;  // inputs that are loaded before one is used: memory answers late
   W acc[N];
   for (int j = 0; j < inputs; j += M) {
-    Pack<N> p[M];
+    Pack<T, N> p[M];
 #pragma unroll
     for (int m = 0; m < M; m++)
-      if (j + m < inputs) p[m] = *(const Pack<N>*)(r.src(j + m) + i);
+      if (j + m < inputs) p[m] = *(const Pack<T, N>*)(r.src(j + m) + i);
 #pragma unroll
     for (int m = 0; m < M; m++) {
       if (j + m >= inputs) break;
@@ -88,13 +66,13 @@ __device__ __forceinline__ void piece(const Ranks& r, i64 i, int inputs, int out
       }
     }
   }
-  Pack<N> out;
+  Pack<T, N> out;
 #pragma unroll
   for (int k = 0; k < N; k++) {
     if constexpr (X == Divided) acc[k] = acc[k] / (W)inputs;
-    out.v[k] = Narrow<T>::of(acc[k]);
+    out.v[k] = narrow<T>(acc[k]);
   }
-  for (int j = 0; j < outputs; j++) *(Pack<N>*)(r.dst(j) + i) = out;
+  for (int j = 0; j < outputs; j++) *(Pack<T, N>*)(r.dst(j) + i) = out;
 }
 
 // reduce goes through count elements, 16 bytes at a time if vec says that all begin at multiples of it.

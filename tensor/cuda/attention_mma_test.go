@@ -181,15 +181,8 @@ func TestTensorCoresAllocateNothing(t *testing.T) {
 	for op, xs := range map[tensor.Op][]tensor.Tensor{tensor.OpAttention: {out, lse, qkv}, tensor.OpAttentionGrad: {grad, qkv, out, gout, lse}} {
 		a := tensor.Args{Op: op, DType: tensor.BFloat16, N: len(xs)}
 		h.set(&a)
-		for i, x := range xs {
-			a.X[i], a.Len[i] = x.Ptr(), x.Len()
-		}
-		k := dev.Kernels()[op][tensor.BFloat16]
-		k(dev.Queue(0), &a)
-		n := testing.AllocsPerRun(10, func() { k(dev.Queue(0), &a) })
-		require.True(t, n == 0 || raceEnabled, "%v: %v allocations", op, n)
+		allocatesNothing(t, dev, &a, xs)
 	}
-	require.NoError(t, dev.Queue(0).Sync())
 }
 
 // TestBankConflictsShow takes the eight elements between rows away.

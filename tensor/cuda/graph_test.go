@@ -83,12 +83,7 @@ func TestOtherShapes(t *testing.T) {
 		case 5:
 			x = x.WithRows(tensor.Rows{First: 16, Stride: 1, Total: 32})
 		}
-		require.NoError(t, eager.step(x, y))
-		require.NoError(t, step.Run(x, y))
-		want, host := eager.state()
-		got, gotHost := m.state()
-		require.Equal(t, want, got, "step %d", i)
-		require.Equal(t, host, gotHost)
+		bothStep(t, i, eager, m, step, x, y)
 	}
 }
 
@@ -117,12 +112,7 @@ func TestStateChangesBetweenReplays(t *testing.T) {
 			}
 		}
 		x, y := m.batch(i)
-		require.NoError(t, eager.step(x, y))
-		require.NoError(t, step.Run(x, y))
-		want, host := eager.state()
-		got, gotHost := m.state()
-		require.Equal(t, want, got, "step %d", i)
-		require.Equal(t, host, gotHost)
+		bothStep(t, i, eager, m, step, x, y)
 	}
 }
 

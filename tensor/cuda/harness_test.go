@@ -241,3 +241,16 @@ var realCompiler = os.Getenv("RINGO_NVRTC_LIB")
 // hold stops a queue's stream, release lets it go on.
 func hold(q *cuda.Queue)    { emu.Hold(q.Stream()) }
 func release(q *cuda.Queue) { emu.Release(q.Stream()) }
+
+// allocatesNothing launches what a says on tensors, again and again.
+func allocatesNothing(t *testing.T, dev *cuda.Device, a *tensor.Args, xs []tensor.Tensor) {
+	t.Helper()
+	for i, x := range xs {
+		a.X[i], a.Len[i] = x.Ptr(), x.Len()
+	}
+	k := dev.Kernels()[a.Op][a.DType]
+	k(dev.Queue(0), a)
+	n := testing.AllocsPerRun(10, func() { k(dev.Queue(0), a) })
+	require.True(t, n == 0 || raceEnabled, "%v: %v allocations", a.Op, n)
+	require.NoError(t, dev.Queue(0).Sync())
+}

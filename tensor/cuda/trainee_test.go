@@ -116,6 +116,17 @@ func (m *trainee) state() (v []float64, host string) {
 	return append(v, m.loss.Item(), m.opt.GradNorm()), fmt.Sprint(st.Steps, st.Counts, m.tape.State(), m.opt.LR())
 }
 
+// bothStep does step i of a trainee by its function and of its twin by a captured step, and compares them to the bit.
+func bothStep(t *testing.T, i int, eager, m *trainee, step *tensor.Captured, x, y tensor.Tensor) {
+	t.Helper()
+	require.NoError(t, eager.step(x, y))
+	require.NoError(t, step.Run(x, y))
+	want, host := eager.state()
+	got, gotHost := m.state()
+	require.Equal(t, want, got, "step %d", i)
+	require.Equal(t, host, gotHost)
+}
+
 // BenchmarkStep is the host's part of a training step; the emulated stream is held back, so that no kernel runs meanwhile.
 func BenchmarkStep(b *testing.B) {
 	dev := device(b)

@@ -4,11 +4,6 @@
 struct __align__(16) vec16 { u64 lo, hi; };
 
 typedef ELEM T;
-
-// Wide<E>::type is what elements of type E are computed in: 16-bit floats in float.
-template <class E> struct Wide { typedef E type; };
-template <> struct Wide<bf16> { typedef float type; };
-template <> struct Wide<f16> { typedef float type; };
 typedef Wide<T>::type W;
 
 template <class E> struct IsFloat { static constexpr bool value = false; };
@@ -16,25 +11,6 @@ template <> struct IsFloat<float> { static constexpr bool value = true; };
 template <> struct IsFloat<double> { static constexpr bool value = true; };
 template <> struct IsFloat<bf16> { static constexpr bool value = true; };
 template <> struct IsFloat<f16> { static constexpr bool value = true; };
-
-template <class E> __device__ __forceinline__ E widen(E x) { return x; }
-__device__ __forceinline__ float widen(bf16 x) { return to_float(x); }
-__device__ __forceinline__ float widen(f16 x) { return to_float(x); }
-
-// narrow rounds a value to E once.
-template <class E> struct Narrow {
-  static __device__ __forceinline__ E of(typename Wide<E>::type x) { return x; }
-};
-template <> struct Narrow<bf16> {
-  static __device__ __forceinline__ bf16 of(float x) { return from_float<bf16>(x); }
-};
-template <> struct Narrow<f16> {
-  static __device__ __forceinline__ f16 of(float x) { return from_float<f16>(x); }
-};
-template <class E> __device__ __forceinline__ E narrow(typename Wide<E>::type x) { return Narrow<E>::of(x); }
-
-// Pack<E, N> is N elements that are loaded and stored at once.
-template <class E, int N> struct __align__(sizeof(E) * N) Pack { E v[N]; };
 
 __device__ __forceinline__ bool aligned(const void* p, int bytes) { return (u64)p % bytes == 0; }
 
