@@ -10,14 +10,15 @@ func (e *Engine) period() time.Duration {
 	return min(max(e.cfg.Timeout/4, time.Millisecond), 10*time.Second)
 }
 
-// watch sends signs of life, gives up peers that send none, and doubts those that are waited for.
-func (e *Engine) watch() {
+// watch sends signs of life, gives up peers that send none, and doubts those that are waited for. It begins at a time that
+// the caller took: this process may be stopped before the goroutine runs.
+func (e *Engine) watch(began int64) {
 	defer e.wg.Done()
 	period := e.period()
 	look := min(period, lookEvery)
 	tick := time.NewTicker(look)
 	defer tick.Stop()
-	last, said := e.now(), e.now()
+	last, said := began, began
 	var groups []*group
 	for {
 		select {

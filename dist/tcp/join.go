@@ -118,7 +118,7 @@ func (c *Config) complete() error {
 	return c.bind()
 }
 
-// begin starts the engine's own goroutine. All links are up.
+// begin starts the engine's own goroutine. All links are up, some since long ago, and silent until now.
 func (e *Engine) begin() {
 	e.mu.Lock()
 	e.met = true
@@ -128,6 +128,12 @@ func (e *Engine) begin() {
 	for _, tell := range heard {
 		tell()
 	}
+	now := e.now()
+	for _, l := range e.links {
+		if l != nil {
+			l.heard.Store(now)
+		}
+	}
 	e.wg.Add(1)
-	go e.watch()
+	go e.watch(now)
 }

@@ -66,3 +66,19 @@ func TestSlowTransferIsNoFailure(t *testing.T) {
 		})
 	}
 }
+
+// Ranks that met long before the last one came owe signs of life only from then on.
+func TestRanksComeLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const silence = time.Second
+		engines, err := tcp.Connected(3, silence, tcp.Lines{}, func(int, int) (net.Conn, net.Conn) {
+			time.Sleep(10 * silence)
+			return faultnet.Pair(faultnet.Plan{}, faultnet.Plan{})
+		})
+		require.NoError(t, err)
+		require.NoError(t, runProcesses(dist.Config{Threads: 1, Log: io.Discard}, engines, func(r *dist.Rank) error {
+			time.Sleep(10 * silence) // of virtual time: the ranks would find each other silent
+			return r.World.Barrier().Wait()
+		}))
+	})
+}
