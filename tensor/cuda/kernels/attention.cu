@@ -73,15 +73,10 @@ __device__ __forceinline__ i64 seen(const Heads& h, i64 i, i64 j) {
   return n < 0 ? 0 : n < h.tile ? n : h.tile;
 }
 
-__device__ __forceinline__ W* shared_memory() {
-  extern __shared__ W shared[];
-  return shared;
-}
-
 extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* qkv, Heads h) {
   Head t = this_head(h);
   i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1;
-  W *q = shared_memory(), *k = q + h.tile * ld, *v = k + h.tile * ld, *p = v + h.tile * ld + t.row * (h.tile + 1);
+  W *q = dynamic_shared<W>(), *k = q + h.tile * ld, *v = k + h.tile * ld, *p = v + h.tile * ld + t.row * (h.tile + 1);
   const T *keys = qkv + t.qkv + t.width, *values = keys + t.width;
   fetch(q, qkv + t.qkv, t.stride, i0, h);
   W acc[FEATURES] = {}, top = -INFINITY, sum = 0;
@@ -137,7 +132,7 @@ __device__ __forceinline__ void pair(W& s, W& ds, const W* q, const W* k, const 
 extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
   Head t = this_head(h);
   i64 j0 = t.first, j = j0 + t.row, ld = h.hd + 1, part = h.tile * ld;
-  W *k = shared_memory(), *v = k + part, *q = v + part, *g = q + part;
+  W *k = dynamic_shared<W>(), *v = k + part, *q = v + part, *g = q + part;
   W *s = g + part + t.row * (h.tile + 1), *ds = s + h.tile * (h.tile + 1);
   fetch(k, qkv + t.qkv + t.width, t.stride, j0, h);
   fetch(v, qkv + t.qkv + 2 * t.width, t.stride, j0, h);
@@ -168,7 +163,7 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad, c
 extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
   Head t = this_head(h);
   i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1, part = h.tile * ld;
-  W *q = shared_memory(), *g = q + part, *k = g + part, *v = k + part, *ds = v + part + t.row * (h.tile + 1);
+  W *q = dynamic_shared<W>(), *g = q + part, *k = g + part, *v = k + part, *ds = v + part + t.row * (h.tile + 1);
   fetch(q, qkv + t.qkv, t.stride, i0, h);
   fetch(g, gout + t.out, t.width, i0, h);
   W dq[FEATURES] = {}, unused;
