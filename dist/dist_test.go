@@ -8,7 +8,9 @@ import (
 	"io"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
@@ -16,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/local"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -53,6 +57,54 @@ func TestCancelledRunReturns(t *testing.T) {
 		return r.World.Barrier().Wait()
 	})
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// slowAbort is an engine whose groups take a second to abort, or until the engine is closed meanwhile.
+type slowAbort struct {
+	backend.Engine
+	closed chan struct{}
+	bad    atomic.Bool // an abort saw the engine closed
+}
+
+type slowGroup struct {
+	backend.Backend
+	e *slowAbort
+}
+
+func (e *slowAbort) Open(s backend.Spec) (backend.Backend, error) {
+	be, err := e.Engine.Open(s)
+	return slowGroup{be, e}, err
+}
+
+func (e *slowAbort) Close() error {
+	close(e.closed)
+	return e.Engine.Close()
+}
+
+func (g slowGroup) Abort(cause error) error {
+	select {
+	case <-g.e.closed:
+		g.e.bad.Store(true)
+	case <-time.After(time.Second):
+	}
+	return g.Backend.Abort(cause)
+}
+
+// The ranks notice the end of the context and return while the job is still being aborted because of it: that uses the
+// engines, which stay open so long.
+func TestNothingIsClosedUnderAnAbort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		e := &slowAbort{Engine: local.NewHub(1).Engine(0), closed: make(chan struct{})}
+		err := dist.RunEngine(ctx, dist.Config{Threads: 1, Log: io.Discard}, e, 0, 1, 1, func(ctx context.Context, _ *dist.Rank) error {
+			cancel()
+			<-ctx.Done()
+			return nil
+		})
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second) // of virtual time: an abort that is left behind ends
+		assert.False(t, e.bad.Load(), "an engine was closed while it was being aborted")
+	})
 }
 
 // What a failed job left in flight keeps nothing of it: a program goes on after many of them.
