@@ -8,7 +8,7 @@
 // tiles of OTHERS rows one after the other in shared memory, where the next one is copied meanwhile. M and OTHERS are chosen in
 // attention_mma.go.
 
-enum { LANES = 128, MINE = 64 * M, CHUNKS = HD / 8, LD = HD + 8 };
+enum { LANES = 128, MINE = 64 * M, CHUNKS = HD / 8, LD = HD + 8, TILE = OTHERS * LD };
 
 #define LOG2E 1.44269504f
 
@@ -164,14 +164,14 @@ struct Tiles {
   const T *x, *y;
   u32 from_x, from_y, stride_x, stride_y;
   int steps, stage;  // stage says which tiles are read, 0 or 1
-  __device__ __forceinline__ T* of_x() const { return room + stage * OTHERS * LD; }
-  __device__ __forceinline__ T* of_y() const { return room + (2 + stage) * OTHERS * LD; }
-  __device__ __forceinline__ T* behind() const { return room + 4 * OTHERS * LD; }
+  __device__ __forceinline__ T* of_x() const { return room + stage * TILE; }
+  __device__ __forceinline__ T* of_y() const { return room + 2 * TILE + stage * TILE; }
+  __device__ __forceinline__ T* behind() const { return room + 4 * TILE; }
 
   // fetch begins to copy the rows from `first` on to tiles 0 or 1.
   __device__ __forceinline__ void fetch(int first, int to) const {
-    ::fetch<OTHERS>(room + to * OTHERS * LD, x, from_x, stride_x, first, steps);
-    ::fetch<OTHERS>(room + (2 + to) * OTHERS * LD, y, from_y, stride_y, first, steps);
+    ::fetch<OTHERS>(room + to * TILE, x, from_x, stride_x, first, steps);
+    ::fetch<OTHERS>(room + 2 * TILE + to * TILE, y, from_y, stride_y, first, steps);
   }
 
   // next waits for the tiles that are being copied, and for the other threads, which read those before. It begins to copy the rows
