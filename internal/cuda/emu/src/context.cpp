@@ -50,7 +50,7 @@ API Result cuDeviceGetAttribute(int* v, int a, int) {
       {1, 1024}, {8, (int)DefaultShared}, {10, 32}, {16, 4}, {38, 4 << 20}, {39, 2048},
       {75, 9}, {76, 0}, {81, 233472}, {97, (int)MaxShared}};
   auto i = values.find(a);
-  *v = i == values.end() ? 0 : i->second;
+  *v = a == 88 ? (int)S.config.reaches : i == values.end() ? 0 : i->second;
   return Ok;
 }
 API Result cuDeviceCanAccessPeer(int* can, int a, int b) { *can = a != b && !S.config.apart; return Ok; }

@@ -23,7 +23,7 @@ static Result queue(void* h, const char* name, std::function<void()> body) {
 API Result cuMemcpyHtoDAsync_v2(Addr dst, const void* src, size_t n, void* h) {
   Lock l(S.mu);
   if (!is_memory(dst, n)) return InvalidValue;
-  if (is_pinned((Addr)src, n)) return queue(h, "copy from host", [=] { memcpy((void*)dst, src, n); });
+  if (is_pinned((Addr)src, n) || S.config.reaches) return queue(h, "copy from host", [=] { memcpy((void*)dst, src, n); });
   auto s = stream_of(h);  // pageable memory is staged, so it may change after this call
   if (s && s->capture) return s->capture->broken = true, CaptureUnsupported;
   auto stage = std::make_shared<std::vector<char>>((const char*)src, (const char*)src + n);
@@ -32,7 +32,7 @@ API Result cuMemcpyHtoDAsync_v2(Addr dst, const void* src, size_t n, void* h) {
 API Result cuMemcpyDtoHAsync_v2(void* dst, Addr src, size_t n, void* h) {
   Lock l(S.mu);
   if (!is_memory(src, n)) return InvalidValue;
-  bool pin = is_pinned((Addr)dst, n);
+  bool pin = is_pinned((Addr)dst, n) || S.config.reaches;
   auto s = stream_of(h);
   if (!pin && s && s->capture) return s->capture->broken = true, CaptureUnsupported;
   if (pin) return queue(h, "copy to host", [=] { memcpy(dst, (void*)src, n); });

@@ -164,7 +164,7 @@ static inline double max(double a, double b) { return fmax(a, b); }
 static inline float rsqrtf(float x) { return 1.f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1. / sqrt(x); }
 static inline float __saturatef(float x) { return x < 0.f || x != x ? 0.f : x > 1.f ? 1.f : x; }
-static inline float __fdividef(float a, float b) { return a / b; }
+static inline float __fdividef(float a, float b) { return fabsf(b) > 0x1p126f && fabsf(b) < INFINITY ? a * 0.f : a / b; }
 static inline float __frcp_rn(float a) { return 1.f / a; }
 static inline float __fsqrt_rn(float a) { return sqrtf(a); }
 static inline float __fmul_rn(float a, float b) { return a * b; }
