@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <algorithm>
 
 namespace {
 constexpr uint64_t Page = 4096, Guard = 64 << 10, Align = 256, ArenaBytes = 1ull << 40;
@@ -40,7 +41,7 @@ bool is_pinned(Addr p, uint64_t n) {
   return p + n <= i->first + i->second;
 }
 API int emu_is_memory(uint64_t p, uint64_t n) {
-  Lock l(S.mu);
+  Lock l;
   return is_memory(p, n);
 }
 
@@ -72,20 +73,21 @@ std::string describe(Addr p) {
   return text;
 }
 
-static std::string damage(const Block& b) {
-  auto p = (const unsigned char*)b.slack;
-  for (uint64_t i = 0; i < b.rest; i++)
-    if (p[i] != Canary) return "bytes just outside of memory of " + std::to_string(b.size) + " bytes were written";
-  return "";
+// with_canaries are the blocks that do not fill their pages.
+static std::vector<const Block*> with_canaries;
+
+// intact says whether nothing wrote outside of a block, and repairs it: damage is
+// reported once.
+static bool intact(const Block& b) {
+  static const std::vector<char> canaries(Page, (char)Canary);
+  if (!memcmp((void*)b.slack, canaries.data(), b.rest)) return true;
+  memset((void*)b.slack, Canary, b.rest);
+  return false;
 }
+static std::string damage(const Block& b) { return "bytes just outside of memory of " + std::to_string(b.size) + " bytes were written"; }
 std::string damaged() {
-  for (auto& i : blocks)
-    if (i.second.rest) {
-      std::string text = damage(i.second);
-      if (text.empty()) continue;
-      memset((void*)i.second.slack, Canary, i.second.rest);  // reported once
-      return text;
-    }
+  for (const Block* b : with_canaries)
+    if (!intact(*b)) return damage(*b);
   return "";
 }
 
@@ -99,7 +101,7 @@ static bool reserve(Arena& a) {
 }
 
 API Result cuMemAlloc_v2(Addr* out, size_t n) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   if (capturing_here()) return break_capture();
@@ -124,11 +126,12 @@ API Result cuMemAlloc_v2(Addr* out, size_t n) {
   memset((void*)at, Fill, n);
   S.devices[d].used += n;
   blocks[at] = places[b.pages] = b;
+  if (b.rest) with_canaries.push_back(&blocks[at]);
   *out = at;
   return Ok;
 }
 API Result cuMemFree_v2(Addr p) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   if (capturing_here()) return break_capture();
@@ -138,18 +141,19 @@ API Result cuMemFree_v2(Addr p) {
   i = blocks.find(p);
   if (i == blocks.end()) return InvalidValue;
   Block b = i->second;
-  std::string text = damage(b);
+  bool whole = intact(b);
+  with_canaries.erase(std::remove(with_canaries.begin(), with_canaries.end(), &i->second), with_canaries.end());
   blocks.erase(i);
   places[b.pages].freed = true;
   S.devices[b.device].used -= b.size;
   mmap((void*)b.pages, b.room, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (text.empty()) return S.devices[d].error;
+  if (whole) return S.devices[d].error;
   S.devices[b.device].error = IllegalAddress;
-  S.devices[b.device].detail = text;
+  S.devices[b.device].detail = damage(b);
   return IllegalAddress;
 }
 API Result cuMemGetInfo_v2(size_t* f, size_t* t) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   *t = S.config.memory;
@@ -158,7 +162,7 @@ API Result cuMemGetInfo_v2(size_t* f, size_t* t) {
 }
 API Result cuPointerGetAttribute(void* v, int attribute, Addr p) {
   enum { MemoryType = 2, DeviceOrdinal = 9, InHost = 1, InDevice = 2 };
-  Lock l(S.mu);
+  Lock l;
   Block* b = find(p, 1);
   if (!b && !is_pinned(p, 1)) return InvalidValue;
   if (attribute == MemoryType) *(int*)v = b ? InDevice : InHost;
@@ -167,7 +171,7 @@ API Result cuPointerGetAttribute(void* v, int attribute, Addr p) {
   return Ok;
 }
 API Result cuMemHostAlloc(void** p, size_t n, unsigned) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   if (capturing_here()) return break_capture();
@@ -177,7 +181,7 @@ API Result cuMemHostAlloc(void** p, size_t n, unsigned) {
   return Ok;
 }
 API Result cuMemFreeHost(void* p) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   for (int i = 0; i < MaxDevices; i++) wait_device(l, i);
