@@ -11,10 +11,18 @@ constexpr uint64_t Page = 4096, Guard = 64 << 10, Align = 256, ArenaBytes = 1ull
 constexpr int Fill = 0xff, Canary = 0xa5;
 
 // Block is an allocation; its pages are [pages, pages+room), the bytes
-// [at, at+size) of them were asked for, and the rest of [slack, slack+rest) is
-// filled with canaries.
-struct Block { Addr pages; uint64_t room, size; Addr slack; uint64_t rest; int device; bool freed; };
-struct Pinned { uint64_t size; };
+// [at, at+size) of them were asked for, and the rest is filled with canaries.
+struct Block {
+  Addr pages;
+  uint64_t room;
+  Addr at;
+  uint64_t size;
+  int device;
+  bool freed;
+  uint64_t before() const { return at - pages; }
+  Addr end() const { return at + size; }
+  uint64_t behind() const { return pages + room - end(); }
+};
 std::map<Addr, Block> blocks;   // by the address given out
 std::map<Addr, Block> places;   // by pages, freed ones too, for messages
 std::map<Addr, uint64_t> pinned;
@@ -63,13 +71,12 @@ std::string describe(Addr p) {
     snprintf(text, sizeof text, "address %#llx, which is not device memory", (unsigned long long)p);
     return text;
   }
-  Addr at = b->slack - b->size, end = b->slack;
   auto say = [&](const char* format, uint64_t distance) {
     snprintf(text, sizeof text, format, (unsigned long long)distance, b->freed ? "freed memory" : "memory", (unsigned long long)b->size);
   };
-  if (p < at) say("%llu bytes before the start of %s of %llu bytes", at - p);
-  else if (p < end) say("byte %llu of %s of %llu bytes", p - at);
-  else say("%llu bytes after the end of %s of %llu bytes", p - end);
+  if (p < b->at) say("%llu bytes before the start of %s of %llu bytes", b->at - p);
+  else if (p < b->end()) say("byte %llu of %s of %llu bytes", p - b->at);
+  else say("%llu bytes after the end of %s of %llu bytes", p - b->end());
   return text;
 }
 
@@ -80,9 +87,12 @@ static std::vector<const Block*> with_canaries;
 // reported once.
 static bool intact(const Block& b) {
   static const std::vector<char> canaries(Page, (char)Canary);
-  if (!memcmp((void*)b.slack, canaries.data(), b.rest)) return true;
-  memset((void*)b.slack, Canary, b.rest);
-  return false;
+  auto whole = [](Addr at, uint64_t n) {
+    if (!memcmp((void*)at, canaries.data(), n)) return true;
+    memset((void*)at, Canary, n);
+    return false;
+  };
+  return (int)whole(b.pages, b.before()) & whole(b.end(), b.behind());
 }
 static std::string damage(const Block& b) { return "bytes just outside of memory of " + std::to_string(b.size) + " bytes were written"; }
 std::string damaged() {
@@ -108,26 +118,19 @@ API Result cuMemAlloc_v2(Addr* out, size_t n) {
   if (!n) return InvalidValue;
   if (++S.allocs == S.config.fail_alloc || S.devices[d].used + n > S.config.memory) return OutOfMemory;
   Arena& a = arenas[d];
-  Block b = {0, (n + Page - 1) / Page * Page, n, 0, 0, d, false};
+  Block b = {0, (n + Page - 1) / Page * Page, 0, n, d, false};
   if (!reserve(a) || a.next + b.room + Guard > a.base + ArenaBytes) return OutOfMemory;
   b.pages = a.next;
   a.next += b.room + Guard;
   if (mprotect((void*)b.pages, b.room, PROT_READ | PROT_WRITE)) return OutOfMemory;
-  Addr at = b.pages;
-  if (S.config.left) {
-    b.slack = at + n;
-    b.rest = b.room - n;
-  } else {
-    at = b.pages + b.room - (n + Align - 1) / Align * Align;
-    b.slack = at + n;
-    b.rest = b.pages + b.room - b.slack;
-  }
-  memset((void*)b.pages, Canary, b.room);
-  memset((void*)at, Fill, n);
+  b.at = S.config.left ? b.pages : b.pages + b.room - (n + Align - 1) / Align * Align;
+  memset((void*)b.pages, Canary, b.before());
+  memset((void*)b.at, Fill, n);
+  memset((void*)b.end(), Canary, b.behind());
   S.devices[d].used += n;
-  blocks[at] = places[b.pages] = b;
-  if (b.rest) with_canaries.push_back(&blocks[at]);
-  *out = at;
+  blocks[b.at] = places[b.pages] = b;
+  if (b.room > n) with_canaries.push_back(&blocks[b.at]);
+  *out = b.at;
   return Ok;
 }
 API Result cuMemFree_v2(Addr p) {
