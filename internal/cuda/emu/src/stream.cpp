@@ -44,7 +44,7 @@ Gear::Gear() {
 }
 
 Lock::~Lock() {
-  if (S.woken.empty()) return;
+  if (!owns_lock() || S.woken.empty()) return;
   std::vector<std::shared_ptr<Stream>> woken;
   woken.swap(S.woken);
   unlock();
