@@ -54,7 +54,9 @@ func run(args []string, out io.Writer) error {
 	case "test":
 		return o.test(fs.Args(), out).write(out)
 	case "bench":
-		return o.bench(fs.Args(), out)
+		rows, err := o.bench(fs.Args(), out)
+		writeTargets(out, rows)
+		return err
 	case "measure":
 		return o.measureHere(fs.Args(), out)
 	case "pack":
@@ -97,12 +99,13 @@ func (o *options) all(out io.Writer) error {
 	half := *o
 	half.deadline = o.deadline.Add(-o.limit / 2)
 	tests := half.test(nil, out)
-	measured := o.bench(nil, out)
+	rows, measured := o.bench(nil, out)
 	fmt.Fprintln(out)
 	failed := tests.write(out)
 	if tried != nil {
 		tried = fmt.Errorf("smoke: %w", tried)
 		fmt.Fprintln(out, tried)
 	}
+	writeTargets(out, rows)
 	return errors.Join(tried, failed, measured)
 }
