@@ -2,8 +2,6 @@ package dist
 
 import (
 	"context"
-	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -258,34 +256,6 @@ func (l *lane) expire() {
 	on, seq := l.current()
 	op := &on.slot(seq).op
 	e := &Error{Rank: l.c.rank, Group: l.g.name, Op: op.Kind.String(), Seq: seq}
-	e.Cause = fmt.Errorf("%s within %v", on.blame(seq), l.g.timeout)
+	e.Cause = backend.TimedOut(on.be, on.ranks, seq, l.g.timeout)
 	l.g.fail(e)
-}
-
-// blame says which ranks operation seq waits for.
-func (l *lane) blame(seq uint64) string {
-	s, ok := l.be.(backend.Suspecter)
-	if !ok {
-		return "no progress"
-	}
-	absent, stalled := s.Suspects(seq)
-	switch {
-	case len(absent) > 0:
-		return l.names(absent) + " did not arrive"
-	case len(stalled) > 0:
-		return l.names(stalled) + ": no progress"
-	}
-	return "no progress"
-}
-
-// names returns "rank 2" or "ranks 1,2,3": world ranks of members of the lane's group.
-func (l *lane) names(members []int) string {
-	var s []string
-	for _, m := range members {
-		s = append(s, fmt.Sprint(l.ranks[m]))
-	}
-	if len(s) == 1 {
-		return "rank " + s[0]
-	}
-	return "ranks " + strings.Join(s, ",")
 }

@@ -163,7 +163,7 @@ func (g *Group) abandoned() error {
 		gone = append(gone, peer)
 	}
 	return &Error{Rank: g.ranks[gone[0]], Group: g.name,
-		Cause: fmt.Errorf("nothing can arrive from any rank: %s have left the job or closed the group", g.lane.names(gone))}
+		Cause: fmt.Errorf("nothing can arrive from any rank: %s have left the job or closed the group", backend.Names(g.ranks, gone))}
 }
 
 // Batch collects operations that are waited for together.

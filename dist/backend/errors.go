@@ -3,7 +3,9 @@ package backend
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Error is the failure of a group. The first one poisons the group: every later call on every rank returns it.
@@ -60,4 +62,31 @@ var (
 // OpError returns an Error about op in the group that s names, found by this rank.
 func OpError(s *Spec, op *Op, cause error) *Error {
 	return &Error{Rank: s.Ranks[s.Rank], Group: s.Name, Op: op.Asked().String(), Seq: op.Seq, Cause: cause}
+}
+
+// TimedOut is the cause of the failure of operation seq of a group with these world ranks, of which nothing was seen for a time:
+// it says which ranks the operation waits for, where b can tell.
+func TimedOut(b Backend, ranks []int, seq uint64, after time.Duration) error {
+	why := "no progress"
+	if s, ok := b.(Suspecter); ok {
+		switch absent, stalled := s.Suspects(seq); {
+		case len(absent) > 0:
+			why = Names(ranks, absent) + " did not arrive"
+		case len(stalled) > 0:
+			why = Names(ranks, stalled) + ": no progress"
+		}
+	}
+	return fmt.Errorf("%s within %v", why, after)
+}
+
+// Names returns "rank 2" or "ranks 1,2,3": members, as world ranks.
+func Names(ranks, members []int) string {
+	var s []string
+	for _, m := range members {
+		s = append(s, strconv.Itoa(ranks[m]))
+	}
+	if len(s) == 1 {
+		return "rank " + s[0]
+	}
+	return "ranks " + strings.Join(s, ",")
 }

@@ -1,7 +1,9 @@
 package disttest
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -63,6 +65,21 @@ func CUDA(t testing.TB, cfg emu.Config) dist.DeviceFunc {
 	device, err := dist.Devices("cuda")
 	require.NoError(t, err)
 	return device
+}
+
+// SameOnCUDA asserts that two ranks of an example log the same on the CPU, on one GPU and on two.
+func SameOnCUDA(t *testing.T, run func(cfg dist.Config) error) {
+	t.Helper()
+	var want bytes.Buffer
+	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}))
+	require.NotEmpty(t, want.String())
+	for gpus := range 2 {
+		t.Run(fmt.Sprintf("%d GPUs", gpus+1), func(t *testing.T) {
+			var got bytes.Buffer
+			require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: CUDA(t, emu.Config{Devices: gpus + 1})}))
+			require.Equal(t, want.String(), got.String())
+		})
+	}
 }
 
 // on is dist.Run with devices.

@@ -2,8 +2,6 @@ package nccl
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -77,26 +75,7 @@ func (b *end) checkTime() {
 		return
 	}
 	s := b.slot(b.ran + 1)
-	absent, stalled := b.Suspects(s.op.Seq)
-	why := "no progress"
-	switch {
-	case len(absent) > 0:
-		why = b.names(absent) + " did not arrive"
-	case len(stalled) > 0:
-		why = b.names(stalled) + ": no progress"
-	}
-	b.fail(backend.OpError(&b.spec, &s.op, fmt.Errorf("%s within %v", why, b.spec.Timeout)))
-}
-
-func (b *end) names(members []int) string {
-	var s []string
-	for _, m := range members {
-		s = append(s, fmt.Sprint(b.spec.Ranks[m]))
-	}
-	if len(s) == 1 {
-		return "rank " + s[0]
-	}
-	return "ranks " + strings.Join(s, ",")
+	b.fail(backend.OpError(&b.spec, &s.op, backend.TimedOut(b, b.spec.Ranks, s.op.Seq, b.spec.Timeout)))
 }
 
 // asyncError is a failure that NCCL noticed by itself.

@@ -3,6 +3,7 @@ package tcp
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -253,10 +254,25 @@ func (g *group) Suspects(seq uint64) (absent, stalled []int) {
 	absent, stalled = g.ask(seq)
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	if g.monitors(seq) && g.spec.Rank == 0 { // each member sends it a message
+		unheard := func(i int) bool { return g.peers[i].met.Load() < seq }
+		for _, i := range stalled {
+			if unheard(i) {
+				absent = append(absent, i)
+			}
+		}
+		stalled = slices.DeleteFunc(stalled, unheard)
+		slices.Sort(absent)
+	}
 	if len(absent)+len(stalled) == 0 && g.done < seq {
 		stalled = append(stalled, int(g.waitsFor.Load()))
 	}
 	return absent, stalled
+}
+
+// monitors reports whether operation seq is a MonitoredBarrier: whoever has not arrived did not, also one that does not answer.
+func (g *group) monitors(seq uint64) bool {
+	return g.ops[seq%history].copy.Kind == backend.MonitoredBarrier
 }
 
 // ask asks all peers how far they are, and waits a moment for the answers. Absent ranks have not issued operation seq.

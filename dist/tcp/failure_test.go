@@ -216,6 +216,28 @@ func TestSuspects(t *testing.T) {
 	require.NoError(t, wait(context.Background(), be[0], 1))
 }
 
+// A MonitoredBarrier names everybody who has not arrived, also those that do not answer, and nobody who has.
+func TestSuspectsOfMonitoredBarrier(t *testing.T) {
+	engines := start(t, 4, nil)
+	be := open(t, engines, "world")
+	for _, silent := range []int{2, 3} {
+		w := engines[silent].links[0].main
+		w.wmu.Lock()
+		defer w.wmu.Unlock()
+	}
+	op := backend.Op{Kind: backend.MonitoredBarrier, Seq: 1}
+	op2 := op
+	require.NoError(t, be[0].Issue(&op))
+	require.NoError(t, be[2].Issue(&op2))
+	suspects := func() []int {
+		absent, _ := be[0].(backend.Suspecter).Suspects(1)
+		return absent
+	}
+	require.Eventually(t, func() bool { return len(suspects()) == 2 }, 20*time.Second, time.Millisecond, "rank 2 does not arrive")
+	assert.Equal(t, []int{1, 3}, suspects())
+	require.NoError(t, be[0].Abort(nil))
+}
+
 // Abort reaches all ranks and the groups made from the aborted one, and afterwards nothing writes to their buffers.
 func TestAbort(t *testing.T) {
 	const n, count = 3, 8 << 20

@@ -285,6 +285,12 @@ func (s *shared) Park(ctx context.Context, _ uint64) error { return s.e.Park(ctx
 // Suspects returns the ranks that operation seq waits for. One whose process does not answer is not just absent.
 func (s *shared) Suspects(seq uint64) (absent, stalled []int) {
 	missing, stalled := s.end.Suspects(seq)
+	s.mu.Lock()
+	monitors := s.monitors(seq)
+	s.mu.Unlock()
+	if monitors {
+		return missing, stalled
+	}
 	_, silent := s.ask(seq)
 	for _, i := range missing {
 		if slices.Contains(silent, i) {

@@ -14,7 +14,8 @@ func TestSharedFailures(t *testing.T) {
 	require.NotNil(t, engines[0].mem.Load(), "the ranks do not share memory")
 	for name, test := range map[string]func(t *testing.T){
 		"Mismatch": TestMismatch, "MismatchOfAllToAllV": TestMismatchOfAllToAllV, "DeadPeer": TestDeadPeer, "SilentPeer": TestSilentPeer,
-		"Abort": TestAbort, "Departure": TestDeparture, "OldGeneration": TestOldGeneration, "ParkEndsWithContext": TestParkEndsWithContext,
+		"SuspectsOfMonitoredBarrier": TestSuspectsOfMonitoredBarrier,
+		"Abort":                      TestAbort, "Departure": TestDeparture, "OldGeneration": TestOldGeneration, "ParkEndsWithContext": TestParkEndsWithContext,
 		"IssueOutOfOrder": TestIssueOutOfOrder, "RealProcessDies": TestRealProcessDies,
 		"GroupsLeaveNothingBehind": TestGroupsLeaveNothingBehind, "EnginesLeaveNothingBehind": TestEnginesLeaveNothingBehind,
 		"FailedJoinsLeaveNothingBehind": TestFailedJoinsLeaveNothingBehind,

@@ -13,7 +13,6 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
-	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 // What four ranks print is in testdata/four.txt.
@@ -61,8 +60,5 @@ func Example() {
 
 // On GPUs it prints the same.
 func TestCUDA(t *testing.T) {
-	var want, got bytes.Buffer
-	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}))
-	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{Devices: 1})}))
-	require.Equal(t, want.String(), got.String())
+	disttest.SameOnCUDA(t, run)
 }

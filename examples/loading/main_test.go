@@ -10,7 +10,6 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
-	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 // TestRun: what the ranks read together is the model once, however the layers are dealt.
@@ -41,8 +40,5 @@ func TestRun(t *testing.T) {
 
 // On GPUs it prints the same.
 func TestCUDA(t *testing.T) {
-	var want, got bytes.Buffer
-	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 3, ""))
-	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{})}, 3, ""))
-	require.Equal(t, want.String(), got.String())
+	disttest.SameOnCUDA(t, func(cfg dist.Config) error { return run(cfg, 3, "") })
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"os"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
-	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
@@ -49,8 +47,5 @@ func TestCheck(t *testing.T) {
 
 // On GPUs it prints the same.
 func TestCUDA(t *testing.T) {
-	var want, got bytes.Buffer
-	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 50))
-	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{Devices: 1})}, 50))
-	require.Equal(t, want.String(), got.String())
+	disttest.SameOnCUDA(t, func(cfg dist.Config) error { return run(cfg, 50) })
 }

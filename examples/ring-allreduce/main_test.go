@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/disttest"
-	"github.com/ringo-ml/ringo/internal/cuda/emu"
 )
 
 func Example() {
@@ -48,8 +46,5 @@ func TestBytesOfEachRank(t *testing.T) {
 
 // On GPUs it prints the same.
 func TestCUDA(t *testing.T) {
-	var want, got bytes.Buffer
-	require.NoError(t, run(dist.Config{Ranks: 2, Log: &want}, 10))
-	require.NoError(t, run(dist.Config{Ranks: 2, Log: &got, Device: disttest.CUDA(t, emu.Config{})}, 10))
-	require.Equal(t, want.String(), got.String())
+	disttest.SameOnCUDA(t, func(cfg dist.Config) error { return run(cfg, 10) })
 }

@@ -64,15 +64,7 @@ func Start(t testing.TB, cfg Config) *cuda.Driver {
 	if OnGPU() {
 		return gpu(t, cfg)
 	}
-	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		t.Skip("the CUDA emulator runs on linux/amd64 only")
-	}
-	if !dl.Enabled {
-		t.Skip("the CUDA emulator is a library, and this binary was built with -tags nodl")
-	}
-	if _, err := exec.LookPath("g++"); err != nil {
-		t.Skip("the CUDA emulator needs g++, which is not installed")
-	}
+	needed(t)
 	dir, err := build()
 	if err != nil {
 		t.Fatal(err)
@@ -95,6 +87,20 @@ func Start(t testing.TB, cfg Config) *cuda.Driver {
 	reset(cfg)
 	t.Cleanup(Heal)
 	return d
+}
+
+// needed skips a test where the emulator cannot be built.
+func needed(t testing.TB) {
+	t.Helper()
+	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
+		t.Skip("the CUDA emulator runs on linux/amd64 only")
+	}
+	if !dl.Enabled {
+		t.Skip("the CUDA emulator is a library, and this binary was built with -tags nodl")
+	}
+	if _, err := exec.LookPath("g++"); err != nil {
+		t.Skip("the CUDA emulator needs g++, which is not installed")
+	}
 }
 
 func reset(c Config) {

@@ -38,12 +38,14 @@ func gpu(t testing.TB, cfg Config) *cuda.Driver {
 }
 
 // Only skips a test on a GPU, for the reason given: what the emulator does there
-// is stricter than a driver, or not the same each time.
+// is stricter than a driver, or not the same each time. So does a machine without
+// the emulator.
 func Only(t testing.TB, why string) {
 	t.Helper()
 	if OnGPU() {
 		t.Skip("only on the emulator: " + why)
 	}
+	needed(t)
 }
 
 // emulator returns the emulator's own functions. A test that runs on a GPU is
