@@ -46,7 +46,7 @@ func run(args []string, out io.Writer) error {
 	case "all":
 		return o.all(out)
 	case "doctor":
-		return o.doctor(out)
+		return o.examine(out)
 	case "smoke":
 		return smoke(o.device, out)
 	case "list":
@@ -92,7 +92,7 @@ func (o *options) findWheels() {
 // all shows the machine, tries what everything else needs, tests for half of the time, and measures whatever failed before.
 // What matters is said again at the end: often only the end of an output is kept.
 func (o *options) all(out io.Writer) error {
-	if err := o.doctor(out); err != nil {
+	if err := o.child(out, "doctor"); err != nil {
 		return fmt.Errorf("nothing was tested or measured: %w", err)
 	}
 	tried := o.child(out, "smoke")

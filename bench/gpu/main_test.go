@@ -22,7 +22,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// TestMain turns the test binary into the program when the environment says so, and into `ringo doctor`, which finds nothing.
+// TestMain turns the test binary into the program when the environment says so.
 func TestMain(m *testing.M) {
 	if os.Getenv("GPU_TEST_PROGRAM") == "1" && !strings.HasSuffix(os.Args[0], "gpu.test") {
 		if err := run(os.Args[1:], os.Stdout); err != nil {
@@ -183,6 +183,11 @@ func TestMeasureInAnotherProcess(t *testing.T) {
 }
 
 func TestGPUTests(t *testing.T) {
+	helpers, err := filepath.Glob("../../dist/disttest/*.go")
+	require.NoError(t, err)
+	s, err := findStarters(helpers)
+	require.NoError(t, err)
+	gpuTests := func(files []string) ([]string, error) { return gpuTests(files, s) }
 	tests, err := gpuTests([]string{"main_test.go"})
 	require.NoError(t, err)
 	assert.Subset(t, tests, []string{"TestOneKernel", "TestBrokenKernel", "TestSmoke"})
@@ -191,6 +196,10 @@ func TestGPUTests(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, tests, "TestSoftmax", "by bothOrders of another file")
 	assert.NotContains(t, tests, "TestNVRTC")
+	tests, err = gpuTests([]string{"../../ddp/device_test.go", "../../ddp/bucket_test.go", "../../ddp/harness_test.go"})
+	require.NoError(t, err)
+	assert.Contains(t, tests, "TestDevicesEqualOneRank", "by another package")
+	assert.NotContains(t, tests, "TestBucketLayout")
 }
 
 // TestDevices opens GPUs as ranks do, and measures what moves bytes alone.
