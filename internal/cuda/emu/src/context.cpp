@@ -18,7 +18,7 @@ Result usable(int* device) {
   return S.devices[*device].error;
 }
 
-static int device_of_context(void* ctx) {
+int device_of_context(void* ctx) {
   uintptr_t d = (uintptr_t)ctx - ContextBase;
   return d < S.config.devices ? (int)d : -1;
 }

@@ -49,7 +49,9 @@ API Result cuMemcpyDtoDAsync_v2(Addr dst, Addr src, size_t n, void* h) {
   if (dst < src + n && src < dst + n) return InvalidValue;  // CUDA leaves it undefined
   return queue(h, "copy", [=] { memcpy((void*)dst, (void*)src, n); });
 }
-API Result cuMemcpyPeerAsync(Addr dst, void*, Addr src, void*, size_t n, void* h) {
+int device_of_context(void*);
+API Result cuMemcpyPeerAsync(Addr dst, void* to, Addr src, void* from, size_t n, void* h) {
+  if (device_of(dst) != device_of_context(to) || device_of(src) != device_of_context(from)) return InvalidContext;
   return cuMemcpyDtoDAsync_v2(dst, src, n, h);
 }
 API Result cuMemsetD8Async(Addr dst, unsigned char v, size_t n, void* h) {
