@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"unsafe"
 
@@ -33,59 +34,55 @@ type Funcs struct {
 	GetErrorName     uintptr `sym:"cuGetErrorName"`
 	GetErrorString   uintptr `sym:"cuGetErrorString"`
 
-	DeviceGetCount          uintptr `sym:"cuDeviceGetCount"`
-	DeviceGet               uintptr `sym:"cuDeviceGet"`
-	DeviceGetName           uintptr `sym:"cuDeviceGetName"`
-	DeviceTotalMem          uintptr `sym:"cuDeviceTotalMem_v2"`
-	DeviceGetAttribute      uintptr `sym:"cuDeviceGetAttribute"`
-	DeviceGetPCIBusID       uintptr `sym:"cuDeviceGetPCIBusId"`
-	DeviceCanAccessPeer     uintptr `sym:"cuDeviceCanAccessPeer"`
-	DevicePrimaryCtxRetain  uintptr `sym:"cuDevicePrimaryCtxRetain"`
-	CtxPushCurrent          uintptr `sym:"cuCtxPushCurrent_v2"`
-	CtxPopCurrent           uintptr `sym:"cuCtxPopCurrent_v2"`
-	CtxSynchronize          uintptr `sym:"cuCtxSynchronize"`
-	CtxEnablePeerAccess     uintptr `sym:"cuCtxEnablePeerAccess"`
-	MemGetInfo              uintptr `sym:"cuMemGetInfo_v2"`
-	PointerGetAttribute     uintptr `sym:"cuPointerGetAttribute"`
-	MemAlloc                uintptr `sym:"cuMemAlloc_v2"`
-	MemFree                 uintptr `sym:"cuMemFree_v2"`
-	MemHostAlloc            uintptr `sym:"cuMemHostAlloc"`
-	MemFreeHost             uintptr `sym:"cuMemFreeHost"`
-	MemcpyHtoDAsync         uintptr `sym:"cuMemcpyHtoDAsync_v2"`
-	MemcpyDtoHAsync         uintptr `sym:"cuMemcpyDtoHAsync_v2"`
-	MemcpyDtoDAsync         uintptr `sym:"cuMemcpyDtoDAsync_v2"`
-	MemcpyPeerAsync         uintptr `sym:"cuMemcpyPeerAsync"`
-	MemsetD8Async           uintptr `sym:"cuMemsetD8Async"`
-	MemsetD32Async          uintptr `sym:"cuMemsetD32Async"`
-	StreamCreate            uintptr `sym:"cuStreamCreateWithPriority"`
-	StreamDestroy           uintptr `sym:"cuStreamDestroy_v2"`
-	StreamSynchronize       uintptr `sym:"cuStreamSynchronize"`
-	StreamQuery             uintptr `sym:"cuStreamQuery"`
-	StreamWaitEvent         uintptr `sym:"cuStreamWaitEvent"`
-	StreamBeginCapture      uintptr `sym:"cuStreamBeginCapture_v2"`
-	StreamEndCapture        uintptr `sym:"cuStreamEndCapture"`
-	StreamIsCapturing       uintptr `sym:"cuStreamIsCapturing"`
-	StreamGetCaptureInfo    uintptr `sym:"cuStreamGetCaptureInfo_v2"`
-	EventCreate             uintptr `sym:"cuEventCreate"`
-	EventDestroy            uintptr `sym:"cuEventDestroy_v2"`
-	EventRecord             uintptr `sym:"cuEventRecord"`
-	EventQuery              uintptr `sym:"cuEventQuery"`
-	EventSynchronize        uintptr `sym:"cuEventSynchronize"`
-	EventElapsedTime        uintptr `sym:"cuEventElapsedTime"`
-	ModuleLoadData          uintptr `sym:"cuModuleLoadData"`
-	ModuleUnload            uintptr `sym:"cuModuleUnload"`
-	ModuleGetFunction       uintptr `sym:"cuModuleGetFunction"`
-	FuncLoad                uintptr `sym:"cuFuncLoad,optional"` // 12.4
-	FuncGetAttribute        uintptr `sym:"cuFuncGetAttribute"`
-	FuncSetAttribute        uintptr `sym:"cuFuncSetAttribute"`
-	LaunchKernel            uintptr `sym:"cuLaunchKernel"`
-	GraphInstantiate        uintptr `sym:"cuGraphInstantiateWithFlags"`
-	GraphGetNodes           uintptr `sym:"cuGraphGetNodes"`
-	GraphExecSetKernel      uintptr `sym:"cuGraphExecKernelNodeSetParams_v2"`
-	GraphLaunch             uintptr `sym:"cuGraphLaunch"`
-	GraphDestroy            uintptr `sym:"cuGraphDestroy"`
-	GraphExecDestroy        uintptr `sym:"cuGraphExecDestroy"`
-	OccupancyMaxActiveBlock uintptr `sym:"cuOccupancyMaxActiveBlocksPerMultiprocessor"`
+	DeviceGetCount         uintptr `sym:"cuDeviceGetCount"`
+	DeviceGetName          uintptr `sym:"cuDeviceGetName"`
+	DeviceTotalMem         uintptr `sym:"cuDeviceTotalMem_v2"`
+	DeviceGetAttribute     uintptr `sym:"cuDeviceGetAttribute"`
+	DeviceGetPCIBusID      uintptr `sym:"cuDeviceGetPCIBusId"`
+	DeviceCanAccessPeer    uintptr `sym:"cuDeviceCanAccessPeer"`
+	DevicePrimaryCtxRetain uintptr `sym:"cuDevicePrimaryCtxRetain"`
+	CtxPushCurrent         uintptr `sym:"cuCtxPushCurrent_v2"`
+	CtxPopCurrent          uintptr `sym:"cuCtxPopCurrent_v2"`
+	CtxSynchronize         uintptr `sym:"cuCtxSynchronize"`
+	CtxEnablePeerAccess    uintptr `sym:"cuCtxEnablePeerAccess"`
+	MemGetInfo             uintptr `sym:"cuMemGetInfo_v2"`
+	PointerGetAttribute    uintptr `sym:"cuPointerGetAttribute"`
+	MemAlloc               uintptr `sym:"cuMemAlloc_v2"`
+	MemFree                uintptr `sym:"cuMemFree_v2"`
+	MemHostAlloc           uintptr `sym:"cuMemHostAlloc"`
+	MemFreeHost            uintptr `sym:"cuMemFreeHost"`
+	MemcpyHtoDAsync        uintptr `sym:"cuMemcpyHtoDAsync_v2"`
+	MemcpyDtoHAsync        uintptr `sym:"cuMemcpyDtoHAsync_v2"`
+	MemcpyDtoDAsync        uintptr `sym:"cuMemcpyDtoDAsync_v2"`
+	MemcpyPeerAsync        uintptr `sym:"cuMemcpyPeerAsync"`
+	MemsetD8Async          uintptr `sym:"cuMemsetD8Async"`
+	MemsetD32Async         uintptr `sym:"cuMemsetD32Async"`
+	StreamCreate           uintptr `sym:"cuStreamCreateWithPriority"`
+	StreamDestroy          uintptr `sym:"cuStreamDestroy_v2"`
+	StreamSynchronize      uintptr `sym:"cuStreamSynchronize"`
+	StreamQuery            uintptr `sym:"cuStreamQuery"`
+	StreamWaitEvent        uintptr `sym:"cuStreamWaitEvent"`
+	StreamBeginCapture     uintptr `sym:"cuStreamBeginCapture_v2"`
+	StreamEndCapture       uintptr `sym:"cuStreamEndCapture"`
+	StreamIsCapturing      uintptr `sym:"cuStreamIsCapturing"`
+	StreamGetCaptureInfo   uintptr `sym:"cuStreamGetCaptureInfo_v2"`
+	EventCreate            uintptr `sym:"cuEventCreate"`
+	EventDestroy           uintptr `sym:"cuEventDestroy_v2"`
+	EventRecord            uintptr `sym:"cuEventRecord"`
+	EventQuery             uintptr `sym:"cuEventQuery"`
+	EventSynchronize       uintptr `sym:"cuEventSynchronize"`
+	EventElapsedTime       uintptr `sym:"cuEventElapsedTime"`
+	ModuleLoadData         uintptr `sym:"cuModuleLoadData"`
+	ModuleGetFunction      uintptr `sym:"cuModuleGetFunction"`
+	FuncLoad               uintptr `sym:"cuFuncLoad,optional"` // 12.4
+	FuncSetAttribute       uintptr `sym:"cuFuncSetAttribute"`
+	LaunchKernel           uintptr `sym:"cuLaunchKernel"`
+	GraphInstantiate       uintptr `sym:"cuGraphInstantiateWithFlags"`
+	GraphGetNodes          uintptr `sym:"cuGraphGetNodes"`
+	GraphExecSetKernel     uintptr `sym:"cuGraphExecKernelNodeSetParams_v2"`
+	GraphLaunch            uintptr `sym:"cuGraphLaunch"`
+	GraphDestroy           uintptr `sym:"cuGraphDestroy"`
+	GraphExecDestroy       uintptr `sym:"cuGraphExecDestroy"`
 }
 
 var load = sync.OnceValues(func() (*Driver, error) { return open(LibDriver.Query(0)) })
@@ -140,6 +137,19 @@ func (d *Driver) Count() (int, error) {
 	var n int32
 	r := dl.Call(d.fn.DeviceGetCount, uintptr(unsafe.Pointer(&n)))
 	return int(n), d.check("cuDeviceGetCount", -1, r)
+}
+
+// CountGPUs returns how many devices the driver shows. None is an error, as is no driver.
+func CountGPUs() (int, error) {
+	d, err := Load()
+	if err != nil {
+		return 0, err
+	}
+	n, err := d.Count()
+	if err == nil && n == 0 {
+		err = fmt.Errorf("the CUDA driver shows no GPU (CUDA_VISIBLE_DEVICES=%q)", os.Getenv("CUDA_VISIBLE_DEVICES"))
+	}
+	return n, err
 }
 
 // check is nil for success.

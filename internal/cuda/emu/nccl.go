@@ -15,15 +15,15 @@ type NCCLFault int
 const (
 	NoFault     NCCLFault = iota
 	HangingCall           // it is queued and never runs: its communicator must be aborted
-	AsyncError            // it never runs, and the communicator's state is a remote error
+	AsyncError            // it begins and never ends, and the communicator's state is a remote error
 	FailingCall           // it is refused
 )
 
 // FailNCCL makes the n-th call of an operation, from 1, on each communicator in
-// which the caller is this rank fail. NoFault ends it. A Start that follows on a
-// GPU skips the test.
+// which the caller is this rank fail. NoFault ends it. A Start that follows skips
+// the test on a GPU, and without an emulator.
 func FailNCCL(rank, n int, fault NCCLFault) {
-	if faults = fault != NoFault; OnGPU() {
+	if faults = fault != NoFault; OnGPU() || missing() != "" {
 		return
 	}
 	dl.Call(ncclControls().Fault, uintptr(rank), uintptr(n), uintptr(fault))
@@ -33,13 +33,14 @@ func FailNCCL(rank, n int, fault NCCLFault) {
 var faults bool
 
 // NCCLCounts is what the emulated NCCL has been asked for since the process
-// began, how many communicators there are now, and the bytes of messages from one
-// rank to another, of those communicators whose ids it made.
-type NCCLCounts struct{ Made, Aborts, Destroyed, Open, Launches, Moved uint64 }
+// began, how many communicators there are now, the bytes of messages from one
+// rank to another, of those communicators whose ids it made, and how many
+// reductions (PreMulSum) were made and not destroyed.
+type NCCLCounts struct{ Made, Aborts, Destroyed, Open, Launches, Moved, Reductions uint64 }
 
-// CountNCCL returns the counts, which are all 0 on a GPU.
+// CountNCCL returns the counts, which are all 0 on a GPU and without an emulator.
 func CountNCCL() (c NCCLCounts) {
-	if OnGPU() {
+	if OnGPU() || missing() != "" {
 		return c
 	}
 	dl.Call(ncclControls().Counts, uintptr(unsafe.Pointer(&c)))
