@@ -3,6 +3,8 @@ package tcp
 import (
 	"context"
 	"crypto/tls"
+	"errors"
+	"fmt"
 	"net"
 	"testing"
 	"time"
@@ -67,6 +69,14 @@ func TestRanksSwappedInTheMiddle(t *testing.T) {
 		assert.ErrorContains(t, err, "rank 3", "rank %d", r)
 	}
 	assert.Less(t, time.Since(began), 5*time.Second)
+}
+
+// The others may miss a rank that was led astray before it has said so itself.
+func TestLedAstrayAndMissed(t *testing.T) {
+	m := &meeting{failed: errors.New("rank 3 was lost")}
+	astray := fmt.Errorf("rank 3 dialed rank 1: %w", errAstray)
+	assert.Equal(t, astray, m.because(astray))
+	assert.Equal(t, m.failed, m.because(net.ErrClosed))
 }
 
 // Rank 0, and the far end of a data connection, are known by their rank as well.

@@ -214,6 +214,8 @@ func readJSON(c net.Conn, typ frameType, v any) error {
 	return json.Unmarshal(b, v)
 }
 
+var errAstray = errors.New("the connection was led astray")
+
 // dial connects to rank `to` and says hello, again and again until it is welcome, ctx ends or trying again is no use. All
 // ranks hold the same key, so whoever carries the bytes could lead this rank to another than it dialed: the Welcome, which
 // nobody can change, says who answered.
@@ -223,7 +225,7 @@ func dial(ctx context.Context, conf *tls.Config, addr string, to member, me hell
 		c, m, err := dialOnce(ctx, conf, addr, me)
 		if err == nil && m.Rank != to.Rank {
 			c.NetConn().Close()
-			return nil, m, fmt.Errorf("tcp: rank %d dialed %v at %s, but %v answered: the connection was led astray", me.Rank, to, addr, m)
+			return nil, m, fmt.Errorf("tcp: rank %d dialed %v at %s, but %v answered: %w", me.Rank, to, addr, m, errAstray)
 		}
 		if err == nil {
 			return c, m, nil

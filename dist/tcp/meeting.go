@@ -46,11 +46,12 @@ func (m *meeting) fail(err error) {
 	m.signal()
 }
 
-// because returns the error that ended the meeting, or else err.
+// because returns the error that ended the meeting, or else err. Who was led astray knows best, even when the others have
+// already missed it.
 func (m *meeting) because(err error) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.failed != nil {
+	if m.failed != nil && !errors.Is(err, errAstray) {
 		return m.failed
 	}
 	return err
