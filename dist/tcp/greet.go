@@ -28,7 +28,7 @@ func (m *meeting) greetJoin(h hello, c *tls.Conn) error {
 	if h.Mesh {
 		return errors.New("tcp: rank 0 expects no connection of the mesh")
 	}
-	m.awaitEnd(h.Rank)
+	m.awaitEnd(&h)
 	m.mu.Lock()
 	err := m.failed
 	if err == nil {
@@ -46,15 +46,22 @@ func (m *meeting) greetJoin(h hello, c *tls.Conn) error {
 	return nil
 }
 
-// awaitEnd gives the connection that rank had a moment to end: a rank that died may come again.
-func (m *meeting) awaitEnd(rank int) {
+// awaitEnd gives the connection that the rank had a moment to end: a rank that died may come again. When it is the same
+// process that comes again, because a handshake took it too long, that connection is ended here.
+func (m *meeting) awaitEnd(h *hello) {
 	m.mu.Lock()
 	var l *link
-	if rank > 0 && rank < len(m.e.links) {
-		l = m.e.links[rank]
+	if h.Rank > 0 && h.Rank < len(m.e.links) {
+		l = m.e.links[h.Rank]
 	}
+	again := l != nil && !m.all && l.peer == h.member
 	m.mu.Unlock()
 	if l == nil {
+		return
+	}
+	if again {
+		l.main.raw.Close()
+		<-l.bye
 		return
 	}
 	t := time.NewTimer(twiceCheck)

@@ -66,6 +66,30 @@ func TestRankJoinedTwice(t *testing.T) {
 	reliability.Took(t, 29, "tcp", time.Second, time.Since(began))
 }
 
+// A rank that gave its handshake up on a busy machine comes again before rank 0 has seen the end of the connection: it is no
+// twin of itself.
+func TestSameRankComesAgain(t *testing.T) {
+	t.Parallel()
+	cs := configs(t, 3)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := Join(t.Context(), cs[0])
+		ended <- err
+	}()
+	conf, err := tlsConfig(testSecret, "test")
+	require.NoError(t, err)
+	me := hello{member: member{Rank: 1, Host: "h1", PID: 1, Addr: "127.0.0.1:1"}, Size: 3}
+	for range 3 {
+		c, _, err := dialOnce(t.Context(), conf, cs[0].Addr, me)
+		require.NoError(t, err)
+		defer c.NetConn().Close()
+	}
+	me.Host = "h2"
+	_, _, err = dialOnce(t.Context(), conf, cs[0].Addr, me)
+	assert.ErrorContains(t, err, "rank 1 joined twice: host h1, pid 1 and host h2, pid 1")
+	assert.ErrorContains(t, <-ended, "joined twice")
+}
+
 func TestSizesDiffer(t *testing.T) {
 	t.Parallel()
 	cs := configs(t, 3)
