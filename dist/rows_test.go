@@ -87,7 +87,7 @@ func TestStoppedRankGoesOn(t *testing.T) {
 
 // Torchrun's own agent holds MASTER_PORT: the job forms on the next one. When that is taken as well, the error names both.
 func TestTorchrunPortTaken(t *testing.T) {
-	lo := freePair(t)
+	lo := freePorts(t)
 	agent, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", lo))
 	require.NoError(t, err)
 	defer agent.Close()
@@ -107,23 +107,6 @@ func TestTorchrunPortTaken(t *testing.T) {
 		assert.Contains(t, j.ranks[0].text(), want)
 	}
 	_ = j.ranks[1].cmd.Process.Kill() // it would dial for a minute
-}
-
-// freePair returns a free port that is followed by another one.
-func freePair(t *testing.T) int {
-	for range 50 {
-		a, err := net.Listen("tcp", "127.0.0.1:0")
-		require.NoError(t, err)
-		port := a.Addr().(*net.TCPAddr).Port
-		b, err := net.Listen("tcp", fmt.Sprint("127.0.0.1:", port+1))
-		a.Close()
-		if err == nil {
-			b.Close()
-			return port
-		}
-	}
-	t.Fatal("no two free ports")
-	return 0
 }
 
 // RINGO_ALGO on one rank only: both algorithms and both ranks are named, also by an operation in which that rank only waits.

@@ -69,19 +69,25 @@ func (g *group) failWith(e, others *backend.Error, tell bool) {
 	}
 	g.e.children(g, e)
 	g.e.tell()
-	time.AfterFunc(grace, g.unblock)
+	time.AfterFunc(grace, func() { g.unblock(nil) })
 }
 
 // unblock frees a lane that is still writing to a peer that has not given a sign of life lately. One that has may be slow.
-func (g *group) unblock() {
+// It looks twice: should this process have been stopped, it hears first what was said meanwhile.
+func (g *group) unblock(silent *link) {
 	l := g.writing.Load()
 	switch {
 	case l == nil:
-	case g.e.now()-l.heard.Load() > int64(3*g.e.period()):
+		return
+	case g.e.now()-l.heard.Load() <= int64(3*g.e.period()):
+		silent = nil
+	case l == silent:
 		g.e.lost(l, fmt.Errorf("rank %d: no progress: it does not read", l.peer.Rank))
+		return
 	default:
-		time.AfterFunc(grace, g.unblock)
+		silent = l
 	}
+	time.AfterFunc(grace, func() { g.unblock(silent) })
 }
 
 // sayEnd tells the members once that this rank issues nothing more: tag 1 says in no group.

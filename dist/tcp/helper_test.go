@@ -29,7 +29,7 @@ func configs(t testing.TB, n int) []Config {
 	out := make([]Config, n)
 	for r := range out {
 		out[r] = Config{Rank: r, Size: n, Addr: l.Addr().String(), Secret: testSecret, Job: "test", Host: "h" + string(rune('0'+r)),
-			Timeout: 20 * time.Second, JoinTimeout: 10 * time.Second, NoShared: !sharing}
+			Timeout: 20 * time.Second, NoShared: !sharing}
 	}
 	out[0].Listener = l
 	return out

@@ -25,15 +25,15 @@ var largeCount = rounds(4<<20, 16<<20)
 
 // withProcess starts ranks 0 and 1 in this process and rank 2 as a process of its own, which all-reduces small or large
 // tensors until it fails.
-func withProcess(t *testing.T, size string) (engines []*Engine, child *exec.Cmd, out *strings.Builder) {
+func withProcess(t *testing.T, size string, timeout time.Duration) (engines []*Engine, child *exec.Cmd, out *strings.Builder) {
 	t.Helper()
 	cs := configs(t, 3)
 	child, out = exec.Command(os.Args[0], "-test.run=TestHelperRank$"), &strings.Builder{}
-	child.Env = append(os.Environ(), "RINGO_TEST_MASTER="+cs[0].Addr, "RINGO_TEST_SIZE="+size)
+	child.Env = append(os.Environ(), "RINGO_TEST_MASTER="+cs[0].Addr, "RINGO_TEST_SIZE="+size, "RINGO_TEST_TIMEOUT="+timeout.String())
 	child.Stdout = out
 	require.NoError(t, child.Start())
 	for i := range cs[:2] {
-		cs[i].Timeout = stopTimeout
+		cs[i].Timeout = timeout
 	}
 	engines, errs := joinAll(cs[:2])
 	for _, err := range errs {
@@ -49,8 +49,9 @@ func TestHelperRank(t *testing.T) {
 	if addr == "" {
 		return // run as a test of its own, there is nothing to do
 	}
-	e, err := Join(t.Context(), Config{Rank: 2, Size: 3, Addr: addr, Secret: testSecret, Job: "test", Host: "victim",
-		Timeout: stopTimeout})
+	timeout, err := time.ParseDuration(os.Getenv("RINGO_TEST_TIMEOUT"))
+	require.NoError(t, err)
+	e, err := Join(t.Context(), Config{Rank: 2, Size: 3, Addr: addr, Secret: testSecret, Job: "test", Host: "victim", Timeout: timeout})
 	require.NoError(t, err)
 	be, err := e.Open(backend.Spec{ID: backend.HashString("world"), Name: "world", Ranks: []int{0, 1, 2}, Rank: 2})
 	require.NoError(t, err)
@@ -104,7 +105,7 @@ func strike(t *testing.T, engines []*Engine, large bool, hurt func()) ([]error, 
 func TestRealProcessDies(t *testing.T) {
 	for _, size := range []string{"small", "large"} {
 		t.Run("killed, "+size, func(t *testing.T) {
-			engines, child, _ := withProcess(t, size)
+			engines, child, _ := withProcess(t, size, time.Minute) // it is the end of the connection that they see
 			errs, took := strike(t, engines, size == "large", func() { require.NoError(t, child.Process.Kill()) })
 			for r, err := range errs {
 				assert.ErrorContains(t, err, "rank 2 (host victim, pid ", "rank %d", r)
@@ -119,7 +120,7 @@ func TestRealProcessDies(t *testing.T) {
 			continue // TestSilentPeer is the short form of what follows
 		}
 		t.Run("stopped, "+size, func(t *testing.T) {
-			engines, child, out := withProcess(t, size)
+			engines, child, out := withProcess(t, size, stopTimeout)
 			errs, took := strike(t, engines, size == "large", func() { require.NoError(t, child.Process.Signal(syscall.SIGSTOP)) })
 			for r, err := range errs {
 				assert.ErrorContains(t, err, "rank 2: no progress", "rank %d", r)
