@@ -147,6 +147,38 @@ func TestFlightRecorder(t *testing.T) {
 	assert.Regexp(t, "rank 0: broadcast by direct seq 2 of group world, 1200 bytes, at .* in flight", log.String())
 }
 
+// stopped is an engine whose process is stopped for a while as soon as its rank has slept once.
+type stopped struct {
+	*local.Engine
+	time time.Duration
+}
+
+func (e *stopped) Park(ctx context.Context) error {
+	if e.time == 0 {
+		return e.Engine.Park(ctx)
+	}
+	<-ctx.Done()
+	time.Sleep(e.time)
+	e.time = 0
+	return ctx.Err() // the peer came meanwhile, and Park may see either first
+}
+
+// A rank that is stopped while it waits finds its time over, and the other one there, which came in time.
+func TestStoppedRankLooksBeforeItBlames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = time.Second
+		hub := local.NewHub(2)
+		engines := []backend.Engine{&stopped{Engine: hub.Engine(0).(*local.Engine), time: timeout + timeout/5}, hub.Engine(1)}
+		cfg := dist.Config{Threads: 1, Log: io.Discard, Timeout: timeout}
+		require.NoError(t, dist.RunEngines(t.Context(), cfg, engines, func(_ context.Context, r *dist.Rank) error {
+			if r.World.Rank() == 1 {
+				time.Sleep(timeout / 2) // of virtual time
+			}
+			return errors.Join(r.World.Barrier().Wait(), r.World.Barrier().Wait())
+		}))
+	})
+}
+
 // The timeout of a group is its own.
 func TestGroupTimeout(t *testing.T) {
 	begin := time.Now()

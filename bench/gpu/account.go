@@ -69,13 +69,6 @@ func (d *account) launch(k tensor.Kernel, queue tensor.Queue, a *tensor.Args) {
 	d.spans = append(d.spans, launched{e})
 }
 
-// must panics with an error of the driver: Try returns it.
-func must(err error) {
-	if err != nil {
-		panic(&tensor.Failure{Op: "account", Err: err})
-	}
-}
-
 // pair returns the events of the next launch.
 func (d *account) pair(q *cuda.Queue) (from, to *gpu.Event) {
 	n := 2 * len(d.spans)
@@ -148,10 +141,13 @@ func cost(a *tensor.Args) (name string, bytes, flops float64) {
 		bytes, dims = bytes+size(0), a.Len[:1]
 	case tensor.OpColSum, tensor.OpLayerNormGradX, tensor.OpLayerNormGradW, tensor.OpLayerNormGrad, tensor.OpRMSNormGrad:
 		bytes += min(a.F[0], 1) * size(0)
-	case tensor.OpAdam: // value, moments and, for 16-bit gradients, the value in 16 bits
+	case tensor.OpAdam: // value and moments, the gradient and, where it has 16 bits, the value in 16 bits
 		dims = nil
 		for _, n := range a.ListLen {
-			bytes += float64(n) * (2*3*float64(max(a.DType.Size(), 4)) + 2*float64(a.DType.Size()))
+			bytes += float64(n) * (2*3*float64(max(a.DType.Size(), 4)) + float64(a.DType.Size()))
+			if a.DType.IsHalf() {
+				bytes += float64(n * a.DType.Size())
+			}
 		}
 	case tensor.OpSumSquares:
 		dims = nil
@@ -196,7 +192,7 @@ func measureAccount(m *meter) error {
 		}
 		if rate := work / k.seconds; rate > 0 && k.seconds > 0 {
 			what := fmt.Sprintf("%d × %s, %.3f ms a step", k.count/steps, k.name, 1e3*k.seconds/steps)
-			m.rows = append(m.rows, row{m.section, what, "ringo", unit, rate, rate, rate})
+			m.ours(what, unit, []float64{rate})
 		}
 	}
 	return errors.Join(err, dev.close())

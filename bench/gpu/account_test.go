@@ -2,6 +2,8 @@ package main
 
 import (
 	"fmt"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"unsafe"
@@ -148,4 +150,23 @@ func TestLaunches(t *testing.T) {
 		launches += k.count
 	}
 	assert.LessOrEqual(t, launches, 14)
+}
+
+// TestSectionsOnGPU measures on the emulator, in small, what is measured on a GPU and not by the other tests.
+func TestSectionsOnGPU(t *testing.T) {
+	if os.Getenv("RINGO_LONG") != "1" {
+		t.Skip("takes half a minute: RINGO_LONG=1")
+	}
+	emu.Start(t, emu.Config{})
+	dev, closer, err := openDevice("cuda")
+	require.NoError(t, err)
+	defer closer()
+	for _, s := range sections {
+		if slices.Contains([]string{"copy", "allreduce", "nccl", "account"}, s.name) {
+			continue
+		}
+		m := &meter{dev: dev, device: "cuda", section: s.name, small: true, block: map[tensor.DType]tensor.Tensor{}}
+		require.NoError(t, s.run(m), s.name)
+		assert.NotEmpty(t, m.rows, s.name)
+	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"slices"
 	"time"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -53,23 +52,21 @@ func (m *meter) allReduce(r *dist.Rank, n int, unit string, work float64) error 
 	}
 	plan := []float64{0}
 	if r.World.Rank() == 0 {
-		plan[0] = float64(min(max(1, int(m.length/per)), 5000))
+		plan[0] = float64(min(max(m.pick(10, 1), int(m.length/per)), 5000))
 	}
 	if err := r.World.SumFloats(plan); err != nil {
 		return err
 	}
-	rates := make([]float64, windows)
-	for i := range rates {
+	var rates []float64
+	for range 1 + windows {
 		per, err := once(int(plan[0]))
 		if err != nil {
 			return err
 		}
-		rates[i] = work / per
+		rates = append(rates, work/per)
 	}
-	slices.Sort(rates)
 	if r.World.Rank() == 0 {
-		what := fmt.Sprintf("%s, two ranks on one device", tensor.FormatBytes(4*n))
-		m.rows = append(m.rows, row{m.section, what, "ringo", unit, rates[windows/2], rates[0], rates[windows-1]})
+		m.ours(fmt.Sprintf("%s, two ranks on one device", tensor.FormatBytes(4*n)), unit, rates[1:])
 	}
 	return nil
 }

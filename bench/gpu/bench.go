@@ -36,15 +36,16 @@ func chosenSections(names []string) ([]section, error) {
 	return todo, nil
 }
 
-// bench measures sections, all if none is named, each by Ringo and right behind by PyTorch.
-func (o *options) bench(names []string, out io.Writer) error {
+// bench measures sections, all if none is named, each by Ringo and right behind by PyTorch. The error says what was not
+// measured.
+func (o *options) bench(names []string, out io.Writer) ([]row, error) {
 	todo, err := chosenSections(names)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	var other peer
 	if o.python != "" {
-		if other, err = o.startTorch(); err != nil {
+		if other, err = o.startTorch(compiling); err != nil {
 			fmt.Fprintf(out, "PyTorch is not measured: %v\n", err)
 		} else {
 			defer other.close()
@@ -59,9 +60,9 @@ func (o *options) bench(names []string, out io.Writer) error {
 	fmt.Fprintln(out)
 	writeTable(out, rows)
 	if len(wrong) > 0 {
-		return fmt.Errorf("not measured:\n  %s", strings.Join(wrong, "\n  "))
+		return rows, fmt.Errorf("not measured:\n  %s", strings.Join(wrong, "\n  "))
 	}
-	return nil
+	return rows, nil
 }
 
 // measure runs sections until the deadline, each by ours and then by the other, and prints rows as they come. What is wrong
@@ -139,17 +140,16 @@ func (o *options) measureHere(names []string, out io.Writer) error {
 	}
 	defer closer()
 	for _, s := range todo {
-		rows, failed := o.runSection(dev, s)
-		printRows(out, rows)
+		_, failed := o.runSection(dev, s, out)
 		err = errors.Join(err, failed)
 	}
 	return err
 }
 
-// runSection measures a section on a device.
-func (o *options) runSection(dev tensor.Device, s section) ([]row, error) {
+// runSection measures a section on a device, and prints rows as they come.
+func (o *options) runSection(dev tensor.Device, s section, out io.Writer) ([]row, error) {
 	m := &meter{dev: dev, device: o.device, section: s.name, small: o.device == "cpu", length: o.window.Seconds(), block: map[tensor.DType]tensor.Tensor{},
-		caller: packedCaller}
+		caller: packedCaller, out: out}
 	var err error
 	if panicked := tensor.Try(func() { err = s.run(m) }); panicked != nil {
 		err = panicked
@@ -158,7 +158,8 @@ func (o *options) runSection(dev tensor.Device, s section) ([]row, error) {
 }
 
 // writeTable prints rows side by side: a line for each case, with Ringo's median and range, those of the other variants
-// and, for each of them, Ringo's median by theirs. Figures in GB/s also get their part of the bandwidth of copying.
+// and, for each of them, Ringo's median by theirs. Figures in GB/s also get their part of the bandwidth of copying. The many
+// rows of the account were printed before.
 func writeTable(out io.Writer, rows []row) {
 	fmt.Fprintln(out, "| section | case | unit | Ringo | PyTorch | ratio | of copy |\n|---|---|---|---|---|---|---|")
 	copied := 0.0
@@ -170,7 +171,7 @@ func writeTable(out io.Writer, rows []row) {
 	done := map[[2]string]bool{}
 	for _, r := range rows {
 		key := [2]string{r.section, r.what}
-		if done[key] {
+		if done[key] || r.section == "account" {
 			continue
 		}
 		done[key] = true

@@ -36,7 +36,7 @@ func openBundle() (*bundle, error) {
 	}
 	b := &bundle{r, dir, map[string][]string{}}
 	for _, f := range r.File {
-		if f.Name != "cmd/ringo" && f.Name != caller {
+		if f.Name != caller {
 			b.tests[f.Name] = strings.Fields(f.Comment)
 		}
 	}

@@ -56,6 +56,17 @@ func explained(ctx context.Context, err error) error {
 	return err
 }
 
+// logWriter appends what it gets to a file of the folder for logs.
+type logWriter struct {
+	o    *options
+	name string
+}
+
+func (w logWriter) Write(b []byte) (int, error) {
+	w.o.log(w.name, b)
+	return len(b), nil
+}
+
 // log appends to a file of the folder for logs, if there is one.
 func (o *options) log(name string, text []byte) {
 	if o.logs == "" {

@@ -6,28 +6,32 @@
 //	bin/ringo-gpu test -run GEMM tensor/cuda   # one suite
 //	bin/ringo-gpu bench copy gemm              # two sections
 //
-// The file is this program with an archive behind it: the ringo command and the test binary of every package whose tests
+// The file is this program with an archive behind it: the test binary of every package whose tests
 // import internal/cuda/emu. Of these tests, those that use the emulator run on the real driver there (RINGO_TEST_GPU=1), and on
 // the emulator in `go test`. Tests of what only the emulator does, and of more GPUs than there are, are skipped and say so.
 //
 // Every test, and every section by Ringo, is a process of its own with a time limit: what breaks or hangs one leaves the others
 // alone. The test of a kernel that CUDA stopped runs once more under compute-sanitizer, where that is installed. What failed,
-// with the lines that matter, and the table of measurements come at the end, in less than 12,000 characters; everything that
-// was printed is in the folder -logs, or $OUT: tests.log, rows.log and bench.log.
+// with the lines that matter, and the tables of measurements and of targets come at the end, in less than 12,000 characters;
+// everything that was printed is in the folder -logs, or $OUT: tests.log, rows.log, bench.log and torch.log.
 //
-// bench trains and measures by turns with torch_gpu.py, which is part of the file, and prints a table of both. A machine
-// without PyTorch gets ours alone. scripts/gpu does all of it.
+// bench trains and measures by turns with torch_gpu.py, which is part of the file, and prints a table of both, and one of what
+// is to be reached (targets.go) with the worst case of each. Times are the host's, of windows that begin and end with an idle
+// device: the median of five of 100 ms, or ten calls, behind one that does not count. What fails or hangs costs its section,
+// or its row, and the rows before it are kept; a Python that did is replaced. A machine without PyTorch gets ours alone.
+// scripts/gpu does all of it.
 //
 // # The first run on a GPU
 //
 // Nothing of this has run on a GPU yet. What is estimated, for an H100 with 16 cores and PyTorch from wheels:
 //
 //	doctor   20 s   reads cuBLASLt from the disk for the first time, 0.5 GB; one kernel through NVRTC
-//	smoke    15 s   eight lines with times: the first that failed explains everything behind it
+//	smoke    15 s   nine lines with times: the first that failed explains everything behind it
 //	tests   120 s   100 tests, 6 at once, 1 s each for the driver and the context; 60 s of NVRTC, shared by a cache on disk
-//	bench   250 s   half of it PyTorch: 10 s to import, 60 to 100 s for torch.compile of GPT-2
+//	bench   300 s   half of it PyTorch: 10 s to import, 60 to 100 s for torch.compile of GPT-2
 //
-// So one call of ten minutes does everything; -limit (9 min) ends it in order. In that call:
+// So one call of ten minutes does everything; -limit (9 min) ends it in order, and what there are targets for comes first. In
+// that call:
 //
 //  1. bin/ringo-gpu -logs DIR. Read it from the top: doctor, then smoke, then the first suites (internal/cuda,
 //     internal/cuda/blas, tensor/cuda), on which the others stand.

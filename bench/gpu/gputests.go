@@ -4,22 +4,43 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
 )
 
+// starters are packages that start the emulator for tests, by their paths: which of their functions lead to it. nil: all do.
+type starters map[string]map[string]bool
+
+// findStarters reads the package of tests of several ranks, whose files these are.
+func findStarters(files []string) (starters, error) {
+	s := starters{emulator: nil}
+	found, err := users(files, s)
+	s[helper] = map[string]bool{}
+	for _, name := range found {
+		s[helper][name] = true
+	}
+	return s, err
+}
+
 // gpuTests lists the tests in some files of a package that use the emulator, themselves or through what they mention: these
 // run on a GPU. The other tests of the package have nothing to do with one.
-func gpuTests(files []string) ([]string, error) {
+func gpuTests(files []string, s starters) ([]string, error) {
+	found, err := users(files, s)
+	return slices.DeleteFunc(found, func(name string) bool { return !isTest(name) }), err
+}
+
+// users lists the functions in some files of a package that lead to the emulator.
+func users(files []string, s starters) ([]string, error) {
 	mentions := map[string]map[string]bool{} // by a declaration's name: the names in it
-	var tests []string
+	var functions []string
 	for _, file := range files {
 		f, err := parser.ParseFile(token.NewFileSet(), file, nil, parser.SkipObjectResolution)
 		if err != nil {
 			return nil, err
 		}
-		name := emulatorIn(f)
+		imported := s.in(f)
 		for _, d := range f.Decls {
 			for _, declared := range names(d) {
 				if mentions[declared] == nil {
@@ -28,32 +49,53 @@ func gpuTests(files []string) ([]string, error) {
 				ast.Inspect(d, func(n ast.Node) bool {
 					if id, ok := n.(*ast.Ident); ok {
 						mentions[declared][id.Name] = true
-						mentions[declared][emulator] = mentions[declared][emulator] || id.Name == name
+					}
+					if imported.starts(n) {
+						mentions[declared][emulator] = true
 					}
 					return true
 				})
-				if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil && isTest(declared) {
-					tests = append(tests, declared)
+				if fn, ok := d.(*ast.FuncDecl); ok && fn.Recv == nil {
+					functions = append(functions, declared)
 				}
 			}
 		}
 	}
-	return slices.DeleteFunc(tests, func(t string) bool { return !reaches(mentions, t, map[string]bool{}) }), nil
+	return slices.DeleteFunc(functions, func(f string) bool { return !reaches(mentions, f, map[string]bool{}) }), nil
 }
 
 func isTest(name string) bool { return strings.HasPrefix(name, "Test") && name != "TestMain" }
 
-// emulatorIn is the name that a file imports the emulator by, or "".
-func emulatorIn(f *ast.File) string {
+// in returns the starters that a file imports, by their names there.
+func (s starters) in(f *ast.File) starters {
+	out := starters{}
 	for _, i := range f.Imports {
-		if path, _ := strconv.Unquote(i.Path.Value); path == emulator {
-			if i.Name != nil {
-				return i.Name.Name
-			}
-			return "emu"
+		p, _ := strconv.Unquote(i.Path.Value)
+		functions, ok := s[p]
+		if !ok {
+			continue
 		}
+		name := path.Base(p)
+		if i.Name != nil {
+			name = i.Name.Name
+		}
+		out[name] = functions
 	}
-	return ""
+	return out
+}
+
+// starts tells whether n names a function that leads to the emulator.
+func (s starters) starts(n ast.Node) bool {
+	sel, ok := n.(*ast.SelectorExpr)
+	if !ok {
+		return false
+	}
+	p, ok := sel.X.(*ast.Ident)
+	if !ok {
+		return false
+	}
+	functions, ok := s[p.Name]
+	return ok && (functions == nil || functions[sel.Sel.Name])
 }
 
 // names are what a declaration declares: a function, or variables.

@@ -46,7 +46,7 @@ func run(args []string, out io.Writer) error {
 	case "all":
 		return o.all(out)
 	case "doctor":
-		return o.doctor(out)
+		return o.examine(out)
 	case "smoke":
 		return smoke(o.device, out)
 	case "list":
@@ -54,7 +54,9 @@ func run(args []string, out io.Writer) error {
 	case "test":
 		return o.test(fs.Args(), out).write(out)
 	case "bench":
-		return o.bench(fs.Args(), out)
+		rows, err := o.bench(fs.Args(), out)
+		writeTargets(out, rows)
+		return err
 	case "measure":
 		return o.measureHere(fs.Args(), out)
 	case "pack":
@@ -90,19 +92,20 @@ func (o *options) findWheels() {
 // all shows the machine, tries what everything else needs, tests for half of the time, and measures whatever failed before.
 // What matters is said again at the end: often only the end of an output is kept.
 func (o *options) all(out io.Writer) error {
-	if err := o.doctor(out); err != nil {
+	if err := o.child(out, "doctor"); err != nil {
 		return fmt.Errorf("nothing was tested or measured: %w", err)
 	}
 	tried := o.child(out, "smoke")
 	half := *o
 	half.deadline = o.deadline.Add(-o.limit / 2)
 	tests := half.test(nil, out)
-	measured := o.bench(nil, out)
+	rows, measured := o.bench(nil, out)
 	fmt.Fprintln(out)
 	failed := tests.write(out)
 	if tried != nil {
 		tried = fmt.Errorf("smoke: %w", tried)
 		fmt.Fprintln(out, tried)
 	}
+	writeTargets(out, rows)
 	return errors.Join(tried, failed, measured)
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -21,7 +22,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// TestMain turns the test binary into the program when the environment says so, and into `ringo doctor`, which finds nothing.
+// TestMain turns the test binary into the program when the environment says so.
 func TestMain(m *testing.M) {
 	if os.Getenv("GPU_TEST_PROGRAM") == "1" && !strings.HasSuffix(os.Args[0], "gpu.test") {
 		if err := run(os.Args[1:], os.Stdout); err != nil {
@@ -174,6 +175,7 @@ func TestMeasureInAnotherProcess(t *testing.T) {
 	require.NoError(t, err, out)
 	assert.Contains(t, out, "allocs\t2x+1 of 1024 elements\tringo\tallocs/op\t0\t0\t0\n")
 	assert.Contains(t, out, "| mlp | batch 64 | steps/s | ")
+	assert.Contains(t, out, "| allocations of a small operation | ≤ 0.00 | 0.00, met | 2x+1 of 1024 elements |\n")
 	out, err = program(t, testBundle(t), "bench", "-device", "tpu", "-python", "", "mlp")
 	require.Error(t, err)
 	assert.Contains(t, out, `mlp by Ringo: exit status 1`)
@@ -181,6 +183,11 @@ func TestMeasureInAnotherProcess(t *testing.T) {
 }
 
 func TestGPUTests(t *testing.T) {
+	helpers, err := filepath.Glob("../../dist/disttest/*.go")
+	require.NoError(t, err)
+	s, err := findStarters(helpers)
+	require.NoError(t, err)
+	gpuTests := func(files []string) ([]string, error) { return gpuTests(files, s) }
 	tests, err := gpuTests([]string{"main_test.go"})
 	require.NoError(t, err)
 	assert.Subset(t, tests, []string{"TestOneKernel", "TestBrokenKernel", "TestSmoke"})
@@ -189,6 +196,10 @@ func TestGPUTests(t *testing.T) {
 	require.NoError(t, err)
 	assert.Contains(t, tests, "TestSoftmax", "by bothOrders of another file")
 	assert.NotContains(t, tests, "TestNVRTC")
+	tests, err = gpuTests([]string{"../../ddp/device_test.go", "../../ddp/bucket_test.go", "../../ddp/harness_test.go"})
+	require.NoError(t, err)
+	assert.Contains(t, tests, "TestDevicesEqualOneRank", "by another package")
+	assert.NotContains(t, tests, "TestBucketLayout")
 }
 
 // TestDevices opens GPUs as ranks do, and measures what moves bytes alone.
@@ -303,12 +314,12 @@ func TestSections(t *testing.T) {
 	require.NoError(t, err)
 	defer closer()
 	o := &options{device: "cpu", window: time.Microsecond, deadline: time.Now().Add(time.Minute)}
-	var out strings.Builder
+	var out, printed strings.Builder
 	p := new(fakePeer)
 	ours := func(name string) ([]row, error) {
 		s, err := chosenSections([]string{name})
 		require.NoError(t, err)
-		return o.runSection(dev, s[0])
+		return o.runSection(dev, s[0], &printed)
 	}
 	rows, wrong := o.measure(sections, ours, p, &out)
 	var asked []string
@@ -327,6 +338,8 @@ func TestSections(t *testing.T) {
 		}
 	}
 	assert.Equal(t, asked, p.asked)
+	ringos := slices.DeleteFunc(slices.Clone(rows), func(r row) bool { return r.variant != "ringo" })
+	assert.Equal(t, printRows(io.Discard, ringos), printed.String(), "rows as they come")
 	assert.Len(t, wrong, len(asked)-1)
 	assert.Contains(t, wrong[0], "copy by PyTorch: not known")
 	assert.Contains(t, out.String(), "gemm\tfloat32 64x64x64\teager\tTFLOP/s\t1\t1\t1\n")
@@ -347,7 +360,7 @@ func TestTorch(t *testing.T) {
 		t.Skip("this test needs PyTorch: set RINGO_PYTHON to a Python that has it")
 	}
 	o := &options{device: "cpu", python: python, window: time.Microsecond, deadline: time.Now().Add(time.Hour)}
-	p, err := o.startTorch()
+	p, err := o.startTorch(time.Hour)
 	require.NoError(t, err)
 	defer p.close()
 	assert.Contains(t, p.about(), "PyTorch")

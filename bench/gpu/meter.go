@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -45,33 +46,76 @@ type meter struct {
 	length  float64 // seconds of a window
 	block   map[tensor.DType]tensor.Tensor
 	rows    []row
+	out     io.Writer                         // gets rows as they come; nil: none
 	caller  func() (*exec.Cmd, func(), error) // the program that calls NCCL from C
+}
+
+// note adds a row of the section. A section that is stopped has printed what it measured before.
+func (m *meter) note(r row) {
+	r.section = m.section
+	m.rows = append(m.rows, r)
+	if m.out != nil {
+		printRows(m.out, []row{r})
+	}
+}
+
+// ours adds what Ringo did in some windows.
+func (m *meter) ours(what, unit string, rates []float64) {
+	slices.Sort(rates)
+	m.note(row{what: what, variant: "ringo", unit: unit, median: rates[len(rates)/2], low: rates[0], high: rates[len(rates)-1]})
 }
 
 // add measures work per call of fn, which launches it and does not wait, in windows that end when the device is done.
 func (m *meter) add(what, unit string, work float64, fn func()) error {
-	return tensor.Try(func() {
-		check := func(err error) {
-			if err != nil {
-				panic(&tensor.Failure{Op: what, Err: err})
-			}
+	return m.measure(what, unit, work, func(n int) (seconds float64) {
+		start := time.Now()
+		for range n {
+			fn()
 		}
-		once := func(n int) float64 {
+		m.wait()
+		return time.Since(start).Seconds() / float64(n)
+	})
+}
+
+// burst is how many calls a driver takes before the first of them is done.
+const burst = 500
+
+// addHost measures what the host needs for a call of fn: the device runs beside it, and is waited for while nobody counts.
+func (m *meter) addHost(what, unit string, fn func()) error {
+	return m.measure(what, unit, 1, func(n int) (seconds float64) {
+		for first := 0; first < n; first += burst {
 			start := time.Now()
-			for range n {
+			for range min(burst, n-first) {
 				fn()
 			}
-			check(m.dev.Queue(0).Sync())
-			return time.Since(start).Seconds() / float64(n)
+			seconds += time.Since(start).Seconds()
+			m.wait()
 		}
-		once(2) // compiles, chooses algorithms, takes memory
-		n := min(max(1, int(m.length/once(3))), 5000)
+		return seconds / float64(n)
+	})
+}
+
+func (m *meter) wait() { must(m.dev.Queue(0).Sync()) }
+
+// must panics with an error: Try returns it.
+func must(err error) {
+	if err != nil {
+		panic(&tensor.Failure{Op: "bench", Err: err})
+	}
+}
+
+// measure adds work by the seconds that once takes for each of n calls, in windows of m.length or ten calls. The one before
+// them does not count: the device's clock comes up to speed.
+func (m *meter) measure(what, unit string, work float64, once func(n int) (seconds float64)) error {
+	return tensor.Try(func() {
+		once(3) // compiles, chooses algorithms, takes memory
+		n := min(max(m.pick(10, 1), int(m.length/once(3))), 5000)
+		once(n)
 		var rates []float64
 		for range windows {
 			rates = append(rates, work/once(n))
 		}
-		slices.Sort(rates)
-		m.rows = append(m.rows, row{m.section, what, "ringo", unit, rates[windows/2], rates[0], rates[windows-1]})
+		m.ours(what, unit, rates)
 	})
 }
 

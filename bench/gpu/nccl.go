@@ -108,6 +108,9 @@ func measureNCCL(m *meter) error {
 	return missing
 }
 
+// moreThanC begins the name of a difference.
+const moreThanC = "from Go more than from C, "
+
 // what names the calls of a number of elements.
 func what(count int) string { return fmt.Sprintf("ncclAllReduce of %d elements, 1 rank", count) }
 
@@ -165,7 +168,7 @@ func (m *meter) beside(cmd *exec.Cmd, count, calls int, ours float64) error {
 		return fmt.Errorf("from C came %d windows instead of %d", len(took), windows)
 	}
 	more := 1e6 * (ours - m.calls("C", count, calls, took))
-	m.rows = append(m.rows, row{m.section, "from Go more than from C, " + what(count), "ringo", "µs/call", more, more, more})
+	m.ours(moreThanC+what(count), "µs/call", []float64{more})
 	return nil
 }
 
@@ -173,6 +176,6 @@ func (m *meter) beside(cmd *exec.Cmd, count, calls int, ours float64) error {
 func (m *meter) calls(variant string, count, calls int, took []float64) float64 {
 	slices.Sort(took)
 	rate := func(i int) float64 { return float64(calls) / took[i] }
-	m.rows = append(m.rows, row{m.section, what(count), variant, "calls/s", rate(windows / 2), rate(windows - 1), rate(0)})
+	m.note(row{what: what(count), variant: variant, unit: "calls/s", median: rate(windows / 2), low: rate(windows - 1), high: rate(0)})
 	return took[windows/2] / float64(calls)
 }

@@ -18,8 +18,11 @@ const maxBytes = 57 << 20
 
 const module = "github.com/ringo-ml/ringo"
 
-// emulator is the package whose importers have tests that run on a GPU; its own are about the emulator.
+// emulator is the package whose users are tests that run on a GPU; its own are about the emulator.
 const emulator = module + "/internal/cuda/emu"
+
+// helper is the package that starts it for tests of several ranks.
+const helper = module + "/dist/disttest"
 
 // built ends the names of programs while they are built: one package's folder may be another one's name.
 const built = ".built"
@@ -35,16 +38,14 @@ func pack(file string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	entries := append([]entry{{name: "cmd/ringo"}}, suites...)
+	entries := slices.Clone(suites)
 	build := func(name string, args ...string) error {
 		args = append(args, "-ldflags=-s -w", "-o", filepath.Join(tmp, name)+built)
 		_, err := goTool(append(args, module+"/"+name)...)
 		return err
 	}
-	for _, name := range []string{"bench/gpu", "cmd/ringo"} {
-		if err := build(name, "build"); err != nil {
-			return err
-		}
+	if err := build("bench/gpu", "build"); err != nil {
+		return err
 	}
 	var names []string
 	for _, s := range suites {
@@ -93,36 +94,58 @@ type entry struct {
 	tests []string
 }
 
-// suitesOf lists the packages, without the module's path, whose tests run on a GPU.
+// suitesOf lists the packages, without the module's path, that have tests which run on a GPU.
 func suitesOf() ([]entry, error) {
-	list, err := goTool("list", "-json=ImportPath,Dir,TestGoFiles,XTestGoFiles,TestImports,XTestImports", module+"/...")
+	list, err := listed(module + "/...")
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(list, func(p listedPackage) bool { return p.ImportPath == helper })
+	s, err := findStarters(list[i].paths(list[i].GoFiles))
 	if err != nil {
 		return nil, err
 	}
 	var suites []entry
-	for d := json.NewDecoder(bytes.NewReader(list)); ; {
-		var p struct {
-			ImportPath, Dir           string
-			TestGoFiles, XTestGoFiles []string
-			TestImports, XTestImports []string
+	for _, p := range list {
+		if p.ImportPath == emulator || isTool(p.ImportPath) {
+			continue
 		}
-		if err := d.Decode(&p); err == io.EOF {
-			return suites, nil
-		} else if err != nil {
+		tests, err := gpuTests(p.paths(append(p.TestGoFiles, p.XTestGoFiles...)), s)
+		if err != nil {
 			return nil, err
 		}
-		if p.ImportPath != emulator && slices.Contains(append(p.TestImports, p.XTestImports...), emulator) && !isTool(p.ImportPath) {
-			files := append(p.TestGoFiles, p.XTestGoFiles...)
-			for i := range files {
-				files[i] = filepath.Join(p.Dir, files[i])
-			}
-			tests, err := gpuTests(files)
-			if err != nil {
-				return nil, err
-			}
+		if len(tests) > 0 {
 			suites = append(suites, entry{strings.TrimPrefix(p.ImportPath, module+"/"), tests})
 		}
 	}
+	return suites, nil
+}
+
+// listedPackage is what `go list` says about a package.
+type listedPackage struct {
+	ImportPath, Dir                    string
+	GoFiles, TestGoFiles, XTestGoFiles []string
+}
+
+func listed(pattern string) (list []listedPackage, err error) {
+	out, err := goTool("list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles", pattern)
+	for d := json.NewDecoder(bytes.NewReader(out)); err == nil; {
+		var p listedPackage
+		if err = d.Decode(&p); err == nil {
+			list = append(list, p)
+		}
+	}
+	if err == io.EOF {
+		err = nil
+	}
+	return list, err
+}
+
+func (p *listedPackage) paths(files []string) (out []string) {
+	for _, f := range files {
+		out = append(out, filepath.Join(p.Dir, f))
+	}
+	return out
 }
 
 // isTool tells packages whose tests start the emulator to test a program, not a GPU. Examples are left out, too: they do what

@@ -39,7 +39,7 @@ func (s *suite) write(out io.Writer) {
 }
 
 // room is how many bytes of failures are shown: the end of an output that is cut must hold the measurements too.
-const room = 5000
+const room = 4000
 
 // write prints all failures, with what they said as far as there is room, and the counts. The error says that there are some.
 func (r *results) write(out io.Writer) error {

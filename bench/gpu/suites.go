@@ -12,27 +12,15 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ringo-ml/ringo/internal/doctor"
 )
 
-// doctor runs `ringo doctor`, whose error says what a GPU lacks here.
-func (o *options) doctor(out io.Writer) error {
-	b, err := openBundle()
-	if err != nil {
-		return err
-	}
-	defer b.Close()
-	ctx, cancel := o.timeout()
-	defer cancel()
-	cmd, err := b.command(ctx, "cmd/ringo", "doctor", "-device", o.device)
-	if err != nil {
-		return err
-	}
-	var errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = out, &errs
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s", cmp.Or(strings.TrimPrefix(strings.TrimSpace(errs.String()), "ringo: "), explained(ctx, err).Error()))
-	}
-	return nil
+// examine prints what `ringo doctor` does. The error says what the device lacks here.
+func (o *options) examine(out io.Writer) error {
+	d := doctor.Examine(o.device == "cuda")
+	d.Write(out)
+	return d.Err()
 }
 
 // list prints the suites with their tests, and the sections of bench.

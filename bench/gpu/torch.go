@@ -14,60 +14,87 @@ import (
 //go:embed torch_gpu.py
 var torchProgram string
 
-// torch is a Python that measures the sections it reads. Its errors appear on the standard error.
+// torch measures by a Python that reads names of sections. One in which something failed, or that took too long, is ended:
+// its device may be of no use any more. The next section gets another.
 type torch struct {
-	cmd   *exec.Cmd
-	in    io.WriteCloser
-	out   *bufio.Scanner
-	words string // versions and the device
+	o     *options
+	most  time.Duration // for a section
+	words string        // versions and the device
 
-	deadline time.Time
+	cmd *exec.Cmd // nil: none runs
+	in  io.WriteCloser
+	out io.ReadCloser
+	say *bufio.Scanner // of out
 }
 
 // compiling is how long a section may take: torch.compile needs a minute or more where it has not run before.
 const compiling = 150 * time.Second
 
-func (o *options) startTorch() (peer, error) {
-	t := &torch{cmd: exec.Command(o.python, "-u", "-c", torchProgram, o.device, fmt.Sprint(o.window.Seconds())), deadline: o.deadline}
-	var err error
-	if t.in, err = t.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := t.cmd.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	t.cmd.Stderr = os.Stderr
-	if err := t.cmd.Start(); err != nil {
-		return nil, err
-	}
-	t.out = bufio.NewScanner(out)
-	defer t.limit().Stop()
-	if !t.out.Scan() {
-		t.close()
-		return nil, fmt.Errorf("%s ended at once: is PyTorch installed there?", o.python)
-	}
-	t.words = t.out.Text()
-	return t, nil
+func (o *options) startTorch(most time.Duration) (peer, error) {
+	t := &torch{o: o, most: most}
+	return t, t.start()
 }
 
-// limit ends the program when it takes too long.
+func (t *torch) start() error {
+	cmd := exec.Command(t.o.python, "-u", "-c", torchProgram, t.o.device, fmt.Sprint(t.o.window.Seconds()))
+	cmd.Stderr, cmd.WaitDelay = io.Writer(os.Stderr), waitDelay
+	if t.o.logs != "" {
+		cmd.Stderr = logWriter{t.o, "torch.log"}
+	}
+	var err error
+	if t.in, err = cmd.StdinPipe(); err != nil {
+		return err
+	}
+	if t.out, err = cmd.StdoutPipe(); err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	t.cmd, t.say = cmd, bufio.NewScanner(t.out)
+	defer t.limit().Stop()
+	if !t.say.Scan() {
+		t.close()
+		return fmt.Errorf("%s ended at once: is PyTorch installed there?", t.o.python)
+	}
+	t.words = t.say.Text()
+	return nil
+}
+
+// limit ends the program when it takes too long. Its own children may keep its output open: nobody is to wait for them.
 func (t *torch) limit() *time.Timer {
-	return time.AfterFunc(min(time.Until(t.deadline), compiling), func() { _ = t.cmd.Process.Kill() })
+	cmd, out := t.cmd, t.out
+	return time.AfterFunc(min(time.Until(t.o.deadline), t.most), func() {
+		_ = cmd.Process.Kill()
+		_ = out.Close()
+	})
 }
 
 func (t *torch) about() string { return t.words }
 
-// measure asks for a section and reads rows until the line that ends it.
-func (t *torch) measure(section string) ([]row, error) {
+func (t *torch) measure(section string) (rows []row, err error) {
+	if t.cmd == nil {
+		err = t.start()
+	}
+	if err == nil {
+		rows, err = t.ask(section)
+	}
+	if err != nil {
+		t.close()
+	}
+	return rows, err
+}
+
+// ask asks for a section and reads rows until the line that ends it.
+func (t *torch) ask(section string) ([]row, error) {
+	defer t.limit().Stop()
 	if _, err := fmt.Fprintln(t.in, section); err != nil {
 		return nil, err
 	}
-	defer t.limit().Stop()
 	var rows []row
-	for t.out.Scan() {
-		line := t.out.Text()
-		if problem, ok := strings.CutPrefix(line, "end"); ok {
+	for t.say.Scan() {
+		line := t.say.Text()
+		if problem, ok := strings.CutPrefix(line, "end "); ok {
 			if problem = strings.TrimSpace(problem); problem != "" {
 				return rows, fmt.Errorf("%s", problem)
 			}
@@ -79,11 +106,16 @@ func (t *torch) measure(section string) ([]row, error) {
 		}
 		rows = append(rows, r)
 	}
-	return rows, fmt.Errorf("python ended within the section, or was stopped after %v", compiling)
+	return rows, fmt.Errorf("python ended within the section, or was stopped after %v (or at -limit)", t.most)
 }
 
 func (t *torch) close() {
+	if t.cmd == nil {
+		return
+	}
 	_ = t.in.Close()         // ends the program
 	_ = t.cmd.Process.Kill() // in case it does not listen
-	_ = t.cmd.Wait()         // its rows have been read
+	_ = t.out.Close()
+	_ = t.cmd.Wait() // its rows have been read
+	t.cmd = nil
 }

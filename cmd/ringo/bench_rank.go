@@ -53,7 +53,7 @@ type benchRow struct {
 	Bound   float64 `json:"bound"`   // of busbw; 0: not known
 	FitUS   float64 `json:"fit_us"`  // what the fitted line says; 0: too few sizes
 	Latency float64 `json:"latency"` // of that line, µs
-	Rate    float64 `json:"rate"`    // its bytes/bandwidth, GB/s
+	Rate    float64 `json:"rate"`    // its bytes/bandwidth, GB/s; 0: more bytes took no longer
 	Correct bool    `json:"correct"`
 }
 

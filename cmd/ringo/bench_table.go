@@ -62,8 +62,11 @@ func writeSeries(out io.Writer, rows []benchRow) {
 	if r.Compute > 0 {
 		fmt.Fprintf(out, ", %g µs of computation between calls", r.Compute)
 	}
-	if r.FitUS > 0 {
+	switch {
+	case r.Rate > 0:
 		fmt.Fprintf(out, "; theory T = %.3g µs + bytes / (%.3g GB/s)", r.Latency, r.Rate)
+	case r.FitUS > 0:
+		fmt.Fprintf(out, "; theory T = %.3g µs: more bytes took no longer", r.Latency)
 	}
 	fmt.Fprintln(out)
 	t := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)

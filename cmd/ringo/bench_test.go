@@ -280,6 +280,13 @@ func TestFitLine(t *testing.T) {
 	fitSeries(rows)
 	assert.InDelta(t, 1.0, rows[2].Rate, 1e-6)
 	assert.InDelta(t, 7.0, rows[2].FitUS, 1e-6)
+	for want, rows := range map[string][]benchRow{"theory T = 5 µs + bytes / (1 GB/s)\n": rows,
+		"theory T = 3.67 µs: more bytes took no longer\n": series(5, 4, 3), "ranks,  on \n": series(5)} {
+		fitSeries(rows)
+		var out strings.Builder
+		writeSeries(&out, rows)
+		assert.Contains(t, out.String(), want)
+	}
 }
 
 // An algorithm replaces the plain one only where it is clearly faster at two sizes in a row.

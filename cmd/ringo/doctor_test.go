@@ -9,17 +9,17 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/fstest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
+	"github.com/ringo-ml/ringo/internal/doctor"
 )
 
-// doctor runs `ringo doctor args…` with these variables only. It sees no Python of this machine.
-func doctor(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
+// runDoctor runs `ringo doctor args…` with these variables only. It sees no Python of this machine.
+func runDoctor(t *testing.T, env []string, args ...string) (stdout, stderr string, code int) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], append([]string{"doctor"}, args...)...)
 	cmd.Env = append(env, "RINGO_TEST_CLI=1", "HOME="+t.TempDir())
@@ -30,10 +30,10 @@ func doctor(t *testing.T, env []string, args ...string) (stdout, stderr string, 
 }
 
 // diagnose is doctor -json.
-func diagnose(t *testing.T, env []string, args ...string) (*diagnosis, int) {
+func diagnose(t *testing.T, env []string, args ...string) (*doctor.Diagnosis, int) {
 	t.Helper()
-	out, errs, code := doctor(t, env, append(args, "-json")...)
-	d := new(diagnosis)
+	out, errs, code := runDoctor(t, env, append(args, "-json")...)
+	d := new(doctor.Diagnosis)
 	require.NoError(t, json.Unmarshal([]byte(out), d), "%s%s", out, errs)
 	return d, code
 }
@@ -51,22 +51,22 @@ func bareMachine(t *testing.T) {
 
 func TestDoctorOnBareMachine(t *testing.T) {
 	bareMachine(t)
-	out, errs, code := doctor(t, nil)
+	out, errs, code := runDoctor(t, nil)
 	assert.Zero(t, code, errs)
 	assert.Regexp(t, `libcuda +everything on a GPU +not found`, out)
 	assert.Contains(t, out, "Training runs on the CPU")
 	assert.Contains(t, out, "libcuda comes with NVIDIA's driver")
 
-	_, errs, code = doctor(t, nil, "-device", "cuda")
+	_, errs, code = runDoctor(t, nil, "-device", "cuda")
 	assert.Equal(t, 1, code)
 	assert.Contains(t, errs, "no CUDA driver: libcuda comes with NVIDIA's driver")
 	assert.Equal(t, 1, strings.Count(errs, "\n"), "one sentence: %s", errs)
 
-	_, errs, code = doctor(t, []string{"RINGO_DEVICE=cuda"})
+	_, errs, code = runDoctor(t, []string{"RINGO_DEVICE=cuda"})
 	assert.Equal(t, 1, code)
 	assert.Contains(t, errs, "no CUDA driver")
 
-	_, errs, code = doctor(t, nil, "-device", "tpu")
+	_, errs, code = runDoctor(t, nil, "-device", "tpu")
 	assert.Equal(t, 2, code)
 	assert.Contains(t, errs, `-device "tpu" is not cpu or cuda`)
 }
@@ -172,65 +172,4 @@ func TestDoctorUnderEmulator(t *testing.T) {
 	assert.Equal(t, 1, code)
 	assert.Contains(t, d.Libraries[1].Problem, "cuda: nvrtcCompileProgram of doctor.cu for sm_90")
 	assert.Contains(t, d.Wrong[0], "no usable NVRTC, which compiles the kernels: get NVRTC with")
-}
-
-func TestDoctorText(t *testing.T) {
-	gpu := cuda.Info{Index: 1, Name: "NVIDIA H200", Arch: "sm_100", Memory: 140 << 30, PCIBusID: "0000:3b:00.0"}
-	found := libraryReport{Name: "libcuda", Found: true, Path: "/lib/libcuda.so.580", Version: "CUDA 13.0"}
-	lacking := libraryReport{Name: "libcuda", Problem: "not found", Get: "install the driver"}
-	for name, c := range map[string]struct {
-		d    diagnosis
-		want []string
-	}{
-		"all":     {diagnosis{OpensLibs: true, Libraries: []libraryReport{found}, GPUs: []cuda.Info{gpu}}, []string{"CUDA 13.0, /lib/libcuda.so.580", "GPU 1: NVIDIA H200, compute capability 10.0, 140.0 GiB, PCI 0000:3b:00.0", "Everything is there"}},
-		"wheels":  {diagnosis{OpensLibs: true, Libraries: []libraryReport{found}, GPUs: []cuda.Info{gpu}, Get: "pip install x"}, []string{"get what is missing:\n  pip install x"}},
-		"no GPU":  {diagnosis{OpensLibs: true, Libraries: []libraryReport{found}}, []string{"the driver shows none"}},
-		"on bus":  {diagnosis{OpensLibs: true, Libraries: []libraryReport{lacking}, Hardware: []string{"0000:3b:00.0"}}, []string{"one is on the PCI bus (0000:3b:00.0), but no libcuda; install the driver"}},
-		"nodl":    {diagnosis{}, []string{"built with -tags nodl"}},
-		"limited": {diagnosis{Limits: []limit{{Name: "open files", Option: "n", Value: 64, Note: "few"}, {Name: "locked", Option: "l", Value: -1}}}, []string{"64 (few)", "unlimited"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			var out strings.Builder
-			c.d.write(&out)
-			for _, want := range c.want {
-				assert.Contains(t, out.String(), want)
-			}
-		})
-	}
-}
-
-func TestLimits(t *testing.T) {
-	for _, c := range []struct {
-		option string
-		value  int64
-		want   string
-	}{
-		{"n", 256, "256 (few for jobs of many ranks: ulimit -n 65536)"},
-		{"n", 65536, "65536"},
-		{"l", 8 << 20, "8 MiB (NCCL over InfiniBand locks more: ulimit -l unlimited)"},
-		{"l", -1, "unlimited"},
-		{"v", 32 << 30, "32.0 GiB (ranks that are processes reserve 80 GiB of addresses to share memory: ulimit -v unlimited, or RINGO_SHM=0)"},
-		{"v", 100 << 30, "100.0 GiB"},
-	} {
-		l := limit{Option: c.option, Value: c.value}
-		l.judge()
-		assert.Equal(t, c.want, l.String())
-	}
-}
-
-func TestNVIDIAHardware(t *testing.T) {
-	device := func(vendor, class string) map[string]string {
-		return map[string]string{"vendor": vendor, "class": class}
-	}
-	root := fstest.MapFS{}
-	for id, files := range map[string]map[string]string{
-		"0000:00:02.0": device("0x8086", "0x030000"), // another's GPU
-		"0000:3b:00.0": device("0x10de", "0x030200"),
-		"0000:3b:00.1": device("0x10de", "0x040300"), // its sound
-	} {
-		for file, content := range files {
-			root["sys/bus/pci/devices/"+id+"/"+file] = &fstest.MapFile{Data: []byte(content + "\n")}
-		}
-	}
-	assert.Equal(t, []string{"0000:3b:00.0"}, nvidiaHardware(root))
 }

@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/ringo-ml/ringo/internal/cuda"
+	"github.com/ringo-ml/ringo/internal/doctor"
 )
 
 // gpuInfo is a GPU of a host and what it is linked to.
@@ -34,7 +35,7 @@ func (h *hostInfo) findGPUs(root fs.FS) {
 		return
 	}
 	for _, g := range found {
-		node, err := strconv.Atoi(text(root, "sys/bus/pci/devices/"+strings.ToLower(g.PCIBusID)+"/numa_node"))
+		node, err := strconv.Atoi(doctor.Text(root, "sys/bus/pci/devices/"+strings.ToLower(g.PCIBusID)+"/numa_node"))
 		if err != nil {
 			node = -1
 		}

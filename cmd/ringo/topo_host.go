@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+
+	"github.com/ringo-ml/ringo/internal/doctor"
 )
 
 // hostInfo is what a rank knows about its host. Fields that the system does not tell are zero.
@@ -52,24 +54,24 @@ func thisHost() hostInfo {
 
 // readSystem reads /proc and /sys of Linux.
 func (h *hostInfo) readSystem(root fs.FS) {
-	h.CPU = field(root, "proc/cpuinfo", "model name")
-	h.Memory = kilobytes(field(root, "proc/meminfo", "MemTotal"))
+	h.CPU = doctor.Field(root, "proc/cpuinfo", "model name")
+	h.Memory = kilobytes(doctor.Field(root, "proc/meminfo", "MemTotal"))
 	nodes, _ := fs.Glob(root, "sys/devices/system/node/node[0-9]*") // the pattern is right
 	for _, dir := range nodes {
 		n, err := strconv.Atoi(strings.TrimPrefix(path.Base(dir), "node"))
 		if err != nil {
 			continue
 		}
-		h.NUMA = append(h.NUMA, numaNode{n, text(root, dir+"/cpulist"),
-			kilobytes(field(root, dir+"/meminfo", fmt.Sprintf("Node %d MemTotal", n)))})
+		h.NUMA = append(h.NUMA, numaNode{n, doctor.Text(root, dir+"/cpulist"),
+			kilobytes(doctor.Field(root, dir+"/meminfo", fmt.Sprintf("Node %d MemTotal", n)))})
 	}
 	caches, _ := fs.Glob(root, "sys/devices/system/cpu/cpu[0-9]*/cache/index[0-9]*")
 	seen := map[string]bool{}
 	for _, dir := range caches {
-		level, err := strconv.Atoi(text(root, dir+"/level"))
-		kind, shared := text(root, dir+"/type"), text(root, dir+"/shared_cpu_list")
+		level, err := strconv.Atoi(doctor.Text(root, dir+"/level"))
+		kind, shared := doctor.Text(root, dir+"/type"), doctor.Text(root, dir+"/shared_cpu_list")
 		id := fmt.Sprint(level, kind, shared)
-		size, ok := parseSize(text(root, dir+"/size"))
+		size, ok := parseSize(doctor.Text(root, dir+"/size"))
 		if err != nil || !ok || seen[id] {
 			continue
 		}
@@ -86,24 +88,6 @@ func (h *hostInfo) addCache(c cache) {
 		}
 	}
 	h.Caches = append(h.Caches, c)
-}
-
-func text(root fs.FS, file string) string {
-	b, err := fs.ReadFile(root, file)
-	if err != nil {
-		return ""
-	}
-	return strings.TrimSpace(string(b))
-}
-
-// field returns what stands behind "name:" in a file of /proc.
-func field(root fs.FS, file, name string) string {
-	for line := range strings.Lines(text(root, file)) {
-		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
-			return strings.TrimSpace(value)
-		}
-	}
-	return ""
 }
 
 func kilobytes(s string) int {

@@ -3,7 +3,8 @@ package main
 import (
 	"fmt"
 	"runtime"
-	"runtime/debug"
+
+	"github.com/ringo-ml/ringo/internal/doctor"
 )
 
 // versionCmd is `ringo version`.
@@ -11,22 +12,6 @@ type versionCmd struct{}
 
 // Run prints version, commit if known, Go version and platform, on one line.
 func (versionCmd) Run() error {
-	fmt.Printf("ringo %s %s %s/%s\n", ringoVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	fmt.Printf("ringo %s %s %s/%s\n", doctor.Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 	return nil
-}
-
-// ringoVersion is the version, with the commit if known.
-func ringoVersion() string {
-	version, commit := "(devel)", ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		if info.Main.Version != "" {
-			version = info.Main.Version
-		}
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				commit = " " + s.Value
-			}
-		}
-	}
-	return version + commit
 }

@@ -274,7 +274,7 @@ func (b *end) Order(seq uint64) bool {
 	b.e.mu.Lock()
 	defer b.e.mu.Unlock()
 	s := b.slot(seq)
-	if b.err != nil || seq > b.queued || seq+history <= b.issued || !s.device || s.op.Kind == backend.Barrier {
+	if b.err != nil || seq > b.queued || !s.device || s.op.Kind == backend.Barrier {
 		return false
 	}
 	return b.e.onThread(func() error { return b.e.Compute.Wait(s.after) }) == nil

@@ -3,6 +3,7 @@ package nccl_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -11,7 +12,9 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/nccl"
+	"github.com/ringo-ml/ringo/internal/cuda"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/internal/reliability"
 	"github.com/ringo-ml/ringo/tensor"
@@ -174,4 +177,38 @@ func TestBlockingCommunicators(t *testing.T) {
 	t.Setenv("NCCL_COMM_BLOCKING", "1")
 	_, err := nccl.New(nccl.Config{})
 	assert.ErrorContains(t, err, "NCCL_COMM_BLOCKING=1 makes calls wait for other ranks")
+}
+
+// Ranks leave while NCCL is busy with a call, when it refuses to destroy the communicator: it is given back all the same.
+func TestCloseDuringACall(t *testing.T) {
+	ranks(t, 2, emu.Config{}, func(r *rank) error {
+		for i := range 3 { // the emulated NCCL is busy for one look more with each call
+			if err := r.leave(fmt.Sprint("group ", i), i); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// leave closes a group on the device after some operations, right behind the last one.
+func (r *rank) leave(name string, operations int) error {
+	group, err := r.open(name, timeout)
+	if err != nil {
+		return err
+	}
+	m, err := r.upload([]float32{1})
+	if err != nil {
+		return err
+	}
+	op := backend.Op{Kind: backend.AllReduce, DType: tensor.Float32, Count: 1, Src: m, Dst: m}
+	for range 1 + operations {
+		op.Seq++
+		err = errors.Join(err, group.Issue(&op), r.until(func() (bool, error) {
+			done, err := group.Progress()
+			return done == op.Seq, err
+		}))
+	}
+	barrier := backend.Op{Kind: backend.Barrier, Seq: op.Seq + 1}
+	return errors.Join(err, group.Issue(&barrier), group.(backend.Closer).Close(), r.pool.Free(cuda.Ptr(uintptr(m.Ptr))))
 }

@@ -50,7 +50,14 @@ func ranks(t *testing.T, n int, cfg emu.Config, fn func(r *rank) error) {
 	}
 	wg.Wait()
 	require.NoError(t, errors.Join(errs...))
+	nothingLeft(t)
+}
+
+// nothingLeft requires that everything was given back.
+func nothingLeft(t *testing.T) {
+	t.Helper()
 	assert.Zero(t, emu.CountNCCL().Open, "communicators")
+	assert.Zero(t, emu.CountNCCL().Reductions, "reductions of PreMulSum")
 	assert.Empty(t, emu.Leaks())
 }
 

@@ -1,6 +1,7 @@
 package peer_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -129,4 +130,51 @@ func (d *desk) check(c *deskCase, turn int) error {
 		}
 	}
 	return nil
+}
+
+// A barrier is over when the devices have reached it, also after operations: what they were given before is done then.
+func TestBarrierIsOfDevices(t *testing.T) {
+	start := machine(t, 1, emu.Config{Lazy: true})
+	require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		d := newDesk(r)
+		for i := range 3 {
+			tensor.Copy(d.large, d.mine)
+			mark := r.Device.Queue(0).Mark()
+			if i < 2 { // the group uses the device
+				if err := d.g.AllReduce(d.large, dist.Sum).Wait(); err != nil {
+					return err
+				}
+			}
+			if err := d.g.Barrier().Wait(); err != nil {
+				return err
+			}
+			if !mark.Done() {
+				return fmt.Errorf("barrier %d: the device has not reached it", i)
+			}
+		}
+		return nil
+	}))
+}
+
+// Works may be waited for in any order, of operations in both kinds of memory: the device waits for each of its own.
+func TestWaitInAnyOrder(t *testing.T) {
+	start := machine(t, 1, emu.Config{Lazy: true})
+	require.NoError(t, start(t, 3, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		d, votes := newDesk(r), tensor.FromSlice([]float32{1}, 1)
+		for range 3 {
+			tensor.Copy(d.large, d.mine)
+			sums, count := d.g.AllReduce(d.large, dist.Sum), d.g.AllReduce(votes, dist.Max)
+			if err := errors.Join(count.Wait(), sums.Wait()); err != nil {
+				return err
+			}
+			tensor.Copy(d.seen, d.large)
+			tensor.Copy(d.large, d.wrong)
+			for i, v := range tensor.Floats(d.seen) {
+				if v != 111 {
+					return fmt.Errorf("element %d is %v", i, v)
+				}
+			}
+		}
+		return nil
+	}))
 }

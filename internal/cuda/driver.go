@@ -3,6 +3,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"unsafe"
 
@@ -136,6 +137,19 @@ func (d *Driver) Count() (int, error) {
 	var n int32
 	r := dl.Call(d.fn.DeviceGetCount, uintptr(unsafe.Pointer(&n)))
 	return int(n), d.check("cuDeviceGetCount", -1, r)
+}
+
+// CountGPUs returns how many devices the driver shows. None is an error, as is no driver.
+func CountGPUs() (int, error) {
+	d, err := Load()
+	if err != nil {
+		return 0, err
+	}
+	n, err := d.Count()
+	if err == nil && n == 0 {
+		err = fmt.Errorf("the CUDA driver shows no GPU (CUDA_VISIBLE_DEVICES=%q)", os.Getenv("CUDA_VISIBLE_DEVICES"))
+	}
+	return n, err
 }
 
 // check is nil for success.

@@ -32,6 +32,7 @@ var table = map[string]row{
 	"internal/wait":        {},
 	"internal/agree":       {},
 	"internal/reliability": {},
+	"internal/doctor":      {own: "dist/launch internal/kernel internal/dl internal/cuda internal/nccl", others: "golang.org/x/sys"},
 	"internal/netns":       {others: "github.com/stretchr/testify"},
 	"internal/holder":      {},
 	"internal/identity":    {},

@@ -5,6 +5,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/assert"
@@ -225,6 +226,9 @@ func TestErrorsAreReadable(t *testing.T) {
 			return err
 		}
 		err = r.finish("ncclAllReduce", r.comm.AllReduce(p, p, 1, nccl.Float32, nccl.Sum, r.stream.Handle()))
+		for begin := time.Now(); err == nil && time.Since(begin) < 20*time.Second; { // it comes when the call has begun
+			err = r.lib.Err("ncclCommGetAsyncError", r.comm.AsyncError())
+		}
 		assert.ErrorContains(r.t, err, "remote process exited")
 		r.comm.Abort()
 		return r.pool.Free(p)

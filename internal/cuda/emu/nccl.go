@@ -15,7 +15,7 @@ type NCCLFault int
 const (
 	NoFault     NCCLFault = iota
 	HangingCall           // it is queued and never runs: its communicator must be aborted
-	AsyncError            // it never runs, and the communicator's state is a remote error
+	AsyncError            // it begins and never ends, and the communicator's state is a remote error
 	FailingCall           // it is refused
 )
 
@@ -33,9 +33,10 @@ func FailNCCL(rank, n int, fault NCCLFault) {
 var faults bool
 
 // NCCLCounts is what the emulated NCCL has been asked for since the process
-// began, how many communicators there are now, and the bytes of messages from one
-// rank to another, of those communicators whose ids it made.
-type NCCLCounts struct{ Made, Aborts, Destroyed, Open, Launches, Moved uint64 }
+// began, how many communicators there are now, the bytes of messages from one
+// rank to another, of those communicators whose ids it made, and how many
+// reductions (PreMulSum) were made and not destroyed.
+type NCCLCounts struct{ Made, Aborts, Destroyed, Open, Launches, Moved, Reductions uint64 }
 
 // CountNCCL returns the counts, which are all 0 on a GPU and without an emulator.
 func CountNCCL() (c NCCLCounts) {

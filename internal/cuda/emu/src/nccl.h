@@ -29,6 +29,7 @@ struct Call {
   double factor;       // of PreMulSum
   bool scaled, hangs, done;
   std::function<void()> over;  // called when it is done, if there is one; with the lock held
+  bool lost = false;           // it hangs as its communicator fails
 };
 
 // Extent is how many bytes a call reads and writes.

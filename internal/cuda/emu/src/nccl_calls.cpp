@@ -72,15 +72,15 @@ static std::map<Comm*, std::shared_ptr<Comm>> comms;
 static std::map<uint64_t, std::weak_ptr<Meeting>> meetings;
 static uint64_t ids;
 static Fault fault;
-static std::atomic<uint64_t> made, aborts, destroyed, launches;
+static std::atomic<uint64_t> made, aborts, destroyed, launches, reductions;
 
 API void emu_nccl_fault(int rank, uint64_t call, int kind) {
   std::lock_guard<std::mutex> l(mu);
   fault = {rank, call, kind};
 }
-API void emu_nccl_counts(uint64_t out[6]) {
+API void emu_nccl_counts(uint64_t out[7]) {
   std::lock_guard<std::mutex> l(mu);
-  uint64_t n[6] = {made, aborts, destroyed, comms.size(), launches, moved};
+  uint64_t n[7] = {made, aborts, destroyed, comms.size(), launches, moved, reductions};
   memcpy(out, n, sizeof n);
 }
 
@@ -103,6 +103,7 @@ static int run(void* arg) {
   std::unique_lock<std::mutex> l(m.mu);
   for (size_t i = 0; i < launch.calls.size() && !c.aborted; i++) {
     c.running.insert(&launch.calls[i]);
+    if (launch.calls[i].lost) c.state = RemoteError;
     if (!launch.calls[i].hangs) (m.host ? send_off : post)(m, c.rank, launch.numbers[i], launch.calls[i]);
   }
   m.changed.wait(l, [&] {
@@ -136,7 +137,9 @@ static Result poll(Comm& c) {
     if (c.pending && --c.polls > 0) return InProgress;
     ready.swap(c.pending);
   }
-  return ready ? c.state = start(ready) : Ok;
+  Result r = ready ? start(ready) : Ok;
+  if (r) c.state = r;
+  return r;
 }
 
 API Result ncclGetVersion(int* v) {
@@ -233,6 +236,7 @@ API Result ncclCommAbort(Comm* handle) {
   }
   std::lock_guard<std::mutex> l(mu);
   comms.erase(handle);
+  reductions -= c->custom.size();
   aborts++;
   return Ok;
 }
@@ -289,7 +293,7 @@ static Result inject(Comm& c, Call& call) {
   std::lock_guard<std::mutex> l(mu);
   if (!fault.kind || fault.rank != c.rank || fault.call != c.calls) return Ok;
   call.hangs = fault.kind != 3;
-  if (fault.kind == 2) c.state = RemoteError;
+  call.lost = fault.kind == 2;
   return fault.kind == 3 ? fail(SystemError, "a failure that the test asked for") : Ok;
 }
 
@@ -363,9 +367,12 @@ API Result ncclRedOpCreatePreMulSum(int* op, void* factor, int type, int residen
   *op = FirstCustom;
   while (c->custom.count(*op)) ++*op;
   c->custom[*op] = {type, x};
+  reductions++;
   return Ok;
 }
 API Result ncclRedOpDestroy(int op, Comm* handle) {
   auto c = find(handle);
-  return c && c->custom.erase(op) ? Ok : fail(InvalidArgument, "%d is no reduction of this communicator", op);
+  if (!c || !c->custom.erase(op)) return fail(InvalidArgument, "%d is no reduction of this communicator", op);
+  reductions--;
+  return Ok;
 }

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <math.h>
 #include <time.h>
-#include "fiber.h"
 #include "mma.h"
 
 #define __global__
@@ -51,17 +50,6 @@ static inline uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, 
 #define __syncthreads_and(p) emu::barrier_vote(__LINE__, (p) != 0, 1)
 #define __syncthreads_count(p) emu::barrier_vote(__LINE__, (p) != 0, 2)
 namespace emu {
-static int votes;  // of the barrier under way
-static inline int barrier_vote(int line, bool p, int kind) {
-  static unsigned total;
-  if (!arrived) votes = 0, total = alive;
-  votes += p;
-  barrier(line);
-  int n = votes;
-  unsigned of = total;
-  barrier(-line);  // everybody has read before the next vote
-  return kind == 0 ? n > 0 : kind == 1 ? n == (int)of : n;
-}
 static inline unsigned lane() { return cur->tid & 31; }
 // in_part is the lane s of the part of width w that this lane is in.
 static inline unsigned in_part(unsigned s, int w) { return (lane() & ~(w - 1)) | (s & (w - 1)); }

@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"fmt"
@@ -9,15 +9,15 @@ import (
 	"github.com/ringo-ml/ringo/internal/cuda"
 )
 
-// sharedReport tells how processes of this host can share memory.
-type sharedReport struct {
+// Shared tells how processes of this host can share memory.
+type Shared struct {
 	Ranks   bool   `json:"ranks"` // ranks that are processes can
 	Problem string `json:"problem,omitempty"`
 	DevShm  int64  `json:"dev_shm_bytes"` // size of /dev/shm, where NCCL shares memory; 0: there is none
 }
 
-// limit is one of the system's limits of this process.
-type limit struct {
+// Limit is one of the system's limits of this process.
+type Limit struct {
 	Name   string `json:"name"`
 	Option string `json:"ulimit"`         // the option of the shell's ulimit
 	Value  int64  `json:"value"`          // files or bytes, -1 for no limit
@@ -30,7 +30,7 @@ const (
 	enoughAddress = 96 << 30 // a rank reserves 80 GiB of addresses, not of memory (dist/shm)
 )
 
-func (l *limit) judge() {
+func (l *Limit) judge() {
 	switch {
 	case l.Value < 0:
 	case l.Option == "n" && l.Value < enoughFiles:
@@ -42,7 +42,8 @@ func (l *limit) judge() {
 	}
 }
 
-func (l limit) String() string {
+// String is the value with its unit, and the note.
+func (l Limit) String() string {
 	text := fmt.Sprint(l.Value)
 	switch {
 	case l.Value < 0:
@@ -56,8 +57,8 @@ func (l limit) String() string {
 	return text
 }
 
-// write prints the diagnosis for people.
-func (d *diagnosis) write(out io.Writer) {
+// write prints the Diagnosis for people.
+func (d *Diagnosis) Write(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(what, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", what, fmt.Sprintf(format, args...)) }
 	line("ringo", "%s, %s", d.Ringo, d.Go)
@@ -81,7 +82,7 @@ func (d *diagnosis) write(out io.Writer) {
 }
 
 // writeCUDA prints libraries and GPUs, and what to do.
-func (d *diagnosis) writeCUDA(out io.Writer) {
+func (d *Diagnosis) writeCUDA(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for _, l := range d.Libraries {
 		found := "not found"
@@ -102,7 +103,7 @@ func (d *diagnosis) writeCUDA(out io.Writer) {
 }
 
 // advice is what to do next.
-func (d *diagnosis) advice() string {
+func (d *Diagnosis) advice() string {
 	driver := d.Libraries[0]
 	switch {
 	case len(d.GPUs) > 0 && d.Get == "":
@@ -144,7 +145,8 @@ func capability(g cuda.Info) string {
 	return digits[:len(digits)-1] + "." + digits[len(digits)-1:]
 }
 
-func (c cpuReport) String() string {
+// String is a line for people.
+func (c CPU) String() string {
 	model := c.Model
 	if model == "" {
 		model = "model not known"
@@ -156,7 +158,8 @@ func (c cpuReport) String() string {
 	return text
 }
 
-func (s sharedReport) String() string {
+// String is a line for people.
+func (s Shared) String() string {
 	text := "ranks that are processes share it"
 	if !s.Ranks {
 		text = "not for ranks that are processes: " + s.Problem

@@ -1,12 +1,12 @@
-package main
+package doctor
 
 import (
 	"golang.org/x/sys/unix"
 )
 
 // sharedMemory makes a segment as ranks do, and looks at the place where NCCL makes its own.
-func sharedMemory() sharedReport {
-	r := sharedReport{Ranks: true}
+func sharedMemory() Shared {
+	r := Shared{Ranks: true}
 	fd, err := unix.MemfdCreate("ringo doctor", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		r.Ranks, r.Problem = false, "memfd_create: "+err.Error()

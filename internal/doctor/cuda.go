@@ -1,4 +1,4 @@
-package main
+package doctor
 
 import (
 	"bufio"
@@ -15,8 +15,8 @@ import (
 	"github.com/ringo-ml/ringo/internal/nccl"
 )
 
-// libraryReport is one of NVIDIA's libraries. Of one that cannot be used, Problem says why and Get how to get it.
-type libraryReport struct {
+// Library is one of NVIDIA's libraries. Of one that cannot be used, Problem says why and Get how to get it.
+type Library struct {
 	Name    string `json:"name"`
 	For     string `json:"for"`
 	Path    string `json:"path,omitempty"`
@@ -27,14 +27,14 @@ type libraryReport struct {
 }
 
 // examineCUDA looks for the driver, its devices and the other libraries.
-func (d *diagnosis) examineCUDA(want bool) {
+func (d *Diagnosis) examineCUDA(want bool) {
 	driver, major, why := d.openDriver()
 	if driver != nil {
 		gpus, err := driver.Devices()
 		if d.GPUs = gpus; err != nil {
 			why = err.Error()
-		} else if len(gpus) == 0 {
-			why = fmt.Sprintf("the driver shows no GPU (CUDA_VISIBLE_DEVICES=%q)", os.Getenv("CUDA_VISIBLE_DEVICES"))
+		} else if _, err := cuda.CountGPUs(); err != nil {
+			why = err.Error()
 		}
 	}
 	if want && why != "" {
@@ -62,9 +62,9 @@ func (d *diagnosis) examineCUDA(want bool) {
 }
 
 // openDriver reports the driver, which is nil where there is none that works; why says so in a sentence.
-func (d *diagnosis) openDriver() (driver *cuda.Driver, major int, why string) {
+func (d *Diagnosis) openDriver() (driver *cuda.Driver, major int, why string) {
 	lib := cuda.LibDriver
-	r := libraryReport{Name: lib.String(), For: lib.For()}
+	r := Library{Name: lib.String(), For: lib.For()}
 	driver, err := cuda.Load()
 	if err != nil {
 		why = err.Error()
@@ -80,8 +80,8 @@ func (d *diagnosis) openDriver() (driver *cuda.Driver, major int, why string) {
 }
 
 // openLibrary looks for a library and asks for its version.
-func openLibrary(lib cuda.Library, major int) libraryReport {
-	r := libraryReport{Name: lib.String(), For: lib.For()}
+func openLibrary(lib cuda.Library, major int) Library {
+	r := Library{Name: lib.String(), For: lib.For()}
 	q := lib.Query(major)
 	opened, err := q.Open()
 	r.Found = err == nil || exists(q)
@@ -96,7 +96,7 @@ func openLibrary(lib cuda.Library, major int) libraryReport {
 }
 
 // compile tries NVRTC: one that opens may lack its other half, or not know the GPU.
-func (r *libraryReport) compile(arch string, major int) {
+func (r *Library) compile(arch string, major int) {
 	c, err := cuda.OpenCompiler(r.Path)
 	if err == nil {
 		_, err = c.Compile(cuda.Source{Name: "doctor.cu", Text: `extern "C" __global__ void nothing() {}`}, arch)
@@ -187,7 +187,7 @@ func nvidiaHardware(root fs.FS) []string {
 	var out []string
 	dirs, _ := fs.Glob(root, "sys/bus/pci/devices/*") // the pattern is right
 	for _, dir := range dirs {
-		if text(root, dir+"/vendor") == "0x10de" && strings.HasPrefix(text(root, dir+"/class"), "0x03") {
+		if Text(root, dir+"/vendor") == "0x10de" && strings.HasPrefix(Text(root, dir+"/class"), "0x03") {
 			out = append(out, filepath.Base(dir))
 		}
 	}

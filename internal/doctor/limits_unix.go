@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package main
+package doctor
 
 import (
 	"math"
@@ -9,18 +9,18 @@ import (
 )
 
 // limits reads what the shell calls ulimit.
-func limits() []limit {
+func limits() []Limit {
 	kinds := []struct {
 		name, option string
 		resource     int
 	}{{"open files", "n", unix.RLIMIT_NOFILE}, {"locked memory", "l", unix.RLIMIT_MEMLOCK}, {"address space", "v", unix.RLIMIT_AS}}
-	var out []limit
+	var out []Limit
 	for _, k := range kinds {
 		var r unix.Rlimit
 		if unix.Getrlimit(k.resource, &r) != nil {
 			continue
 		}
-		l := limit{Name: k.name, Option: k.option, Value: int64(r.Cur)}
+		l := Limit{Name: k.name, Option: k.option, Value: int64(r.Cur)}
 		if r.Cur > math.MaxInt64-1 {
 			l.Value = -1
 		}

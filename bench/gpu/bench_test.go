@@ -1,0 +1,106 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// a row of Ringo's, or of another variant, whose windows were all alike.
+func figures(section, what, variant, unit string, x float64) row {
+	return row{section, what, variant, unit, x, x, x}
+}
+
+func TestTargets(t *testing.T) {
+	for _, target := range targets {
+		_, err := chosenSections([]string{target.section})
+		assert.NoError(t, err)
+	}
+	var out strings.Builder
+	writeTargets(&out, []row{
+		figures("copy", "4.00 GiB", "eager", "GB/s", 3500),
+		figures("copy", "4.00 GiB", "ringo", "GB/s", 3000),
+		figures("host", "2x+1", "ringo", "ops/s", 400e3),
+		figures("allocs", "2x+1", "ringo", "allocs/op", 0),
+		figures("nccl", "calls", "ringo", "calls/s", 9),
+		figures("nccl", moreThanC+"0 elements", "ringo", "µs/call", 1),
+		figures("nccl", moreThanC+"1 element", "ringo", "µs/call", 2.5),
+		figures("allreduce", "256.00 MiB", "ringo", "GB/s", 2700),
+		figures("allreduce", "8.00 KiB", "ringo", "calls/s", 10),
+		figures("gemm", "float32 1024x1024x1024", "ringo", "TFLOP/s", 1),
+		figures("gemm", "float32 1024x1024x1024", "eager", "TFLOP/s", 9),
+		figures("gemm", "float32 2048x2048x2048", "ringo", "TFLOP/s", 9),
+		figures("gemm", "float32 2048x2048x2048", "TF32", "TFLOP/s", 90),
+		figures("gemm", "float32 2048x2048x2048", "eager", "TFLOP/s", 9),
+		figures("gemm", "bfloat16 32768x768x3072", "ringo", "TFLOP/s", 97),
+		figures("gemm", "bfloat16 32768x768x3072", "eager", "TFLOP/s", 100),
+		figures("mlp", "batch 64", "ringo", "steps/s", 8),
+		figures("mlp", "batch 64, captured", "ringo", "steps/s", 20),
+		figures("mlp", "batch 64", "eager", "steps/s", 2),
+		figures("gpt2", "12 layers, length 1024", "ringo", "tokens/s", 95),
+		figures("gpt2", "12 layers, length 1024, captured", "ringo", "tokens/s", 105),
+		figures("gpt2", "12 layers, length 1024", "compiled", "tokens/s", 100),
+		figures("gpt2", "12 layers, length 1024", "eager", "tokens/s", 10),
+	})
+	assert.Equal(t, `| target | wanted | measured | worst case |
+|---|---|---|---|
+| GPT-2 124M, tokens/s by torch.compile's | ≥ 0.90 | 0.95, met | 12 layers, length 1024 |
+| GPT-2 124M captured, tokens/s by torch.compile's | ≥ 1.10 | 1.05, missed | 12 layers, length 1024, captured |
+| matrix products from 2048³ on, by torch.matmul | ≥ 0.98 | 0.97, missed | bfloat16 32768x768x3072 |
+| MLP step by eager PyTorch's | ≥ 3.00 | 4.00, met | batch 64 |
+| captured MLP step by that of PyTorch's CUDA graph | ≥ 1.00 | not measured |  |
+| memory-bound kernels by copying | ≥ 0.85 | not measured |  |
+| all-reduce of two ranks on one GPU by copying | ≥ 0.85 | 0.90, met | 256.00 MiB |
+| µs of a call of NCCL more than in C | ≤ 3.00 | 2.50, met | from Go more than from C, 1 element |
+| small operations a second by the host | ≥ 500000 | 400000, missed | 2x+1 |
+| allocations of a small operation | ≤ 0.00 | 0.00, met | 2x+1 |
+`, out.String())
+}
+
+// TestTorchStops: a Python that hangs, ends or fails in a section is replaced for the next one, and its rows are kept.
+func TestTorchStops(t *testing.T) {
+	if _, err := exec.LookPath("bash"); err != nil {
+		t.Skip("this test needs bash")
+	}
+	python := filepath.Join(t.TempDir(), "python")
+	require.NoError(t, os.WriteFile(python, []byte(`#!/usr/bin/env bash
+echo "started at $$"
+while read -r section; do
+	printf '%s\tcase\teager\tGB/s\t2\t1\t3\n' "$section"
+	case $section in
+	hangs) sleep 20 2>/dev/null & wait ;;
+	ends) exit ;;
+	fails) echo "end RuntimeError: no memory" ;;
+	nonsense) echo 1 2 ;;
+	*) echo "end " ;;
+	esac
+done
+`), 0o755))
+	o := &options{device: "cpu", python: python, deadline: time.Now().Add(time.Hour), logs: t.TempDir()}
+	other, err := o.startTorch(time.Hour)
+	require.NoError(t, err)
+	defer other.close()
+	limit := &other.(*torch).most
+	for name, want := range map[string]string{"hangs": "stopped after 2s", "ends": "ended within the section", "fails": "RuntimeError: no memory", "nonsense": "1 fields instead of 7"} {
+		before := other.about()
+		if name == "hangs" {
+			*limit = 2 * time.Second
+		}
+		rows, err := other.measure(name)
+		*limit = time.Hour
+		assert.ErrorContains(t, err, want, name)
+		assert.Equal(t, []row{{name, "case", "eager", "GB/s", 2, 1, 3}}, rows)
+		for range 2 {
+			rows, err = other.measure("works")
+			require.NoError(t, err)
+			assert.Equal(t, []row{{"works", "case", "eager", "GB/s", 2, 1, 3}}, rows)
+		}
+		assert.NotEqual(t, before, other.about(), "another Python")
+	}
+}

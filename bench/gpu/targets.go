@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+)
+
+// target is what Ringo has to reach in all cases of a section that a pattern matches: by the figure of a PyTorch variant, or
+// by the bandwidth of copying, or by itself.
+type target struct {
+	work    string
+	section string
+	cases   *regexp.Regexp
+	unit    string
+	by      string // a variant, byCopy or bySelf
+	want    float64
+	most    bool // want is the most, not the least
+}
+
+const byCopy, bySelf = "copy", ""
+
+var targets = []target{
+	{"GPT-2 124M, tokens/s by torch.compile's", "gpt2", pattern(`length \d+$`), "tokens/s", "compiled", 0.9, false},
+	{"GPT-2 124M captured, tokens/s by torch.compile's", "gpt2", pattern(`, captured$`), "tokens/s", "compiled", 1.1, false},
+	{"matrix products from 2048³ on, by torch.matmul", "gemm", pattern(` (2048|4096|8192|32768)x`), "TFLOP/s", "eager", 0.98, false},
+	{"MLP step by eager PyTorch's", "mlp", pattern(`\d$`), "steps/s", "eager", 3, false},
+	{"captured MLP step by that of PyTorch's CUDA graph", "mlp", pattern(`, captured$`), "steps/s", "CUDA graph", 1, false},
+	{"memory-bound kernels by copying", "rows", pattern(``), "GB/s", byCopy, 0.85, false},
+	{"all-reduce of two ranks on one GPU by copying", "allreduce", pattern(``), "GB/s", byCopy, 0.85, false},
+	{"µs of a call of NCCL more than in C", "nccl", pattern(`^` + moreThanC), "µs/call", bySelf, 3, true},
+	{"small operations a second by the host", "host", pattern(``), "ops/s", bySelf, 500e3, false},
+	{"allocations of a small operation", "allocs", pattern(``), "allocs/op", bySelf, 0, true},
+}
+
+var pattern = regexp.MustCompile
+
+// figure returns how far Ringo is in a case, as the target counts it.
+func (t *target) figure(ours row, rows []row) (x float64, ok bool) {
+	if t.by == bySelf {
+		return ours.median, true
+	}
+	for _, r := range rows {
+		switch {
+		case t.by == byCopy:
+			ok = r.section == "copy" && r.variant == "ringo"
+		default: // what torch.compile makes has no captured form of its own
+			ok = r.section == t.section && r.variant == t.by && (r.what == ours.what || r.what == strings.TrimSuffix(ours.what, ", captured"))
+		}
+		if ok && r.median > 0 {
+			return ours.median / r.median, true
+		}
+	}
+	return 0, false
+}
+
+// worst returns the case that is farthest from the target.
+func (t *target) worst(rows []row) (what string, x float64, ok bool) {
+	for _, r := range rows {
+		if r.section != t.section || r.variant != "ringo" || r.unit != t.unit || !t.cases.MatchString(r.what) {
+			continue
+		}
+		if y, found := t.figure(r, rows); found && (!ok || y > x == t.most) {
+			what, x, ok = r.what, y, true
+		}
+	}
+	return what, x, ok
+}
+
+// writeTargets prints what has to be reached, and what was, in the worst case.
+func writeTargets(out io.Writer, rows []row) {
+	fmt.Fprintln(out, "| target | wanted | measured | worst case |\n|---|---|---|---|")
+	for _, t := range targets {
+		sign := map[bool]string{true: "≤", false: "≥"}[t.most]
+		what, x, ok := t.worst(rows)
+		measured := "not measured"
+		if ok {
+			measured = figure(x) + map[bool]string{true: ", met", false: ", missed"}[x == t.want || x < t.want == t.most]
+		}
+		fmt.Fprintf(out, "| %s | %s %s | %s | %s |\n", t.work, sign, figure(t.want), measured, what)
+	}
+}

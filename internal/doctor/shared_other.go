@@ -1,0 +1,7 @@
+//go:build !linux
+
+package doctor
+
+func sharedMemory() Shared {
+	return Shared{Problem: "only Linux has sealed memory files"}
+}
