@@ -28,13 +28,11 @@ type Driver struct {
 
 // Funcs are the addresses of the driver's functions.
 type Funcs struct {
-	Init             uintptr `sym:"cuInit"`
-	DriverGetVersion uintptr `sym:"cuDriverGetVersion"`
-	GetErrorName     uintptr `sym:"cuGetErrorName"`
-	GetErrorString   uintptr `sym:"cuGetErrorString"`
+	Init           uintptr `sym:"cuInit"`
+	GetErrorName   uintptr `sym:"cuGetErrorName"`
+	GetErrorString uintptr `sym:"cuGetErrorString"`
 
 	DeviceGetCount          uintptr `sym:"cuDeviceGetCount"`
-	DeviceGet               uintptr `sym:"cuDeviceGet"`
 	DeviceGetName           uintptr `sym:"cuDeviceGetName"`
 	DeviceTotalMem          uintptr `sym:"cuDeviceTotalMem_v2"`
 	DeviceGetAttribute      uintptr `sym:"cuDeviceGetAttribute"`
@@ -73,10 +71,8 @@ type Funcs struct {
 	EventSynchronize        uintptr `sym:"cuEventSynchronize"`
 	EventElapsedTime        uintptr `sym:"cuEventElapsedTime"`
 	ModuleLoadData          uintptr `sym:"cuModuleLoadData"`
-	ModuleUnload            uintptr `sym:"cuModuleUnload"`
 	ModuleGetFunction       uintptr `sym:"cuModuleGetFunction"`
 	FuncLoad                uintptr `sym:"cuFuncLoad,optional"` // 12.4
-	FuncGetAttribute        uintptr `sym:"cuFuncGetAttribute"`
 	FuncSetAttribute        uintptr `sym:"cuFuncSetAttribute"`
 	LaunchKernel            uintptr `sym:"cuLaunchKernel"`
 	GraphInstantiate        uintptr `sym:"cuGraphInstantiateWithFlags"`

@@ -8,10 +8,9 @@ static Result queue(void* h, const char* name, std::function<void()> body) {
   if (Result r = usable(&d)) return r;
   auto s = stream_of(h);
   if (!s || s->device != d) return InvalidHandle;
-  std::string n = name;
-  return enqueue(s, {n, [n, body](Stream& t) {
+  return enqueue(s, {name, [body](Stream& t) {
     std::string detail;
-    Result r = guarded(t, n, nullptr, [&] { body(); return Ok; }, detail);
+    Result r = guarded(nullptr, [&] { body(); return Ok; }, detail);
     if (r) {
       Lock l;
       S.devices[t.device].detail = detail;
@@ -49,7 +48,8 @@ API Result cuMemcpyDtoDAsync_v2(Addr dst, Addr src, size_t n, void* h) {
   if (dst < src + n && src < dst + n) return InvalidValue;  // CUDA leaves it undefined
   return queue(h, "copy", [=] { memcpy((void*)dst, (void*)src, n); });
 }
-API Result cuMemcpyPeerAsync(Addr dst, void*, Addr src, void*, size_t n, void* h) {
+API Result cuMemcpyPeerAsync(Addr dst, void* to, Addr src, void* from, size_t n, void* h) {
+  if (device_of(dst) != device_of_context(to) || device_of(src) != device_of_context(from)) return InvalidContext;
   return cuMemcpyDtoDAsync_v2(dst, src, n, h);
 }
 API Result cuMemsetD8Async(Addr dst, unsigned char v, size_t n, void* h) {
