@@ -21,7 +21,12 @@ Result usable(int* device) {
 
 int device_of_context(void* ctx) {
   uintptr_t d = (uintptr_t)ctx - ContextBase;
-  return d < S.config.devices ? (int)d : -1;
+  return d < MaxDevices ? (int)d : -1;
+}
+
+static EmuConfig config() {
+  Lock l;
+  return S.config;
 }
 
 // EMU_DEVICES is for programs that take the emulator for a GPU, without Start.
@@ -36,11 +41,11 @@ API Result cuInit(unsigned flags) {
   initialized = true;
   return Ok;
 }
-static Result device_exists(int d) { return !initialized ? NotInitialized : d < 0 || d >= (int)S.config.devices ? InvalidDevice : Ok; }
+static Result device_exists(int d) { return !initialized ? NotInitialized : d < 0 || d >= (int)config().devices ? InvalidDevice : Ok; }
 
-API Result cuDriverGetVersion(int* v) { *v = (int)S.config.version; return Ok; }
+API Result cuDriverGetVersion(int* v) { *v = (int)config().version; return Ok; }
 API Result cuDeviceGetCount(int* n) {
-  *n = (int)S.config.devices;
+  *n = (int)config().devices;
   return initialized ? Ok : NotInitialized;
 }
 API Result cuDeviceGetName(char* s, int n, int d) {
@@ -48,7 +53,7 @@ API Result cuDeviceGetName(char* s, int n, int d) {
   return device_exists(d);
 }
 API Result cuDeviceTotalMem_v2(size_t* n, int d) {
-  *n = S.config.memory;
+  *n = config().memory;
   return device_exists(d);
 }
 API Result cuDeviceGetPCIBusId(char* s, int n, int d) {
@@ -67,7 +72,7 @@ API Result cuDeviceGetAttribute(int* v, int a, int d) {
   return device_exists(d);
 }
 API Result cuDeviceCanAccessPeer(int* can, int a, int b) {
-  *can = a != b && !S.config.apart;
+  *can = a != b && !config().apart;
   Result r = device_exists(a);
   return r ? r : device_exists(b);
 }
