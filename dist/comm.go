@@ -245,9 +245,10 @@ func (l *lane) moving() uint64 {
 	return n
 }
 
-// expire is called when the alarm of l rang: it fails the group unless there was a sign of life.
+// expire is called when the alarm of l rang: it fails the group unless there was a sign of life. It looks once more: this
+// process may have been stopped, and what came meanwhile came in time.
 func (l *lane) expire() {
-	if l.idle() {
+	if l.c.drive(); l.idle() {
 		return
 	}
 	if l.pulse(); l.left() > 0 {

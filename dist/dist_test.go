@@ -8,7 +8,9 @@ import (
 	"io"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 	"weak"
 
@@ -16,6 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/dist/local"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -53,6 +57,54 @@ func TestCancelledRunReturns(t *testing.T) {
 		return r.World.Barrier().Wait()
 	})
 	require.ErrorIs(t, err, context.Canceled)
+}
+
+// slowAbort is an engine whose groups take a second to abort, or until the engine is closed meanwhile.
+type slowAbort struct {
+	backend.Engine
+	closed chan struct{}
+	bad    atomic.Bool // an abort saw the engine closed
+}
+
+type slowGroup struct {
+	backend.Backend
+	e *slowAbort
+}
+
+func (e *slowAbort) Open(s backend.Spec) (backend.Backend, error) {
+	be, err := e.Engine.Open(s)
+	return slowGroup{be, e}, err
+}
+
+func (e *slowAbort) Close() error {
+	close(e.closed)
+	return e.Engine.Close()
+}
+
+func (g slowGroup) Abort(cause error) error {
+	select {
+	case <-g.e.closed:
+		g.e.bad.Store(true)
+	case <-time.After(time.Second):
+	}
+	return g.Backend.Abort(cause)
+}
+
+// The ranks notice the end of the context and return while the job is still being aborted because of it: that uses the
+// engines, which stay open so long.
+func TestNothingIsClosedUnderAnAbort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		e := &slowAbort{Engine: local.NewHub(1).Engine(0), closed: make(chan struct{})}
+		err := dist.RunEngine(ctx, dist.Config{Threads: 1, Log: io.Discard}, e, 0, 1, 1, func(ctx context.Context, _ *dist.Rank) error {
+			cancel()
+			<-ctx.Done()
+			return nil
+		})
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second) // of virtual time: an abort that is left behind ends
+		assert.False(t, e.bad.Load(), "an engine was closed while it was being aborted")
+	})
 }
 
 // What a failed job left in flight keeps nothing of it: a program goes on after many of them.
@@ -93,6 +145,38 @@ func TestFlightRecorder(t *testing.T) {
 	require.ErrorContains(t, err, "rank 1: broadcast seq 2 of group world: has left the job")
 	assert.Contains(t, log.String(), "rank 1: allreduce by direct seq 1 of group world, 400 bytes")
 	assert.Regexp(t, "rank 0: broadcast by direct seq 2 of group world, 1200 bytes, at .* in flight", log.String())
+}
+
+// stopped is an engine whose process is stopped for a while as soon as its rank has slept once.
+type stopped struct {
+	*local.Engine
+	time time.Duration
+}
+
+func (e *stopped) Park(ctx context.Context) error {
+	if e.time == 0 {
+		return e.Engine.Park(ctx)
+	}
+	<-ctx.Done()
+	time.Sleep(e.time)
+	e.time = 0
+	return ctx.Err() // the peer came meanwhile, and Park may see either first
+}
+
+// A rank that is stopped while it waits finds its time over, and the other one there, which came in time.
+func TestStoppedRankLooksBeforeItBlames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const timeout = time.Second
+		hub := local.NewHub(2)
+		engines := []backend.Engine{&stopped{Engine: hub.Engine(0).(*local.Engine), time: timeout + timeout/5}, hub.Engine(1)}
+		cfg := dist.Config{Threads: 1, Log: io.Discard, Timeout: timeout}
+		require.NoError(t, dist.RunEngines(t.Context(), cfg, engines, func(_ context.Context, r *dist.Rank) error {
+			if r.World.Rank() == 1 {
+				time.Sleep(timeout / 2) // of virtual time
+			}
+			return errors.Join(r.World.Barrier().Wait(), r.World.Barrier().Wait())
+		}))
+	})
 }
 
 // The timeout of a group is its own.

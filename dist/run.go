@@ -45,13 +45,19 @@ func (j *job) join(e backend.Engine, at place) error {
 func (j *job) runAll(ctx context.Context, fn func(ctx context.Context, r *Rank) error) error {
 	ctx, j.cancel = context.WithCancelCause(ctx)
 	defer j.cancel(nil)
-	stop := context.AfterFunc(ctx, func() { j.abort(context.Cause(ctx)) })
+	aborted := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		j.abort(context.Cause(ctx))
+		close(aborted)
+	})
 	var wg sync.WaitGroup
 	for _, r := range j.ranks {
 		wg.Go(func() { j.run(ctx, r, fn) })
 	}
 	wg.Wait()
-	stop()
+	if !stop() { // it has begun: nothing may be closed under it
+		<-aborted
+	}
 	return j.close()
 }
 

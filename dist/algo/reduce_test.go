@@ -21,7 +21,7 @@ func naive(red backend.Red, in [][]float32, factors []float64) []float32 {
 	for i := range out {
 		acc := in[0][i]
 		if red == backend.PreMulSum {
-			acc *= float32(factors[0])
+			acc = float32(acc * float32(factors[0])) // rounded here, on machines that fuse products with sums too
 		}
 		for r := 1; r < len(in); r++ {
 			v := in[r][i]
@@ -29,8 +29,7 @@ func naive(red backend.Red, in [][]float32, factors []float64) []float32 {
 			case backend.Sum, backend.Avg:
 				acc += v
 			case backend.PreMulSum:
-				v *= float32(factors[r])
-				acc += v
+				acc += float32(v * float32(factors[r]))
 			case backend.Prod:
 				acc *= v
 			case backend.Min:

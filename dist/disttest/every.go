@@ -58,7 +58,7 @@ func (s *suite) sideBySide(t *testing.T, met []meeting, timeout time.Duration, f
 
 // late: a rank comes late, three times, and before the timeout. Nobody minds.
 func (s *suite) late(t *testing.T, met []meeting) {
-	s.sideBySide(t, met, time.Second+slack, func(i int, g *dist.Group) error {
+	s.sideBySide(t, met, patience, func(i int, g *dist.Group) error {
 		m := met[i]
 		for range 3 {
 			if g.Rank() == m.victim {

@@ -210,6 +210,8 @@ func playParent(where, then string) int {
 	child := exec.Command(os.Args[0], "role:sleep")
 	child.Stdout = os.Stdout
 	if where == "session" {
+		child = exec.Command("sleep", "1000") // says nothing: nobody may read it any more
+		child.Stdout = os.Stdout
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	}
 	if err := child.Start(); err != nil {

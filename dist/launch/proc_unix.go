@@ -17,20 +17,16 @@ import (
 	"time"
 )
 
-const (
-	// drain is how long a pipe or socket of a dead worker must be silent to count as empty: everything the worker wrote is
-	// already in it, only something that left the worker's process group can still hold it open.
-	drain = 100 * time.Millisecond
-	// drainMax bounds what is read then; no pipe holds more.
-	drainMax = 1 << 20
-)
+// drainMax bounds what is read from a dead worker: no pipe holds more, but something that left the worker's process group
+// may go on writing.
+const drainMax = 1 << 20
 
 // proc is one worker process.
 type proc struct {
 	local    int // its number on this host
 	rank     int // in the world
 	cmd      *exec.Cmd
-	conn     net.Conn      // the agent's end of the socket
+	conn     *net.UnixConn // the agent's end of the socket
 	pipes    [2]*os.File   // read ends of stdout and stderr
 	lastSeen atomic.Int64  // UnixNano of the last message; 0 before the first
 	printed  chan struct{} // closed when all output is passed on
@@ -105,7 +101,7 @@ func closeFiles(files ...*os.File) {
 }
 
 // socketPair returns the agent's end and the worker's.
-func socketPair() (net.Conn, *os.File, error) {
+func socketPair() (*net.UnixConn, *os.File, error) {
 	syscall.ForkLock.RLock()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
 	if err == nil {
@@ -123,7 +119,7 @@ func socketPair() (net.Conn, *os.File, error) {
 		theirs.Close()
 		return nil, nil, err
 	}
-	return conn, theirs, nil
+	return conn.(*net.UnixConn), theirs, nil
 }
 
 // watch starts the goroutines that read from the worker. They end after the worker did; its end is the last event.
@@ -140,7 +136,7 @@ func (p *proc) watch(a *agent, log *os.File) {
 			file.to = log
 		}
 		printers.Go(func() {
-			readAll(p.pipes[i], io.MultiWriter(file, screen))
+			_, _ = io.Copy(io.MultiWriter(file, screen), &untilEmpty{from: p.pipes[i]}) // a lineWriter never fails, and the end says all
 			file.Flush()
 			screen.Flush()
 			p.pipes[i].Close()
@@ -159,35 +155,55 @@ func (p *proc) watch(a *agent, log *os.File) {
 		status := p.reap()
 		now := time.Now()
 		for _, f := range p.pipes {
-			_ = f.SetReadDeadline(now) // readAll goes on until the pipe is empty
+			_ = f.SetReadDeadline(now)
 		}
-		_ = p.conn.SetReadDeadline(now.Add(drain))
+		_ = p.conn.SetReadDeadline(now)
 		reader.Wait()
 		p.conn.Close()
 		a.events <- event{local: p.local, ended: true, status: status}
 	}()
 }
 
-// readAll copies until the end of the pipe, or, once a deadline says that the worker is dead, until the pipe is empty.
-func readAll(from *os.File, to io.Writer) {
-	if _, err := io.Copy(to, from); !errors.Is(err, os.ErrDeadlineExceeded) {
-		return
+// untilEmpty reads from a worker. A deadline says that the worker is dead: what it wrote is there, and all of it is read,
+// however late that happens. Then comes the end, though something that left the worker's process group may still hold the
+// other side open.
+type untilEmpty struct {
+	from interface {
+		io.Reader
+		syscall.Conn
 	}
-	buf := make([]byte, 64<<10)
-	for read := 0; read < drainMax; {
-		_ = from.SetReadDeadline(time.Now().Add(drain))
-		n, err := from.Read(buf)
-		_, _ = to.Write(buf[:n])
-		if err != nil {
-			return
+	dead bool
+	read int // since
+}
+
+func (u *untilEmpty) Read(b []byte) (n int, err error) {
+	if !u.dead {
+		if n, err = u.from.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return n, err
 		}
-		read += n
+		u.dead = true
 	}
+	raw, err := u.from.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+	failed := raw.Control(func(fd uintptr) { // raw.Read would heed the deadline
+		for {
+			if n, err = syscall.Read(int(fd), b[:min(len(b), drainMax-u.read)]); err != syscall.EINTR {
+				return
+			}
+		}
+	})
+	if failed != nil || err != nil || n <= 0 { // EAGAIN: it is empty
+		return 0, io.EOF
+	}
+	u.read += n
+	return n, nil
 }
 
 // readReports passes on what the worker says and notes its heartbeats.
 func (p *proc) readReports(events chan<- event) {
-	for in := json.NewDecoder(p.conn); ; {
+	for in := json.NewDecoder(&untilEmpty{from: p.conn}); ; {
 		var m message
 		if err := in.Decode(&m); err != nil {
 			return

@@ -5,6 +5,7 @@ package launch
 import (
 	"bytes"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -107,8 +108,10 @@ func TestOutput(t *testing.T) {
 	requireGone(t, out.pids("pid"))
 }
 
-// TestReadAllEmptiesPipe has data in a pipe that something else holds open when the worker is known to be dead.
-func TestReadAllEmptiesPipe(t *testing.T) {
+// TestNothingOfADeadWorkerIsLost has data in a pipe, and a report in the socket, when the worker is known to be dead, and
+// something else holds both open. The launcher comes to read them late.
+func TestNothingOfADeadWorkerIsLost(t *testing.T) {
+	long := time.Now().Add(-time.Minute)
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
 	defer w.Close()
@@ -116,10 +119,22 @@ func TestReadAllEmptiesPipe(t *testing.T) {
 	text := strings.Repeat("x", 60_000)
 	_, err = w.WriteString(text)
 	require.NoError(t, err)
-	require.NoError(t, r.SetReadDeadline(time.Now()))
-	var got bytes.Buffer
-	readAll(r, &got)
-	assert.Equal(t, text, got.String())
+	require.NoError(t, r.SetReadDeadline(long))
+	got, err := io.ReadAll(&untilEmpty{from: r})
+	require.NoError(t, err)
+	assert.Equal(t, text, string(got))
+
+	ours, theirs, err := socketPair()
+	require.NoError(t, err)
+	defer ours.Close()
+	defer theirs.Close()
+	_, err = theirs.WriteString(`{"kind":"primary","rank":3,"text":"boom"}` + "\n")
+	require.NoError(t, err)
+	require.NoError(t, ours.SetReadDeadline(long))
+	events := make(chan event, 1)
+	(&proc{conn: ours}).readReports(events)
+	require.Len(t, events, 1)
+	assert.Equal(t, &message{Kind: Primary, Rank: 3, Text: "boom"}, (<-events).report)
 }
 
 // TestSlowReader lets nobody read the output before the worker is dead: all of it must arrive all the same.

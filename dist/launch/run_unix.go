@@ -34,7 +34,7 @@ type agent struct {
 	live    int
 	silent  int               // how often in a row all that live were found silent
 	printed []<-chan struct{} // of all workers ever
-	stopped bool              // this agent got a signal
+	stopped syscall.Signal    // what this agent got
 	verdict *end
 }
 
@@ -294,11 +294,11 @@ func (a *agent) interrupt(s os.Signal) {
 	case !ok:
 	case a.live == 0 && a.config.NodeRank > 0:
 		a.verdict = &end{Code: 128 + int(number), Text: signalText(number), Signal: int(number)}
-	case a.stopped:
+	case a.stopped != 0:
 		a.killAll()
 		a.wire.send(note{Kill: true})
 	default:
-		a.stopped = true
+		a.stopped = number
 		a.wire.send(note{Signal: int(number)})
 	}
 }
@@ -311,25 +311,33 @@ func (a *agent) killAll() {
 }
 
 // awaitOutput returns when all output is passed on. A reader such as a pager may take its time; a signal ends the
-// waiting, which is then false.
+// waiting, which is then false, even one that was passed on to a coordinator that had just finished.
 func (a *agent) awaitOutput() bool {
 	var limit <-chan time.Time
-	if a.verdict.Signal != 0 {
+	if a.stopped != 0 || a.verdict.Signal != 0 {
 		limit = time.After(lastOutput)
 	}
 	for _, printed := range a.printed {
 		select {
 		case <-printed:
 		case <-limit:
+			if a.verdict.Signal == 0 {
+				a.endBy(a.stopped)
+			}
 			return false
 		case s := <-a.config.Signals:
 			number, _ := s.(syscall.Signal)
-			a.verdict.Code, a.verdict.Signal = 128+int(number), int(number)
-			a.verdict.Text = strings.TrimPrefix(a.verdict.Text+"\n"+signalText(number), "\n")
+			a.endBy(number)
 			return false
 		}
 	}
 	return true
+}
+
+// endBy adds a signal to the verdict.
+func (a *agent) endBy(s syscall.Signal) {
+	a.verdict.Code, a.verdict.Signal = 128+int(s), int(s)
+	a.verdict.Text = strings.TrimPrefix(a.verdict.Text+"\n"+signalText(s), "\n")
 }
 
 // result says how the job ended, and what this host has to add.

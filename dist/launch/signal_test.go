@@ -9,6 +9,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -94,6 +95,15 @@ func TestSignalStuckOutput(t *testing.T) {
 		assert.Equal(t, "ended by signal terminated\nthe rest of the output was not read", text)
 		close(stuck)
 	}
+}
+
+// The coordinator had already seen the last worker end when it heard of the signal: the agent still heeds it.
+func TestSignalAfterTheVerdict(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := &agent{config: &Config{}, verdict: &end{}, stopped: syscall.SIGTERM, printed: []<-chan struct{}{make(chan struct{})}}
+		text := requireExit(t, a.result(), 143)
+		assert.Equal(t, "ended by signal terminated\nthe rest of the output was not read", text)
+	})
 }
 
 type writerFunc func([]byte) (int, error)

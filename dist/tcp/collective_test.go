@@ -32,7 +32,7 @@ func naive(in [][]float32, red backend.Red, factors []float64) []float32 {
 	for i := range out {
 		acc := in[0][i]
 		if red == backend.PreMulSum {
-			acc *= float32(factors[0])
+			acc = float32(acc * float32(factors[0]))
 		}
 		for r := 1; r < len(in); r++ {
 			switch x := in[r][i]; red {

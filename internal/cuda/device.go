@@ -17,15 +17,11 @@ type Attribute int
 
 // Attributes of a device.
 const (
-	MaxThreadsPerBlock   Attribute = 1
-	MaxSharedPerBlock    Attribute = 8  // without opting in
-	WarpSize             Attribute = 10 //
 	Multiprocessors      Attribute = 16
+	L2CacheSize          Attribute = 38
 	computeMajor         Attribute = 75
 	computeMinor         Attribute = 76
-	MaxThreadsPerSM      Attribute = 39
-	L2CacheSize          Attribute = 38
-	MaxSharedPerSM       Attribute = 81
+	pageableAccess       Attribute = 88
 	MaxSharedPerBlockMax Attribute = 97 // with SetShared
 )
 

@@ -30,10 +30,10 @@
 //
 // # Kernels
 //
-// A kernel is the text of a .cu file. ringo.cuh (Prelude), with 16-bit floats and
-// reductions, is put before it; no other header is needed. NVRTC compiles it for
-// the device's architecture when it is first used, and the code is kept in the
-// user's cache folder (RINGO_CUDA_CACHE).
+// A kernel is the text of a .cu file. ringo.cuh (Prelude), with 16-bit floats, is
+// put before it; no other header is needed. NVRTC compiles it for the device's
+// architecture when it is first used, and the code is kept in the user's cache
+// folder (RINGO_CUDA_CACHE).
 //
 // # Errors
 //

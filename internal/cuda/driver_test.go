@@ -1,7 +1,9 @@
 package cuda_test
 
 import (
+	"bytes"
 	"testing"
+	"time"
 	"unsafe"
 
 	"github.com/stretchr/testify/require"
@@ -55,9 +57,9 @@ func TestDevices(t *testing.T) {
 	again, err := d.Open(1)
 	require.NoError(t, err)
 	require.Same(t, dev, again)
-	warp, err := dev.Attribute(cuda.WarpSize)
+	cache, err := dev.Attribute(cuda.L2CacheSize)
 	require.NoError(t, err)
-	require.Equal(t, 32, warp)
+	require.Equal(t, 4<<20, cache)
 	bus, err := dev.PCIBusID()
 	require.NoError(t, err)
 	require.Equal(t, "0000:02:00.0", bus)
@@ -149,6 +151,28 @@ func TestPinnedCopiesAreAsynchronous(t *testing.T) {
 	require.NoError(t, h.Close())
 }
 
+// A device that uses ordinary host memory itself leaves it alone when the call is over, too.
+func TestCopiesOfReachableMemory(t *testing.T) {
+	r := newRig(t, emu.Config{Reaches: true, Delay: 5 * time.Millisecond})
+	p := r.alloc(512)
+	for i := range 20 {
+		x := bytes.Repeat([]byte{byte(i + 1)}, 512)
+		require.NoError(t, r.s.Upload(p, x))
+		x[7] = 99
+		y := make([]byte, 512)
+		require.NoError(t, r.s.Download(y, p))
+		require.Equal(t, bytes.Repeat([]byte{byte(i + 1)}, 512), y)
+	}
+	before := r.dev.Stats().Syncs
+	h, err := r.dev.NewHost(512)
+	require.NoError(t, err)
+	n := testing.AllocsPerRun(10, func() { require.NoError(t, r.s.Upload(p, h.Bytes())) })
+	require.True(t, n == 0 || raceEnabled, "%v allocations", n)
+	require.Equal(t, before, r.dev.Stats().Syncs, "pinned memory is not waited for")
+	require.NoError(t, r.s.Sync())
+	require.NoError(t, h.Close())
+}
+
 func TestCopyPeer(t *testing.T) {
 	r := newRig(t, emu.Config{Devices: 2})
 	d, err := cuda.Load()
@@ -175,6 +199,17 @@ func TestCopyPeer(t *testing.T) {
 	require.NoError(t, pool.Free(q))
 	require.NoError(t, pool.Close())
 	require.NoError(t, s.Close())
+}
+
+// Codes that refuse a call are no failure of an earlier launch, which would make the device useless.
+func TestFailuresOfKernels(t *testing.T) {
+	var codes []int
+	for code := range 1000 {
+		if cuda.Asynchronous(code) {
+			codes = append(codes, code)
+		}
+	}
+	require.Equal(t, []int{214, 220, 226, 700, 702, 710, 714, 715, 716, 717, 718, 719, 721}, codes)
 }
 
 func TestTimedEvents(t *testing.T) {

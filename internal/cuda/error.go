@@ -45,13 +45,15 @@ func IsOutOfMemory(err error) bool {
 }
 
 // asynchronous says whether a code reports a failure of work that was queued
-// earlier: exceptions inside kernels and what the driver makes of them.
+// earlier: exceptions inside kernels and what the driver makes of them. Other
+// codes of the same hundreds refuse the call itself: 701 a launch of more threads
+// than there are registers for, 720 a cooperative launch of too many blocks.
 func asynchronous(code int) bool {
-	switch {
-	case code == 214, code == 220: // ECC, NVLink
+	switch code {
+	case 214, 220, 226: // ECC, NVLink, contained
 		return true
-	case code >= 700 && code <= 703, code >= 710 && code <= 720:
+	case 700, 702: // illegal address, timeout
 		return true
 	}
-	return false
+	return code == 710 || code >= 714 && code <= 719 || code == 721 // assertions, instructions, tensor memory
 }

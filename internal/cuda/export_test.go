@@ -3,10 +3,11 @@ package cuda
 import "github.com/ringo-ml/ringo/internal/dl"
 
 var (
-	OpenDriver = open
-	BlockSize  = blockSize
-	CacheDir   = cacheDir
-	Joined     = joined
+	OpenDriver   = open
+	BlockSize    = blockSize
+	CacheDir     = cacheDir
+	Joined       = joined
+	Asynchronous = asynchronous
 )
 
 // DriverAt is the query for a driver at one path.

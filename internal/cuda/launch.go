@@ -26,14 +26,6 @@ func (f *Func) SetShared(n int) error {
 	return f.check("cuFuncSetAttribute", r)
 }
 
-// MaxBlocks returns how many blocks of so many threads and so much dynamic
-// shared memory a multiprocessor runs at once.
-func (f *Func) MaxBlocks(threads, shared int) (int, error) {
-	var n int32
-	r := dl.Call(f.dev.drv.fn.OccupancyMaxActiveBlock, uintptr(unsafe.Pointer(&n)), f.handle, uintptr(threads), uintptr(shared))
-	return int(n), f.check("cuOccupancyMaxActiveBlocksPerMultiprocessor", r)
-}
-
 func (f *Func) check(call string, r uintptr) error {
 	if int32(r) == 0 {
 		return nil

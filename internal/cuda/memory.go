@@ -1,7 +1,9 @@
 package cuda
 
 import (
+	"errors"
 	"fmt"
+	"runtime"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/internal/dl"
@@ -92,7 +94,7 @@ func (s *Stream) Upload(dst Ptr, src []byte) error {
 	}
 	s.dev.stats.toDevice.Add(1)
 	r := dl.Call4(s.dev.drv.fn.MemcpyHtoDAsync, uintptr(dst), uintptr(unsafe.Pointer(&src[0])), uintptr(len(src)), s.handle)
-	return s.dev.check("cuMemcpyHtoDAsync", r)
+	return s.copied(src, s.dev.check("cuMemcpyHtoDAsync", r))
 }
 
 // Download queues a copy of device memory to dst. To pinned memory it runs
@@ -106,13 +108,30 @@ func (s *Stream) Download(dst []byte, src Ptr) error {
 	}
 	s.dev.stats.toHost.Add(1)
 	r := dl.Call4(s.dev.drv.fn.MemcpyDtoHAsync, uintptr(unsafe.Pointer(&dst[0])), uintptr(src), uintptr(len(dst)), s.handle)
-	return s.dev.check("cuMemcpyDtoHAsync", r)
+	return s.copied(dst, s.dev.check("cuMemcpyDtoHAsync", r))
+}
+
+// copied waits for a copy from or to ordinary host memory that the driver need
+// not stage. CUDA says of those only that they "might be synchronous" (Driver
+// API, "API synchronization behavior").
+func (s *Stream) copied(b []byte, err error) error {
+	if err == nil && s.reaches && !s.pinned(b) {
+		err = s.Sync()
+		runtime.KeepAlive(b)
+	}
+	return err
+}
+
+// pinned reports whether host memory is page-locked.
+func (s *Stream) pinned(b []byte) bool {
+	const memoryType = 2
+	r := dl.Call4(s.dev.drv.fn.PointerGetAttribute, uintptr(unsafe.Pointer(&s.kind)), memoryType, uintptr(unsafe.Pointer(&b[0])), 0)
+	return int32(r) == 0
 }
 
 // lasting is an error for ordinary memory while a graph is recorded: drivers may
 // record its address, and every launch would use memory that Go has reused.
 func (s *Stream) lasting(b []byte) error {
-	const memoryType = 2
 	if s.dev.captures.Load() == 0 {
 		return nil
 	}
@@ -121,8 +140,8 @@ func (s *Stream) lasting(b []byte) error {
 	if err := s.dev.check("cuStreamIsCapturing", r); err != nil || recording == 0 {
 		return err
 	}
-	if _, err := s.dev.pointerAttribute(memoryType, Ptr(uintptr(unsafe.Pointer(&b[0])))); err != nil {
-		return fmt.Errorf("cuda: a copy between the device and ordinary host memory is recorded in a graph: only pinned memory stays: %w", err)
+	if !s.pinned(b) {
+		return errors.New("cuda: a copy between the device and ordinary host memory is recorded in a graph: only pinned memory stays")
 	}
 	return nil
 }

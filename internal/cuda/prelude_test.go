@@ -23,13 +23,10 @@ extern "C" __global__ void of_bf16(float* y, const bf16* x, int n) {
 extern "C" __global__ void of_f16(float* y, const f16* x, int n) {
   for (int i = threadIdx.x; i < n; i += blockDim.x) y[i] = to_float(x[i]);
 }
-extern "C" __global__ void reduce(float* y, const float* x, int n) {
-  __shared__ float red[32];
-  float v = threadIdx.x < n ? x[threadIdx.x] : 0.f, low = threadIdx.x < n ? v : -INFINITY;
-  float sum = block_sum(v, red), top = block_max(low, red), twice = block_sum(sum, red);
-  y[3 * threadIdx.x] = sum;
-  y[3 * threadIdx.x + 1] = top;
-  y[3 * threadIdx.x + 2] = twice;
+extern "C" __global__ void sum(double* y, const float* x) {
+  float v = x[threadIdx.x];
+  y[2 * threadIdx.x] = warp_sum(v);
+  y[2 * threadIdx.x + 1] = warp_sum((double)v + 0x1p-30);
 }
 extern "C" __global__ void lanes(int* y) {
   int t = threadIdx.x;
@@ -133,22 +130,19 @@ func TestF16(t *testing.T) {
 	require.Equal(t, []uint16{0x6800, 0x6802, 0x7bff, 0x7c00, 0, 0, 2}, get[uint16](r, r.s, back, 7))
 }
 
-func TestBlockReductions(t *testing.T) {
+func TestWarpSum(t *testing.T) {
 	for _, reverse := range []bool{false, true} {
 		r := newRig(t, emu.Config{Reverse: reverse})
-		for _, threads := range []int{32, 256, 1024} {
-			n := threads - 5
-			x := make([]float32, n)
-			for i := range x {
-				x[i] = 1 + float32(i)
-			}
-			sum := float32(n*(n+1)) / 2
-			y := r.alloc(12 * threads)
-			require.NoError(t, r.s.Launch(r.kernel(preludeSource, "reduce"), dim(1), dim(threads), 0, cuda.NewArgs().Ptr(y).Ptr(r.put(x)).I32(n)))
-			got := get[float32](r, r.s, y, 3*threads)
-			for i := 0; i < len(got); i += 3 {
-				require.Equal(t, []float32{sum, float32(n), sum * float32(threads)}, got[i:i+3])
-			}
+		x := make([]float32, 96)
+		for i := range x {
+			x[i] = 1 + float32(i)
+		}
+		y := r.alloc(16 * len(x))
+		require.NoError(t, r.s.Launch(r.kernel(preludeSource, "sum"), dim(1), dim(len(x)), 0, cuda.NewArgs().Ptr(y).Ptr(r.put(x))))
+		got := get[float64](r, r.s, y, 2*len(x))
+		for i := range x {
+			sum := float64(32*33/2 + i/32*32*32)
+			require.Equal(t, []float64{sum, sum + 0x1p-25}, got[2*i:2*i+2], i)
 		}
 	}
 }

@@ -74,37 +74,8 @@ template <class E, int N> struct __align__(sizeof(E) * N) Pack { E v[N]; };
 #define FULL_WARP 0xffffffffu
 
 // warp_sum adds a value over the warp in a fixed order; all lanes get the sum.
-__device__ __forceinline__ float warp_sum(float v) {
+template <class E> __device__ __forceinline__ E warp_sum(E v) {
 #pragma unroll
   for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(FULL_WARP, v, o);
   return v;
-}
-
-// warp_max is the warp's maximum.
-__device__ __forceinline__ float warp_max(float v) {
-#pragma unroll
-  for (int o = 16; o > 0; o >>= 1) v = fmaxf(v, __shfl_xor_sync(FULL_WARP, v, o));
-  return v;
-}
-
-// block_sum adds a value over the block (whole warps) in a fixed order; all
-// threads get the sum. red is shared memory of 32 floats; it may be used again
-// at once.
-__device__ __forceinline__ float block_sum(float v, float* red) {
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = (blockDim.x + 31) >> 5;
-  v = warp_sum(v);
-  __syncthreads();
-  if (lane == 0) red[warp] = v;
-  __syncthreads();
-  return warp_sum(lane < warps ? red[lane] : 0.f);
-}
-
-// block_max is the block's maximum, under the rules of block_sum.
-__device__ __forceinline__ float block_max(float v, float* red) {
-  int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = (blockDim.x + 31) >> 5;
-  v = warp_max(v);
-  __syncthreads();
-  if (lane == 0) red[warp] = v;
-  __syncthreads();
-  return warp_max(lane < warps ? red[lane] : -INFINITY);
 }

@@ -14,14 +14,20 @@ type Stream struct {
 	dev       *Device
 	handle    uintptr
 	capturing bool
-	debug     bool // wait after every launch
+	debug     bool  // wait after every launch
+	reaches   bool  // the device uses ordinary host memory itself
+	kind      int32 // what cuPointerGetAttribute writes; nobody reads it
 }
 
 // NewStream makes a stream. A lower priority number is more urgent; 0 is the
 // least urgent and the default, -5 the most urgent on today's devices.
 func (dev *Device) NewStream(name string, priority int) (*Stream, error) {
 	const nonBlocking = 1
-	s := &Stream{Name: name, dev: dev, debug: debugging()}
+	reaches, err := dev.Attribute(pageableAccess)
+	if err != nil {
+		return nil, err
+	}
+	s := &Stream{Name: name, dev: dev, debug: debugging(), reaches: reaches != 0}
 	r := dl.Call(dev.drv.fn.StreamCreate, uintptr(unsafe.Pointer(&s.handle)), nonBlocking, uintptr(priority))
 	if err := dev.check("cuStreamCreateWithPriority", r); err != nil {
 		return nil, err

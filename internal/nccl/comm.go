@@ -71,10 +71,7 @@ func (c *Comm) AsyncError() Result {
 	return Result(c.state)
 }
 
-// Finalize begins to end a communicator whose operations are over.
-func (c *Comm) Finalize() Result { return Result(int32(dl.Call(c.lib.fn.Finalize, c.handle))) }
-
-// Destroy gives a finalized communicator back.
+// Destroy ends a communicator whose operations are over, and gives it back.
 func (c *Comm) Destroy() Result {
 	r := Result(int32(dl.Call(c.lib.fn.Destroy, c.handle)))
 	c.handle = 0

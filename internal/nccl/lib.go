@@ -31,7 +31,6 @@ type funcs struct {
 	GetErrorString uintptr `sym:"ncclGetErrorString"`
 	GetLastError   uintptr `sym:"ncclGetLastError,optional"`
 	InitRankConfig uintptr `sym:"ncclCommInitRankConfig"`
-	Finalize       uintptr `sym:"ncclCommFinalize"`
 	Destroy        uintptr `sym:"ncclCommDestroy"`
 	Abort          uintptr `sym:"ncclCommAbort"`
 	GetAsyncError  uintptr `sym:"ncclCommGetAsyncError"`

@@ -55,9 +55,9 @@ func (q *Queue) heads(a *tensor.Args, tile int) {
 	}
 }
 
-// headGrid is a block for each tile of each head of the batch.
-func headGrid(a *tensor.Args, tile int) cuda.Dim {
-	return cuda.Dim{X: a.Dim[0] * a.Dim[2] / (3 * a.I[0]), Y: (a.Dim[1] + tile - 1) / tile}
+// headGrid is a block for each tile of `rows` rows of each head of the batch. All are in x: y ends at 65535.
+func headGrid(a *tensor.Args, rows int) cuda.Dim {
+	return cuda.Dim{X: a.Dim[0] * a.Dim[2] / (3 * a.I[0]) * tilesOf(a.Dim[1], rows)}
 }
 
 func noTile(q *Queue, a *tensor.Args) {

@@ -105,9 +105,7 @@ func onTensorCores(q *Queue, a *tensor.Args, stats int) *mmaKernels {
 // runMMA launches a kernel with a block for each tile of each head of the batch.
 func (q *Queue) runMMA(k mmaKernel, a *tensor.Args) {
 	q.heads(a, 0)
-	rows := 64 * k.m
-	heads, tiles := a.Dim[0]*a.Dim[2]/(3*a.I[0]), (a.Dim[1]+rows-1)/rows
-	q.run(k.kernel, cuda.Dim{X: heads * tiles}, cuda.Dim{X: mmaLanes}, k.shared)
+	q.run(k.kernel, headGrid(a, 64*k.m), cuda.Dim{X: mmaLanes}, k.shared)
 }
 
 // attentionMMA is OpAttention, see attention.

@@ -72,7 +72,7 @@ func kernelsOf(t *testing.T, code []byte) map[string]*resources {
 	return out
 }
 
-// widest is the largest block of kernels without __launch_bounds__: rowWarps.
+// widest is the largest block of kernels without __launch_bounds__: rowWarps. Larger ones have it.
 const widest = 512
 
 // fits fails if a block of a kernel needs more registers than a multiprocessor has: CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES at its

@@ -69,7 +69,7 @@ func grouped(q *Queue, k *kernel, a *tensor.Args) {
 	}
 	q.groups(a).args.I32(a.I[0])
 	q.wide(a.DType, a.F[0]).check()
-	q.runTiles(k, cuda.Dim{X: tilesOf(n, groupTile), Y: rows/groupTile + groups})
+	q.runTiles(k, cuda.Dim{X: rows/groupTile + groups, Y: tilesOf(n, groupTile)}) // y ends at 65535
 }
 
 func groupedGrad(q *Queue, k *kernel, a *tensor.Args) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
@@ -87,6 +88,31 @@ func TestLaunchesAllocateNothing(t *testing.T) {
 	after.Launches = before.Launches
 	require.Equal(t, before, after)
 	require.NoError(t, q.Sync())
+}
+
+// TestManyTiles: launches of more than 65535 tiles are not refused. They do not run: the launch before them fails, later.
+func TestManyTiles(t *testing.T) {
+	emu.Start(t, emu.Config{FailLaunch: 1})
+	dev, err := cuda.NewDevice(0)
+	require.NoError(t, err)
+	q := dev.Queue(0).(*cuda.Queue)
+	hold(q)
+	x := tensor.New(dev, tensor.Float32, 1) // its zeros are the launch that fails
+	const many = 65536
+	attention := heads{1, 32 * many, 1, 2, true, 0}
+	products := grouped{many, 2, []int{64 * many}, false, 0}
+	for op, set := range map[tensor.Op]func(a *tensor.Args){tensor.OpAttention: attention.set, tensor.OpAttentionGrad: attention.set,
+		tensor.OpGroupedLinear: products.set, tensor.OpGroupedGrad: products.set} {
+		a := &tensor.Args{Op: op, DType: tensor.Float32, Outs: 1, N: 5}
+		for i := range a.N {
+			a.X[i], a.Len[i] = x.Ptr(), 1
+		}
+		set(a)
+		require.NoError(t, tensor.Try(func() { dev.Kernels()[op][tensor.Float32](q, a) }), "%v", op)
+	}
+	release(q)
+	require.ErrorContains(t, dev.Close(), "a failure that the test asked for")
+	emu.Heal()
 }
 
 // BenchmarkLaunch is the host's part of a launch; the emulated stream is held back, so that no kernel runs meanwhile.

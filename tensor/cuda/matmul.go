@@ -75,11 +75,7 @@ func (p *products) linear(q *Queue) {
 		panic(q.dev.fail(q.op.String(), err))
 	}
 	if g.Bias != 0 {
-		out := g.C
-		if g.D != 0 {
-			out = g.D
-		}
-		q.args.Reset().Ptr(out).Ptr(g.Bias)
+		q.args.Reset().Ptr(g.Out()).Ptr(g.Bias)
 		q.i64(g.M).i64(g.N).i64(g.LDC).spread(p.bias, g.M*g.N)
 	}
 }

@@ -13,8 +13,8 @@ import (
 
 const (
 	queues = 3
-	// firstAddress is where the addresses begin that a Remote gives out. Nothing is there: touching one is a fault.
-	firstAddress = 1 << 46
+	// firstAddress is where the addresses begin that a Remote gives out. No process has memory so high: touching one is a fault.
+	firstAddress = 1 << 56
 	guardBytes   = 1 << 12 // between two pieces of memory
 )
 

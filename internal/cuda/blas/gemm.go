@@ -97,7 +97,8 @@ func (g *Gemm) String() string {
 	return s + epilogueNames[g.epilogue()]
 }
 
-func (g *Gemm) out() cuda.Ptr {
+// Out is where the result goes: D, or C.
+func (g *Gemm) Out() cuda.Ptr {
 	if g.D != 0 {
 		return g.D
 	}
@@ -120,7 +121,7 @@ type key struct {
 func (g *Gemm) key() key {
 	k := key{typ: g.Type, transA: g.TransA, transB: g.TransB, tf32: g.TF32, epilogue: g.epilogue(),
 		m: g.M, n: g.N, k: g.K, lda: g.LDA, ldb: g.LDB, ldc: g.LDC,
-		aligned: [6]uint8{alignment(g.A), alignment(g.B), alignment(g.C), 5: alignment(g.out())}}
+		aligned: [6]uint8{alignment(g.A), alignment(g.B), alignment(g.C), 5: alignment(g.Out())}}
 	if k.batch = max(g.Batch, 1); k.batch > 1 {
 		k.strideA, k.strideB, k.strideC = g.StrideA, g.StrideB, g.StrideC
 	}

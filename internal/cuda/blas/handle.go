@@ -96,7 +96,7 @@ func (h *Handle) MatMul(s *cuda.Stream, g *Gemm) error {
 		alpha, beta = unsafe.Pointer(&t.double[0]), unsafe.Pointer(&t.double[1])
 	}
 	t.call = [16]uintptr{h.handle, p.desc, uintptr(alpha), uintptr(g.B), p.a, uintptr(g.A), p.b,
-		uintptr(beta), uintptr(g.C), p.c, uintptr(g.out()), p.c, uintptr(unsafe.Pointer(&p.algo)),
+		uintptr(beta), uintptr(g.C), p.c, uintptr(g.Out()), p.c, uintptr(unsafe.Pointer(&p.algo)),
 		uintptr(work.ptr), uintptr(work.n), s.Handle()}
 	r := dl.Call(h.lib.fn.Matmul, t.call[:]...)
 	runtime.KeepAlive(p)

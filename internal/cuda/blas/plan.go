@@ -68,7 +68,10 @@ func set[T any](call string, fn, object uintptr, attr uintptr, p *T, g *Gemm) er
 // there is none is kept in the plan too.
 func (h *Handle) newPlan(g *Gemm) (*plan, error) {
 	p := &plan{note: &cuda.Func{Name: "cublasLtMatmul " + g.String()}}
-	err := errors.Join(h.describe(p, g), h.layouts(p, g))
+	err := g.auxFits()
+	if err == nil {
+		err = errors.Join(h.describe(p, g), h.layouts(p, g))
+	}
 	if err == nil {
 		err = h.choose(p, g)
 	}
@@ -83,6 +86,15 @@ func (h *Handle) newPlan(g *Gemm) (*plan, error) {
 		return nil, err
 	}
 	return p, nil
+}
+
+// auxFits calls an Aux unsupported that cuBLASLt does not take: which of its
+// statuses it has for that is not documented.
+func (g *Gemm) auxFits() error {
+	if g.epilogue()&aux == 0 || g.LDAux%8 == 0 && alignment(g.Aux) >= 4 && g.Batch <= 1 {
+		return nil
+	}
+	return check("cublasLtMatmulAlgoGetHeuristic", uintptr(notSupported), g)
 }
 
 func (h *Handle) describe(p *plan, g *Gemm) error {
@@ -178,7 +190,7 @@ func (h *Handle) preference(g *Gemm) (uintptr, error) {
 		errs = append(errs, set("cublasLtMatmulPreferenceSetAttribute", fn.PreferenceSet, pref, attr, &h.tmp.u32, g))
 	}
 	put(prefReduction, reduceInCompute)
-	d := alignment(g.out())
+	d := alignment(g.Out())
 	if g.epilogue().usesBias() { // which has no preference of its own; PyTorch gives it D's too
 		d = min(d, alignment(g.Bias))
 	}

@@ -26,14 +26,23 @@ var sources embed.FS
 var flags = []string{"-std=c++17", "-O1", "-Wall", "-fPIC", "-shared", "-fvisibility=hidden",
 	"-ftls-model=initial-exec", "-U_FORTIFY_SOURCE", "-pthread"}
 
-// libraries are built from src/NAME.cpp to NAME.so, at the same time.
+// libraries are built from src/NAME.cpp to NAME.so.
 var libraries = []string{"libcuda", "libnvrtc", "libnvml", "libcublaslt", "libnccl"}
 
+// kernelFlags are those of kernels, which libnvrtc finds in the file kernel.flags.
+// The sanitizers' calls go to the shim, not to libubsan.
+var kernelFlags = []string{"-std=c++17", "-O1", "-w", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off",
+	"-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-fsanitize=alignment,bounds"}
+
+// shimFlags are those of what every module has besides its kernels.
+var shimFlags = []string{"-std=c++17", "-O3", "-Wall", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off",
+	"-fno-strict-aliasing", "-U_FORTIFY_SOURCE", "-c", "-o", "shim.o", "shim.cpp"}
+
 // build compiles the libraries and returns their folder, which is named by the
-// content of all sources and made once.
+// content of all sources and made once. One process compiles, others wait for it.
 var build = sync.OnceValues(func() (string, error) {
 	sum := sha256.New()
-	fmt.Fprint(sum, flags, libraries)
+	fmt.Fprint(sum, flags, libraries, kernelFlags, shimFlags)
 	err := eachSource(func(name string, text []byte) error {
 		fmt.Fprintf(sum, "%s %d ", name, len(text))
 		_, err := sum.Write(text)
@@ -46,19 +55,28 @@ var build = sync.OnceValues(func() (string, error) {
 	if err != nil {
 		base = os.TempDir()
 	}
-	dir := filepath.Join(base, "ringo", "emu", hex.EncodeToString(sum.Sum(nil)[:8]))
+	base = filepath.Join(base, "ringo", "emu")
+	dir := filepath.Join(base, hex.EncodeToString(sum.Sum(nil)[:8]))
+	if _, err := os.Stat(dir); err == nil {
+		return dir, nil
+	}
+	if err := os.MkdirAll(base, 0o755); err != nil {
+		return "", err
+	}
+	unlock, err := lock(filepath.Join(base, ".lock"))
+	if err != nil {
+		return "", err
+	}
+	defer unlock()
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
 	}
 	return dir, compile(dir)
 })
 
-// compile builds in a folder of another name and renames it: the test binaries
-// of several packages may do so at the same time.
+// compile builds in a folder of another name and renames it: what is there is
+// whole.
 func compile(dir string) error {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
-		return err
-	}
 	tmp, err := os.MkdirTemp(filepath.Dir(dir), ".new-*")
 	if err != nil {
 		return err
@@ -70,26 +88,29 @@ func compile(dir string) error {
 	if err != nil {
 		return err
 	}
-	errs := make(chan error, len(libraries))
-	for _, lib := range libraries {
-		go func() { errs <- compileLibrary(tmp, lib) }()
+	if err := os.WriteFile(filepath.Join(tmp, "kernel.flags"), []byte(strings.Join(kernelFlags, "\n")), 0o644); err != nil {
+		return err
 	}
-	for range libraries {
+	calls := [][]string{shimFlags, append(kernelFlags[:len(kernelFlags):len(kernelFlags)], "-x", "c++-header", "shim.h", "-o", "shim.h.gch")}
+	for _, lib := range libraries {
+		calls = append(calls, append(flags[:len(flags):len(flags)], "-o", lib+".so", lib+".cpp", "-ldl"))
+	}
+	errs := make(chan error, len(calls))
+	for _, args := range calls {
+		go func() { errs <- gxx(tmp, args) }()
+	}
+	for range calls {
 		err = errors.Join(err, <-errs)
 	}
 	if err != nil {
 		return err
 	}
-	if err := os.Rename(tmp, dir); err != nil {
-		if _, statErr := os.Stat(dir); statErr != nil {
-			return err
-		}
-	}
-	return nil
+	return os.Rename(tmp, dir)
 }
 
-func compileLibrary(dir, lib string) error {
-	cmd := exec.Command("g++", append(flags[:len(flags):len(flags)], "-o", lib+".so", lib+".cpp", "-ldl")...)
+// gxx runs the compiler in a folder.
+func gxx(dir string, args []string) error {
+	cmd := exec.Command("g++", args...)
 	cmd.Dir = dir
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("emu: %s: %w\n%s", cmd, err, out)

@@ -30,7 +30,7 @@
 //   - Memory that runs out, failing launches and what was not closed (Leaks).
 //
 //   - Matrix products of tensor cores and asynchronous copies are functions with
-//     the layouts of the PTX ISA (src/mma.h). A copy's bytes come when they are
+//     the layouts of the PTX ISA (src/mma.cpp). A copy's bytes come when they are
 //     waited for. Bank conflicts of ldmatrix are errors if asked for (Banks).
 //
 //   - NCCL (src/nccl_*.cpp): calls that do not match hang, non-blocking calls stay

@@ -40,6 +40,10 @@ type Config struct {
 	Version    int           // of the driver, 13000 when 0
 	NoPeers    bool          // peer access that earlier tests enabled is off again
 	Apart      bool          // there is no path between devices
+
+	// Reaches lets devices use ordinary host memory themselves (Linux HMM, Grace):
+	// copies from and to it are not staged but run beside the host.
+	Reaches bool
 }
 
 // control are the emulator's own functions (src/emu.h).
@@ -51,7 +55,7 @@ type control struct {
 
 // nativeConfig is struct EmuConfig.
 type nativeConfig struct {
-	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version, noPeers, banks, apart uint64
+	devices, memory, seed, delay, lazy, reverse, left, failAlloc, failLaunch, timeout, version, noPeers, banks, apart, reaches uint64
 }
 
 // Start makes the emulated driver the one that cuda.Load opens, and sets it up
@@ -92,15 +96,23 @@ func Start(t testing.TB, cfg Config) *cuda.Driver {
 // needed skips a test where the emulator cannot be built.
 func needed(t testing.TB) {
 	t.Helper()
+	if why := missing(); why != "" {
+		t.Skip(why)
+	}
+}
+
+// missing says what the emulator lacks here.
+func missing() string {
 	if runtime.GOOS != "linux" || runtime.GOARCH != "amd64" {
-		t.Skip("the CUDA emulator runs on linux/amd64 only")
+		return "the CUDA emulator runs on linux/amd64 only"
 	}
 	if !dl.Enabled {
-		t.Skip("the CUDA emulator is a library, and this binary was built with -tags nodl")
+		return "the CUDA emulator is a library, and this binary was built with -tags nodl"
 	}
 	if _, err := exec.LookPath("g++"); err != nil {
-		t.Skip("the CUDA emulator needs g++, which is not installed")
+		return "the CUDA emulator needs g++, which is not installed"
 	}
+	return ""
 }
 
 func reset(c Config) {
@@ -108,7 +120,7 @@ func reset(c Config) {
 		devices: uint64(max(0, or(c.Devices, 2))), memory: or(c.Memory, 4<<30), seed: or(c.Seed, 1),
 		delay: uint64(c.Delay), lazy: flag(c.Lazy), reverse: flag(c.Reverse), left: flag(c.Left),
 		failAlloc: uint64(c.FailAlloc), failLaunch: uint64(c.FailLaunch),
-		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)), noPeers: flag(c.NoPeers), banks: flag(c.Banks), apart: flag(c.Apart),
+		timeout: uint64(or(c.Timeout, time.Minute)), version: uint64(or(c.Version, 13000)), noPeers: flag(c.NoPeers), banks: flag(c.Banks), apart: flag(c.Apart), reaches: flag(c.Reaches),
 	}
 	dl.Call(controls().Reset, uintptr(unsafe.Pointer(&n)))
 }

@@ -1,6 +1,8 @@
 package emu_test
 
 import (
+	"bytes"
+	"os"
 	"strings"
 	"testing"
 	"unsafe"
@@ -220,4 +222,38 @@ func TestHoldStopsAStream(t *testing.T) {
 	done, err = r.s.Done()
 	require.NoError(t, err)
 	require.True(t, done)
+}
+
+// TestMappingsDoNotGrow: Linux allows a process 65,530. The threads of streams end
+// some time after them, so now and then a round needs more than the one before.
+func TestMappingsDoNotGrow(t *testing.T) {
+	r := newRig(t, emu.Config{}, addSource)
+	round := func() int {
+		var streams [3]*cuda.Stream
+		for i := range streams {
+			s, err := r.dev.NewStream("short", 0)
+			require.NoError(t, err)
+			streams[i] = s
+			x, err := r.pool.Alloc(s, 4096<<i)
+			require.NoError(t, err)
+			r.launch(s, "add", 4, 256, 0, cuda.NewArgs().Ptr(x).Ptr(x).Ptr(x).I32(1000))
+			require.NoError(t, r.pool.Free(x))
+		}
+		for _, s := range streams {
+			require.NoError(t, s.Sync())
+			require.NoError(t, s.Close())
+		}
+		require.NoError(t, r.dev.ReleaseCaches())
+		maps, err := os.ReadFile("/proc/self/maps")
+		require.NoError(t, err)
+		return bytes.Count(maps, []byte("\n"))
+	}
+	first, last := 0, 0
+	for range 10 {
+		first = max(first, round())
+	}
+	for range 100 {
+		last = round()
+	}
+	require.Less(t, last, first+300, "300 streams kept more than a mapping each")
 }

@@ -20,10 +20,10 @@ const (
 )
 
 // FailNCCL makes the n-th call of an operation, from 1, on each communicator in
-// which the caller is this rank fail. NoFault ends it. A Start that follows on a
-// GPU skips the test.
+// which the caller is this rank fail. NoFault ends it. A Start that follows skips
+// the test on a GPU, and without an emulator.
 func FailNCCL(rank, n int, fault NCCLFault) {
-	if faults = fault != NoFault; OnGPU() {
+	if faults = fault != NoFault; OnGPU() || missing() != "" {
 		return
 	}
 	dl.Call(ncclControls().Fault, uintptr(rank), uintptr(n), uintptr(fault))
@@ -38,9 +38,9 @@ var faults bool
 // reductions (PreMulSum) were made and not destroyed.
 type NCCLCounts struct{ Made, Aborts, Destroyed, Open, Launches, Moved, Reductions uint64 }
 
-// CountNCCL returns the counts, which are all 0 on a GPU.
+// CountNCCL returns the counts, which are all 0 on a GPU and without an emulator.
 func CountNCCL() (c NCCLCounts) {
-	if OnGPU() {
+	if OnGPU() || missing() != "" {
 		return c
 	}
 	dl.Call(ncclControls().Counts, uintptr(unsafe.Pointer(&c)))

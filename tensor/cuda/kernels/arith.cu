@@ -2,12 +2,6 @@
 
 enum { VEC = 16 / sizeof(T) };
 
-// Integers wrap around, which C++ leaves open for signed ones.
-template <class E> struct Unsigned { typedef E type; };
-template <> struct Unsigned<int> { typedef u32 type; };
-template <> struct Unsigned<i64> { typedef u64 type; };
-typedef Unsigned<W>::type U;
-
 // zip computes z = f(x, y) over operands 0, 1, 2 of s.
 template <class D, class F> __device__ __forceinline__ void zip(D* z, const T* x, const T* y, const Strided& s, F f) {
   i64 done = 0;
@@ -53,7 +47,7 @@ __device__ __forceinline__ float power(float x, float y) { return powf(x, y); }
 __device__ __forceinline__ double power(double x, double y) { return pow(x, y); }
 
 extern "C" __global__ void add(T* z, const T* x, const T* y, const __grid_constant__ Strided s) {
-  zip(z, x, y, s, [](W a, W b) { return narrow<T>((U)a + (U)b); });
+  zip(z, x, y, s, [](W a, W b) { return narrow<T>(plus(a, b)); });
 }
 extern "C" __global__ void sub(T* z, const T* x, const T* y, const __grid_constant__ Strided s) {
   zip(z, x, y, s, [](W a, W b) { return narrow<T>((U)a - (U)b); });
@@ -101,13 +95,13 @@ extern "C" __global__ void add_to(T* y, const T* x, const __grid_constant__ Stri
       Place p = locate(s, i * VEC);
       P a = *(const P*)(y + p.at[0]), b = *(const P*)(x + p.at[1]);
 #pragma unroll
-      for (int k = 0; k < VEC; k++) a.v[k] = narrow<T>((U)widen(a.v[k]) + (U)widen(b.v[k]));
+      for (int k = 0; k < VEC; k++) a.v[k] = narrow<T>(plus(widen(a.v[k]), widen(b.v[k])));
       *(P*)(y + p.at[0]) = a;
     }
     done = s.n / VEC * VEC;
   }
   for (i64 i = done + first_item(); i < s.n; i += all_threads()) {
     Place p = locate(s, i);
-    y[p.at[0]] = narrow<T>((U)widen(y[p.at[0]]) + (U)widen(x[p.at[1]]));
+    y[p.at[0]] = narrow<T>(plus(widen(y[p.at[0]]), widen(x[p.at[1]])));
   }
 }

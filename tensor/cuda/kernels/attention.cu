@@ -3,21 +3,22 @@
 // Attention in blocks, without the matrix of all probabilities (Dao et al., "FlashAttention", 2022): the plain version, for
 // every float, the oracle of attention_mma.cu.
 //
-// A block of threads takes a tile of `tile` queries (of keys, in the gradient of keys and values) of one head and meets one tile of the others after the
-// other. `tile` rows have LANES/tile threads each, a part of a warp; thread l of a row has its features l, l + LANES/tile, ...
+// A block of threads takes a tile of `tile` queries (of keys, in the gradient of keys and values) of one head and meets one tile
+// of the others after the other. `tile` rows have LANES/tile threads each, a part of a warp; thread l of a row has its features l, l + LANES/tile, ...
 
 enum { LANES = 256, FEATURES = 16 };  // features of a thread, at most
 
-// Head is one head: its number, where its rows are, the thread's row and place in the row, and the threads of a row.
+// Head is one head and tile: its number, where its rows are, the tile's first row, the thread's row of the tile and place in the
+// row, and the threads of a row.
 struct Head {
-  i64 number, qkv, out, stride, width;
+  i64 number, qkv, out, stride, width, first;
   int row, lane, lanes;
 };
 __device__ __forceinline__ Head this_head(const Heads& h) {
-  i64 n = blockIdx.x, b = n / h.heads, k = n % h.heads;
+  i64 tiles = (h.steps + h.tile - 1) / h.tile, n = blockIdx.x / tiles, b = n / h.heads, k = n % h.heads;
   int lanes = LANES / h.tile;
   return {n, (b * h.steps * 3 * h.heads + k) * h.hd, (b * h.steps * h.heads + k) * h.hd, 3 * h.heads * h.hd, h.heads * h.hd,
-          (int)threadIdx.x / lanes, (int)threadIdx.x % lanes, lanes};
+          (blockIdx.x - n * tiles) * h.tile, (int)threadIdx.x / lanes, (int)threadIdx.x % lanes, lanes};
 }
 
 // fetch copies `tile` rows of hd features to shared memory, where they are hd + 1 apart; rows behind the last step are 0.
@@ -72,15 +73,10 @@ __device__ __forceinline__ i64 seen(const Heads& h, i64 i, i64 j) {
   return n < 0 ? 0 : n < h.tile ? n : h.tile;
 }
 
-__device__ __forceinline__ W* shared_memory() {
-  extern __shared__ W shared[];
-  return shared;
-}
-
 extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* qkv, Heads h) {
   Head t = this_head(h);
-  i64 i0 = (i64)blockIdx.y * h.tile, i = i0 + t.row, ld = h.hd + 1;
-  W *q = shared_memory(), *k = q + h.tile * ld, *v = k + h.tile * ld, *p = v + h.tile * ld + t.row * (h.tile + 1);
+  i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1;
+  W *q = dynamic_shared<W>(), *k = q + h.tile * ld, *v = k + h.tile * ld, *p = v + h.tile * ld + t.row * (h.tile + 1);
   const T *keys = qkv + t.qkv + t.width, *values = keys + t.width;
   fetch(q, qkv + t.qkv, t.stride, i0, h);
   W acc[FEATURES] = {}, top = -INFINITY, sum = 0;
@@ -135,8 +131,8 @@ __device__ __forceinline__ void pair(W& s, W& ds, const W* q, const W* k, const 
 // attention_grad_kv: dv = (D*P)T gout and dk = scale * dsT q of a tile of keys.
 extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
   Head t = this_head(h);
-  i64 j0 = (i64)blockIdx.y * h.tile, j = j0 + t.row, ld = h.hd + 1, part = h.tile * ld;
-  W *k = shared_memory(), *v = k + part, *q = v + part, *g = q + part;
+  i64 j0 = t.first, j = j0 + t.row, ld = h.hd + 1, part = h.tile * ld;
+  W *k = dynamic_shared<W>(), *v = k + part, *q = v + part, *g = q + part;
   W *s = g + part + t.row * (h.tile + 1), *ds = s + h.tile * (h.tile + 1);
   fetch(k, qkv + t.qkv + t.width, t.stride, j0, h);
   fetch(v, qkv + t.qkv + 2 * t.width, t.stride, j0, h);
@@ -166,8 +162,8 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad, c
 // attention_grad_q: dq = scale * ds k of a tile of queries.
 extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
   Head t = this_head(h);
-  i64 i0 = (i64)blockIdx.y * h.tile, i = i0 + t.row, ld = h.hd + 1, part = h.tile * ld;
-  W *q = shared_memory(), *g = q + part, *k = g + part, *v = k + part, *ds = v + part + t.row * (h.tile + 1);
+  i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1, part = h.tile * ld;
+  W *q = dynamic_shared<W>(), *g = q + part, *k = g + part, *v = k + part, *ds = v + part + t.row * (h.tile + 1);
   fetch(q, qkv + t.qkv, t.stride, i0, h);
   fetch(g, gout + t.out, t.width, i0, h);
   W dq[FEATURES] = {}, unused;

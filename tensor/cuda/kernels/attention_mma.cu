@@ -6,7 +6,7 @@
 
 // soften turns scores into 2^(c (s - top)), with the row's new top; it returns whether a row has one. c is > 0. `sum` is of the
 // lane's own columns; factor is what older sums are too large by.
-__device__ __forceinline__ bool soften(float (&s)[M][OTHERS / 8][4], float (&top)[M][2], float (&sum)[M][2], float (&factor)[M][2], float c) {
+__device__ __forceinline__ bool soften(Scores& s, float (&top)[M][2], float (&sum)[M][2], float (&factor)[M][2], float c) {
   bool higher = false;
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -34,18 +34,13 @@ __device__ __forceinline__ bool soften(float (&s)[M][OTHERS / 8][4], float (&top
 }
 
 #if DROP
-__device__ __forceinline__ void drop(float (&s)[M][OTHERS / 8][4], const Heads& h, u32 head, int i0, int j0) {
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int n = 0; n < OTHERS / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) s[m][n][e] *= kept(h, head, i0 + row_of(m, e), j0 + col_of(n, e));
+__device__ __forceinline__ void drop(Scores& s, const Heads& h, u32 head, int i0, int j0) {
+  each([&](int m, int n, int e) { s[m][n][e] *= kept(h, head, i0 + row_of(m, e), j0 + col_of(n, e)); });
 }
 #endif
 
 // finish writes the warp's rows of the output and of lse.
-__device__ __forceinline__ void finish(T* out, float* lse, T* tile, const Head& t, const Heads& h, int i0, const float (&acc)[M][HD / 8][4],
+__device__ __forceinline__ void finish(T* out, float* lse, T* tile, const Head& t, const Heads& h, int i0, const Sums& acc,
                                        const float (&top)[M][2], const float (&sum)[M][2]) {
   float scale[M][2];
 #pragma unroll
@@ -65,33 +60,28 @@ __device__ __forceinline__ void finish(T* out, float* lse, T* tile, const Head& 
 extern "C" __global__ void __launch_bounds__(LANES) attention_mma(T* out, float* lse, const T* qkv, Heads h) {
   Head t = this_head(h);
   int last = (t.steps + MINE - 1) / MINE - 1, i0 = (last - t.tile) * MINE;  // the long ones begin first
-  T *q = shared_tiles(), *k = q + MINE * LD, *v = k + 2 * OTHERS * LD;
-  u32 keys = t.qkv + t.width, values = keys + t.width;
+  T* q = dynamic_shared<T>();
+  Tiles kv = {q + MINE * LD, qkv, qkv, t.qkv + t.width, t.qkv + 2 * t.width, t.stride, t.stride, t.steps, 0};
   fetch<MINE>(q, qkv, t.qkv, t.stride, i0, t.steps);
-  fetch<OTHERS>(k, qkv, keys, t.stride, 0, t.steps);
-  fetch<OTHERS>(v, qkv, values, t.stride, 0, t.steps);
+  kv.fetch(0, 0);
   copies_commit();
   constexpr bool HOLD = HD <= 64;  // the queries in registers
   Held held;
-  float acc[M][HD / 8][4] = {}, top[M][2], sum[M][2] = {}, c = h.scale * LOG2E;
+  Sums acc = {};
+  float top[M][2], sum[M][2] = {}, c = h.scale * LOG2E;
 #pragma unroll
   for (int m = 0; m < M; m++) top[m][0] = top[m][1] = -INFINITY;
-  int end = h.causal ? min(i0 + MINE, t.steps) : t.steps, low = i0 + first_row(), stage = 0;
-  for (int j0 = 0; j0 < end; j0 += OTHERS, stage ^= 1) {
-    copies_wait<0>();
-    __syncthreads();
-    if (j0 + OTHERS < end) {
-      fetch<OTHERS>(k + (stage ^ 1) * OTHERS * LD, qkv, keys, t.stride, j0 + OTHERS, t.steps);
-      fetch<OTHERS>(v + (stage ^ 1) * OTHERS * LD, qkv, values, t.stride, j0 + OTHERS, t.steps);
-      copies_commit();
-    }
+  int end = h.causal ? min(i0 + MINE, t.steps) : t.steps, low = i0 + first_row();
+  for (int j0 = 0; j0 < end; j0 += OTHERS, kv.stage ^= 1) {
+    if (kv.next(j0 + OTHERS, end)) copies_commit();
     if (HOLD && j0 == 0) held.load(q);
     if (h.causal && j0 >= low + 16 * M) continue;  // none of the warp's queries sees these keys
-    float s[M][OTHERS / 8][4], factor[M][2];
+    Scores s;
+    float factor[M][2];
     if constexpr (HOLD)
-      scores(s, held, k + stage * OTHERS * LD);
+      scores(s, held, kv.of_x());
     else
-      scores(s, Rows{q}, k + stage * OTHERS * LD);
+      scores(s, Rows{q}, kv.of_x());
     if (j0 + OTHERS > t.steps || (h.causal && j0 + OTHERS > low + 1)) mask(s, i0, j0, t.steps, h.causal);
     if (__any_sync(FULL_WARP, soften(s, top, sum, factor, c))) {
 #pragma unroll
@@ -104,7 +94,7 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_mma(T* out, float*
 #if DROP
     drop(s, h, t.number, i0, j0);
 #endif
-    add_product(acc, s, v + stage * OTHERS * LD);
+    add_product(acc, s, kv.of_y());
   }
   finish(out, lse, q, t, h, i0, acc, top, sum);
 }

@@ -8,7 +8,7 @@
 // tiles of OTHERS rows one after the other in shared memory, where the next one is copied meanwhile. M and OTHERS are chosen in
 // attention_mma.go.
 
-enum { LANES = 128, MINE = 64 * M, CHUNKS = HD / 8, LD = HD + 8 };
+enum { LANES = 128, MINE = 64 * M, CHUNKS = HD / 8, LD = HD + 8, TILE = OTHERS * LD };
 
 #define LOG2E 1.44269504f
 
@@ -69,14 +69,20 @@ struct Held {
   }
 };
 
-// scores is s = a bᵀ: the warp's rows with the rows of tile b.
-template <class A> __device__ __forceinline__ void scores(float (&s)[M][OTHERS / 8][4], const A& rows, const T* b) {
+// Scores are of the warp's rows and a tile of the others; each calls f(m, n, e) for the lane's own ones.
+typedef float Scores[M][OTHERS / 8][4];
+template <class F> __device__ __forceinline__ void each(F f) {
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
     for (int n = 0; n < OTHERS / 8; n++)
 #pragma unroll
-      for (int e = 0; e < 4; e++) s[m][n][e] = 0;
+      for (int e = 0; e < 4; e++) f(m, n, e);
+}
+
+// scores is s = a bᵀ: the warp's rows with the rows of tile b.
+template <class A> __device__ __forceinline__ void scores(Scores& s, const A& rows, const T* b) {
+  each([&](int m, int n, int e) { s[m][n][e] = 0; });
 #pragma unroll
   for (int k = 0; k < HD / 16; k++) {
     u32 a[M][4];
@@ -95,8 +101,11 @@ template <class A> __device__ __forceinline__ void scores(float (&s)[M][OTHERS /
   }
 }
 
+// Sums are of the warp's rows and the features of a head.
+typedef float Sums[M][HD / 8][4];
+
 // add_product is acc += p b, of the rows of tile b.
-__device__ __forceinline__ void add_product(float (&acc)[M][HD / 8][4], const float (&p)[M][OTHERS / 8][4], const T* b) {
+__device__ __forceinline__ void add_product(Sums& acc, const Scores& p, const T* b) {
 #pragma unroll
   for (int k = 0; k < OTHERS / 16; k++) {
     u32 a[M][4];
@@ -123,7 +132,7 @@ __device__ __forceinline__ int col_of(int n, int e) { return n * 8 + (lane_id() 
 
 // store writes scale[m][half] * acc to the rows from `first` on that there are, through the warp's own rows of a tile, which
 // nobody else reads.
-__device__ __forceinline__ void store(T* x, u32 from, u32 stride, int first, int steps, T* tile, const float (&acc)[M][HD / 8][4], const float (&scale)[M][2]) {
+__device__ __forceinline__ void store(T* x, u32 from, u32 stride, int first, int steps, T* tile, const Sums& acc, const float (&scale)[M][2]) {
   __syncwarp();
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -140,22 +149,47 @@ __device__ __forceinline__ void store(T* x, u32 from, u32 stride, int first, int
   }
 }
 
-__device__ __forceinline__ T* shared_tiles() {
-  extern __shared__ vec16 shared[];
-  return (T*)shared;
+// The same with one scale for all rows.
+__device__ __forceinline__ void store(T* x, u32 from, u32 stride, int first, int steps, T* tile, const Sums& acc, float scale) {
+  float all[M][2];
+#pragma unroll
+  for (int m = 0; m < M; m++) all[m][0] = all[m][1] = scale;
+  store(x, from, stride, first, steps, tile, acc, all);
 }
 
+// Tiles are what a block meets: OTHERS rows of x, whose first is at from_x, and the same ones of y. While a tile of each is read, the
+// next one is copied: there is room for two of each.
+struct Tiles {
+  T* room;
+  const T *x, *y;
+  u32 from_x, from_y, stride_x, stride_y;
+  int steps, stage;  // stage says which tiles are read, 0 or 1
+  __device__ __forceinline__ T* of_x() const { return room + stage * TILE; }
+  __device__ __forceinline__ T* of_y() const { return room + 2 * TILE + stage * TILE; }
+  __device__ __forceinline__ T* behind() const { return room + 4 * TILE; }
+
+  // fetch begins to copy the rows from `first` on to tiles 0 or 1.
+  __device__ __forceinline__ void fetch(int first, int to) const {
+    ::fetch<OTHERS>(room + to * TILE, x, from_x, stride_x, first, steps);
+    ::fetch<OTHERS>(room + 2 * TILE + to * TILE, y, from_y, stride_y, first, steps);
+  }
+
+  // next waits for the tiles that are being copied, and for the other threads, which read those before. It begins to copy the rows
+  // from `first` on, if that is before end, and reports whether it did: the caller commits.
+  __device__ __forceinline__ bool next(int first, int end) const {
+    copies_wait<0>();
+    __syncthreads();
+    if (first < end) fetch(first, stage ^ 1);
+    return first < end;
+  }
+};
+
 // mask makes the scores -inf of keys that there are not, and with causal of those that a query does not see. Rows are queries.
-__device__ __forceinline__ void mask(float (&s)[M][OTHERS / 8][4], int i0, int j0, int steps, bool causal) {
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int n = 0; n < OTHERS / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++) {
-        int j = j0 + col_of(n, e), end = causal ? min(steps, i0 + row_of(m, e) + 1) : steps;
-        if (j >= end) s[m][n][e] = -INFINITY;
-      }
+__device__ __forceinline__ void mask(Scores& s, int i0, int j0, int steps, bool causal) {
+  each([&](int m, int n, int e) {
+    int j = j0 + col_of(n, e), end = causal ? min(steps, i0 + row_of(m, e) + 1) : steps;
+    if (j >= end) s[m][n][e] = -INFINITY;
+  });
 }
 
 // pair turns a score and gout vᵀ of query i and key j into D*P and ds. l is lse*log2(e).

@@ -12,57 +12,47 @@ __device__ __forceinline__ void fetch_stats(float2* to, const float2* stats, con
 }
 
 // mask makes the scores -inf of queries that do not see a key. Rows are keys.
-__device__ __forceinline__ void mask(float (&s)[M][OTHERS / 8][4], int i0, int j0) {
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int n = 0; n < OTHERS / 8; n++)
-#pragma unroll
-      for (int e = 0; e < 4; e++)
-        if (j0 + row_of(m, e) > i0 + col_of(n, e)) s[m][n][e] = -INFINITY;
+__device__ __forceinline__ void mask(Scores& s, int i0, int j0) {
+  each([&](int m, int n, int e) {
+    if (j0 + row_of(m, e) > i0 + col_of(n, e)) s[m][n][e] = -INFINITY;
+  });
 }
 
 // attention_mma_kv: dv = (D*P)ᵀ gout and dk = scale * dsᵀ q of a tile of keys. Scores are transposed here: rows are keys.
 extern "C" __global__ void __launch_bounds__(LANES) attention_mma_kv(T* grad, const T* qkv, const T* gout, const float2* stats, Heads h) {
   Head t = this_head(h);
-  int j0 = t.tile * MINE, from = h.causal ? j0 : 0, low = j0 + first_row(), stage = 0;
-  T *k = shared_tiles(), *v = k + MINE * LD, *q = v + MINE * LD, *g = q + 2 * OTHERS * LD;
-  float2* stat = (float2*)(g + 2 * OTHERS * LD);
+  int j0 = t.tile * MINE, from = h.causal ? j0 : 0, low = j0 + first_row();
+  T *k = dynamic_shared<T>(), *v = k + MINE * LD;
+  Tiles qg = {v + MINE * LD, qkv, gout, t.qkv, t.out, t.stride, t.width, t.steps, 0};
+  float2* stat = (float2*)qg.behind();
   fetch<MINE>(k, qkv, t.qkv + t.width, t.stride, j0, t.steps);
   fetch<MINE>(v, qkv, t.qkv + 2 * t.width, t.stride, j0, t.steps);
-  fetch<OTHERS>(q, qkv, t.qkv, t.stride, from, t.steps);
-  fetch<OTHERS>(g, gout, t.out, t.width, from, t.steps);
+  qg.fetch(from, 0);
   fetch_stats(stat, stats, t, from);
   copies_commit();
-  float dk[M][HD / 8][4] = {}, dv[M][HD / 8][4] = {}, c = h.scale * LOG2E;
-  for (int i0 = from; i0 < t.steps; i0 += OTHERS, stage ^= 1) {
-    copies_wait<0>();
-    __syncthreads();
-    if (i0 + OTHERS < t.steps) {
-      fetch<OTHERS>(q + (stage ^ 1) * OTHERS * LD, qkv, t.qkv, t.stride, i0 + OTHERS, t.steps);
-      fetch<OTHERS>(g + (stage ^ 1) * OTHERS * LD, gout, t.out, t.width, i0 + OTHERS, t.steps);
-      fetch_stats(stat + (stage ^ 1) * OTHERS, stats, t, i0 + OTHERS);
+  Sums dk = {}, dv = {};
+  float c = h.scale * LOG2E;
+  for (int i0 = from; i0 < t.steps; i0 += OTHERS, qg.stage ^= 1) {
+    if (qg.next(i0 + OTHERS, t.steps)) {
+      fetch_stats(stat + (qg.stage ^ 1) * OTHERS, stats, t, i0 + OTHERS);
       copies_commit();
     }
     if (h.causal && i0 + OTHERS <= low) continue;  // none of these queries sees the warp's keys
-    float s[M][OTHERS / 8][4], dp[M][OTHERS / 8][4];
-    scores(s, Rows{k}, q + stage * OTHERS * LD);
-    scores(dp, Rows{v}, g + stage * OTHERS * LD);
+    Scores s, dp;
+    scores(s, Rows{k}, qg.of_x());
+    scores(dp, Rows{v}, qg.of_y());
     if (h.causal && i0 < low + 16 * M - 1) mask(s, i0, j0);
 #pragma unroll
     for (int n = 0; n < OTHERS / 8; n++)
 #pragma unroll
       for (int e = 0; e < 4; e++) {
-        float2 of = stat[stage * OTHERS + col_of(n, e)];
+        float2 of = stat[qg.stage * OTHERS + col_of(n, e)];
 #pragma unroll
         for (int m = 0; m < M; m++) pair(s[m][n][e], dp[m][n][e], c, of.x, of.y, h, t.number, i0 + col_of(n, e), j0 + row_of(m, e));
       }
-    add_product(dv, s, g + stage * OTHERS * LD);
-    add_product(dk, dp, q + stage * OTHERS * LD);
+    add_product(dv, s, qg.of_y());
+    add_product(dk, dp, qg.of_x());
   }
-  float one[M][2], scale[M][2];
-#pragma unroll
-  for (int m = 0; m < M; m++) one[m][0] = one[m][1] = 1, scale[m][0] = scale[m][1] = h.scale;
-  store(grad, t.qkv + t.width, t.stride, j0, t.steps, k, dk, scale);
-  store(grad, t.qkv + 2 * t.width, t.stride, j0, t.steps, v, dv, one);
+  store(grad, t.qkv + t.width, t.stride, j0, t.steps, k, dk, h.scale);
+  store(grad, t.qkv + 2 * t.width, t.stride, j0, t.steps, v, dv, 1.f);
 }

@@ -24,14 +24,14 @@ __device__ __forceinline__ float2 own_row(float2* stats, const T* out, const T* 
 extern "C" __global__ void __launch_bounds__(LANES) attention_mma_q(T* grad, float2* stats, const T* qkv, const T* out, const T* gout, const float* lse, Heads h) {
   Head t = this_head(h);
   int last = (t.steps + MINE - 1) / MINE - 1, i0 = (last - t.tile) * MINE;
-  T *q = shared_tiles(), *g = q + MINE * LD, *k = g + MINE * LD, *v = k + 2 * OTHERS * LD;
-  u32 keys = t.qkv + t.width, values = keys + t.width;
+  T *q = dynamic_shared<T>(), *g = q + MINE * LD;
+  Tiles kv = {g + MINE * LD, qkv, qkv, t.qkv + t.width, t.qkv + 2 * t.width, t.stride, t.stride, t.steps, 0};
   fetch<MINE>(q, qkv, t.qkv, t.stride, i0, t.steps);
   fetch<MINE>(g, gout, t.out, t.width, i0, t.steps);
-  fetch<OTHERS>(k, qkv, keys, t.stride, 0, t.steps);
-  fetch<OTHERS>(v, qkv, values, t.stride, 0, t.steps);
+  kv.fetch(0, 0);
   copies_commit();
-  float acc[M][HD / 8][4] = {}, l[M][2], dot[M][2], c = h.scale * LOG2E;
+  Sums acc = {};
+  float l[M][2], dot[M][2], c = h.scale * LOG2E;
   float2 own = own_row(stats, out, gout, lse, t, i0);
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -41,31 +41,18 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_mma_q(T* grad, flo
       l[m][half] = __shfl_sync(FULL_WARP, own.x, row);
       dot[m][half] = __shfl_sync(FULL_WARP, own.y, row);
     }
-  int end = h.causal ? min(i0 + MINE, t.steps) : t.steps, low = i0 + first_row(), stage = 0;
-  for (int j0 = 0; j0 < end; j0 += OTHERS, stage ^= 1) {
-    copies_wait<0>();
-    __syncthreads();
-    if (j0 + OTHERS < end) {
-      fetch<OTHERS>(k + (stage ^ 1) * OTHERS * LD, qkv, keys, t.stride, j0 + OTHERS, t.steps);
-      fetch<OTHERS>(v + (stage ^ 1) * OTHERS * LD, qkv, values, t.stride, j0 + OTHERS, t.steps);
-      copies_commit();
-    }
+  int end = h.causal ? min(i0 + MINE, t.steps) : t.steps, low = i0 + first_row();
+  for (int j0 = 0; j0 < end; j0 += OTHERS, kv.stage ^= 1) {
+    if (kv.next(j0 + OTHERS, end)) copies_commit();
     if (h.causal && j0 >= low + 16 * M) continue;  // none of the warp's queries sees these keys
-    float s[M][OTHERS / 8][4], dp[M][OTHERS / 8][4];
-    scores(s, Rows{q}, k + stage * OTHERS * LD);
-    scores(dp, Rows{g}, v + stage * OTHERS * LD);
+    Scores s, dp;
+    scores(s, Rows{q}, kv.of_x());
+    scores(dp, Rows{g}, kv.of_y());
     if (j0 + OTHERS > t.steps || (h.causal && j0 + OTHERS > low + 1)) mask(s, i0, j0, t.steps, h.causal);
-#pragma unroll
-    for (int m = 0; m < M; m++)
-#pragma unroll
-      for (int n = 0; n < OTHERS / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++)
-          pair(s[m][n][e], dp[m][n][e], c, l[m][e / 2], dot[m][e / 2], h, t.number, i0 + row_of(m, e), j0 + col_of(n, e));
-    add_product(acc, dp, k + stage * OTHERS * LD);
+    each([&](int m, int n, int e) {
+      pair(s[m][n][e], dp[m][n][e], c, l[m][e / 2], dot[m][e / 2], h, t.number, i0 + row_of(m, e), j0 + col_of(n, e));
+    });
+    add_product(acc, dp, kv.of_x());
   }
-  float scale[M][2];
-#pragma unroll
-  for (int m = 0; m < M; m++) scale[m][0] = scale[m][1] = h.scale;
-  store(grad, t.qkv, t.stride, i0, t.steps, q, acc, scale);
+  store(grad, t.qkv, t.stride, i0, t.steps, q, acc, h.scale);
 }

@@ -48,12 +48,12 @@ __device__ __forceinline__ void tile(W sum[PER][PER], i64 depth, A a, B b) {
 __device__ __forceinline__ void put(T* p, W sum, W beta) { *p = narrow<T>(beta == 0 ? sum : sum + beta * widen(*p)); }
 
 // grouped computes c = a*b[e] + beta*c on each group of rows: a is [rows, k], b[e] is [k, n], or [n, k] if tb. Blocks are
-// tiles: x across n, y over the groups' rows, of which there are at most rows/TILE + groups tiles.
+// tiles: x over the groups' rows, of which there are at most rows/TILE + groups tiles, y across n.
 template <bool TB> __device__ __forceinline__ void grouped_tile(T* c, const T* a, const T* b, const i64* counts, i64 rows, i64 n, i64 k, i64 groups, W beta) {
-  i64 tile_number = blockIdx.y;
+  i64 tile_number = blockIdx.x;
   Group g = group_of<TILE>(counts, rows, groups, tile_number);
   if (g.number == groups) return;
-  i64 i0 = tile_number * TILE, j0 = (i64)blockIdx.x * TILE, count = g.count;
+  i64 i0 = tile_number * TILE, j0 = (i64)blockIdx.y * TILE, count = g.count;
   a += g.first * k, b += g.number * n * k, c += g.first * n;
   W sum[PER][PER] = {};
   tile<true, TB>(sum, k, [=](int i, i64 t) { return i0 + i < count ? widen(a[(i0 + i) * k + t]) : W(0); },

@@ -71,8 +71,7 @@ __device__ __forceinline__ void put_pair(T* c, float lo, float hi, float beta) {
 
 // multiply is c = a*b + beta*c for the block's tile.
 template <class A, class B> __device__ __forceinline__ void multiply(T* c, int ldc, const A& a, const B& b, float beta) {
-  extern __shared__ vec16 shared[];
-  T *as = (T*)shared, *bs = as + STAGES * STAGE;
+  T *as = dynamic_shared<T>(), *bs = as + STAGES * STAGE;
   int steps = (a.depth + DEPTH - 1) / DEPTH, warp = threadIdx.x >> 5, m0 = warp / 4 * (16 * PER_M), n0 = warp % 4 * (8 * PER_N);
   auto fetch = [&](int s) {
     if (s < steps) {

@@ -1,16 +1,5 @@
 // Sums over equal indices, always in the order of the indices, so without atomic additions.
 
-typedef Wide<T>::type Sum;
-
-// Integers wrap around.
-template <class E> struct Unsigned { typedef E type; };
-template <> struct Unsigned<int> { typedef u32 type; };
-template <> struct Unsigned<i64> { typedef u64 type; };
-__device__ __forceinline__ Sum plus(Sum a, Sum b) {
-  typedef Unsigned<Sum>::type U;
-  return (Sum)((U)a + (U)b);
-}
-
 enum { LANES = 128, WORDS = 32, WINDOW = 32 * WORDS };
 
 // find_rows copies indices, NONE where one is out of range, and finds where each of them stands first and last: first[id] becomes
@@ -62,7 +51,7 @@ template <int N> __device__ __forceinline__ void scatter(T* y, const T* x, const
   i64 c = ((i64)blockIdx.y * LANES + threadIdx.x) * N;
   bool mine = c < cols;
   y += id * cols + c, x += c;
-  Pack<Sum, N> sum;
+  Pack<W, N> sum;
   if (mine) {
     Pack<T, N> p = load<N>(y), q = load<N>(x + r * cols);
 #pragma unroll
@@ -126,7 +115,7 @@ extern "C" __global__ void scatter_elements(T* y, const T* x, const i64* ids, i6
     for (i64 k = 0; k < j && first; k++) first = column[k * inner] != id;
     if (!first) continue;
     T* at = y + (o * n + id) * inner + i;
-    Sum sum = widen(*at);
+    W sum = widen(*at);
     for (i64 k = j; k < m; k++)
       if (column[k * inner] == id) sum = plus(sum, widen(x[(o * m + k) * inner + i]));
     *at = narrow<T>(sum);

@@ -200,7 +200,7 @@ norm_grad(T* d, W* part, const T* x, const T* g, const T* w, const W* mean, cons
 
 // norm_grad_ends adds up the parts: blockIdx.y is 0 for w and 1 for b, of which one may be missing. Blocks are COLS
 // columns by ENDS.
-extern "C" __global__ void norm_grad_ends(T* dw, T* db, const W* part, i64 parts, i64 cols, int add_w, int add_b) {
+extern "C" __global__ void __launch_bounds__(COLS * ENDS) norm_grad_ends(T* dw, T* db, const W* part, i64 parts, i64 cols, int add_w, int add_b) {
   __shared__ W sums[ENDS][COLS];
   i64 i = (i64)blockIdx.x * COLS + threadIdx.x;
   T* d = blockIdx.y ? db : dw;

@@ -22,9 +22,6 @@ __device__ __forceinline__ int group_of(const List& list, int block) {
   return lo;
 }
 
-__device__ __forceinline__ float root_of(float x) { return sqrtf(x); }
-__device__ __forceinline__ double root_of(double x) { return sqrt(x); }
-
 // flush is x, or 0 if |x| < limit.
 __device__ __forceinline__ W flush(W x, W limit) { return -limit < x && x < limit ? W(0) : x; }
 
@@ -97,7 +94,7 @@ extern "C" __global__ void adam(const __grid_constant__ List list, int part, con
     e.m = flush(in1 < W(0.5) ? m + in1 * (d - m) : d - (d - m) * (1 - in1), tiny);
     d = flush(d, least);
     e.v = flush(flush(e.v, normal) * b2 + in2 * d * d, normal);
-    e.p = x + step * e.m / (root_of(e.v) / root + eps);
+    e.p = x + step * e.m / (sqrt_(e.v) / root + eps);
   });
 }
 

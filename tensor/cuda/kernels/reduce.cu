@@ -4,15 +4,6 @@
 
 enum { LANES = 256, COLS = 32, ROWS = 8 };
 
-// plus wraps around for integers.
-template <class E> struct Unsigned { typedef E type; };
-template <> struct Unsigned<int> { typedef u32 type; };
-template <> struct Unsigned<i64> { typedef u64 type; };
-__device__ __forceinline__ W plus(W a, W b) {
-  typedef Unsigned<W>::type U;
-  return (W)((U)a + (U)b);
-}
-
 // sum_lanes adds up v over the first `lanes` threads of each group of that many: a power of two, at most a block. Thread 0 of
 // a group gets the sum.
 __device__ __forceinline__ W sum_lanes(W v, W* shared, int lanes) {

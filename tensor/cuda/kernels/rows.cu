@@ -43,8 +43,7 @@ __device__ __forceinline__ Sum block(Sum s) {
 
 __device__ __forceinline__ W block(W v) {
   __shared__ W sums[MAX_WARPS];
-#pragma unroll
-  for (int o = 16; o > 0; o >>= 1) v += __shfl_xor_sync(FULL_WARP, v, o);
+  v = warp_sum(v);
   int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, warps = blockDim.x >> 5;
   if (lane == 0) sums[warp] = v;
   __syncthreads();

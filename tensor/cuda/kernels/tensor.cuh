@@ -6,6 +6,13 @@ struct __align__(16) vec16 { u64 lo, hi; };
 typedef ELEM T;
 typedef Wide<T>::type W;
 
+// Integers wrap around, which C++ leaves open for signed ones: U is what they are added in.
+template <class E> struct Unsigned { typedef E type; };
+template <> struct Unsigned<int> { typedef u32 type; };
+template <> struct Unsigned<i64> { typedef u64 type; };
+typedef Unsigned<W>::type U;
+template <class E> __device__ __forceinline__ E plus(E a, E b) { return (E)((typename Unsigned<E>::type)a + (typename Unsigned<E>::type)b); }
+
 template <class E> struct IsFloat { static constexpr bool value = false; };
 template <> struct IsFloat<float> { static constexpr bool value = true; };
 template <> struct IsFloat<double> { static constexpr bool value = true; };
@@ -26,7 +33,7 @@ __device__ __forceinline__ double log_(double x) { return log(x); }
 __device__ __forceinline__ float sqrt_(float x) { return sqrtf(x); }
 __device__ __forceinline__ double sqrt_(double x) { return sqrt(x); }
 
-// over is x/y; where T has 16 bits, up to the last two of float's, which are rounded away.
+// over is x/y; where T has 16 bits, up to the last two of float's, which are rounded away, and 0 for a finite y over 2^126.
 __device__ __forceinline__ float over(float x, float y) { return sizeof(T) == 2 ? __fdividef(x, y) : x / y; }
 __device__ __forceinline__ double over(double x, double y) { return x / y; }
 
@@ -45,6 +52,12 @@ template <class F> __device__ __forceinline__ void pieces(i64 cols, bool vec, F 
 
 // whole says whether rows of cols elements from p on begin at multiples of 16 bytes and end at one.
 __device__ __forceinline__ bool whole(const void* p, i64 cols) { return cols * sizeof(T) % 16 == 0 && aligned(p, 16); }
+
+// dynamic_shared is the shared memory that a launch asks for.
+template <class E> __device__ __forceinline__ E* dynamic_shared() {
+  extern __shared__ vec16 shared[];
+  return (E*)shared;
+}
 
 template <int N> __device__ __forceinline__ Pack<T, N> load(const T* p) { return *(const Pack<T, N>*)p; }
 

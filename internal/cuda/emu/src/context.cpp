@@ -50,7 +50,7 @@ API Result cuDeviceGetAttribute(int* v, int a, int) {
       {1, 1024}, {8, (int)DefaultShared}, {10, 32}, {16, 4}, {38, 4 << 20}, {39, 2048},
       {75, 9}, {76, 0}, {81, 233472}, {97, (int)MaxShared}};
   auto i = values.find(a);
-  *v = i == values.end() ? 0 : i->second;
+  *v = a == 88 ? (int)S.config.reaches : i == values.end() ? 0 : i->second;
   return Ok;
 }
 API Result cuDeviceCanAccessPeer(int* can, int a, int b) { *can = a != b && !S.config.apart; return Ok; }
@@ -86,7 +86,7 @@ API Result cuCtxGetDevice(int* d) {
   return *d < 0 ? InvalidContext : Ok;
 }
 API Result cuCtxSynchronize() {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   if (capturing_here()) return break_capture();
@@ -94,7 +94,7 @@ API Result cuCtxSynchronize() {
   return S.devices[d].error;
 }
 API Result cuCtxEnablePeerAccess(void* peer, unsigned) {
-  Lock l(S.mu);
+  Lock l;
   int d, p = device_of_context(peer);
   if (Result r = usable(&d)) return r;
   if (p < 0 || p == d) return InvalidContext;
@@ -138,7 +138,7 @@ API Result cuGetErrorString(Result r, const char** s) {
   auto i = errors.find(r);
   *s = i == errors.end() ? nullptr : i->second.second;
   if (!*s) return InvalidValue;
-  Lock l(S.mu);
+  Lock l;
   for (auto& d : S.devices)
     if (d.error == r && r != Ok) {
       static thread_local char text[1024];
@@ -149,7 +149,7 @@ API Result cuGetErrorString(Result r, const char** s) {
 }
 
 API void emu_reset(const EmuConfig* c) {
-  Lock l(S.mu);
+  Lock l;
   for (auto& s : S.streams) s.second->held = false;
   for (int d = 0; d < MaxDevices; d++) wait_device(l, d);
   S.config = *c;
@@ -160,7 +160,7 @@ API void emu_reset(const EmuConfig* c) {
   for (auto& s : S.streams) s.second->capture = nullptr;
 }
 API int emu_leaks(char* out, uint64_t n) {
-  Lock l(S.mu);
+  Lock l;
   std::string text;
   int count = leaked_memory(text);
   auto add = [&](size_t k, const char* what) {

@@ -13,7 +13,7 @@ static Result queue(void* h, const char* name, std::function<void()> body) {
     std::string detail;
     Result r = guarded(t, n, nullptr, [&] { body(); return Ok; }, detail);
     if (r) {
-      Lock l(S.mu);
+      Lock l;
       S.devices[t.device].detail = detail;
     }
     return r;
@@ -21,18 +21,18 @@ static Result queue(void* h, const char* name, std::function<void()> body) {
 }
 
 API Result cuMemcpyHtoDAsync_v2(Addr dst, const void* src, size_t n, void* h) {
-  Lock l(S.mu);
+  Lock l;
   if (!is_memory(dst, n)) return InvalidValue;
-  if (is_pinned((Addr)src, n)) return queue(h, "copy from host", [=] { memcpy((void*)dst, src, n); });
+  if (is_pinned((Addr)src, n) || S.config.reaches) return queue(h, "copy from host", [=] { memcpy((void*)dst, src, n); });
   auto s = stream_of(h);  // pageable memory is staged, so it may change after this call
   if (s && s->capture) return s->capture->broken = true, CaptureUnsupported;
   auto stage = std::make_shared<std::vector<char>>((const char*)src, (const char*)src + n);
   return queue(h, "copy from host", [=] { memcpy((void*)dst, stage->data(), n); });
 }
 API Result cuMemcpyDtoHAsync_v2(void* dst, Addr src, size_t n, void* h) {
-  Lock l(S.mu);
+  Lock l;
   if (!is_memory(src, n)) return InvalidValue;
-  bool pin = is_pinned((Addr)dst, n);
+  bool pin = is_pinned((Addr)dst, n) || S.config.reaches;
   auto s = stream_of(h);
   if (!pin && s && s->capture) return s->capture->broken = true, CaptureUnsupported;
   if (pin) return queue(h, "copy to host", [=] { memcpy(dst, (void*)src, n); });
@@ -44,7 +44,7 @@ API Result cuMemcpyDtoHAsync_v2(void* dst, Addr src, size_t n, void* h) {
   return Ok;
 }
 API Result cuMemcpyDtoDAsync_v2(Addr dst, Addr src, size_t n, void* h) {
-  Lock l(S.mu);
+  Lock l;
   if (!is_memory(dst, n) || !is_memory(src, n)) return InvalidValue;
   if (dst < src + n && src < dst + n) return InvalidValue;  // CUDA leaves it undefined
   return queue(h, "copy", [=] { memcpy((void*)dst, (void*)src, n); });
@@ -55,12 +55,12 @@ API Result cuMemcpyPeerAsync(Addr dst, void* to, Addr src, void* from, size_t n,
   return cuMemcpyDtoDAsync_v2(dst, src, n, h);
 }
 API Result cuMemsetD8Async(Addr dst, unsigned char v, size_t n, void* h) {
-  Lock l(S.mu);
+  Lock l;
   if (!is_memory(dst, n)) return InvalidValue;
   return queue(h, "fill", [=] { memset((void*)dst, v, n); });
 }
 API Result cuMemsetD32Async(Addr dst, unsigned v, size_t n, void* h) {
-  Lock l(S.mu);
+  Lock l;
   if (!is_memory(dst, 4 * n) || dst % 4) return InvalidValue;
   return queue(h, "fill", [=] { for (size_t i = 0; i < n; i++) ((unsigned*)dst)[i] = v; });
 }

@@ -64,19 +64,27 @@ struct Event {
 
 struct Module;
 
-struct Stream {
+// Gear is what the kernels of one stream need. The next stream gets that of one
+// that has ended.
+struct Gear {
+  std::map<Module*, const EmuModule*> instances;
+  unsigned char* dynamic;             // dynamic shared memory ends where this does
+  unsigned char* stacks[1024] = {};   // of fibers. Each is two mappings, of which Linux allows a process 65,530.
+  Gear();
+};
+
+struct Stream : std::enable_shared_from_this<Stream> {
   int device;
   std::deque<Op> queue;
   uint64_t issued = 0, finished = 0, demand = 0;  // operations, counted from the beginning
-  bool held = false, closing = false;
-  std::condition_variable wake, changed;  // there is work; an operation has finished
+  uint64_t awaited = ~0ull;   // the first place that somebody waits for
+  bool held = false, closing = false, asleep = false;
+  std::condition_variable wake, changed;  // there is work; what was awaited has finished
   std::shared_ptr<Capture> capture;
   std::vector<int> frontier;  // the nodes that the next one comes after
   std::vector<void*> ahead;   // these, as cuStreamGetCaptureInfo hands them out
-  std::map<Module*, const EmuModule*> instances;
   std::mt19937_64 random;
-  unsigned char* dynamic = nullptr;  // dynamic shared memory ends where this does
-  unsigned char* stacks[1024] = {};  // of fibers. Each is two mappings, of which Linux allows a process 65,530.
+  std::unique_ptr<Gear> gear;
 };
 
 // Module is an image; each stream loads a copy of its own, so that kernels of
@@ -97,13 +105,21 @@ struct State {
   uint64_t allocs = 0, launches = 0, streams_made = 0, nodes_made = 0;
   Device devices[MaxDevices];
   std::map<void*, std::shared_ptr<Stream>> streams, closed;  // closed ones run what is queued
+  std::vector<std::shared_ptr<Stream>> woken;  // see Lock
+  std::vector<std::unique_ptr<Gear>> gear;     // that no stream has
   std::map<void*, std::shared_ptr<Event>> events;
   std::map<void*, std::unique_ptr<Module>> modules;
   std::map<void*, std::unique_ptr<Function>> functions;
   std::map<void*, std::shared_ptr<Graph>> graphs, execs;
 };
 extern State S;
-typedef std::unique_lock<std::mutex> Lock;
+
+// Lock holds the lock. Streams that got work meanwhile are woken at its end: before,
+// they would wake up only to wait for it.
+struct Lock : std::unique_lock<std::mutex> {
+  Lock() : std::unique_lock<std::mutex>(S.mu) {}
+  ~Lock();
+};
 
 // context.cpp
 int current();                                     // the thread's device, -1 is none
@@ -111,7 +127,7 @@ Result usable(int* device);                        // a context is current and h
 // stream.cpp
 uint64_t monotonic();                              // nanoseconds
 std::shared_ptr<Stream> stream_of(void* handle);   // with the lock held; null: no such stream
-Result enqueue(const std::shared_ptr<Stream>&, Op, bool captured = true);
+Result enqueue(const std::shared_ptr<Stream>&, Op);
 void demand(Stream&, uint64_t place);
 void wait_for(Lock&, Stream&, uint64_t place);
 void wait_device(Lock&, int device);

@@ -19,6 +19,7 @@ struct EmuConfig {
   uint64_t no_peers;         // peer access that was enabled is off again
   uint64_t banks;            // bank conflicts of ldmatrix are errors
   uint64_t apart;            // there is no path between devices
+  uint64_t reaches;          // devices use ordinary host memory themselves
 };
 
 // emu_reset sets the configuration, ends holds, clears errors and counts. It

@@ -91,7 +91,7 @@ static Result explain(const Attempt& g, std::string& detail) {
   if (g.signal == SIGFPE) return detail = "integer division by zero", LaunchFailed;
   if (g.signal == SIGILL) return detail = "trap", LaunchFailed;
   if (!g.address) return detail = "a misaligned or non-canonical address", Misaligned;
-  Lock l(S.mu);
+  Lock l;
   detail = "access to " + describe(g.address);
   return IllegalAddress;
 }

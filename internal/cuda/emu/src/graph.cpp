@@ -16,7 +16,7 @@ Result break_capture() {
 }
 
 API Result cuStreamBeginCapture_v2(void* h, int mode) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   auto s = stream_of(h);
@@ -48,7 +48,7 @@ static std::vector<bool> before(const Graph& g, const std::vector<int>& front) {
 }
 
 API Result cuStreamEndCapture(void* h, void** graph) {
-  Lock l(S.mu);
+  Lock l;
   *graph = nullptr;
   auto s = stream_of(h);
   if (!s || !s->capture) return InvalidValue;
@@ -67,7 +67,7 @@ API Result cuStreamEndCapture(void* h, void** graph) {
 }
 // The nodes that the next one would come after: behind a launch, the launch.
 API Result cuStreamGetCaptureInfo_v2(void* h, int* status, uint64_t* id, void** graph, void*** nodes, size_t* n) {
-  Lock l(S.mu);
+  Lock l;
   auto s = stream_of(h);
   if (!s) return InvalidHandle;
   *status = !s->capture ? 0 : s->capture->broken ? 2 : 1;
@@ -81,7 +81,7 @@ API Result cuStreamGetCaptureInfo_v2(void* h, int* status, uint64_t* id, void** 
   return Ok;
 }
 API Result cuStreamIsCapturing(void* h, int* status) {
-  Lock l(S.mu);
+  Lock l;
   auto s = stream_of(h);
   if (!s) return InvalidHandle;
   *status = !s->capture ? 0 : s->capture->broken ? 2 : 1;
@@ -127,14 +127,14 @@ Result run_graph(const Graph& g, Stream& s) {
 }
 
 API Result cuGraphGetNodes(void* h, void**, size_t* n) {
-  Lock l(S.mu);
+  Lock l;
   auto i = S.graphs.find(h);
   if (i == S.graphs.end()) return InvalidValue;
   *n = i->second->nodes.size();
   return Ok;
 }
 API Result cuGraphInstantiateWithFlags(void** exec, void* h, unsigned long long) {
-  Lock l(S.mu);
+  Lock l;
   auto i = S.graphs.find(h);
   if (i == S.graphs.end()) return InvalidValue;
   auto x = std::make_shared<Graph>(*i->second);
@@ -143,11 +143,11 @@ API Result cuGraphInstantiateWithFlags(void** exec, void* h, unsigned long long)
   return Ok;
 }
 API Result cuGraphDestroy(void* h) {
-  Lock l(S.mu);
+  Lock l;
   return S.graphs.erase(h) ? Ok : InvalidValue;
 }
 API Result cuGraphExecDestroy(void* h) {
-  Lock l(S.mu);
+  Lock l;
   return S.execs.erase(h) ? Ok : InvalidValue;
 }
 static Node* node_of(Graph& g, void* h) {
@@ -164,7 +164,7 @@ struct KernelNodeParams {
 };
 // What was launched before keeps its parameters: it has a copy of the graph.
 API Result cuGraphExecKernelNodeSetParams_v2(void* h, void* node, const KernelNodeParams* p) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   auto i = S.execs.find(h);
@@ -181,7 +181,7 @@ API Result cuGraphExecKernelNodeSetParams_v2(void* h, void* node, const KernelNo
   return Ok;
 }
 API Result cuGraphLaunch(void* h, void* hs) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   auto i = S.execs.find(h);

@@ -37,7 +37,7 @@ API Result cuModuleLoadData(void** h, const void* image) {
   uint64_t n;
   if (memcmp(image, Magic, 8)) return InvalidImage;
   memcpy(&n, (const char*)image + 8, 8);
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   if (capturing_here()) return break_capture();
@@ -53,11 +53,11 @@ API Result cuModuleLoadData(void** h, const void* image) {
 }
 // The code of an unloaded module stays: a stream may be running it.
 API Result cuModuleUnload(void* h) {
-  Lock l(S.mu);
+  Lock l;
   return S.modules.count(h) ? Ok : InvalidHandle;
 }
 API Result cuModuleGetFunction(void** f, void* h, const char* name) {
-  Lock l(S.mu);
+  Lock l;
   auto m = S.modules.find(h);
   if (m == S.modules.end()) return InvalidHandle;
   for (unsigned i = 0; i < m->second->first->count; i++)
@@ -71,7 +71,7 @@ API Result cuModuleGetFunction(void** f, void* h, const char* name) {
 }
 
 API Result cuFuncLoad(void* h) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   if (capturing_here()) return break_capture();
@@ -80,7 +80,7 @@ API Result cuFuncLoad(void* h) {
 
 enum { MaxThreadsPerBlock = 0, MaxDynamicShared = 8 };
 API Result cuFuncGetAttribute(int* v, int a, void* h) {
-  Lock l(S.mu);
+  Lock l;
   auto f = S.functions.find(h);
   if (f == S.functions.end()) return InvalidHandle;
   *v = a == MaxThreadsPerBlock ? (int)f->second->module->first->kernels[f->second->index].max_threads
@@ -88,7 +88,7 @@ API Result cuFuncGetAttribute(int* v, int a, void* h) {
   return Ok;
 }
 API Result cuFuncSetAttribute(void* h, int a, int v) {
-  Lock l(S.mu);
+  Lock l;
   auto f = S.functions.find(h);
   if (f == S.functions.end()) return InvalidHandle;
   if (a != MaxDynamicShared) return Ok;
@@ -127,15 +127,15 @@ static std::string check_params(const EmuKernel& k, void** params, int device) {
   return "";
 }
 
-static const EmuModule* instance(Stream& s, Module* m) {
-  auto& i = s.instances[m];
+static const EmuModule* instance(Gear& g, Module* m) {
+  auto& i = g.instances[m];
   void* handle;
   if (!i) i = load(m->image, &handle);
   return i;
 }
 
 static Result run_kernel(Launch& k, Stream& s) {
-  const EmuModule* m = instance(s, k.module);
+  const EmuModule* m = instance(*s.gear, k.module);
   if (!m) return InvalidImage;
   const EmuKernel& kernel = m->kernels[k.index];
   std::string detail = k.wrong;
@@ -144,12 +144,12 @@ static Result run_kernel(Launch& k, Stream& s) {
     EmuLaunch at = k.at;
     at.args = k.args.data();
     at.seed = s.random();
-    at.dynamic = s.dynamic - (at.shared + 15) / 16 * 16;
-    at.stacks = s.stacks;
+    at.dynamic = s.gear->dynamic - (at.shared + 15) / 16 * 16;
+    at.stacks = s.gear->stacks;
     r = guarded(s, kernel.name, m, [&] { return m->run(&kernel, &at); }, detail);
     if (r && detail.empty()) detail = at.detail;
   }
-  Lock l(S.mu);
+  Lock l;
   std::string text = damaged();
   if (!r && !text.empty()) r = IllegalAddress, detail = text + ", found after this kernel";
   if (r && !S.devices[s.device].error) S.devices[s.device].detail = std::string("kernel ") + kernel.name + ": " + detail;
@@ -201,7 +201,7 @@ Result make_launch(void* h, const unsigned g[3], const unsigned b[3], unsigned s
 
 API Result cuLaunchKernel(void* h, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                           unsigned shared, void* hs, void** params, void** extra) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   auto s = stream_of(hs);

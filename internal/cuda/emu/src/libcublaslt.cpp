@@ -137,8 +137,7 @@ static Status check(const Desc* d, const Layout* a, const Layout* b, const Layou
   unsigned e = d->epilogue;
   if ((e & (Bias | Bgrad | BgradA | BgradB)) && (!d->bias || (uintptr_t)d->bias % size_of(a->type))) return InvalidValue;
   if (e & Aux) {
-    if (!d->aux || d->aux_ld < (int64_t)m) return InvalidValue;
-    if (d->aux_ld % 8 || (uintptr_t)d->aux % 16 || o->batch > 1) return NotSupported;
+    if (!d->aux || d->aux_ld < (int64_t)m || d->aux_ld % 8 || (uintptr_t)d->aux % 16 || o->batch > 1) return InvalidValue;
   }
   switch (e) {
     case 1: case Relu: case Bias: case Relu | Bias: case Gelu: case Gelu | Bias: case Gelu | Aux: case Gelu | Aux | Bias:

@@ -4,16 +4,25 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <algorithm>
 
 namespace {
 constexpr uint64_t Page = 4096, Guard = 64 << 10, Align = 256, ArenaBytes = 1ull << 40;
 constexpr int Fill = 0xff, Canary = 0xa5;
 
 // Block is an allocation; its pages are [pages, pages+room), the bytes
-// [at, at+size) of them were asked for, and the rest of [slack, slack+rest) is
-// filled with canaries.
-struct Block { Addr pages; uint64_t room, size; Addr slack; uint64_t rest; int device; bool freed; };
-struct Pinned { uint64_t size; };
+// [at, at+size) of them were asked for, and the rest is filled with canaries.
+struct Block {
+  Addr pages;
+  uint64_t room;
+  Addr at;
+  uint64_t size;
+  int device;
+  bool freed;
+  uint64_t before() const { return at - pages; }
+  Addr end() const { return at + size; }
+  uint64_t behind() const { return pages + room - end(); }
+};
 std::map<Addr, Block> blocks;   // by the address given out
 std::map<Addr, Block> places;   // by pages, freed ones too, for messages
 std::map<Addr, uint64_t> pinned;
@@ -40,7 +49,7 @@ bool is_pinned(Addr p, uint64_t n) {
   return p + n <= i->first + i->second;
 }
 API int emu_is_memory(uint64_t p, uint64_t n) {
-  Lock l(S.mu);
+  Lock l;
   return is_memory(p, n);
 }
 
@@ -62,30 +71,33 @@ std::string describe(Addr p) {
     snprintf(text, sizeof text, "address %#llx, which is not device memory", (unsigned long long)p);
     return text;
   }
-  Addr at = b->slack - b->size, end = b->slack;
   auto say = [&](const char* format, uint64_t distance) {
     snprintf(text, sizeof text, format, (unsigned long long)distance, b->freed ? "freed memory" : "memory", (unsigned long long)b->size);
   };
-  if (p < at) say("%llu bytes before the start of %s of %llu bytes", at - p);
-  else if (p < end) say("byte %llu of %s of %llu bytes", p - at);
-  else say("%llu bytes after the end of %s of %llu bytes", p - end);
+  if (p < b->at) say("%llu bytes before the start of %s of %llu bytes", b->at - p);
+  else if (p < b->end()) say("byte %llu of %s of %llu bytes", p - b->at);
+  else say("%llu bytes after the end of %s of %llu bytes", p - b->end());
   return text;
 }
 
-static std::string damage(const Block& b) {
-  auto p = (const unsigned char*)b.slack;
-  for (uint64_t i = 0; i < b.rest; i++)
-    if (p[i] != Canary) return "bytes just outside of memory of " + std::to_string(b.size) + " bytes were written";
-  return "";
+// with_canaries are the blocks that do not fill their pages.
+static std::vector<const Block*> with_canaries;
+
+// intact says whether nothing wrote outside of a block, and repairs it: damage is
+// reported once.
+static bool intact(const Block& b) {
+  static const std::vector<char> canaries(Page, (char)Canary);
+  auto whole = [](Addr at, uint64_t n) {
+    if (!memcmp((void*)at, canaries.data(), n)) return true;
+    memset((void*)at, Canary, n);
+    return false;
+  };
+  return (int)whole(b.pages, b.before()) & whole(b.end(), b.behind());
 }
+static std::string damage(const Block& b) { return "bytes just outside of memory of " + std::to_string(b.size) + " bytes were written"; }
 std::string damaged() {
-  for (auto& i : blocks)
-    if (i.second.rest) {
-      std::string text = damage(i.second);
-      if (text.empty()) continue;
-      memset((void*)i.second.slack, Canary, i.second.rest);  // reported once
-      return text;
-    }
+  for (const Block* b : with_canaries)
+    if (!intact(*b)) return damage(*b);
   return "";
 }
 
@@ -99,36 +111,30 @@ static bool reserve(Arena& a) {
 }
 
 API Result cuMemAlloc_v2(Addr* out, size_t n) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   if (capturing_here()) return break_capture();
   if (!n) return InvalidValue;
   if (++S.allocs == S.config.fail_alloc || S.devices[d].used + n > S.config.memory) return OutOfMemory;
   Arena& a = arenas[d];
-  Block b = {0, (n + Page - 1) / Page * Page, n, 0, 0, d, false};
+  Block b = {0, (n + Page - 1) / Page * Page, 0, n, d, false};
   if (!reserve(a) || a.next + b.room + Guard > a.base + ArenaBytes) return OutOfMemory;
   b.pages = a.next;
   a.next += b.room + Guard;
   if (mprotect((void*)b.pages, b.room, PROT_READ | PROT_WRITE)) return OutOfMemory;
-  Addr at = b.pages;
-  if (S.config.left) {
-    b.slack = at + n;
-    b.rest = b.room - n;
-  } else {
-    at = b.pages + b.room - (n + Align - 1) / Align * Align;
-    b.slack = at + n;
-    b.rest = b.pages + b.room - b.slack;
-  }
-  memset((void*)b.pages, Canary, b.room);
-  memset((void*)at, Fill, n);
+  b.at = S.config.left ? b.pages : b.pages + b.room - (n + Align - 1) / Align * Align;
+  memset((void*)b.pages, Canary, b.before());
+  memset((void*)b.at, Fill, n);
+  memset((void*)b.end(), Canary, b.behind());
   S.devices[d].used += n;
-  blocks[at] = places[b.pages] = b;
-  *out = at;
+  blocks[b.at] = places[b.pages] = b;
+  if (b.room > n) with_canaries.push_back(&blocks[b.at]);
+  *out = b.at;
   return Ok;
 }
 API Result cuMemFree_v2(Addr p) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   if (capturing_here()) return break_capture();
@@ -138,18 +144,19 @@ API Result cuMemFree_v2(Addr p) {
   i = blocks.find(p);
   if (i == blocks.end()) return InvalidValue;
   Block b = i->second;
-  std::string text = damage(b);
+  bool whole = intact(b);
+  with_canaries.erase(std::remove(with_canaries.begin(), with_canaries.end(), &i->second), with_canaries.end());
   blocks.erase(i);
   places[b.pages].freed = true;
   S.devices[b.device].used -= b.size;
   mmap((void*)b.pages, b.room, PROT_NONE, MAP_FIXED | MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (text.empty()) return S.devices[d].error;
+  if (whole) return S.devices[d].error;
   S.devices[b.device].error = IllegalAddress;
-  S.devices[b.device].detail = text;
+  S.devices[b.device].detail = damage(b);
   return IllegalAddress;
 }
 API Result cuMemGetInfo_v2(size_t* f, size_t* t) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   *t = S.config.memory;
@@ -158,7 +165,7 @@ API Result cuMemGetInfo_v2(size_t* f, size_t* t) {
 }
 API Result cuPointerGetAttribute(void* v, int attribute, Addr p) {
   enum { MemoryType = 2, DeviceOrdinal = 9, InHost = 1, InDevice = 2 };
-  Lock l(S.mu);
+  Lock l;
   Block* b = find(p, 1);
   if (!b && !is_pinned(p, 1)) return InvalidValue;
   if (attribute == MemoryType) *(int*)v = b ? InDevice : InHost;
@@ -167,7 +174,7 @@ API Result cuPointerGetAttribute(void* v, int attribute, Addr p) {
   return Ok;
 }
 API Result cuMemHostAlloc(void** p, size_t n, unsigned) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   if (capturing_here()) return break_capture();
@@ -177,7 +184,7 @@ API Result cuMemHostAlloc(void** p, size_t n, unsigned) {
   return Ok;
 }
 API Result cuMemFreeHost(void* p) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   for (int i = 0; i < MaxDevices; i++) wait_device(l, i);

@@ -5,7 +5,6 @@
 #include <limits.h>
 #include <math.h>
 #include <time.h>
-#include "fiber.h"
 #include "mma.h"
 
 #define __global__
@@ -51,17 +50,6 @@ static inline uint3 make_uint3(unsigned x, unsigned y, unsigned z) { return {x, 
 #define __syncthreads_and(p) emu::barrier_vote(__LINE__, (p) != 0, 1)
 #define __syncthreads_count(p) emu::barrier_vote(__LINE__, (p) != 0, 2)
 namespace emu {
-static int votes;  // of the barrier under way
-static inline int barrier_vote(int line, bool p, int kind) {
-  static unsigned total;
-  if (!arrived) votes = 0, total = alive;
-  votes += p;
-  barrier(line);
-  int n = votes;
-  unsigned of = total;
-  barrier(-line);  // everybody has read before the next vote
-  return kind == 0 ? n > 0 : kind == 1 ? n == (int)of : n;
-}
 static inline unsigned lane() { return cur->tid & 31; }
 // in_part is the lane s of the part of width w that this lane is in.
 static inline unsigned in_part(unsigned s, int w) { return (lane() & ~(w - 1)) | (s & (w - 1)); }
@@ -164,7 +152,7 @@ static inline double max(double a, double b) { return fmax(a, b); }
 static inline float rsqrtf(float x) { return 1.f / sqrtf(x); }
 static inline double rsqrt(double x) { return 1. / sqrt(x); }
 static inline float __saturatef(float x) { return x < 0.f || x != x ? 0.f : x > 1.f ? 1.f : x; }
-static inline float __fdividef(float a, float b) { return a / b; }
+static inline float __fdividef(float a, float b) { return fabsf(b) > 0x1p126f && fabsf(b) < INFINITY ? a * 0.f : a / b; }
 static inline float __frcp_rn(float a) { return 1.f / a; }
 static inline float __fsqrt_rn(float a) { return sqrtf(a); }
 static inline float __fmul_rn(float a, float b) { return a * b; }

@@ -1,7 +1,9 @@
 // Streams, each a thread that runs a queue, and events.
 #include "core.h"
+#include <algorithm>
 #include <chrono>
-#include <string.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <sys/mman.h>
 
 uint64_t monotonic() {
@@ -32,13 +34,27 @@ static bool may_run(Stream& s) {
   return !S.config.lazy || s.finished < s.demand || s.closing;
 }
 
-// dynamic_shared reserves dynamic shared memory with a guard page behind it.
-constexpr size_t DynamicBytes = MaxShared + 4096 - MaxShared % 4096;
-static unsigned char* dynamic_shared() {
-  size_t n = DynamicBytes;
+// Behind the dynamic shared memory is a guard page.
+Gear::Gear() {
+  constexpr size_t n = MaxShared + 4096 - MaxShared % 4096;
   auto p = (unsigned char*)mmap(0, n + 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) perror("emu: shared memory"), abort();
   mprotect(p + n, 4096, PROT_NONE);
-  return p + n;
+  dynamic = p + n;
+}
+
+Lock::~Lock() {
+  if (!owns_lock() || S.woken.empty()) return;
+  std::vector<std::shared_ptr<Stream>> woken;
+  woken.swap(S.woken);
+  unlock();
+  for (auto& s : woken) s->wake.notify_one();
+}
+// wake_up wakes a stream that may run something.
+static void wake_up(Stream& s) {
+  if (!s.asleep || !(may_run(s) || s.closing)) return;
+  s.asleep = false;
+  S.woken.push_back(s.shared_from_this());
 }
 
 static void fail(Stream& s, Result r, const std::string& name) {
@@ -50,10 +66,19 @@ static void fail(Stream& s, Result r, const std::string& name) {
 
 static void work(std::shared_ptr<Stream> s) {
   worker_stack();
-  s->dynamic = dynamic_shared();
-  Lock l(S.mu);
+  Lock l;
+  if (S.gear.empty()) {
+    s->gear = std::make_unique<Gear>();
+  } else {
+    s->gear = std::move(S.gear.back());
+    S.gear.pop_back();
+  }
   for (;;) {
-    s->wake.wait(l, [&] { return may_run(*s) || (s->closing && s->queue.empty()); });
+    while (!may_run(*s) && !(s->closing && s->queue.empty())) {
+      s->asleep = true;
+      s->wake.wait(l);
+    }
+    s->asleep = false;
     if (s->queue.empty()) break;
     Op op = std::move(s->queue.front());
     s->queue.pop_front();
@@ -65,18 +90,20 @@ static void work(std::shared_ptr<Stream> s) {
     Op().run.swap(op.run);  // what it holds goes without the lock
     l.lock();
     if (r) fail(*s, r, op.name);
-    s->finished++;
+    if (++s->finished < s->awaited) continue;
+    s->awaited = ~0ull;
+    l.unlock();
     s->changed.notify_all();
+    l.lock();
   }
   S.closed.erase(s.get());
-  for (auto p : s->stacks)
-    if (p) munmap(p - StackGuard, StackBytes + StackGuard);
-  munmap(s->dynamic - DynamicBytes, DynamicBytes + 4096);
+  S.gear.push_back(std::move(s->gear));
+  l.unlock();
   free_worker_stack();
 }
 
-Result enqueue(const std::shared_ptr<Stream>& s, Op op, bool captured) {
-  if (captured && s->capture) {
+Result enqueue(const std::shared_ptr<Stream>& s, Op op) {
+  if (s->capture) {
     Capture& c = *s->capture;
     if (c.broken) return CaptureInvalidated;
     c.graph.nodes.push_back({std::move(op), s->frontier, ++S.nodes_made});
@@ -85,17 +112,22 @@ Result enqueue(const std::shared_ptr<Stream>& s, Op op, bool captured) {
   }
   s->queue.push_back(std::move(op));
   s->issued++;
-  if (may_run(*s)) s->wake.notify_one();
+  wake_up(*s);
   return Ok;
 }
 
 void demand(Stream& s, uint64_t place) {
   if (place > s.demand) s.demand = place;
-  if (may_run(s)) s.wake.notify_one();
+  wake_up(s);
 }
 void wait_for(Lock& l, Stream& s, uint64_t place) {
   demand(s, place);
-  s.changed.wait(l, [&] { return s.finished >= place; });
+  for (auto& w : S.woken) w->wake.notify_one();  // the lock is released below
+  S.woken.clear();
+  while (s.finished < place) {
+    s.awaited = std::min(s.awaited, place);
+    s.changed.wait(l);
+  }
 }
 void wait_device(Lock& l, int device) {
   std::vector<std::pair<std::shared_ptr<Stream>, uint64_t>> all;
@@ -107,7 +139,7 @@ void wait_device(Lock& l, int device) {
 }
 
 API Result cuStreamCreateWithPriority(void** h, unsigned flags, int) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   if (flags > 1) return InvalidValue;
@@ -120,19 +152,19 @@ API Result cuStreamCreateWithPriority(void** h, unsigned flags, int) {
   return Ok;
 }
 API Result cuStreamDestroy_v2(void* h) {
-  Lock l(S.mu);
+  Lock l;
   auto s = stream_of(h);
   if (!s) return InvalidHandle;
   s->closing = true;  // what is queued still runs
   s->held = false;
-  s->wake.notify_one();
+  wake_up(*s);
   S.closed[h] = s;
   S.streams.erase(h);
   return Ok;
 }
 API Result cuStreamGetPriority(void*, int* p) { *p = 0; return Ok; }
 API Result cuStreamSynchronize(void* h) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   auto s = stream_of(h);
@@ -142,7 +174,7 @@ API Result cuStreamSynchronize(void* h) {
   return S.devices[s->device].error;
 }
 API Result cuStreamQuery(void* h) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   auto s = stream_of(h);
@@ -153,7 +185,7 @@ API Result cuStreamQuery(void* h) {
 }
 
 API Result cuEventCreate(void** h, unsigned flags) {
-  Lock l(S.mu);
+  Lock l;
   int d;
   if (Result r = usable(&d)) return r;
   auto e = std::make_shared<Event>();
@@ -164,11 +196,11 @@ API Result cuEventCreate(void** h, unsigned flags) {
   return Ok;
 }
 API Result cuEventDestroy_v2(void* h) {
-  Lock l(S.mu);
+  Lock l;
   return S.events.erase(h) ? Ok : InvalidHandle;
 }
 API Result cuEventRecord(void* h, void* hs) {
-  Lock l(S.mu);
+  Lock l;
   std::shared_ptr<Stream> s;
   if (Result r = stream_for_work(hs, &s)) return r;
   auto e = event_of(h);
@@ -181,7 +213,7 @@ API Result cuEventRecord(void* h, void* hs) {
   auto mark = std::make_shared<Mark>(Mark{s, s->issued + 1});
   e->mark = mark;
   return enqueue(s, {"event record", [mark](Stream&) {
-    Lock l(S.mu);
+    Lock l;
     mark->done = true;
     mark->when = monotonic();
     mark->stream = nullptr;
@@ -189,7 +221,7 @@ API Result cuEventRecord(void* h, void* hs) {
   }, true});
 }
 API Result cuStreamWaitEvent(void* hs, void* h, unsigned) {
-  Lock l(S.mu);
+  Lock l;
   std::shared_ptr<Stream> s;
   if (Result r = stream_for_work(hs, &s)) return r;
   auto e = event_of(h);
@@ -198,7 +230,7 @@ API Result cuStreamWaitEvent(void* hs, void* h, unsigned) {
   if (!e->mark || e->mark->done) return Ok;
   auto mark = e->mark;
   return enqueue(s, {"event wait", [mark](Stream&) {
-    Lock l(S.mu);
+    Lock l;
     if (auto s = mark->stream) wait_for(l, *s, mark->place);
     return Ok;
   }, true});
@@ -215,7 +247,7 @@ static Result event_for_host(void* h, std::shared_ptr<Event>* e) {
   return Ok;
 }
 API Result cuEventQuery(void* h) {
-  Lock l(S.mu);
+  Lock l;
   std::shared_ptr<Event> e;
   if (Result r = event_for_host(h, &e)) return r;
   if (!e->mark || e->mark->done) return Ok;
@@ -223,7 +255,7 @@ API Result cuEventQuery(void* h) {
   return NotReady;
 }
 API Result cuEventSynchronize(void* h) {
-  Lock l(S.mu);
+  Lock l;
   std::shared_ptr<Event> e;
   if (Result r = event_for_host(h, &e)) return r;
   auto mark = e->mark;
@@ -234,7 +266,7 @@ API Result cuEventSynchronize(void* h) {
   return S.devices[e->device].error;
 }
 API Result cuEventElapsedTime(float* ms, void* ha, void* hb) {
-  Lock l(S.mu);
+  Lock l;
   auto a = event_of(ha), b = event_of(hb);
   if (!a || !b || !a->timed || !b->timed || !a->mark || !b->mark) return InvalidHandle;
   if (!a->mark->done || !b->mark->done) return NotReady;
@@ -243,16 +275,16 @@ API Result cuEventElapsedTime(float* ms, void* ha, void* hb) {
 }
 
 API int emu_hold(void* h, int held) {
-  Lock l(S.mu);
+  Lock l;
   auto s = stream_of(h);
   if (!s) return InvalidHandle;
   s->held = held;
-  if (may_run(*s)) s->wake.notify_one();
+  wake_up(*s);
   return Ok;
 }
 API int emu_enqueue(void* h, const char* name, int (*run)(void*), void* arg, void (*drop)(void*)) {
   std::shared_ptr<void> keep(arg, [drop](void* a) { if (drop) drop(a); });
-  Lock l(S.mu);
+  Lock l;
   std::shared_ptr<Stream> s;
   if (Result r = stream_for_work(h, &s)) return r;
   return enqueue(s, {name, [run, keep](Stream&) { return run(keep.get()); }, false});

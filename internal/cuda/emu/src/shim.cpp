@@ -1,0 +1,3 @@
+// What every compiled module has besides its kernels.
+#include "fiber.cpp"
+#include "mma.cpp"
