@@ -9,6 +9,7 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -95,28 +96,11 @@ func TestParametersOfTwoTypes(t *testing.T) {
 	require.Equal(t, want.params, j.run(t).params)
 }
 
-// earlier stands for a package that was attached before: its collective doubles the gradient when it is waited for.
-type earlier struct{ p *tensor.Param }
-
-func (*earlier) BeforeUse(*tensor.Param, tensor.Phase) {}
-func (*earlier) BackwardBegin(bool)                    {}
-func (*earlier) BackwardDone(bool) error               { return nil }
-func (e *earlier) GradReady(*tensor.Param, tensor.Pending) tensor.Pending {
-	return tensor.Pending{F: e, Seq: 1}
-}
-func (*earlier) FenceDone(uint64) bool { return false }
-func (e *earlier) FenceWait(uint64) error {
-	for i := range tensor.Data[float32](e.p.Grad) {
-		tensor.Data[float32](e.p.Grad)[i] *= 2
-	}
-	return nil
-}
-
 func TestAfterAnotherHook(t *testing.T) {
 	err := dist.Run(context.Background(), dist.Config{Ranks: 2}, func(_ context.Context, r *dist.Rank) error {
 		model := nn.NewLinear(1, 1)
 		model.B = nil
-		model.W.Hook(&earlier{model.W})
+		model.W.Hook(&disttest.Doubling{P: model.W})
 		if _, err := ddp.Attach(r.World, model, ddp.Config{}); err != nil {
 			return err
 		}

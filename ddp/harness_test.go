@@ -97,11 +97,9 @@ func (j job) rank(r *dist.Rank) (res result, err error) {
 	}
 	tape := tensor.NewTape(r.Device, tensor.Seed(3), tensor.Trace(r.Trace))
 	defer tape.Close()
+	set := disttest.Dataset{DType: j.dtype, Features: 19}
 	for step := range j.steps {
-		loss := 0.0
-		for m := range j.micro {
-			loss += j.backward(r, tape, model, step, m)
-		}
+		loss := set.Backward(r, tape, step, j.batch, j.micro, func(x, y nn.T) nn.T { return nn.CrossEntropy(model.Forward(x), y) })
 		if err := opt.Step(); err != nil {
 			return res, err
 		}
@@ -121,46 +119,15 @@ func (j job) rank(r *dist.Rank) (res result, err error) {
 	return res, err
 }
 
-// backward runs one microbatch: this rank's part of batch/micro rows.
-func (j job) backward(r *dist.Rank, tape *tensor.Tape, model nn.Layer, step, m int) float64 {
-	rows := j.batch / j.micro
-	first, n := disttest.Part(rows, r.World.Rank(), r.World.Size())
-	x, y := batch(r.Device, j.dtype, step*j.batch+m*rows+first, n)
-	x.WithRows(tensor.Rows{First: m*rows + first, Stride: 1, Total: j.batch})
-	loss := nn.CrossEntropy(model.Forward(tape.Input(x)), y)
-	part := loss.Item()
-	if m < j.micro-1 {
-		tape.Backward(loss, tensor.More())
-	} else {
-		tape.Backward(loss)
-	}
-	tape.Reset()
-	return part
-}
-
-// batch returns samples first, first+1, … of an endless deterministic set.
+// batch returns samples first, first+1, … of the training set.
 func batch(dev tensor.Device, dtype tensor.DType, first, n int) (x, y tensor.Tensor) {
-	x, y = tensor.NewStaging(tensor.OtherMemory, dev, dtype, n, 19), tensor.NewStaging(tensor.OtherMemory, dev, tensor.Int64, n)
-	tensor.UniformInit(-1, 1).Fill(x, 11, uint64(first*19))
-	v := tensor.Floats(x)
-	for i := range n {
-		best := 0
-		for c := range 5 {
-			if v[i*19+c]+v[i*19+5+c] > v[i*19+best]+v[i*19+5+best] {
-				best = c
-			}
-		}
-		tensor.Data[int64](y)[i] = int64(best)
-	}
-	return x, y
+	return disttest.Dataset{DType: dtype, Features: 19}.Samples(dev, first, n)
 }
 
 func requireClose(t *testing.T, want, got []float64, tol float64, what string, n int) {
 	t.Helper()
 	require.Len(t, got, len(want))
 	for i := range want {
-		require.InDelta(t, want[i], got[i], tol*max(1, abs(want[i])), "%s %d on %d ranks", what, i, n)
+		require.InDelta(t, want[i], got[i], tol*max(1, want[i], -want[i]), "%s %d on %d ranks", what, i, n)
 	}
 }
-
-func abs(x float64) float64 { return max(x, -x) }

@@ -148,33 +148,42 @@ func TestEvaluation(t *testing.T) {
 	}
 }
 
-// Between Backward and the optimizer's step a forward pass sees the old values, and the one after it the new ones.
+// Between Backward and the optimizer's step a forward pass sees the old values, and the one after it the new ones; of kept units,
+// too.
 func TestForwardBeforeStep(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
-		err := onRanks(2, func(r *dist.Rank) error {
-			n := newChain()
-			s := fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
-			n.units(s)
-			params, err := s.Attach(n)
-			if err != nil {
-				return err
-			}
-			opt := optim.NewSGD(params, optim.SGDConfig{LR: 1})
-			tape, eval := tensor.NewTape(r.Device), tensor.NewTape(r.Device, tensor.NoGrad())
-			x, y := batch(r.Device, tensor.Float32, 0, 4)
-			look := func() []float64 { defer eval.Reset(); return tensor.Floats(n.Forward(eval.Input(x))) }
-			before := look()
-			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y))
-			require.Equal(t, before, look())
-			require.NoError(t, opt.Step())
-			after := look()
-			require.NotEqual(t, before, after)
-			s.Changed()
-			require.Equal(t, after, look())
-			return nil
-		})
-		require.NoError(t, err)
+		for _, make := range []func() model{newChain, func() model { return newToy() }} {
+			require.NoError(t, onRanks(2, func(r *dist.Rank) error { return forwardBeforeStep(t, r, make(), stage) }))
+		}
 	}
+}
+
+func forwardBeforeStep(t *testing.T, r *dist.Rank, n model, stage int) error {
+	s := fsdp.New(fsdp.Config{Shard: r.World, Stage: stage})
+	n.units(s)
+	params, err := s.Attach(n)
+	if err != nil {
+		return err
+	}
+	opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
+	tape, eval := tensor.NewTape(r.Device, tensor.Eval()), tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval())
+	x, y := batch(r.Device, tensor.Float32, 0, 4)
+	look := func() []float64 { defer eval.Reset(); return tensor.Floats(n.Forward(eval.Input(x))) }
+	before := look()
+	tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y))
+	require.Equal(t, before, look())
+	require.NoError(t, opt.Step())
+	after := look()
+	require.NotEqual(t, before, after)
+	s.Changed()
+	require.Equal(t, after, look())
+	first := params[0] // of a kept unit, where there are some
+	for i := range tensor.Data[float32](first.Local) {
+		tensor.Data[float32](first.Local)[i] += 1
+	}
+	s.Changed()
+	require.NotEqual(t, after, look())
+	return nil
 }
 
 // An optimizer may have some of the parameters only. The others' gradients are dropped just before they would be refused.

@@ -196,16 +196,14 @@ func (j *job) rank(r *dist.Rank) (res result, err error) {
 	opt := j.optimizer(params, s)
 	tape := tensor.NewTape(r.Device, tensor.Seed(3))
 	defer tape.Close()
+	set := disttest.Dataset{DType: j.cfg.DType, Features: width}
 	for step := range j.steps {
 		if j.before != nil {
 			if err := j.before(r, n, s, params, step); err != nil {
 				return res, err
 			}
 		}
-		loss := 0.0
-		for m := range j.micro {
-			loss += j.backward(r, tape, n, step, m)
-		}
+		loss := set.Backward(r, tape, step, j.batch, j.micro, func(x, y nn.T) nn.T { return j.loss(n, x, y) })
 		if err := opt.Step(); err != nil {
 			return res, err
 		}
@@ -247,42 +245,17 @@ func (j *job) optimizer(params nn.Params, s *fsdp.Sharding) *optim.Optimizer {
 	return optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, WeightDecay: 0.1, Clip: clip, Norm: norm})
 }
 
-// backward runs one microbatch: this rank's part of batch/micro rows.
-func (j *job) backward(r *dist.Rank, tape *tensor.Tape, n model, step, m int) float64 {
-	rows := j.batch / j.micro
-	first, k := disttest.Part(rows, r.World.Rank(), r.World.Size())
-	x, y := batch(r.Device, j.cfg.DType, step*j.batch+m*rows+first, k)
-	x.WithRows(tensor.Rows{First: m*rows + first, Stride: 1, Total: j.batch})
-	in := tape.Input(x)
+// loss of rows, in the type that the model computes in.
+func (j *job) loss(n model, x, y nn.T) nn.T {
 	if c := j.cfg.Compute; c != 0 && c != j.cfg.DType {
-		in = in.Cast(c)
+		x = x.Cast(c)
 	}
-	loss := nn.CrossEntropy(n.Forward(in), y)
-	part := loss.Item()
-	if m < j.micro-1 {
-		tape.Backward(loss, tensor.More())
-	} else {
-		tape.Backward(loss)
-	}
-	tape.Reset()
-	return part
+	return nn.CrossEntropy(n.Forward(x), y)
 }
 
-// batch returns samples first, first+1, … of an endless deterministic set.
+// batch returns samples first, first+1, … of the training set.
 func batch(dev tensor.Device, dtype tensor.DType, first, n int) (x, y tensor.Tensor) {
-	x, y = tensor.NewStaging(tensor.OtherMemory, dev, dtype, n, width), tensor.NewStaging(tensor.OtherMemory, dev, tensor.Int64, n)
-	tensor.UniformInit(-1, 1).Fill(x, 11, uint64(first*width))
-	v := tensor.Floats(x)
-	for i := range n {
-		best := 0
-		for c := range classes {
-			if v[i*width+c] > v[i*width+best] {
-				best = c
-			}
-		}
-		tensor.Data[int64](y)[i] = int64(best)
-	}
-	return x, y
+	return disttest.Dataset{DType: dtype, Features: width}.Samples(dev, first, n)
 }
 
 func requireClose(t *testing.T, want, got result, tol float64, msg string, args ...any) {

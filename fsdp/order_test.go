@@ -70,6 +70,8 @@ func TestSkippedOnOneRank(t *testing.T) {
 			refused(t, at(3), name, "was used on 2 of 3 ranks")
 			refused(t, at(0), "unit")
 		}
+		two := leaveOut(j, func(step, rank, i int) bool { return step == 3 && rank == 1 && i < 2 }) // the last two of Backward
+		refused(t, two, "unit 1 (blocks.0)", "was used on 2 of 3 ranks")
 		alone := leaveOut(j, func(step, rank, i int) bool { return i == 2 && (step < 3 || rank != 1) })
 		errs := refused(t, alone, "unit")
 		require.ErrorContains(t, errs[1], "unit 3 (blocks.2) in forward: ")
@@ -187,4 +189,30 @@ func TestGivenUpValue(t *testing.T) {
 		return nil
 	})
 	require.NoError(t, err)
+}
+
+// While a unit is in use, the next one is being gathered.
+func TestNextUnitIsGathered(t *testing.T) {
+	require.NoError(t, onRanks(2, func(r *dist.Rank) error {
+		var do func()
+		m, s := sabotaged(&do), fsdp.New(fsdp.Config{Shard: r.World}) // of five units
+		m.units(s)
+		if _, err := s.Attach(m); err != nil {
+			return err
+		}
+		gathers := func() uint64 { return s.Groups()[0].Stats().Calls["allgatherv"] }
+		tape := tensor.NewTape(r.Device, tensor.NoGrad())
+		x, _ := batch(r.Device, tensor.Float32, 0, 4)
+		for pass := range 3 {
+			before := gathers()
+			do = func() {
+				if pass > 0 { // in the first one the order is not known
+					require.EqualValues(t, 3+1, gathers()-before, "behind the third of five layers")
+				}
+			}
+			m.Forward(tape.Input(x))
+			tape.Reset()
+		}
+		return nil
+	}))
 }

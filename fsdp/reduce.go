@@ -83,18 +83,12 @@ func (s *Sharding) advance() {
 // order in which their gradients are completed.
 func (s *Sharding) takeTurns() {
 	s.known, s.turns = s.forward, s.turns[:0]
-	add := func(u *unit) {
-		if u.trained > 0 && !slices.Contains(s.turns, u) {
-			s.turns = append(s.turns, u)
+	for _, e := range s.list[:s.forward] {
+		if e.u.trained > 0 && !slices.Contains(s.turns, e.u) {
+			s.turns = append(s.turns, e.u)
 		}
 	}
-	for _, e := range s.list[:s.forward] {
-		add(e.u)
-	}
 	slices.Reverse(s.turns)
-	for _, u := range s.units { // never used
-		add(u)
-	}
 }
 
 // abandon cleans up after a Backward that failed. What it and the microbatches before it have computed is dropped, as

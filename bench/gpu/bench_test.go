@@ -48,7 +48,8 @@ func TestTargets(t *testing.T) {
 		figures("gpt2", "12 layers, length 1024", "compiled", "tokens/s", 100),
 		figures("gpt2", "12 layers, length 1024", "eager", "tokens/s", 10),
 	})
-	assert.Equal(t, `| target | wanted | measured | worst case |
+	assert.Equal(t, `
+| target | wanted | measured | worst case |
 |---|---|---|---|
 | GPT-2 124M, tokens/s by torch.compile's | ≥ 0.90 | 0.95, met | 12 layers, length 1024 |
 | GPT-2 124M captured, tokens/s by torch.compile's | ≥ 1.10 | 1.05, missed | 12 layers, length 1024, captured |

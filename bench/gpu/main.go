@@ -39,6 +39,11 @@ func run(args []string, out io.Writer) error {
 		return err
 	}
 	o.deadline = time.Now().Add(o.limit)
+	if o.logs != "" {
+		if err := os.MkdirAll(o.logs, 0o755); err != nil {
+			return err
+		}
+	}
 	if command != "pack" {
 		o.findWheels()
 	}

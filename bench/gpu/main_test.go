@@ -141,7 +141,7 @@ func TestBundleOnEmulator(t *testing.T) {
 	assert.Contains(t, out, "tests: 2 of 2 passed")
 
 	// What breaks or hangs ends no other test, and is told at the end with what matters; the logs have everything.
-	logs := t.TempDir()
+	logs := filepath.Join(t.TempDir(), "logs")
 	out, err = program(t, file, "test", "-each", "7s", "-logs", logs)
 	require.Error(t, err)
 	assert.Contains(t, out, "suite/gpu.test: 2 passed, 2 failed, 0 skipped")

@@ -70,7 +70,7 @@ func (t *target) worst(rows []row) (what string, x float64, ok bool) {
 
 // writeTargets prints what has to be reached, and what was, in the worst case.
 func writeTargets(out io.Writer, rows []row) {
-	fmt.Fprintln(out, "| target | wanted | measured | worst case |\n|---|---|---|---|")
+	fmt.Fprintln(out, "\n| target | wanted | measured | worst case |\n|---|---|---|---|")
 	for _, t := range targets {
 		sign := map[bool]string{true: "≤", false: "≥"}[t.most]
 		what, x, ok := t.worst(rows)

@@ -70,6 +70,28 @@ func TestGraphWithoutWaitShows(t *testing.T) {
 	require.NotEqual(t, []float32{55}, get[float32](r, r.s, z, 1))
 }
 
+func TestCaptureEndsOnItsThread(t *testing.T) {
+	r := newRig(t, emu.Config{})
+	p := r.alloc(512)
+	require.NoError(t, r.s.BeginCapture())
+	require.NoError(t, r.s.Fill(p, 0, 512))
+	ended := make(chan error)
+	go func() {
+		if err := r.dev.Lock(); err != nil {
+			ended <- err
+			return
+		}
+		defer r.dev.Unlock()
+		_, err := r.s.EndCapture()
+		ended <- err
+	}()
+	require.ErrorContains(t, <-ended, "STREAM_CAPTURE_WRONG_THREAD (908)")
+	g, err := r.s.EndCapture()
+	require.NoError(t, err)
+	require.Equal(t, 1, g.Nodes)
+	require.NoError(t, g.Close())
+}
+
 func TestCaptureErrors(t *testing.T) {
 	r := newRig(t, emu.Config{})
 	side, e, before := r.stream(), r.event(), r.event()
@@ -97,6 +119,13 @@ func TestCaptureErrors(t *testing.T) {
 				err = r.s.Sync() // drivers may have an answer
 			}
 			require.ErrorContains(t, err, "STREAM_CAPTURE_UNSUPPORTED")
+		}, "CAPTURE_INVALIDATED"},
+		{"synchronize another stream", func() {
+			other := side
+			if emu.OnGPU() {
+				other = r.s // drivers may allow it
+			}
+			require.ErrorContains(t, other.Sync(), "STREAM_CAPTURE_UNSUPPORTED")
 		}, "CAPTURE_INVALIDATED"},
 		{"allocate", func() {
 			_, err := r.pool.Alloc(r.s, 1<<20)

@@ -163,6 +163,30 @@ func TestEveryCall(t *testing.T) {
 }
 
 // What one GPU can do alone: each call moves this rank's own elements.
+// What NCCL calls in place is the one overlap that it defines.
+func TestOverlap(t *testing.T) {
+	emu.Only(t, "NCCL does not look for it")
+	ranks(t, 2, func(r *rank) error {
+		p, err := r.upload(make([]float32, 64))
+		if err != nil {
+			return err
+		}
+		defer r.pool.Free(p)
+		c, s, own := r.comm, r.stream.Handle(), p+cuda.Ptr(32*r.me)
+		const d = nccl.Float32
+		for i, res := range []nccl.Result{
+			c.AllReduce(p, p+4, 8, d, nccl.Sum, s),
+			c.AllGather(p+4, p, 8, d, s),
+			c.ReduceScatter(p, p+4, 8, d, nccl.Sum, s),
+			c.AllToAll(p, p, 8, d, s),
+			c.AllReduce(p+2, p+2, 8, d, nccl.Sum, s), // not aligned
+		} {
+			assert.Equal(r.t, nccl.Result(4), res, "call %d", i) // ncclInvalidArgument
+		}
+		return errors.Join(r.finish("ncclAllGather", c.AllGather(own, p, 8, d, s)), r.finish("ncclReduceScatter", c.ReduceScatter(p, own, 8, d, nccl.Sum, s)))
+	})
+}
+
 func TestOneRank(t *testing.T) {
 	ranks(t, 1, func(r *rank) error {
 		c, s := r.comm, r.stream.Handle()

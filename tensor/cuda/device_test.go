@@ -182,6 +182,34 @@ func TestFreedMemoryIsOrdered(t *testing.T) {
 	}
 }
 
+// TestFreedMemoryOfAnotherQueue: what a queue that is behind still reads is not given out to the computing one.
+func TestFreedMemoryOfAnotherQueue(t *testing.T) {
+	dev := device(t)
+	for _, k := range []int{1, 2} {
+		q := dev.Queue(k).(*cuda.Queue)
+		p, err := dev.Alloc(4 * 1000)
+		require.NoError(t, err)
+		x, seen := tensor.FromPtr(dev, p, tensor.Float32, 1000), tensor.New(dev, tensor.Float32, 1000)
+		tensor.Constant(1).Fill(x, 0, 0)
+		require.NoError(t, errors.Join(dev.Queue(0).Sync(), q.Sync()))
+		hold(q)
+		dev.Copy(seen.Ptr(), p, 4*1000, q)
+		dev.Free(p)
+		again, err := dev.Alloc(4 * 1000)
+		require.NoError(t, err)
+		tensor.Constant(2).Fill(tensor.FromPtr(dev, again, tensor.Float32, 1000), 0, 0)
+		mark := dev.Queue(0).Mark()
+		for range 1000 { // a chance for what does not wait
+			mark.Done()
+			runtime.Gosched()
+		}
+		release(q)
+		require.NoError(t, q.Sync())
+		require.Equal(t, 1.0, tensor.Floats(seen)[999], "queue %d", k)
+		dev.Free(again)
+	}
+}
+
 // TestFreeHostWaitsForNothing: page-locked memory is freed while a copy from it is still to run, and given out again when it has.
 // Whoever waited there could wait for a collective, and its other ranks for him.
 func TestFreeHostWaitsForNothing(t *testing.T) {

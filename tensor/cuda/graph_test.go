@@ -214,6 +214,27 @@ func TestWhatStepsMustNotDo(t *testing.T) {
 	}
 }
 
+// TestMarksWhileRecording: of another queue, which is asked how far it is. The driver may not be: the recording would be useless.
+func TestMarksWhileRecording(t *testing.T) {
+	dev := device(t)
+	q := dev.Queue(2).(*cuda.Queue)
+	runs := 0
+	step := wrongly(dev, ones(dev, 100), func(tensor.Tensor) error {
+		runs++
+		hold(q)
+		defer release(q)
+		if q.Mark().Done() {
+			return errors.New("a queue that is held is past a mark")
+		}
+		return nil
+	})
+	for range 5 {
+		require.NoError(t, step.Run())
+	}
+	require.Equal(t, 1, runs)
+	require.NoError(t, step.Close())
+}
+
 // TestRunOfBusySteps: by two goroutines, by the function itself, and after the device is closed.
 func TestRunOfBusySteps(t *testing.T) {
 	emu.Start(t, emu.Config{})

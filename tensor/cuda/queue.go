@@ -126,10 +126,14 @@ func (q *Queue) refuse(op, what string) error {
 	return q.dev.refuse(op, what)
 }
 
-// FenceDone reports whether the queue is past a mark.
+// FenceDone reports whether the queue is past a mark. It does not know while a graph is recorded: a driver that is asked then makes
+// the recording useless.
 func (q *Queue) FenceDone(seq uint64) bool {
 	if seq <= q.past.Load() {
 		return true
+	}
+	if q.dev.recorded.Load() != nil {
+		return false
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -140,8 +144,8 @@ func (q *Queue) FenceDone(seq uint64) bool {
 		return err
 	})
 	if err != nil {
-		q.dev.fail("mark", err)
-		return true // FenceWait has the error
+		q.dev.note("mark", err)
+		return q.dev.failure() != nil // a useless device is past all; FenceWait has the error
 	}
 	if done {
 		q.past.Store(max(q.past.Load(), m.seq))

@@ -55,6 +55,11 @@ extern "C" __global__ void copy(float* y, int i) {
   emu_copies_commit();
   emu_copies_wait(0);
 }
+extern "C" __global__ void far_rows(float* y) {
+  unsigned r[4];
+  emu_ldmatrix(r, y + 4 * threadIdx.x, false, __LINE__);
+}
+extern "C" __global__ void far_copy(float* y) { emu_copy(y, y + 64, 16, 16, __LINE__); }
 `
 
 func TestFaultsAreErrors(t *testing.T) {
@@ -84,6 +89,8 @@ func TestFaultsAreErrors(t *testing.T) {
 		{"rows", emu.Config{}, y0, 32, []string{"CUDA_ERROR_MISALIGNED_ADDRESS", "line 37: misaligned address", "ldmatrix", "thread (7,0,0)"}},
 		{"copy", emu.Config{}, yi(1), 32, []string{"CUDA_ERROR_MISALIGNED_ADDRESS", "line 41: misaligned address", "a copy's source"}},
 		{"copy", emu.Config{}, yi(n), 32, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "0 bytes after the end of memory"}},
+		{"far_rows", emu.Config{}, y0, 32, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "line 47: address", "a row of ldmatrix is not in shared memory"}},
+		{"far_copy", emu.Config{}, y0, 32, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "line 49: address", "a copy's end is not in shared memory"}},
 		{"read", emu.Config{}, goMemory, 1, []string{"CUDA_ERROR_ILLEGAL_ADDRESS", "parameter 0 is not device memory"}},
 		{"read", emu.Config{FailLaunch: 1}, xyi(0), 1, []string{"CUDA_ERROR_LAUNCH_FAILED", "a failure that the test asked for"}},
 	} {
@@ -132,17 +139,19 @@ func goMemory(_ *rig, _, y cuda.Ptr) *cuda.Args {
 	return cuda.NewArgs().Ptr(cuda.Ptr(uintptr(unsafe.Pointer(x)))).Ptr(y).I32(0)
 }
 
-// An allocation that does not end at a page has canaries behind it.
-func TestWriteBehindSmallMemory(t *testing.T) {
+// An allocation that does not fill its pages has canaries before and behind it.
+func TestWriteBesideSmallMemory(t *testing.T) {
 	t.Setenv("RINGO_CUDA_DEBUG", "1") // pools do not round
-	r := newRig(t, emu.Config{}, faultSource)
-	defer emu.Heal()
-	x := put(r, make([]float32, 10))
-	f, err := r.module.Func("write")
-	require.NoError(t, err)
-	err = r.s.Launch(f, cuda.Dim{}, cuda.Dim{X: 32}, 0, cuda.NewArgs().Ptr(x).I32(10))
-	require.ErrorContains(t, err, "cuStreamSynchronize after the launch(write) on device 0: CUDA_ERROR_ILLEGAL_ADDRESS")
-	require.ErrorContains(t, err, "kernel write: bytes just outside of memory of 40 bytes were written")
+	for _, i := range []int{10, -1} {
+		r := newRig(t, emu.Config{}, faultSource)
+		x := put(r, make([]float32, 10))
+		f, err := r.module.Func("write")
+		require.NoError(t, err)
+		err = r.s.Launch(f, cuda.Dim{}, cuda.Dim{X: 32}, 0, cuda.NewArgs().Ptr(x).I32(i))
+		require.ErrorContains(t, err, "cuStreamSynchronize after the launch(write) on device 0: CUDA_ERROR_ILLEGAL_ADDRESS")
+		require.ErrorContains(t, err, "kernel write: bytes just outside of memory of 40 bytes were written")
+		emu.Heal()
+	}
 }
 
 func TestUseAfterFree(t *testing.T) {

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <atomic>
 
 State S;
 
@@ -20,47 +21,66 @@ Result usable(int* device) {
 
 int device_of_context(void* ctx) {
   uintptr_t d = (uintptr_t)ctx - ContextBase;
-  return d < S.config.devices ? (int)d : -1;
+  return d < MaxDevices ? (int)d : -1;
+}
+
+static EmuConfig config() {
+  Lock l;
+  return S.config;
 }
 
 // EMU_DEVICES is for programs that take the emulator for a GPU, without Start.
-API Result cuInit(unsigned) {
+// EMU_DEVICES is for programs that take the emulator for a GPU, without Start.
+static std::atomic<bool> initialized;
+API Result cuInit(unsigned flags) {
+  if (flags) return InvalidValue;
   install_handler();
-  if (const char* n = getenv("EMU_DEVICES")) S.config.devices = atoi(n);
-  return S.config.devices ? Ok : NoDevice;
-}
-API Result cuDriverGetVersion(int* v) { *v = (int)S.config.version; return Ok; }
-API Result cuDeviceGetCount(int* n) { *n = (int)S.config.devices; return Ok; }
-API Result cuDeviceGet(int* d, int i) {
-  if (i < 0 || i >= (int)S.config.devices) return InvalidDevice;
-  *d = i;
+  Lock l;
+  if (const char* n = getenv("EMU_DEVICES"); n && !initialized) S.config.devices = atoi(n);
+  if (!S.config.devices) return NoDevice;
+  initialized = true;
   return Ok;
+}
+static Result device_exists(int d) { return !initialized ? NotInitialized : d < 0 || d >= (int)config().devices ? InvalidDevice : Ok; }
+
+API Result cuDriverGetVersion(int* v) { *v = (int)config().version; return Ok; }
+API Result cuDeviceGetCount(int* n) {
+  *n = (int)config().devices;
+  return initialized ? Ok : NotInitialized;
 }
 API Result cuDeviceGetName(char* s, int n, int d) {
   snprintf(s, n, "CPU emulator %d", d);
-  return Ok;
+  return device_exists(d);
 }
-API Result cuDeviceTotalMem_v2(size_t* n, int) { *n = S.config.memory; return Ok; }
+API Result cuDeviceTotalMem_v2(size_t* n, int d) {
+  *n = config().memory;
+  return device_exists(d);
+}
 API Result cuDeviceGetPCIBusId(char* s, int n, int d) {
+  constexpr int Length = 13;  // with its end
+  if (n < Length) return InvalidValue;
   snprintf(s, n, "0000:%02x:00.0", d + 1);
-  return Ok;
+  return device_exists(d);
 }
-API Result cuDeviceGetAttribute(int* v, int a, int) {
+API Result cuDeviceGetAttribute(int* v, int a, int d) {
   static const std::map<int, int> values = {
       {1, 1024}, {8, (int)DefaultShared}, {10, 32}, {16, 4}, {38, 4 << 20}, {39, 2048},
-      {75, 9}, {76, 0}, {81, 233472}, {97, (int)MaxShared}};
+      {75, 9}, {76, 0}, {81, (int)SharedPerSM}, {97, (int)MaxShared}};
   auto i = values.find(a);
-  *v = a == 88 ? (int)S.config.reaches : i == values.end() ? 0 : i->second;
-  return Ok;
+  if (a != 88 && i == values.end()) return InvalidValue;  // one that nobody needed so far
+  *v = a == 88 ? (int)config().reaches : i->second;
+  return device_exists(d);
 }
-API Result cuDeviceCanAccessPeer(int* can, int a, int b) { *can = a != b && !S.config.apart; return Ok; }
+API Result cuDeviceCanAccessPeer(int* can, int a, int b) {
+  *can = a != b && !config().apart;
+  Result r = device_exists(a);
+  return r ? r : device_exists(b);
+}
 
 API Result cuDevicePrimaryCtxRetain(void** ctx, int d) {
-  if (d < 0 || d >= (int)S.config.devices) return InvalidDevice;
   *ctx = (void*)(ContextBase + d);
-  return Ok;
+  return device_exists(d);
 }
-API Result cuDevicePrimaryCtxRelease_v2(int) { return Ok; }
 API Result cuCtxPushCurrent_v2(void* ctx) {
   int d = device_of_context(ctx);
   if (d < 0 || depth == 16) return InvalidContext;
@@ -71,11 +91,6 @@ API Result cuCtxPopCurrent_v2(void** ctx) {
   if (!depth) return InvalidContext;
   *ctx = (void*)(ContextBase + stack[--depth]);
   return Ok;
-}
-// cuCtxSetCurrent replaces the top of the stack, as CUDA does.
-API Result cuCtxSetCurrent(void* ctx) {
-  if (depth) depth--;
-  return ctx ? cuCtxPushCurrent_v2(ctx) : Ok;
 }
 API Result cuCtxGetCurrent(void** ctx) {
   *ctx = depth ? (void*)(ContextBase + stack[depth - 1]) : nullptr;
@@ -89,14 +104,16 @@ API Result cuCtxSynchronize() {
   Lock l;
   int d;
   if (Result r = usable(&d)) return r;
-  if (capturing_here()) return break_capture();
+  if (Result r = unsafe()) return r;
   wait_device(l, d);
   return S.devices[d].error;
 }
-API Result cuCtxEnablePeerAccess(void* peer, unsigned) {
+API Result cuCtxEnablePeerAccess(void* peer, unsigned flags) {
   Lock l;
   int d, p = device_of_context(peer);
   if (Result r = usable(&d)) return r;
+  if (flags) return InvalidValue;
+  if (S.config.apart) return PeerUnsupported;
   if (p < 0 || p == d) return InvalidContext;
   if (S.devices[d].peers >> p & 1) return PeerEnabled;
   S.devices[d].peers |= 1ull << p;
@@ -117,6 +134,7 @@ static const std::map<Result, std::pair<const char*, const char*>> errors = {
     {IllegalAddress, {"CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"}},
     {LaunchTimeout, {"CUDA_ERROR_LAUNCH_TIMEOUT", "the launch timed out and was terminated"}},
     {PeerEnabled, {"CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED", "peer access is already enabled"}},
+    {PeerUnsupported, {"CUDA_ERROR_PEER_ACCESS_UNSUPPORTED", "peer access is not supported between these two devices"}},
     {Misaligned, {"CUDA_ERROR_MISALIGNED_ADDRESS", "misaligned address"}},
     {LaunchFailed, {"CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"}},
     {NotSupported, {"CUDA_ERROR_NOT_SUPPORTED", "operation not supported"}},
@@ -126,6 +144,8 @@ static const std::map<Result, std::pair<const char*, const char*>> errors = {
     {CaptureUnmatched, {"CUDA_ERROR_STREAM_CAPTURE_UNMATCHED", "capture was not ended in the same stream as it began"}},
     {CaptureUnjoined, {"CUDA_ERROR_STREAM_CAPTURE_UNJOINED", "capturing stream has unjoined work"}},
     {CaptureIsolation, {"CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"}},
+    {CaptureWrongThread, {"CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD", "attempt to terminate a thread-local capture sequence from another thread"}},
+    {NotInitialized, {"CUDA_ERROR_NOT_INITIALIZED", "initialization error"}},
     {CapturedEvent, {"CUDA_ERROR_CAPTURED_EVENT", "operation not permitted on an event last recorded in a capturing stream"}},
 };
 API Result cuGetErrorName(Result r, const char** s) {
@@ -157,7 +177,7 @@ API void emu_reset(const EmuConfig* c) {
   for (auto& d : S.devices) d.error = Ok, d.detail.clear();
   if (c->no_peers)
     for (auto& d : S.devices) d.peers = 0;
-  for (auto& s : S.streams) s.second->capture = nullptr;
+  while (!S.captures.empty()) end_capture(*std::shared_ptr<Capture>(*S.captures.begin()));
 }
 API int emu_leaks(char* out, uint64_t n) {
   Lock l;

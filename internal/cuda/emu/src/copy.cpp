@@ -8,10 +8,9 @@ static Result queue(void* h, const char* name, std::function<void()> body) {
   if (Result r = usable(&d)) return r;
   auto s = stream_of(h);
   if (!s || s->device != d) return InvalidHandle;
-  std::string n = name;
-  return enqueue(s, {n, [n, body](Stream& t) {
+  return enqueue(s, {name, [body](Stream& t) {
     std::string detail;
-    Result r = guarded(t, n, nullptr, [&] { body(); return Ok; }, detail);
+    Result r = guarded(nullptr, [&] { body(); return Ok; }, detail);
     if (r) {
       Lock l;
       S.devices[t.device].detail = detail;
@@ -43,16 +42,19 @@ API Result cuMemcpyDtoHAsync_v2(void* dst, Addr src, size_t n, void* h) {
   memcpy(dst, stage->data(), n);
   return Ok;
 }
-API Result cuMemcpyDtoDAsync_v2(Addr dst, Addr src, size_t n, void* h) {
-  Lock l;
+static Result copy(Addr dst, Addr src, size_t n, void* h) {
   if (!is_memory(dst, n) || !is_memory(src, n)) return InvalidValue;
   if (dst < src + n && src < dst + n) return InvalidValue;  // CUDA leaves it undefined
   return queue(h, "copy", [=] { memcpy((void*)dst, (void*)src, n); });
 }
-int device_of_context(void*);
+API Result cuMemcpyDtoDAsync_v2(Addr dst, Addr src, size_t n, void* h) {
+  Lock l;
+  return copy(dst, src, n, h);
+}
 API Result cuMemcpyPeerAsync(Addr dst, void* to, Addr src, void* from, size_t n, void* h) {
+  Lock l;
   if (device_of(dst) != device_of_context(to) || device_of(src) != device_of_context(from)) return InvalidContext;
-  return cuMemcpyDtoDAsync_v2(dst, src, n, h);
+  return copy(dst, src, n, h);
 }
 API Result cuMemsetD8Async(Addr dst, unsigned char v, size_t n, void* h) {
   Lock l;

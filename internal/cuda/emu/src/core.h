@@ -18,14 +18,14 @@
 typedef int Result;
 typedef uint64_t Addr;
 enum : Result {
-  Ok = 0, InvalidValue = 1, OutOfMemory = 2, InvalidImage = 200, InvalidContext = 201,
-  NoDevice = 100, InvalidDevice = 101, InvalidHandle = 400, NotFound = 500, NotReady = 600, IllegalAddress = 700,
+  Ok = 0, InvalidValue = 1, OutOfMemory = 2, NotInitialized = 3, InvalidImage = 200, InvalidContext = 201,
+  NoDevice = 100, InvalidDevice = 101, PeerUnsupported = 217, InvalidHandle = 400, NotFound = 500, NotReady = 600, IllegalAddress = 700,
   LaunchTimeout = 702, PeerEnabled = 704, Misaligned = 716, LaunchFailed = 719, NotSupported = 801,
   CaptureUnsupported = 900, CaptureInvalidated = 901, CaptureMerge = 902, CaptureUnmatched = 903,
-  CaptureUnjoined = 904, CaptureIsolation = 905, CapturedEvent = 907,
+  CaptureUnjoined = 904, CaptureIsolation = 905, CapturedEvent = 907, CaptureWrongThread = 908,
 };
 constexpr int MaxDevices = 16;
-constexpr unsigned MaxShared = 232448, DefaultShared = 49152;
+constexpr unsigned MaxShared = 232448, DefaultShared = 49152, SharedPerSM = 233472;
 
 struct Stream;
 typedef std::function<Result(Stream&)> Run;
@@ -39,9 +39,11 @@ struct Graph { std::vector<Node> nodes; };
 
 // Capture is a recording: which streams take part, and whether it is still good.
 struct Capture {
+  enum Mode { Global, ThreadLocal, Relaxed };
   Graph graph;
   Stream* origin;
   std::thread::id thread;
+  int mode;
   std::vector<std::shared_ptr<Stream>> streams;
   bool broken = false, ended = false;
 };
@@ -101,7 +103,7 @@ struct Device {
 
 struct State {
   std::mutex mu;
-  EmuConfig config = {2, 4ull << 30, 1, 0, 0, 0, 0, 0, 0, 60000000000ull, 13000, 0};
+  EmuConfig config;
   uint64_t allocs = 0, launches = 0, streams_made = 0, nodes_made = 0;
   Device devices[MaxDevices];
   std::map<void*, std::shared_ptr<Stream>> streams, closed;  // closed ones run what is queued
@@ -111,6 +113,7 @@ struct State {
   std::map<void*, std::unique_ptr<Module>> modules;
   std::map<void*, std::unique_ptr<Function>> functions;
   std::map<void*, std::shared_ptr<Graph>> graphs, execs;
+  std::set<std::shared_ptr<Capture>> captures;  // under way
 };
 extern State S;
 
@@ -122,6 +125,7 @@ struct Lock : std::unique_lock<std::mutex> {
 };
 
 // context.cpp
+int device_of_context(void* ctx);                  // -1: it is none
 int current();                                     // the thread's device, -1 is none
 Result usable(int* device);                        // a context is current and has no error
 // stream.cpp
@@ -131,8 +135,8 @@ Result enqueue(const std::shared_ptr<Stream>&, Op);
 void demand(Stream&, uint64_t place);
 void wait_for(Lock&, Stream&, uint64_t place);
 void wait_device(Lock&, int device);
-bool capturing_here();                             // the thread captures: it must not wait or allocate
-Result break_capture();
+Result unsafe();                                   // fails, and breaks captures, while one forbids this thread to wait or allocate
+void end_capture(Capture&);
 // launch.cpp
 Result make_launch(void* function, const unsigned grid[3], const unsigned block[3], unsigned shared, void** params, int device, Op*);
 // graph.cpp
@@ -149,4 +153,4 @@ int leaked_memory(std::string& out);
 void install_handler();
 void worker_stack();                               // signals of this thread get a stack of their own
 void free_worker_stack();                          // at its end
-Result guarded(Stream&, const std::string& name, const EmuModule*, const std::function<Result()>&, std::string& detail);
+Result guarded(const EmuModule*, const std::function<Result()>&, std::string& detail);

@@ -6,20 +6,21 @@
 #define API extern "C" __attribute__((visibility("default")))
 
 struct EmuConfig {
-  uint64_t devices, memory;  // how many, bytes of each
-  uint64_t seed;             // of delays and orders
-  uint64_t delay_ns;         // the longest pause before an operation of a stream
-  uint64_t lazy;             // a stream runs only as far as somebody waits for it
-  uint64_t reverse;          // threads of a block run from the last to the first
-  uint64_t left;             // allocations begin (not end) at a guard page
-  uint64_t fail_alloc;       // this allocation, counted from 1, finds no memory; 0 is none
-  uint64_t fail_launch;      // this launch fails; 0 is none
-  uint64_t timeout_ns;       // a kernel that runs longer is ended
-  uint64_t version;          // what cuDriverGetVersion answers
-  uint64_t no_peers;         // peer access that was enabled is off again
-  uint64_t banks;            // bank conflicts of ldmatrix are errors
-  uint64_t apart;            // there is no path between devices
-  uint64_t reaches;          // devices use ordinary host memory themselves
+  uint64_t devices = 2;               // how many
+  uint64_t memory = 4ull << 30;       // bytes of each
+  uint64_t seed = 1;                  // of delays and orders
+  uint64_t delay_ns = 0;              // the longest pause before an operation of a stream
+  uint64_t lazy = 0;                  // a stream runs only as far as somebody waits for it
+  uint64_t reverse = 0;               // threads of a block run from the last to the first
+  uint64_t left = 0;                  // allocations begin (not end) at a guard page
+  uint64_t fail_alloc = 0;            // this allocation, counted from 1, finds no memory; 0 is none
+  uint64_t fail_launch = 0;           // this launch fails; 0 is none
+  uint64_t timeout_ns = 60000000000;  // a kernel that runs longer is ended
+  uint64_t version = 13000;           // what cuDriverGetVersion answers
+  uint64_t no_peers = 0;              // peer access that was enabled is off again
+  uint64_t banks = 0;                 // bank conflicts of ldmatrix are errors
+  uint64_t apart = 0;                 // there is no path between devices
+  uint64_t reaches = 0;               // devices use ordinary host memory themselves
 };
 
 // emu_reset sets the configuration, ends holds, clears errors and counts. It

@@ -21,6 +21,7 @@ struct Attempt {
 };
 // initial-exec: the handler must not allocate on threads that never came here.
 thread_local Attempt* guard __attribute__((tls_model("initial-exec")));
+thread_local bool worker __attribute__((tls_model("initial-exec")));
 struct sigaction previous[NSIG];
 const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
 
@@ -32,6 +33,7 @@ void handler(int sig, siginfo_t* info, void* context) {
     g->address = info->si_code > 0 ? (Addr)info->si_addr : 0;
     siglongjmp(g->out, 1);
   }
+  if (worker && info->si_code == SI_TKILL) return;  // from the watchdog, and the kernel has just ended
   struct sigaction& old = previous[sig];
   if (old.sa_flags & SA_SIGINFO) return old.sa_sigaction(sig, info, context);
   if (old.sa_handler == SIG_DFL || old.sa_handler == SIG_IGN) {
@@ -49,9 +51,10 @@ void watch() {
   worker_stack();
   for (;;) {
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    uint64_t timeout = [] { Lock l; return S.config.timeout_ns; }();
     std::lock_guard<std::mutex> l(watched_mu);
     for (Attempt* g : watched)
-      if (g->active && monotonic() - g->since > S.config.timeout_ns && !g->late.exchange(true)) pthread_kill(g->thread, SIGFPE);
+      if (g->active && monotonic() - g->since > timeout && !g->late.exchange(true)) pthread_kill(g->thread, SIGFPE);
   }
 }
 }  // namespace
@@ -71,6 +74,7 @@ void install_handler() {
 }
 
 void worker_stack() {
+  worker = true;
   sigset_t others;  // Go's signals are for Go's threads
   sigfillset(&others);
   for (int sig : signals) sigdelset(&others, sig);
@@ -96,7 +100,7 @@ static Result explain(const Attempt& g, std::string& detail) {
   return IllegalAddress;
 }
 
-Result guarded(Stream& s, const std::string&, const EmuModule* m, const std::function<Result()>& body, std::string& detail) {
+Result guarded(const EmuModule* m, const std::function<Result()>& body, std::string& detail) {
   Attempt g;
   g.thread = pthread_self();
   g.since = monotonic();

@@ -4,15 +4,19 @@
 #include "core.h"
 #include <algorithm>
 
-static thread_local std::weak_ptr<Capture> capturing;  // begun by this thread
-
-bool capturing_here() {
-  auto c = capturing.lock();
-  return c && !c->ended;
+Result unsafe() {
+  Result r = Ok;
+  for (auto& c : S.captures)
+    if (c->mode == Capture::Global || (c->mode == Capture::ThreadLocal && c->thread == std::this_thread::get_id()))
+      c->broken = true, r = CaptureUnsupported;
+  return r;
 }
-Result break_capture() {
-  if (auto c = capturing.lock()) c->broken = true;
-  return CaptureUnsupported;
+void end_capture(Capture& c) {
+  c.ended = true;
+  for (auto& s : c.streams) s->capture = nullptr, s->frontier.clear();
+  c.streams.clear();
+  for (auto i = S.captures.begin(); i != S.captures.end(); ++i)
+    if (i->get() == &c) return (void)S.captures.erase(i);
 }
 
 API Result cuStreamBeginCapture_v2(void* h, int mode) {
@@ -27,9 +31,10 @@ API Result cuStreamBeginCapture_v2(void* h, int mode) {
   c->origin = s.get();
   c->thread = std::this_thread::get_id();
   c->streams.push_back(s);
+  c->mode = mode;
   s->capture = c;
   s->frontier.clear();
-  if (mode != 2) capturing = c;  // relaxed: the thread may do what it likes
+  S.captures.insert(c);
   return Ok;
 }
 
@@ -54,10 +59,10 @@ API Result cuStreamEndCapture(void* h, void** graph) {
   if (!s || !s->capture) return InvalidValue;
   auto c = s->capture;
   if (c->origin != s.get()) return CaptureUnmatched;
+  if (c->mode != Capture::Relaxed && c->thread != std::this_thread::get_id()) return CaptureWrongThread;
   auto joined = before(c->graph, s->frontier);
   bool all = std::all_of(joined.begin(), joined.end(), [](bool b) { return b; });
-  c->ended = true;
-  for (auto& t : c->streams) t->capture = nullptr, t->frontier.clear();
+  end_capture(*c);
   if (c->broken) return CaptureInvalidated;
   if (!all) return CaptureUnjoined;
   auto g = std::make_shared<Graph>(c->graph);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <algorithm>
 
 static constexpr char Magic[] = "EMUCUBIN";
 static constexpr size_t Header = 16;  // magic and length; then a shared library
@@ -34,13 +35,14 @@ static const EmuModule* load(const std::string& image, void** handle) {
 }
 
 API Result cuModuleLoadData(void** h, const void* image) {
+  if (!image) return InvalidValue;
   uint64_t n;
   if (memcmp(image, Magic, 8)) return InvalidImage;
   memcpy(&n, (const char*)image + 8, 8);
   Lock l;
   int d;
   if (Result r = usable(&d)) return r;
-  if (capturing_here()) return break_capture();
+  if (Result r = unsafe()) return r;
   auto m = std::make_unique<Module>();
   m->device = d;
   m->image.assign((const char*)image, Header + n);
@@ -50,11 +52,6 @@ API Result cuModuleLoadData(void** h, const void* image) {
   *h = m.get();
   S.modules[*h] = std::move(m);
   return Ok;
-}
-// The code of an unloaded module stays: a stream may be running it.
-API Result cuModuleUnload(void* h) {
-  Lock l;
-  return S.modules.count(h) ? Ok : InvalidHandle;
 }
 API Result cuModuleGetFunction(void** f, void* h, const char* name) {
   Lock l;
@@ -74,31 +71,26 @@ API Result cuFuncLoad(void* h) {
   Lock l;
   int d;
   if (Result r = usable(&d)) return r;
-  if (capturing_here()) return break_capture();
+  if (Result r = unsafe()) return r;
   return S.functions.count(h) ? Ok : InvalidHandle;
 }
 
-enum { MaxThreadsPerBlock = 0, MaxDynamicShared = 8 };
-API Result cuFuncGetAttribute(int* v, int a, void* h) {
-  Lock l;
-  auto f = S.functions.find(h);
-  if (f == S.functions.end()) return InvalidHandle;
-  *v = a == MaxThreadsPerBlock ? (int)f->second->module->first->kernels[f->second->index].max_threads
-       : a == MaxDynamicShared ? f->second->shared : 0;
-  return Ok;
-}
+enum { MaxDynamicShared = 8 };
 API Result cuFuncSetAttribute(void* h, int a, int v) {
   Lock l;
   auto f = S.functions.find(h);
   if (f == S.functions.end()) return InvalidHandle;
-  if (a != MaxDynamicShared) return Ok;
-  if (v < 0 || v > (int)MaxShared) return InvalidValue;
+  if (a != MaxDynamicShared || v < 0 || v > (int)MaxShared) return InvalidValue;
   f->second->shared = v;
   return Ok;
 }
-API Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void*, int threads, size_t) {
+// The registers that a kernel would need are not known.
+API Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void* h, int threads, size_t shared) {
+  Lock l;
+  if (!S.functions.count(h)) return InvalidHandle;
   if (threads < 1 || threads > 1024) return InvalidValue;
-  *n = 2048 / threads;
+  constexpr size_t Reserved = 1024;  // shared memory of each block that CUDA keeps
+  *n = (int)std::min({(size_t)32, (size_t)2048 / ((threads + 31) / 32 * 32), SharedPerSM / (shared + Reserved)});
   return Ok;
 }
 
@@ -106,11 +98,11 @@ API Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void*, int thread
 struct Launch {
   Module* module;
   unsigned index;
-  EmuLaunch at;
+  EmuLaunch at = {};
   std::vector<char> values;
   std::vector<void*> args;
   std::string wrong;  // found at the launch, reported when it runs
-  Result code;
+  Result code = Ok;
 };
 
 static std::string check_params(const EmuKernel& k, void** params, int device) {
@@ -146,7 +138,7 @@ static Result run_kernel(Launch& k, Stream& s) {
     at.seed = s.random();
     at.dynamic = s.gear->dynamic - (at.shared + 15) / 16 * 16;
     at.stacks = s.gear->stacks;
-    r = guarded(s, kernel.name, m, [&] { return m->run(&kernel, &at); }, detail);
+    r = guarded(m, [&] { return m->run(&kernel, &at); }, detail);
     if (r && detail.empty()) detail = at.detail;
   }
   Lock l;
@@ -179,7 +171,12 @@ Result make_launch(void* h, const unsigned g[3], const unsigned b[3], unsigned s
   if (fi == S.functions.end() || fi->second->module->device != device) return InvalidHandle;
   Function& f = *fi->second;
   const EmuKernel& k = f.module->first->kernels[f.index];
-  auto launch = std::make_shared<Launch>(Launch{f.module, f.index, {{g[0], g[1], g[2]}, {b[0], b[1], b[2]}, shared}, {}, {}, "", Ok});
+  auto launch = std::make_shared<Launch>();
+  launch->module = f.module;
+  launch->index = f.index;
+  std::copy(g, g + 3, launch->at.grid);
+  std::copy(b, b + 3, launch->at.block);
+  launch->at.shared = shared;
   launch->at.reverse = S.config.reverse;
   launch->at.banks = S.config.banks;
   if (Result r = check_shape(f, k, launch->at)) return r;

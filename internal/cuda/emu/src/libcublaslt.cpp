@@ -147,12 +147,12 @@ static Status check(const Desc* d, const Layout* a, const Layout* b, const Layou
   return NotSupported;
 }
 
-static uint64_t problem(const Desc* d, const Layout* a, const Layout* b, const Layout* o) {
+static uint64_t problem(const Desc* d, const Layout* a, const Layout* b, const Layout* c, const Layout* o) {
   uint64_t h = 14695981039346656037ull;
   auto mix = [&h](uint64_t v) { h = (h ^ v) * 1099511628211ull; h ^= h >> 29; };
   for (int v : {d->compute, d->scale, d->ta, d->tb, (int)d->epilogue}) mix(v);
   mix(d->aux_ld);
-  for (auto l : {a, b, o}) for (uint64_t v : {(uint64_t)l->type, l->rows, l->cols, (uint64_t)l->ld, (uint64_t)l->batch, (uint64_t)l->stride}) mix(v);
+  for (auto l : {a, b, c, o}) for (uint64_t v : {(uint64_t)l->type, l->rows, l->cols, (uint64_t)l->ld, (uint64_t)l->batch, (uint64_t)l->stride}) mix(v);
   return h;
 }
 
@@ -166,13 +166,14 @@ API Status cublasLtMatmulAlgoGetHeuristic(Handle* h, Desc* d, Layout* a, Layout*
   if (Status s = check(d, a, b, c, o)) return s;
   unsigned least = 256;
   for (unsigned n : p->align) { if (!power2(n)) return InvalidValue; if (n < least) least = n; }
-  for (auto l : {a, b, o}) while (least > 1 && l->ld * size_of(l->type) % least) least /= 2;
+  for (auto l : {a, b, c, o})
+    while (least > 1 && (l->ld | (l->batch > 1 ? l->stride : 0)) * size_of(l->type) % least) least /= 2;
   uint64_t work = (o->type == F64 ? 8 : 4) * o->rows * o->cols;
   for (unsigned id = 0; id < 3 && *count < want; id++) {
     unsigned align = id < 2 ? 16 : (unsigned)size_of(a->type);
     if (align > least || (id == 0 && (work > p->workspace || !(p->reduction & 2)))) continue;
     Heuristic r = {};
-    r.algo = {Magic, problem(d, a, b, o), id == 0 ? work : 0, align, id, {}};
+    r.algo = {Magic, problem(d, a, b, c, o), id == 0 ? work : 0, align, id, {}};
     bool idle = d->epilogue & (BgradA | BgradB) && (d->ta ? a->rows : a->cols) >= 4096;  // cuts no sums
     r.workspace = r.algo.workspace, r.waves = idle ? 0.25f : 1;
     out[(*count)++] = r;
@@ -220,7 +221,7 @@ static double gelu_slope(double x) {
 // Job is a product that waits in a stream.
 struct Job {
   Desc d;
-  Layout a, b, o;
+  Layout a, b, c, o;
   double alpha, beta;
   const char *A, *B, *C;
   char *D, *work;
@@ -288,16 +289,29 @@ template <class T> static void multiply(const Job& j, int64_t m, int64_t n, int6
           v = ((T*)j.work)[r + c * m];
         }
         int64_t at = q * j.o.stride + r + c * j.o.ld;
-        double out = j.alpha * (double)v + (j.beta != 0 ? j.beta * load(j.C, j.o.type, at) : 0);
+        double old = j.beta != 0 ? load(j.C, j.c.type, q * j.c.stride + r + c * j.c.ld) : 0;
+        double out = j.alpha * (double)v + j.beta * old;
         store(j.D, j.o.type, at, finish(j, out, r, c));
       }
   }
 }
 
+// span is the memory of a matrix.
+struct Span { uint64_t at, n; };
+static Span span(const void* p, const Layout& l) {
+  int64_t last = (l.batch - 1) * l.stride + (l.cols - 1) * l.ld + l.rows;
+  return {(uint64_t)p, (uint64_t)last * size_of(l.type)};
+}
+static bool apart(Span a, Span b) { return a.at + a.n <= b.at || b.at + b.n <= a.at; }
+
 static int run(void* arg) {
+  constexpr int IllegalAddress = 700;  // CUDA's
   const Job& j = *(Job*)arg;
+  static auto is_memory = (int (*)(uint64_t, uint64_t))driver("emu_is_memory");
+  for (Span s : {span(j.A, j.a), span(j.B, j.b), span(j.D, j.o), j.beta != 0 ? span(j.C, j.c) : span(j.D, j.o), Span{(uint64_t)j.work, j.work_size}})
+    if (s.n && !is_memory(s.at, s.n)) return IllegalAddress;
   int64_t m = j.o.rows, n = j.o.cols, k = j.d.ta ? j.a.rows : j.a.cols;
-  memset(j.work, 0xff, j.work_size);  // two streams with one workspace would see it
+  if (j.work_size) memset(j.work, 0xff, j.work_size);  // two streams with one workspace would see it
   if (j.a.type == F64) multiply<double>(j, m, n, k);
   else multiply<float>(j, m, n, k);
   if (j.d.epilogue & (Bgrad | BgradA | BgradB)) bias_gradient(j, m, n, k);
@@ -310,12 +324,16 @@ API Status cublasLtMatmul(Handle* h, Desc* d, const void* alpha, const void* A, 
   if (context() != h->context) return InvalidValue;
   if (Status s = check(d, a, b, c, o)) return s;
   if (!alpha || !beta || !A || !B || !C || !D || !algo) return InvalidValue;
-  if (algo->magic != Magic || algo->problem != problem(d, a, b, o)) return InvalidValue;
+  if (algo->magic != Magic || algo->problem != problem(d, a, b, c, o)) return InvalidValue;
   if (work_size < algo->workspace || (algo->workspace && (!work || (uintptr_t)work % 256))) return InvalidValue;
   for (auto p : {A, B, C, (const void*)D, (const void*)(d->epilogue & (Bias | Bgrad | BgradA | BgradB) ? d->bias : nullptr)})
     if ((uintptr_t)p % algo->align) return InvalidValue;
-  if (C == D && c->ld != o->ld) return InvalidValue;
-  Job* j = new Job{*d, *a, *b, *o, 0, 0, (const char*)A, (const char*)B, (const char*)C, (char*)D, (char*)work, algo->workspace};
+  // Only C may be D, and then in the same places; what else overlaps has no meaning.
+  Span out = span(D, *o);
+  bool same = C == D && c->ld == o->ld && (o->batch == 1 || c->stride == o->stride);
+  if (!same && !apart(out, span(C, *c))) return InvalidValue;
+  if (!apart(out, span(A, *a)) || !apart(out, span(B, *b)) || !apart(out, {(uint64_t)work, algo->workspace})) return InvalidValue;
+  Job* j = new Job{*d, *a, *b, *c, *o, 0, 0, (const char*)A, (const char*)B, (const char*)C, (char*)D, (char*)work, algo->workspace};
   if (d->scale == F64) j->alpha = *(const double*)alpha, j->beta = *(const double*)beta;
   else j->alpha = *(const float*)alpha, j->beta = *(const float*)beta;
   static auto enqueue = (int (*)(void*, const char*, int (*)(void*), void*, void (*)(void*)))driver("emu_enqueue");

@@ -1,28 +1,37 @@
 // NVML's stand-in: four devices, 0 and 1 joined by two NVLinks, 2 and 3 behind
 // one PCIe switch, the pairs apart from each other.
 #include <stdio.h>
-#include <string.h>
+#include <atomic>
 #define API extern "C" __attribute__((visibility("default")))
 typedef int Result;
-enum { Ok, InvalidArgument = 2, NotSupported = 3, Count = 4 };
+enum { Ok, Uninitialized = 1, InvalidArgument = 2, NotSupported = 3, InsufficientSize = 7, Count = 4 };
 struct Memory { unsigned long long total, free, used; };
 struct Pci { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; };
 
 static char devices[Count];
 static int index_of(void* d) { return (int)((char*)d - devices); }
 
-API Result nvmlInit_v2() { return Ok; }
-API Result nvmlShutdown() { return Ok; }
-API const char* nvmlErrorString(Result r) { return r == NotSupported ? "Not Supported" : "Invalid Argument"; }
-API Result nvmlSystemGetDriverVersion(char* s, unsigned n) { snprintf(s, n, "580.65.06"); return Ok; }
-API Result nvmlDeviceGetCount_v2(unsigned* n) { *n = Count; return Ok; }
+static std::atomic<int> users;  // of nvmlInit
+static Result text(char* s, unsigned n, const char* format, int i) {
+  if (!users) return Uninitialized;
+  return snprintf(s, n, format, i) < (int)n ? Ok : InsufficientSize;
+}
+
+API Result nvmlInit_v2() { return users++, Ok; }
+API Result nvmlShutdown() { return users ? users--, Ok : Uninitialized; }
+API const char* nvmlErrorString(Result r) {
+  return r == Uninitialized ? "Uninitialized" : r == NotSupported ? "Not Supported" : r == InsufficientSize ? "Insufficient Size" : "Invalid Argument";
+}
+API Result nvmlSystemGetDriverVersion(char* s, unsigned n) { return text(s, n, "580.65.06", 0); }
+API Result nvmlDeviceGetCount_v2(unsigned* n) { *n = Count; return users ? Ok : Uninitialized; }
 API Result nvmlDeviceGetHandleByIndex_v2(unsigned i, void** d) {
+  if (!users) return Uninitialized;
   if (i >= Count) return InvalidArgument;
   *d = &devices[i];
   return Ok;
 }
-API Result nvmlDeviceGetName(void* d, char* s, unsigned n) { snprintf(s, n, "CPU emulator %d", index_of(d)); return Ok; }
-API Result nvmlDeviceGetUUID(void* d, char* s, unsigned n) { snprintf(s, n, "GPU-%08d", index_of(d)); return Ok; }
+API Result nvmlDeviceGetName(void* d, char* s, unsigned n) { return text(s, n, "CPU emulator %d", index_of(d)); }
+API Result nvmlDeviceGetUUID(void* d, char* s, unsigned n) { return text(s, n, "GPU-%08d", index_of(d)); }
 API Result nvmlDeviceGetMemoryInfo(void*, Memory* m) {
   *m = {4ull << 30, 3ull << 30, 1ull << 30};
   return Ok;

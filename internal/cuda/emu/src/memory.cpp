@@ -114,7 +114,7 @@ API Result cuMemAlloc_v2(Addr* out, size_t n) {
   Lock l;
   int d;
   if (Result r = usable(&d)) return r;
-  if (capturing_here()) return break_capture();
+  if (Result r = unsafe()) return r;
   if (!n) return InvalidValue;
   if (++S.allocs == S.config.fail_alloc || S.devices[d].used + n > S.config.memory) return OutOfMemory;
   Arena& a = arenas[d];
@@ -137,7 +137,7 @@ API Result cuMemFree_v2(Addr p) {
   Lock l;
   int d;
   if (Result r = usable(&d)) return r;
-  if (capturing_here()) return break_capture();
+  if (Result r = unsafe()) return r;
   auto i = blocks.find(p);
   if (i == blocks.end()) return InvalidValue;
   wait_device(l, i->second.device);
@@ -177,7 +177,7 @@ API Result cuMemHostAlloc(void** p, size_t n, unsigned) {
   Lock l;
   int d;
   if (Result r = usable(&d)) return r;
-  if (capturing_here()) return break_capture();
+  if (Result r = unsafe()) return r;
   if (!n || posix_memalign(p, Page, n)) return n ? OutOfMemory : InvalidValue;
   memset(*p, Fill, n);
   pinned[(Addr)*p] = n;
@@ -187,6 +187,7 @@ API Result cuMemFreeHost(void* p) {
   Lock l;
   int d;
   if (Result r = usable(&d)) return r;
+  if (Result r = unsafe()) return r;
   for (int i = 0; i < MaxDevices; i++) wait_device(l, i);
   if (!pinned.erase((Addr)p)) return InvalidValue;
   free(p);

@@ -46,6 +46,7 @@ struct Meeting {
   std::mutex mu;
   std::condition_variable changed;
   std::vector<int> devices;
+  std::set<int> ranks;
   Result broken = Ok;  // why it never comes about
   std::map<uint64_t, std::vector<Call*>> steps;             // collectives by number
   std::map<std::pair<int, int>, std::vector<Call*>> sends, recvs;  // from, to: those that wait
@@ -72,7 +73,7 @@ void withdraw(Meeting&, const std::set<Call*>&);
 // meeting_of is the meeting of an id of this process.
 std::shared_ptr<Meeting> meeting_of(uint64_t number);
 // join adds a rank, of another process if there is a link.
-Result join(Meeting&, int n, int device, std::shared_ptr<Link>);
+Result join(Meeting&, int n, int rank, int device, std::shared_ptr<Link>);
 // tell says to a guest how many ranks there are.
 void tell(Link&, int joined, Result broken);
 // be_host lets others find this process, by the number returned; 0 is a failure.

@@ -23,7 +23,7 @@ static const Driver& driver() {
   static const Driver d = [] {
     const char* path = getenv("RINGO_CUDA_LIB");
     void* h = dlopen(path ? path : "libcuda.so", RTLD_NOW);
-    if (!h) fprintf(stderr, "fakenccl: %s\n", dlerror()), abort();
+    if (!h) fprintf(stderr, "emulated NCCL: %s\n", dlerror()), abort();
     Driver d;
     auto get = [h](const char* name) { return dlsym(h, name); };
     *(void**)&d.get_device = get("cuCtxGetDevice");
@@ -96,12 +96,20 @@ static Comm* keep(const std::shared_ptr<Comm>& c) {
   return c.get();
 }
 
+// in_use says whether the memory of a call is still there when it runs.
+static bool in_use(const Call& c, const Comm& comm) {
+  Extent e = extent(c, comm.rank, comm.meeting->n);
+  return (!e.in || driver().is_memory((uint64_t)c.src, e.in)) && (!e.out || driver().is_memory((uint64_t)c.dst, e.out));
+}
+
 static int run(void* arg) {
+  constexpr int IllegalAddress = 700;  // CUDA's
   auto& launch = *((std::shared_ptr<Launch>*)arg)->get();
   Comm& c = *launch.comm;
   Meeting& m = *c.meeting;
   std::unique_lock<std::mutex> l(m.mu);
   for (size_t i = 0; i < launch.calls.size() && !c.aborted; i++) {
+    if (!in_use(launch.calls[i], c)) return IllegalAddress;
     c.running.insert(&launch.calls[i]);
     if (launch.calls[i].lost) c.state = RemoteError;
     if (!launch.calls[i].hangs) (m.host ? send_off : post)(m, c.rank, launch.numbers[i], launch.calls[i]);
@@ -138,6 +146,7 @@ static Result poll(Comm& c) {
     ready.swap(c.pending);
   }
   Result r = ready ? start(ready) : Ok;
+  std::lock_guard<std::mutex> l(m.mu);
   if (r) c.state = r;
   return r;
 }
@@ -174,9 +183,10 @@ std::shared_ptr<Meeting> meeting_of(uint64_t number) {
   return m;
 }
 
-Result join(Meeting& m, int n, int device, std::shared_ptr<Link> guest) {
+Result join(Meeting& m, int n, int rank, int device, std::shared_ptr<Link> guest) {
   std::lock_guard<std::mutex> l(m.mu);
   if (m.n && m.n != n) return fail(InvalidArgument, "%d ranks here, %d on another rank", n, m.n);
+  if (!m.ranks.insert(rank).second) return fail(InvalidUsage, "two ranks are both rank %d", rank);
   m.n = n;
   const char* several = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
   for (int d : m.devices)
@@ -206,7 +216,7 @@ API Result ncclCommInitRankConfig(Comm** out, int n, Id id, int rank, const Conf
   memcpy(&number, id.bytes + 120, 8);
   if (host == be_host()) {
     c->meeting = meeting_of(number);
-    if (Result r = join(*c->meeting, n, c->device, nullptr)) return r;
+    if (Result r = join(*c->meeting, n, rank, c->device, nullptr)) return r;
   } else if (!(c->meeting = visit(host, number, n, rank, c->device))) {
     return fail(SystemError, "the process that made the id cannot be reached: it has ended, or runs elsewhere");
   }
@@ -240,7 +250,6 @@ API Result ncclCommAbort(Comm* handle) {
   aborts++;
   return Ok;
 }
-API Result ncclCommFinalize(Comm* handle) { return find(handle) ? Ok : fail(InvalidArgument, "no such communicator"); }
 // ncclCommDestroy waits for what is running, as the real one does; and a host for its
 // guests, which need it: NCCL calls it collective between the ranks of a machine.
 API Result ncclCommDestroy(Comm* handle) {
@@ -297,9 +306,23 @@ static Result inject(Comm& c, Call& call) {
   return fault.kind == 3 ? fail(SystemError, "a failure that the test asked for") : Ok;
 }
 
+// overlap says whether what a call writes is also something that it reads, but for
+// what NCCL calls in place: it defines nothing else.
+static bool overlap(const Call& c, Extent e, int rank) {
+  size_t own = rank * c.n * type_size(c.type);
+  if (!e.in || !e.out || c.src + e.in <= c.dst || c.dst + e.out <= c.src) return false;
+  switch (c.kind) {
+    case AllGather: return c.src != c.dst + own;
+    case ReduceScatter: return c.dst != c.src + own;
+    case AllToAll: return true;
+    default: return c.src != c.dst;
+  }
+}
+
 static Result check(Comm& c, Call& call) {
   if (call.type < 0 || call.type >= NumTypes) return fail(InvalidArgument, "%d is no type", call.type);
   int peers = c.meeting->n;
+  if (call.op < Sum || (call.op > Avg && call.op < FirstCustom)) return fail(InvalidArgument, "%d is no reduction", call.op);
   if (call.root < 0 || call.root >= peers) return fail(InvalidArgument, "root or peer %d of %d ranks", call.root, peers);
   if (call.op >= FirstCustom) {
     auto i = c.custom.find(call.op);
@@ -311,6 +334,10 @@ static Result check(Comm& c, Call& call) {
   Extent e = extent(call, c.rank, peers);
   if (e.in && !driver().is_memory((uint64_t)call.src, e.in)) return fail(InvalidArgument, "sendbuff %p is not %zu bytes of device memory", call.src, e.in);
   if (e.out && !driver().is_memory((uint64_t)call.dst, e.out)) return fail(InvalidArgument, "recvbuff %p is not %zu bytes of device memory", call.dst, e.out);
+  size_t align = type_size(call.type);
+  if ((e.in && (uintptr_t)call.src % align) || (e.out && (uintptr_t)call.dst % align))
+    return fail(InvalidArgument, "sendbuff %p or recvbuff %p is not aligned to elements of %zu bytes", call.src, call.dst, align);
+  if (overlap(call, e, c.rank)) return fail(InvalidArgument, "sendbuff %p and recvbuff %p overlap, and not in place", call.src, call.dst);
   return Ok;
 }
 

@@ -126,7 +126,7 @@ static void entertain(const std::shared_ptr<Link>& link) {
   if (!link->receive(f, data) || f.what != Frame::Hello) return link->close();
   auto m = meeting_of(f.number);
   int rank = f.rank;
-  if (Result r = join(*m, f.n, f.device, link)) tell(*link, 0, r);
+  if (Result r = join(*m, f.n, f.rank, f.device, link)) tell(*link, 0, r);
   std::list<Guest> calls;
   while (link->receive(f, data)) {
     std::lock_guard<std::mutex> l(m->mu);

@@ -155,6 +155,7 @@ API Result cuStreamDestroy_v2(void* h) {
   Lock l;
   auto s = stream_of(h);
   if (!s) return InvalidHandle;
+  if (s->capture) end_capture(*s->capture);
   s->closing = true;  // what is queued still runs
   s->held = false;
   wake_up(*s);
@@ -162,7 +163,6 @@ API Result cuStreamDestroy_v2(void* h) {
   S.streams.erase(h);
   return Ok;
 }
-API Result cuStreamGetPriority(void*, int* p) { *p = 0; return Ok; }
 API Result cuStreamSynchronize(void* h) {
   Lock l;
   int d;
@@ -170,6 +170,7 @@ API Result cuStreamSynchronize(void* h) {
   auto s = stream_of(h);
   if (!s) return InvalidHandle;
   if (s->capture) return s->capture->broken = true, CaptureUnsupported;
+  if (Result r = unsafe()) return r;
   wait_for(l, *s, s->issued);
   return S.devices[s->device].error;
 }
@@ -180,6 +181,7 @@ API Result cuStreamQuery(void* h) {
   auto s = stream_of(h);
   if (!s) return InvalidHandle;
   if (s->capture) return s->capture->broken = true, CaptureUnsupported;
+  if (Result r = unsafe()) return r;
   demand(*s, s->issued);
   return s->finished >= s->issued ? Ok : NotReady;
 }
@@ -188,6 +190,7 @@ API Result cuEventCreate(void** h, unsigned flags) {
   Lock l;
   int d;
   if (Result r = usable(&d)) return r;
+  if (flags > 7) return InvalidValue;
   auto e = std::make_shared<Event>();
   e->device = d;
   e->timed = !(flags & 2);
@@ -220,8 +223,9 @@ API Result cuEventRecord(void* h, void* hs) {
     return Ok;
   }, true});
 }
-API Result cuStreamWaitEvent(void* hs, void* h, unsigned) {
+API Result cuStreamWaitEvent(void* hs, void* h, unsigned flags) {
   Lock l;
+  if (flags) return InvalidValue;
   std::shared_ptr<Stream> s;
   if (Result r = stream_for_work(hs, &s)) return r;
   auto e = event_of(h);
@@ -242,7 +246,7 @@ static Result event_for_host(void* h, std::shared_ptr<Event>* e) {
   if (Result r = usable(&d)) return r;
   *e = event_of(h);
   if (!*e) return InvalidHandle;
-  if (capturing_here()) return break_capture();
+  if (Result r = unsafe()) return r;
   if ((*e)->capture) return (*e)->capture->broken = true, CapturedEvent;
   return Ok;
 }
@@ -267,8 +271,11 @@ API Result cuEventSynchronize(void* h) {
 }
 API Result cuEventElapsedTime(float* ms, void* ha, void* hb) {
   Lock l;
+  int d;
+  if (Result r = usable(&d)) return r;
   auto a = event_of(ha), b = event_of(hb);
-  if (!a || !b || !a->timed || !b->timed || !a->mark || !b->mark) return InvalidHandle;
+  if (!a || !b || !a->timed || !b->timed || !a->mark || !b->mark || a->device != b->device) return InvalidHandle;
+  if (a->capture || b->capture) return CapturedEvent;
   if (!a->mark->done || !b->mark->done) return NotReady;
   *ms = (float)((double)((int64_t)(b->mark->when - a->mark->when)) / 1e6);
   return Ok;
