@@ -282,7 +282,8 @@ func (s *shared) deserted() {
 // Park sleeps until something happened in any group of this rank.
 func (s *shared) Park(ctx context.Context, _ uint64) error { return s.e.Park(ctx) }
 
-// Suspects returns the ranks that operation seq waits for. One whose process does not answer is not just absent.
+// Suspects returns the ranks that operation seq waits for. One whose process does not answer is not just absent, and those
+// that have begun the operation, and answer, wait for it too.
 func (s *shared) Suspects(seq uint64) (absent, stalled []int) {
 	missing, stalled := s.end.Suspects(seq)
 	s.mu.Lock()
@@ -292,14 +293,18 @@ func (s *shared) Suspects(seq uint64) (absent, stalled []int) {
 		return missing, stalled
 	}
 	_, silent := s.ask(seq)
+	var lost []int
 	for _, i := range missing {
 		if slices.Contains(silent, i) {
-			stalled = append(stalled, i)
+			lost = append(lost, i)
 		} else {
 			absent = append(absent, i)
 		}
 	}
-	return absent, stalled
+	if len(lost) > 0 {
+		stalled = slices.DeleteFunc(stalled, func(i int) bool { return !slices.Contains(silent, i) })
+	}
+	return absent, append(stalled, lost...)
 }
 
 // HasPosted reports whether the peer of a point-to-point group has started its operation seq.

@@ -3,7 +3,10 @@ package tcp
 import (
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist/backend"
 )
 
 // The failures of groups over connections, on groups over shared memory.
@@ -22,4 +25,24 @@ func TestSharedFailures(t *testing.T) {
 	} {
 		t.Run(name, test)
 	}
+}
+
+// Who has begun an operation and answers only waits, too: the silent one is named, alone.
+func TestSharedSuspects(t *testing.T) {
+	sharing = true
+	defer func() { sharing = false }()
+	engines := start(t, 3, nil)
+	be := open(t, engines, "world")
+	w := engines[2].links[0].main
+	w.wmu.Lock() // rank 2 can say nothing any more
+	defer w.wmu.Unlock()
+	for r := range 2 {
+		op := sumOp(make([]float32, 1000))
+		op.Seq = 1
+		require.NoError(t, be[r].Issue(&op))
+	}
+	absent, stalled := be[0].(backend.Suspecter).Suspects(1)
+	assert.Empty(t, absent)
+	assert.Equal(t, []int{2}, stalled)
+	require.NoError(t, be[0].Abort(nil))
 }
