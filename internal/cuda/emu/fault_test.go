@@ -139,19 +139,26 @@ func goMemory(_ *rig, _, y cuda.Ptr) *cuda.Args {
 	return cuda.NewArgs().Ptr(cuda.Ptr(uintptr(unsafe.Pointer(x)))).Ptr(y).I32(0)
 }
 
-// An allocation that does not fill its pages has canaries before and behind it.
+// An allocation that does not fill its pages has canaries behind it, which are looked at after each kernel, and before it, until
+// it is freed.
 func TestWriteBesideSmallMemory(t *testing.T) {
 	t.Setenv("RINGO_CUDA_DEBUG", "1") // pools do not round
-	for _, i := range []int{10, -1} {
-		r := newRig(t, emu.Config{}, faultSource)
-		x := put(r, make([]float32, 10))
-		f, err := r.module.Func("write")
-		require.NoError(t, err)
-		err = r.s.Launch(f, cuda.Dim{}, cuda.Dim{X: 32}, 0, cuda.NewArgs().Ptr(x).I32(i))
-		require.ErrorContains(t, err, "cuStreamSynchronize after the launch(write) on device 0: CUDA_ERROR_ILLEGAL_ADDRESS")
-		require.ErrorContains(t, err, "kernel write: bytes just outside of memory of 40 bytes were written")
-		emu.Heal()
+	r := newRig(t, emu.Config{}, faultSource)
+	f, err := r.module.Func("write")
+	require.NoError(t, err)
+	write := func(x cuda.Ptr, i int) error {
+		return r.s.Launch(f, cuda.Dim{}, cuda.Dim{X: 32}, 0, cuda.NewArgs().Ptr(x).I32(i))
 	}
+	err = write(put(r, make([]float32, 10)), 10)
+	require.ErrorContains(t, err, "cuStreamSynchronize after the launch(write) on device 0: CUDA_ERROR_ILLEGAL_ADDRESS")
+	require.ErrorContains(t, err, "kernel write: bytes just outside of memory of 40 bytes were written")
+	emu.Heal()
+	x := put(r, make([]float32, 10))
+	require.NoError(t, write(x, -1))
+	err = r.pool.Free(x)
+	require.ErrorContains(t, err, "CUDA_ERROR_ILLEGAL_ADDRESS")
+	require.ErrorContains(t, err, "bytes just outside of memory of 40 bytes were written")
+	emu.Heal()
 }
 
 func TestUseAfterFree(t *testing.T) {
