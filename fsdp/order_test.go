@@ -216,3 +216,26 @@ func TestNextUnitIsGathered(t *testing.T) {
 		return nil
 	}))
 }
+
+// What only the first microbatch of a step uses is reduced with the last one.
+func TestUsedInFirstMicrobatchOnly(t *testing.T) {
+	run := func(cfg fsdp.Config, copies int) result {
+		cfg.DType = tensor.Float64
+		j := job{ranks: 4 / copies, copies: copies, steps: 10, batch: 24, micro: 2, cfg: cfg}
+		j.before = func(_ *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, _ int) error {
+			forwards := 0
+			n.(*toy).skip = func(i int) bool {
+				if i == 0 {
+					forwards++
+				}
+				return i == 2 && forwards > 1
+			}
+			return nil
+		}
+		return j.run(t)
+	}
+	want := run(fsdp.Config{Stage: 2}, 1) // reduces after each
+	requireClose(t, want, run(fsdp.Config{Stage: 1}, 1), 1e-10, "stage 1")
+	requireClose(t, want, run(fsdp.Config{Stage: 3, HoldGrads: true}, 1), 1e-10, "held")
+	requireClose(t, want, run(fsdp.Config{Stage: 3}, 2), 1e-10, "hybrid")
+}
