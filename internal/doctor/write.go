@@ -57,7 +57,7 @@ func (l Limit) String() string {
 	return text
 }
 
-// write prints the Diagnosis for people.
+// Write prints the diagnosis for people.
 func (d *Diagnosis) Write(out io.Writer) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	line := func(what, format string, args ...any) { fmt.Fprintf(w, "%s\t%s\n", what, fmt.Sprintf(format, args...)) }

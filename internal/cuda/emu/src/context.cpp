@@ -30,7 +30,6 @@ static EmuConfig config() {
 }
 
 // EMU_DEVICES is for programs that take the emulator for a GPU, without Start.
-// EMU_DEVICES is for programs that take the emulator for a GPU, without Start.
 static std::atomic<bool> initialized;
 API Result cuInit(unsigned flags) {
   if (flags) return InvalidValue;
@@ -63,9 +62,7 @@ API Result cuDeviceGetPCIBusId(char* s, int n, int d) {
   return device_exists(d);
 }
 API Result cuDeviceGetAttribute(int* v, int a, int d) {
-  static const std::map<int, int> values = {
-      {1, 1024}, {8, (int)DefaultShared}, {10, 32}, {16, 4}, {38, 4 << 20}, {39, 2048},
-      {75, 9}, {76, 0}, {81, (int)SharedPerSM}, {97, (int)MaxShared}};
+  static const std::map<int, int> values = {{16, 4}, {38, 4 << 20}, {75, 9}, {76, 0}, {97, (int)MaxShared}};
   auto i = values.find(a);
   if (a != 88 && i == values.end()) return InvalidValue;  // one that nobody needed so far
   *v = a == 88 ? (int)config().reaches : i->second;

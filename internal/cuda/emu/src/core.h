@@ -25,7 +25,7 @@ enum : Result {
   CaptureUnjoined = 904, CaptureIsolation = 905, CapturedEvent = 907, CaptureWrongThread = 908,
 };
 constexpr int MaxDevices = 16;
-constexpr unsigned MaxShared = 232448, DefaultShared = 49152, SharedPerSM = 233472;
+constexpr unsigned MaxShared = 232448, DefaultShared = 49152;
 
 struct Stream;
 typedef std::function<Result(Stream&)> Run;

@@ -84,15 +84,6 @@ API Result cuFuncSetAttribute(void* h, int a, int v) {
   f->second->shared = v;
   return Ok;
 }
-// The registers that a kernel would need are not known.
-API Result cuOccupancyMaxActiveBlocksPerMultiprocessor(int* n, void* h, int threads, size_t shared) {
-  Lock l;
-  if (!S.functions.count(h)) return InvalidHandle;
-  if (threads < 1 || threads > 1024) return InvalidValue;
-  constexpr size_t Reserved = 1024;  // shared memory of each block that CUDA keeps
-  *n = (int)std::min({(size_t)32, (size_t)2048 / ((threads + 31) / 32 * 32), SharedPerSM / (shared + Reserved)});
-  return Ok;
-}
 
 // Launch is one launch, with its parameters copied.
 struct Launch {
