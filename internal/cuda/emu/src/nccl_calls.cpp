@@ -120,6 +120,7 @@ static int run(void* arg) {
     return true;
   });
   for (auto& x : launch.calls) c.running.erase(&x);
+  m.changed.notify_all();  // ncclCommDestroy waits for it
   return 0;
 }
 
