@@ -135,6 +135,9 @@ func neighbours(g *dist.Group) (next, prev int) {
 // dependent runs each chain often, with inputs that are posted at once, with small, and with large ones.
 func (s *suite) dependent(t *testing.T) {
 	times := map[int]int{1: 20, 10: 20, 64: 20, 1000: 10, 16 << 10: 3}
+	if s.emulated {
+		times = map[int]int{1: 3, 64: 3, 1000: 3, 16 << 10: 1}
+	}
 	if s.long() {
 		times = map[int]int{1: 1000, 10: 1000, 64: 1000, 1000: 1000, 16 << 10: 1000, 256 << 10: 20, 4 << 20: 20}
 	}
