@@ -5,7 +5,9 @@ import "fmt"
 // Span is a part of a dimension: elements First, First+1, … of Total. The zero Span is the whole dimension.
 type Span struct{ First, Total int }
 
-func (s Span) holds(n int) bool { return s.Total == 0 || s.First >= 0 && n >= 0 && s.First+n <= s.Total }
+func (s Span) holds(n int) bool {
+	return s.Total == 0 || s.First >= 0 && n >= 0 && s.First+n <= s.Total
+}
 
 // Rows says which rectangle of the global batch a tensor holds. Its leading dimension holds rows First, First+Stride, … of
 // Total. If Seq is given, dimension 1 holds a part of each row's sequence, otherwise rows are whole. Losses divide by the size

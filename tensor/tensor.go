@@ -58,8 +58,8 @@ type header struct {
 	dims   [MaxRank]int
 	grad   *header  // sum of the settled contributions
 	more   *contrib // contributions whose collective is still running
-	rows   *Rows // of a tensor outside a tape
-	own    storage // the memory that it was made with
+	rows   *Rows    // of a tensor outside a tape
+	own    storage  // the memory that it was made with
 }
 
 func (h *header) shape() Shape {
