@@ -70,6 +70,9 @@ func New(c Config) *Sharding {
 	return &Sharding{cfg: c, ignored: map[*tensor.Param]bool{}, of: map[*tensor.Param]*piece{}}
 }
 
+// String names the owner of gradients in errors.
+func (*Sharding) String() string { return "fsdp" }
+
 func (c *Config) check() error {
 	fits := func(d tensor.DType) bool { return d == c.DType || d.IsHalf() }
 	switch {
