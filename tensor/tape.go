@@ -21,7 +21,7 @@ type Tape struct {
 	ncalls  int
 	leaves  map[*Param]*leafState
 	used    []*leafState // leaves used since Reset
-	hooks   []Hooks      // of the leaves used since the last Backward, each once
+	owners  []Hooks      // of the leaves used since the last Backward, each once
 	limbo   []*storage   // not referred to any more, but a collective still uses them
 
 	noGrad, training  bool
