@@ -67,21 +67,22 @@ func (s *Sharding) assign() error {
 				refuse("%s is in units %d and %d; what is tied belongs in one", pc.p.Name(), other.u.index, u.index)
 			case s.ignored[pc.p]:
 				refuse("%s is in unit %d, and ignored", pc.p.Name(), u.index)
-			case slices.ContainsFunc(pc.p.Hooks(), isOurs):
-				refuse("%s is attached already", pc.p.Name())
+			case pc.p.Owner() != nil:
+				refuse("%s is attached already: its gradient belongs to %v", pc.p.Name(), pc.p.Owner())
 			}
 			s.of[pc.p] = pc
 		}
 	}
 	for _, p := range s.params {
-		if s.of[p] == nil && !s.ignored[p] && !p.IsBuffer() && p.Len() > 0 {
+		if s.of[p] == nil && !s.foreign(p) && !p.IsBuffer() && p.Len() > 0 {
 			refuse("%s is in no unit", p.Name())
 		}
 	}
 	return errors.Join(errs...)
 }
 
-func isOurs(h tensor.Hooks) bool {
-	_, ok := h.(*Sharding)
-	return ok
+// foreign reports whether a parameter is not for fsdp: it is ignored, or another Attach has it. Nobody makes, gathers or sums it
+// here.
+func (s *Sharding) foreign(p *tensor.Param) bool {
+	return s.ignored[p] || p.Owner() != nil && p.Owner() != tensor.Hooks(s)
 }

@@ -72,6 +72,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// String names the owner of gradients in errors.
+func (*Sharding) String() string { return "fsdp" }
+
 func (c *Config) check() error {
 	switch {
 	case c.Shard == nil:

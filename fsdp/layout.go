@@ -11,7 +11,7 @@ func (s *Sharding) layOut() error {
 	for _, p := range s.params {
 		switch {
 		case s.of[p] != nil:
-		case s.ignored[p]: // another package makes it, or nobody
+		case s.foreign(p):
 		case p.Value.IsZero():
 			p.Make(s.exec.Device(), s.cfg.DType, s.cfg.Seed)
 		default:
@@ -118,22 +118,18 @@ func (s *Sharding) adopt(pc *piece) error {
 	}
 	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 	p.Local = local
-	if p.Shard.Global == nil {
-		p.Shard.Global = p.Dims()
-	}
+	p.NarrowCounts(u.over.counts())
 	p.Shard.Flat = [2]int{pc.lo, pc.hi}
 	if pc.hi == 0 { // {0,0} would be all of it
 		p.Shard.Flat = [2]int{p.Len(), p.Len()}
 	}
 	p.Shard.Unit, p.Shard.Place = u.name, slices.Index(u.pieces, pc)
-	p.Shard.Counts = u.over.counts()
 	if !p.Frozen() {
 		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 		pc.part = u.host.Range(at, at+pc.hi-pc.lo)
 		p.Grad = pc.part
 	}
-	p.Hook(s)
-	return nil
+	return p.Own(s)
 }
 
 func (s *Sharding) cast(dst, src tensor.Tensor) {

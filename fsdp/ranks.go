@@ -112,7 +112,7 @@ func (s *Sharding) verify(problem error) error {
 		}
 	}
 	for _, p := range s.params {
-		if s.of[p] == nil && !s.ignored[p] {
+		if s.of[p] == nil && !s.foreign(p) {
 			lines = append(lines, describe(p))
 		}
 	}

@@ -96,12 +96,20 @@ func (s *Sharding) takeTurns() {
 func (s *Sharding) abandon() {
 	for _, u := range s.turns {
 		_ = u.reducing.Wait() // an error poisons the group: the next operation returns it
-		s.takeBack(u)
-		u.again = false
 		for _, pc := range u.pieces {
+			_ = pc.settle() // what failed is dropped
 			pc.got, pc.any = false, false
 		}
+		s.takeBack(u)
+		u.again = false
 	}
+}
+
+// settle waits for what must be over before the gradient is read.
+func (pc *piece) settle() error {
+	after := pc.after
+	pc.after = tensor.Pending{}
+	return after.Wait()
 }
 
 // lendGrads gives the gradients of u memory for this Backward.
@@ -131,17 +139,18 @@ func (s *Sharding) takeBack(u *Unit) {
 // reducing reports whether this Backward communicates.
 func (s *Sharding) reducing() bool { return s.last || s.cfg.Stage > 1 && !s.cfg.HoldGrads }
 
-// GradReady counts a gradient, and reduces the units that are complete, in their turn.
+// GradReady counts a gradient, and reduces the units that are complete, in their turn. It does not wait for after: who
+// issues the reduction does.
 func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
-	s.must(after.Wait())
 	pc := s.of[p]
+	pc.after = after
 	pc.got, pc.any = true, true
 	u := pc.u
 	if u.complete {
 		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete", p.Name()))
 	}
 	if u.waiting--; u.waiting > 0 || !s.reducing() {
-		return tensor.Pending{}
+		return after
 	}
 	u.complete = true
 	s.advance()
@@ -155,6 +164,7 @@ func (s *Sharding) reduceNext() {
 		s.lendGrads(u)
 	}
 	for _, pc := range u.pieces {
+		s.must(pc.settle())
 		if !pc.got && !pc.grad.IsZero() {
 			s.exec.Args(tensor.OpFill, pc.grad.DType()).Out(pc.grad)
 			s.exec.Launch()

@@ -13,12 +13,13 @@ type piece struct {
 	p      *tensor.Param
 	u      *Unit
 	in     *section
-	off    int           // of its first element in the unit
-	lo, hi int           // its elements that this rank owns
-	grad   tensor.Tensor // whole, in the parameter's shape; none if it was frozen at Attach
-	part   tensor.Tensor // of the gradient: elements lo to hi
-	got    bool          // has a gradient in this Backward, or with HoldGrads in an earlier one of the step
-	any    bool          // got one in this step
+	off    int            // of its first element in the unit
+	lo, hi int            // its elements that this rank owns
+	grad   tensor.Tensor  // whole, in the parameter's shape; none if it was frozen at Attach
+	part   tensor.Tensor  // of the gradient: elements lo to hi
+	got    bool           // has a gradient in this Backward, or with HoldGrads in an earlier one of the step
+	any    bool           // got one in this step
+	after  tensor.Pending // must be over before grad is read
 }
 
 // section is a run of a unit's elements that is cut over the ranks by itself: those with gradients, or the frozen ones. So
