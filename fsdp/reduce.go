@@ -105,6 +105,18 @@ func (s *Sharding) abandon() {
 	}
 }
 
+// settle waits for what must be over before gradients that stay are read or added to.
+func (s *Sharding) settle() error {
+	for _, u := range s.turns {
+		for _, pc := range u.pieces {
+			if err := pc.settle(); err != nil {
+				return fmt.Errorf("fsdp: completing the gradient of %s: %w", pc.p.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
 // settle waits for what must be over before the gradient is read.
 func (pc *piece) settle() error {
 	after := pc.after
@@ -204,7 +216,7 @@ func (s *Sharding) BackwardDone(bool) error {
 	s.endGathers()
 	if !s.reducing() {
 		s.running = false
-		return nil
+		return s.settle()
 	}
 	for s.next < len(s.turns) {
 		s.reduceNext()
