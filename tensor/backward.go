@@ -26,11 +26,14 @@ func More() BackwardOption { return BackwardOption{more: true} }
 func Scale(s float64) BackwardOption { return BackwardOption{scaled: true, scale: s} }
 
 // Backward computes the gradients of loss (one element) for all parameters that it depends on, into Param.Grad. It
-// frees activations as it goes and fires the hooks of parameters. A collective that fails panics with a *Failure.
+// frees activations as it goes and calls the owners of gradients. A collective that fails panics with a *Failure.
 func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h := t.arg(loss)
 	if t.noGrad {
 		fail("Backward", nil, "the tape was made with NoGrad")
+	}
+	if t.open > 0 {
+		fail("Backward", nil, "a Function, a Checkpoint or a Backward of this tape failed, or calls this: call Reset and begin the step anew")
 	}
 	if h.n != 1 || !h.needs || h.leaf != nil {
 		fail("Backward", []Shape{h.shape()}, "needs one element, computed from parameters since the last Backward")
@@ -43,12 +46,13 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 		}
 	}
 	h.kept = true
+	t.open++
 	t.inBackward, t.root = true, h
 	for _, s := range t.used { // another tape may have used the parameter since
 		s.p.last = s
 	}
 	t.mem.report()
-	for _, k := range t.hooks {
+	for _, k := range t.owners {
 		k.BackwardBegin(!t.more)
 	}
 	t.addGrad(h, t.full(h, t.scale))
@@ -64,7 +68,7 @@ func (t *Tape) finishBackward() {
 			s.ready()
 		}
 	}
-	for _, k := range t.hooks {
+	for _, k := range t.owners {
 		if err := k.BackwardDone(!t.more); err != nil {
 			panic(&Failure{Op: "Backward", Err: err})
 		}
@@ -75,6 +79,7 @@ func (t *Tape) finishBackward() {
 		}
 	}
 	t.inBackward = false
+	t.open--
 	t.mem.report()
 	t.dismiss()
 	t.count(t.more)
@@ -152,7 +157,7 @@ func (t *Tape) gradOf(n *Node) bool {
 	if n.out.more != nil {
 		t.settleGrad(n.out)
 	}
-	have := n.out.grad != nil
+	have := n.out.grad != nil || n.seeds || n.op == OpAux
 	if n.call != nil {
 		for _, o := range n.call.outs {
 			t.settleGrad(o)
@@ -182,8 +187,8 @@ func (t *Tape) await(h *header, p Pending) {
 
 func (t *Tape) beforeUse(n *Node) {
 	for _, h := range n.in {
-		if h != nil && h.leaf != nil && len(h.leaf.p.hooks) > 0 {
-			h.leaf.p.beforeUse(Backward)
+		if h != nil && h.leaf != nil && h.leaf.p.owner != nil {
+			h.leaf.p.owner.BeforeUse(h.leaf.p, Backward)
 			h.leaf.refresh()
 		}
 	}
