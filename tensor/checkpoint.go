@@ -69,7 +69,7 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	if y.needs {
 		n := t.newNode()
 		n.op, n.need, n.out, n.in, n.fn = OpCheckpoint, need, y, hs, fn
-		n.I = [8]int{t.rows.First, t.rows.Stride, t.rows.Total, t.localRows}
+		n.I = [8]int{t.rows.First, t.rows.Stride, t.rows.Total, t.localRows, int(t.rows.Over)}
 	}
 	return y.tensor()
 }
@@ -111,7 +111,7 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 func (t *Tape) again(n *Node, c *Ctx) *header {
 	recompute, rows, local := t.recompute, t.rows, t.localRows
 	t.recompute = true
-	t.rows, t.localRows = Rows{n.I[0], n.I[1], n.I[2]}, n.I[3]
+	t.rows, t.localRows = Rows{n.I[0], n.I[1], n.I[2], Axes(n.I[4])}, n.I[3]
 	y := t.arg(n.fn(c.in...))
 	t.recompute, t.rows, t.localRows = recompute, rows, local
 	if y.dtype != n.out.dtype || !y.alike(n.out) || !y.needs {

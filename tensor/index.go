@@ -159,8 +159,9 @@ func (x Tensor) Dropout(p float64, layer uint64) Tensor {
 // place says which rows of the global batch n elements belong to, whose leading dimension is in's, and how many of them
 // make up a row.
 func (t *Tape) place(op string, in *header, n int) (rows Rows, elems int) {
+	t.mustPlace(op, in)
 	if t.rows.Stride == 0 {
-		return Rows{0, 1, 0}, n
+		return Rows{Stride: 1}, n
 	}
 	t.mustShape(op, n == 0 || in.rank > 0 && t.localRows > 0 && in.dims[0]%t.localRows == 0, in)
 	return t.rows, n / max(t.localRows, 1)
@@ -179,6 +180,6 @@ func (t *Tape) dropout(out, in *header, p float64, key uint64, r Rows, elems int
 
 func dropoutVJP(t *Tape, n *Node, _ uint8) {
 	g, d := t.inPlace(n)
-	t.dropout(d, g, n.F[0], n.key, Rows{n.I[0], n.I[1], 0}, n.I[2])
+	t.dropout(d, g, n.F[0], n.key, Rows{First: n.I[0], Stride: n.I[1]}, n.I[2])
 	t.addGrad(n.in[0], d)
 }

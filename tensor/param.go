@@ -59,6 +59,7 @@ type Param struct {
 	Grad  Tensor // gradient of Local; made at the first Backward unless a hook provides it
 	Shard Shard
 
+	layout     layout
 	name       string
 	dims       []int
 	init       Initializer
@@ -234,6 +235,7 @@ func (t *Tape) Use(p *Param) Tensor {
 	}
 	p.beforeUse(phase)
 	s.refresh()
+	s.h.ty = p.Types()
 	if !t.reaches(&s.h) {
 		fail("Use", []Shape{s.h.shape()}, "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
 	}

@@ -42,6 +42,7 @@ type Tape struct {
 	serial            uint32 // counts Resets
 	rows              Rows
 	localRows         int
+	shown             [2 * maxInputs]Types // to a Function
 	poller            Poller
 	sent              Pending // the last copy from host memory
 }
@@ -104,7 +105,7 @@ func (t *Tape) blankHeader() *header {
 	t.nh++
 	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
 	h.st, h.off, h.ld, h.rows, h.grad, h.more = nil, 0, 0, Rows{}, nil, nil
-	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses = false, false, false, false, false, 0
+	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty = false, false, false, false, false, 0, Types{}
 	return h
 }
 
@@ -148,7 +149,7 @@ func (t *Tape) newLike(x *header) *header {
 func (t *Tape) alias(x *header) *header {
 	h := t.blankHeader()
 	h.sizeAs(x)
-	h.ld, h.off, h.rows = x.ld, x.off, x.rows
+	h.ld, h.off, h.rows, h.ty = x.ld, x.off, x.rows, x.ty
 	h.st = x.st
 	if h.st != nil && h.st.arena != nil {
 		h.st.refs++
@@ -253,7 +254,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 	default:
 		in = t.alias(h)
 	}
-	in.rows = h.rows
+	in.rows, in.ty = h.rows, h.ty
 	return t.noteRows(in).tensor()
 }
 

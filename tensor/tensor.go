@@ -40,7 +40,12 @@ func (s Shape) String() string {
 
 // Rows says which rows of the global batch a tensor's leading dimension holds: row i is First + i*Stride, of Total.
 // Dropout uses it, so that a sharded batch is treated as the whole one would be, and losses divide by Total.
-type Rows struct{ First, Stride, Total int }
+//
+// Over are the axes of the job along which ranks hold other rows.
+type Rows struct {
+	First, Stride, Total int
+	Over                 Axes
+}
 
 // header is what a Tensor refers to. Its size is four cache lines, and the last one holds what a step seldom touches.
 type header struct {
@@ -53,11 +58,12 @@ type header struct {
 	gen    uint32
 	rank   uint8
 	dtype  DType
-	needs  bool  // wants a gradient
-	kept   bool  // survives Backward
-	saved  bool  // a gradient rule reads it
-	local  bool  // made inside a Function and saved by it
-	isGrad bool  // a gradient, or a contribution to one
+	needs  bool // wants a gradient
+	kept   bool // survives Backward
+	saved  bool // a gradient rule reads it
+	local  bool // made inside a Function and saved by it
+	isGrad bool // a gradient, or a contribution to one
+	ty     Types
 	uses   uint8 // recorded operations that it is an input of; 2 is many
 	dims   [MaxRank]int
 	grad   *header  // sum of the settled contributions
@@ -246,7 +252,9 @@ func (x Tensor) Tape() *Tape { return x.hdr().tape }
 
 // WithRows says which rows of the global batch x holds. Loaders call it; Tape.Input hands it on.
 func (x Tensor) WithRows(r Rows) Tensor {
-	x.hdr().rows = r
+	h := x.hdr()
+	h.ty = h.ty.With(h.rows.Over, Replicated).With(r.Over, Varying)
+	h.rows = r
 	return x
 }
 
@@ -323,7 +331,7 @@ func storeFloat(p Ptr, d DType, i int, v float64) {
 // tape (on a tape, use Reshape, which is differentiable).
 func (x Tensor) View(dims ...int) Tensor {
 	h := x.hdr()
-	v := &header{dtype: h.dtype, st: h.st, off: h.off, rows: h.rows}
+	v := &header{dtype: h.dtype, st: h.st, off: h.off, rows: h.rows, ty: h.ty}
 	v.setDims(dims)
 	if h.tape != nil || h.ld != 0 || v.n != h.n {
 		fail("View", []Shape{h.shape(), v.shape()}, "needs a contiguous tensor outside a tape, of the same number of elements")
