@@ -46,6 +46,7 @@ func (op Op) mustFit(out *header, in []*header, s *seen) {
 	}
 	if ops[op].Const { // no gradient flows through it
 		s.i, s.r = 0, 0
+		out.ty = s.types()
 	}
 	op.clash(in, s.i&s.v, ClashRows, Invariant, Varying)
 	op.clash(in, s.i&s.c, ClashFeatures, Invariant, Cut)
