@@ -74,6 +74,9 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// String names the owner of gradients in errors.
+func (*Sharding) String() string { return "fsdp" }
+
 func (c *Config) check() error {
 	fits := func(d tensor.DType) bool { return d == c.DType || d.IsHalf() }
 	switch {

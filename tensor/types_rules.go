@@ -97,7 +97,7 @@ func (t *Tape) sumType(out, in *header, mask int) {
 	case in.rank == 0:
 	case mask == 1<<in.rank-1:
 		out.ty = out.ty.With(in.ty.On(Varying)|in.ty.On(Cut), Partial)
-	case mask&1 != 0 && t.localRows > 0 && in.dims[0]%t.localRows == 0:
+	case mask&1 != 0 && t.rows.n > 0 && in.dims[0]%t.rows.n == 0:
 		out.ty = out.ty.With(in.ty.On(Varying)&t.rows.Over, Partial)
 	}
 }
@@ -111,8 +111,15 @@ func (h *header) meanType(in *header) {
 func (t *Tape) lossType(out *header) { out.ty = out.ty.With(out.ty.On(Varying)&t.rows.Over, Partial) }
 
 // mustPlace panics with a *Failure where random numbers for the elements of x would be the same on ranks that hold others.
-func (t *Tape) mustPlace(op string, x *header) {
-	if bad := x.ty.On(Varying)&^t.rows.Over | x.ty.On(Cut) | x.ty.On(Own); bad != 0 && t.recording() {
+func (t *Tape) mustPlace(op string, x *header, at Region) {
+	var bad Axes
+	if at.Rows.Total == 0 {
+		bad = x.ty.On(Varying) &^ t.rows.Over
+	}
+	if at.Cols.Total == 0 {
+		bad |= x.ty.On(Cut)
+	}
+	if bad != 0 && t.recording() {
 		clash(op, []*header{x}, bad, ClashMask, x.ty.At(bad.first()), Replicated)
 	}
 }

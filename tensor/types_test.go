@@ -332,7 +332,7 @@ func TestTypesAreKept(t *testing.T) {
 	x := New(hostDevice, Float64, 3, 2).WithRows(rows)
 	assert.Equal(t, v, x.Types())
 	assert.Equal(t, v, x.View(6).Types())
-	assert.Equal(t, Types{}.With(2, Varying), New(hostDevice, Float64, 3).WithRows(rows).WithRows(Rows{Over: 2}).Types(), "other rows")
+	assert.Equal(t, Types{}.With(2, Varying), New(hostDevice, Float64, 3).WithRows(rows).WithRows(Rows{Stride: 1, Over: 2}).Types(), "other rows")
 	tape := NewTape(hostDevice)
 	defer tape.Close()
 	in := tape.Input(x)
