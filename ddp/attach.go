@@ -95,42 +95,13 @@ func isOurs(h tensor.Hooks) bool {
 	return false
 }
 
-// verify compares the configuration, and names, shapes and types with rank 0's. All ranks return the first rank's error.
+// verify compares the configuration, and names, shapes and types over the ranks.
 func verify(g *dist.Group, params nn.Params, c Config) error {
-	mine := []string{fmt.Sprintf("BucketBytes=%d Hook=%T AllowUnused=%v", c.BucketBytes, c.Hook, c.AllowUnused)}
+	lines := []string{fmt.Sprintf("BucketBytes=%d Hook=%T AllowUnused=%v", c.BucketBytes, c.Hook, c.AllowUnused)}
 	for i, p := range params {
-		mine = append(mine, fmt.Sprintf("parameter %d: %s %v frozen=%v", i, p.Name(), tensor.Shape{DType: p.Value.DType(), Dims: p.Dims()}, p.Frozen()))
+		lines = append(lines, fmt.Sprintf("parameter %d: %s %v frozen=%v", i, p.Name(), tensor.Shape{DType: p.Value.DType(), Dims: p.Dims()}, p.Frozen()))
 	}
-	want, err := dist.BroadcastObject(g, mine, 0)
-	if err != nil {
-		return err
-	}
-	diffs, err := dist.AllGatherObject(g, difference(mine, want))
-	if err != nil {
-		return err
-	}
-	for r, d := range diffs {
-		if d != "" {
-			return fmt.Errorf("ddp: ranks differ: rank %d has %s", r, d)
-		}
-	}
-	return nil
-}
-
-func difference(mine, want []string) string {
-	for i := range max(len(mine), len(want)) {
-		m, w := "nothing", "nothing"
-		if i < len(mine) {
-			m = mine[i]
-		}
-		if i < len(want) {
-			w = want[i]
-		}
-		if m != w {
-			return fmt.Sprintf("%s where rank 0 has %s", m, w)
-		}
-	}
-	return ""
+	return dist.Agree(g, "ddp", lines, nil)
 }
 
 func unusedError(ps []*tensor.Param) error {

@@ -88,57 +88,19 @@ func isOurs(h tensor.Hooks) bool {
 // verify compares configuration and units over ranks. All ranks return the first one's problem.
 func (s *Sharding) verify(problem error) error {
 	c := s.cfg
-	mine := []string{fmt.Sprintf("Stage=%d DType=%v Seed=%d Compute=%v Reduce=%v HoldGrads=%v Offload=%v",
+	lines := []string{fmt.Sprintf("Stage=%d DType=%v Seed=%d Compute=%v Reduce=%v HoldGrads=%v Offload=%v",
 		c.Stage, c.DType, c.Seed, c.Compute, c.Reduce, c.HoldGrads, c.Offload != nil)}
 	for _, u := range s.units {
-		mine = append(mine, u.shape())
+		lines = append(lines, u.shape())
 	}
 	for _, p := range s.params {
-		mine = append(mine, fmt.Sprintf("%v with values: %v", p, !p.Value.IsZero()))
+		lines = append(lines, fmt.Sprintf("%v with values: %v", p, !p.Value.IsZero()))
 	}
-	text := ""
-	if problem != nil {
-		text = problem.Error()
+	problem = dist.Agree(c.Shard, "fsdp", lines, problem)
+	if c.Replicate != nil {
+		problem = dist.Agree(c.Replicate, "fsdp", lines, problem)
 	}
-	for _, g := range []*dist.Group{c.Shard, c.Replicate} {
-		if g == nil {
-			continue
-		}
-		want, err := dist.BroadcastObject(g, mine, 0)
-		if err != nil {
-			return err
-		}
-		if text == "" {
-			text = difference(g.Rank(), mine, want)
-		}
-		all, err := dist.AllGatherObject(g, text)
-		if err != nil {
-			return err
-		}
-		if i := slices.IndexFunc(all, func(t string) bool { return t != "" }); i >= 0 {
-			text = all[i]
-		}
-	}
-	if text != "" {
-		return errors.New(text)
-	}
-	return nil
-}
-
-func difference(rank int, mine, want []string) string {
-	for i := range max(len(mine), len(want)) {
-		m, w := "nothing", "nothing"
-		if i < len(mine) {
-			m = mine[i]
-		}
-		if i < len(want) {
-			w = want[i]
-		}
-		if m != w {
-			return fmt.Sprintf("fsdp: ranks differ: rank %d has %s where rank 0 has %s", rank, m, w)
-		}
-	}
-	return ""
+	return problem
 }
 
 // layOut gives units their memory, and parameters their values.

@@ -95,8 +95,18 @@ func zip[D, S any](f func(dst []D, x, y []S)) Kernel {
 	})
 }
 
-func binaryKernel[T any](f func(dst, x, y []T)) Kernel         { return zip(f) }
-func compareKernel[T any](f func(dst []bool, x, y []T)) Kernel { return zip(f) }
+type (
+	binaryFunc[T any]  = func(dst, x, y []T)
+	compareFunc[T any] = func(dst []bool, x, y []T)
+)
+
+func binaries(f32 binaryFunc[float32], f64 binaryFunc[float64], i32 binaryFunc[int32], i64 binaryFunc[int64], u8 binaryFunc[uint8]) [NumDTypes]Kernel {
+	return numbers(zip(f32), zip(f64), zip(i32), zip(i64), zip(u8))
+}
+
+func compares(f32 compareFunc[float32], f64 compareFunc[float64], i32 compareFunc[int32], i64 compareFunc[int64], u8 compareFunc[uint8]) [NumDTypes]Kernel {
+	return numbers(zip(f32), zip(f64), zip(i32), zip(i64), zip(u8))
+}
 
 // strided calls f for a part of dimension 0 of a copy from operand 1 to operand 0.
 func strided[T any](f func(dst, src []T, dims, ds, ss []int)) Kernel {

@@ -82,13 +82,26 @@ func colSumKernel[T kernel.Float]() Kernel {
 	})
 }
 
-func sumKernel[T any](f func(dst, x []T, n, inner, lo, hi int)) Kernel {
+type (
+	sumFunc[T any]     = func(dst, x []T, n, inner, lo, hi int)
+	extremeFunc[T any] = func(dst []T, idx []int64, x []T, n, inner, lo, hi int)
+)
+
+func sums(f32 sumFunc[float32], f64 sumFunc[float64], i32 sumFunc[int32], i64 sumFunc[int64], u8 sumFunc[uint8]) [NumDTypes]Kernel {
+	return numbers(sumKernel(f32), sumKernel(f64), sumKernel(i32), sumKernel(i64), sumKernel(u8))
+}
+
+func sumKernel[T any](f sumFunc[T]) Kernel {
 	return spread(outLen, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
 		f(slice[T](a, 0), slice[T](a, 1), a.Dim[1], a.Dim[2], lo, hi)
 	})
 }
 
-func extremeKernel[T any](f func(dst []T, idx []int64, x []T, n, inner, lo, hi int)) Kernel {
+func extremes(f32 extremeFunc[float32], f64 extremeFunc[float64], i32 extremeFunc[int32], i64 extremeFunc[int64], u8 extremeFunc[uint8]) [NumDTypes]Kernel {
+	return numbers(extremeKernel(f32), extremeKernel(f64), extremeKernel(i32), extremeKernel(i64), extremeKernel(u8))
+}
+
+func extremeKernel[T any](f extremeFunc[T]) Kernel {
 	return spread(outLen, dim1, 1, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
 		f(slice[T](a, 0), slice[int64](a, 1), slice[T](a, 2), a.Dim[1], a.Dim[2], lo, hi)
 	})

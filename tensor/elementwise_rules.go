@@ -183,8 +183,8 @@ func unaryVJP(grad Op, saved int) VJP {
 			s = n.in[0]
 		}
 		g, d := t.inPlace(n)
-		if grad == OpMul {
-			t.binary(OpMul, d, g, s)
+		if grad == OpMul || grad == OpDiv {
+			t.binary(grad, d, g, s)
 		} else {
 			t.unary(grad, d, g, s)
 		}

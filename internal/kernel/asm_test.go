@@ -4,6 +4,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -32,6 +33,14 @@ func TestCPU(t *testing.T) {
 	want, err := chooseISA(os.Getenv("RINGO_CPU"))
 	assert.Equal(t, want.name, CPU())
 	assert.Equal(t, err, CPUError())
+}
+
+// AVX2 has sixteen vector registers. A kernel that takes more assembles, as AVX-512, and runs where that is at hand.
+func TestAVX2HasSixteenRegisters(t *testing.T) {
+	text, err := os.ReadFile("asm_avx2_amd64.s")
+	require.NoError(t, err)
+	assert.Contains(t, string(text), "Y15")
+	assert.Empty(t, regexp.MustCompile(`\b([XY](1[6-9]|2\d|3[01])|Z\d+|K[0-7])\b`).FindAllString(string(text), 3))
 }
 
 func TestAddTo(t *testing.T) {

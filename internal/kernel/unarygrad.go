@@ -8,9 +8,6 @@ import "math"
 // ExpGrad computes dst = g*y.
 func ExpGrad[T Float](dst, g, y []T) { Mul(dst, g, y) }
 
-// LogGrad computes dst = g/x.
-func LogGrad[T Float](dst, g, x []T) { Div(dst, g, x) }
-
 // SqrtGrad computes dst = g/(2y).
 func SqrtGrad[T Float](dst, g, y []T) {
 	g, y = g[:len(dst)], y[:len(dst)]

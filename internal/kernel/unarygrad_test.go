@@ -18,7 +18,7 @@ type gradCase[T Float] struct {
 func gradCases[T Float]() []gradCase[T] {
 	return []gradCase[T]{
 		{"Exp", Exp[T], ExpGrad[T], true, false},
-		{"Log", Log[T], LogGrad[T], false, true},
+		{"Log", Log[T], Div[T], false, true},
 		{"Sqrt", Sqrt[T], SqrtGrad[T], true, true},
 		{"Square", Square[T], SquareGrad[T], false, false},
 		{"Recip", Recip[T], RecipGrad[T], true, true},
@@ -78,7 +78,7 @@ func runGrad[T Float](t *testing.T, c gradCase[T], g, x []T) []T {
 }
 
 func TestGradSpecial(t *testing.T) {
-	inf, nan := math.Inf(1), math.NaN()
+	nan := math.NaN()
 	edges := []float64{-20, -700} // where the slopes of GELUTanh and SiLU end
 	GELUTanhGrad(edges[:1], []float64{5}, edges[:1])
 	SiLUGrad(edges[1:], []float64{5}, edges[1:])
@@ -95,7 +95,6 @@ func TestGradSpecial(t *testing.T) {
 		{"GELUTanh", GELUTanhGrad[float64], []float64{-1e200, 1e200, nan}, []float64{edges[0], 5, nan}},
 		{"SiLU", SiLUGrad[float64], []float64{-1e200, 1e200, nan}, []float64{edges[1], 5, nan}},
 		{"GELU", GELUGrad[float64], []float64{-1e100, 1e100, nan}, []float64{0, 5, nan}},
-		{"Log", LogGrad[float64], []float64{0, 2}, []float64{inf, 2.5}},
 	}
 	for _, c := range cases {
 		dst, g := make([]float64, len(c.x)), make([]float64, len(c.x))

@@ -44,7 +44,6 @@ var unaryKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpAffine:   floats("unary.cu", "affine", affine),
 
 	tensor.OpAbsGrad:      unary2("abs_grad"),
-	tensor.OpLogGrad:      unary2("log_grad"),
 	tensor.OpSqrtGrad:     unary2("sqrt_grad"),
 	tensor.OpSquareGrad:   unary2("square_grad"),
 	tensor.OpRecipGrad:    unary2("recip_grad"),

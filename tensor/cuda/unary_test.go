@@ -11,13 +11,13 @@ var maps = []tensor.Op{tensor.OpNeg, tensor.OpAbs, tensor.OpExp, tensor.OpLog, t
 	tensor.OpSin, tensor.OpCos, tensor.OpTanh, tensor.OpSigmoid, tensor.OpReLU, tensor.OpGELU, tensor.OpGELUTanh, tensor.OpSiLU,
 	tensor.OpAffine}
 
-var gradients = []tensor.Op{tensor.OpAbsGrad, tensor.OpLogGrad, tensor.OpSqrtGrad, tensor.OpSquareGrad, tensor.OpRecipGrad,
+var gradients = []tensor.Op{tensor.OpAbsGrad, tensor.OpSqrtGrad, tensor.OpSquareGrad, tensor.OpRecipGrad,
 	tensor.OpSinGrad, tensor.OpCosGrad, tensor.OpTanhGrad, tensor.OpSigmoidGrad, tensor.OpReLUGrad, tensor.OpGELUGrad,
 	tensor.OpGELUTanhGrad, tensor.OpSiLUGrad}
 
 // roundedAlike are computed by the same additions, multiplications, divisions and square roots as on the CPU.
 var roundedAlike = map[tensor.Op]bool{tensor.OpNeg: true, tensor.OpAbs: true, tensor.OpSqrt: true, tensor.OpSquare: true,
-	tensor.OpRecip: true, tensor.OpReLU: true, tensor.OpAffine: true, tensor.OpAbsGrad: true, tensor.OpLogGrad: true,
+	tensor.OpRecip: true, tensor.OpReLU: true, tensor.OpAffine: true, tensor.OpAbsGrad: true,
 	tensor.OpSqrtGrad: true, tensor.OpSquareGrad: true, tensor.OpRecipGrad: true, tensor.OpTanhGrad: true,
 	tensor.OpSigmoidGrad: true, tensor.OpReLUGrad: true}
 

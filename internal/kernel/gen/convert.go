@@ -79,16 +79,17 @@ func dropout() []*spec {
 		body: func(g *gen) {
 			words := g.fp(8)
 			counter := words.addInt(words.reg(words.arg("block")), g.lanesOf())
-			most := g.ways() * philoxStep
-			g.LEAQ(mem(countReg, -most), scratchReg)
-			g.JMP(label("enough"))
-			g.Label("bundles")
-			g.drop(counter, most)
-			g.Label("enough")
-			g.CMPQ(indexReg, scratchReg)
-			g.JLE(label("bundles"))
-			g.CMPQ(indexReg, countReg)
-			g.JGE(label("done"))
+			if most := g.ways() * 2 * g.lanes32(); most > philoxStep { // the sixteen registers of AVX2 hold one step
+				g.LEAQ(mem(countReg, -most), scratchReg)
+				g.JMP(label("enough"))
+				g.Label("bundles")
+				g.drop(counter, most)
+				g.Label("enough")
+				g.CMPQ(indexReg, scratchReg)
+				g.JLE(label("bundles"))
+				g.CMPQ(indexReg, countReg)
+				g.JGE(label("done"))
+			}
 			g.Label("loop")
 			g.drop(counter, philoxStep)
 			g.CMPQ(indexReg, countReg)

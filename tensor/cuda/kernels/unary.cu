@@ -95,7 +95,6 @@ extern "C" __global__ void affine(T* y, const T* x, i64 n, W a, W b) { map(y, x,
 extern "C" __global__ void abs_grad(T* d, const T* g, const T* x, i64 n) {
   map2(d, g, x, n, [](W g, W x) { return x < 0 ? -g : x == 0 ? W(0) : x != x ? x : g; });
 }
-extern "C" __global__ void log_grad(T* d, const T* g, const T* x, i64 n) { map2(d, g, x, n, [](W g, W x) { return g / x; }); }
 extern "C" __global__ void sqrt_grad(T* d, const T* g, const T* y, i64 n) {
   map2(d, g, y, n, [](W g, W y) { return g / (2 * y); });
 }
