@@ -21,7 +21,7 @@ type Tape struct {
 	ncalls  int
 	leaves  map[*Param]*leafState
 	used    []*leafState // leaves used since Reset
-	hooks   []Hooks      // of the leaves used since the last Backward, each once
+	owners  []Hooks      // of the leaves used since the last Backward, each once
 	limbo   []*storage   // not referred to any more, but a collective still uses them
 
 	noGrad, training  bool
@@ -77,6 +77,10 @@ func NewTape(dev Device, opts ...TapeOption) *Tape {
 
 // Training reports whether layers behave as in training (dropout) or as in evaluation.
 func (t *Tape) Training() bool { return t.training }
+
+// Recomputing reports whether a Checkpoint runs its function for the second time: what was decided the first time must
+// come out the same (routing, for example, is kept and not computed anew).
+func (t *Tape) Recomputing() bool { return t.recompute }
 
 // Memory returns the bytes of step memory in use now, and the most since NewTape.
 func (t *Tape) Memory() (live, peak int) { return t.mem.live, max(t.mem.peak, t.mem.high) }
