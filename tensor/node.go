@@ -4,6 +4,7 @@ package tensor
 type Node struct {
 	op         Op
 	need, leaf uint8 // inputs that want a gradient; those that are parameters
+	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient although its output may have none
 	in         []*header
 	out        *header
 	aux        [2]*header // further tensors that the rule reads

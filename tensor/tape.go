@@ -27,6 +27,8 @@ type Tape struct {
 	noGrad, training  bool
 	record, recompute bool // in the first run of a Checkpoint record is false; in the second recompute is true
 	quiet             bool // in a Function's Forward
+	open              int  // calls of Backward, Apply and Checkpoint that have not returned: more than are running after a Failure
+	seeds             int  // calls of WithAux
 	inBackward, more  bool
 	scale             float64
 	keepAll           bool // test hook: reuse nothing before Reset
@@ -228,7 +230,7 @@ func (t *Tape) Reset() {
 		}
 	}
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
-	t.inBackward, t.record, t.recompute, t.quiet, t.deferred = false, true, false, false, nil
+	t.inBackward, t.record, t.recompute, t.quiet, t.deferred, t.open = false, true, false, false, nil, 0
 	t.dismiss()
 	t.used = t.used[:0]
 	t.rows = batch{}
