@@ -37,6 +37,8 @@ type comm struct {
 	spares  []spare
 	flight  [flightSize]record
 	flights int
+
+	ends []func(ctx context.Context) error // of AtEnd
 }
 
 // drive gives every lane with operations in flight one step.

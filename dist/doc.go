@@ -41,7 +41,7 @@
 // says who called what. An operation that makes no progress for [Config].Timeout while somebody waits for it fails and
 // names the ranks that did not arrive. The first failure poisons its group for ever: every later call on every rank returns
 // it, and groups made from it fail as well. When the function of a rank returns an error or panics, Run ends the other
-// ranks and returns that first error. [Group.Abort] is the only way to cancel operations. When the job fails, the last
+// ranks and returns that first error; [Rank.AtEnd] is for work in the background that must be over before. [Group.Abort] is the only way to cancel operations. When the job fails, the last
 // operations of each rank are printed.
 //
 // # Speed
