@@ -38,6 +38,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	if h.n != 1 || !h.needs || h.leaf != nil {
 		fail("Backward", []Shape{h.shape()}, "needs one element, computed from parameters since the last Backward")
 	}
+	mustSeed("Backward", h)
 	t.more, t.scale = false, 1
 	for _, o := range opts {
 		t.more = t.more || o.more

@@ -145,6 +145,9 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 		y = t.alias(y)
 	}
 	t.sweep(mark, t.nh, y, c)
+	if t.recording() {
+		t.applyTypes(f, c, y, hs)
+	}
 	if n := t.rec(OpApply, y, hs...); n != nil {
 		n.call = c
 	} else {
@@ -234,6 +237,9 @@ func WithAux(y, aux Tensor, weight float64) Tensor {
 	yh, ah := t.arg(y), t.arg(aux)
 	if ah.n != 1 {
 		fail("WithAux", []Shape{ah.shape()}, "aux must have one element")
+	}
+	if t.recording() {
+		mustSeed("WithAux", ah)
 	}
 	out := t.alias(yh)
 	if ah.needs {

@@ -56,8 +56,13 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		return nil
 	}
 	var need, leaf uint8
+	var s seen
 	for i, h := range in {
-		if h == nil || !h.needs {
+		if h == nil {
+			continue
+		}
+		s.add(h)
+		if !h.needs {
 			continue
 		}
 		need |= 1 << i
@@ -68,6 +73,11 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 				h.leaf.pending++
 				h.leaf.enlist()
 			}
+		}
+	}
+	if op != OpApply {
+		if out.ty = s.types(); s.clash() != 0 {
+			op.mustFit(out, in, &s)
 		}
 	}
 	if need == 0 {

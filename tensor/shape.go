@@ -82,6 +82,7 @@ func (x Tensor) Cast(d DType) Tensor {
 	in = t.contiguous(in)
 	out := t.newTensor(d, in.dims[:in.rank]...)
 	t.cast(out, in)
+	out.ty = in.ty
 	if in.dtype.IsFloat() && d.IsFloat() {
 		t.rec(OpCast, out, in)
 	}

@@ -43,6 +43,7 @@ type Tape struct {
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
 	rows              batch
+	shown             [2 * maxInputs]Types // to a Function
 	poller            Poller
 	sent              Pending // the last copy from host memory
 }
@@ -109,7 +110,7 @@ func (t *Tape) blankHeader() *header {
 	t.nh++
 	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
 	h.st, h.off, h.ld, h.grad, h.more = nil, 0, 0, nil, nil
-	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses = false, false, false, false, false, 0
+	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty = false, false, false, false, false, 0, Types{}
 	return h
 }
 
@@ -153,7 +154,7 @@ func (t *Tape) newLike(x *header) *header {
 func (t *Tape) alias(x *header) *header {
 	h := t.blankHeader()
 	h.sizeAs(x)
-	h.ld, h.off = x.ld, x.off
+	h.ld, h.off, h.ty = x.ld, x.off, x.ty
 	h.st = x.st
 	if h.st != nil && h.st.arena != nil {
 		h.st.refs++
@@ -258,6 +259,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 	default:
 		in = t.alias(h)
 	}
+	in.ty = h.ty
 	t.noteRows(h)
 	return in.tensor()
 }
