@@ -20,7 +20,8 @@
 // AllToAllV), Barrier, and messages between two ranks (Send, Recv, RecvAny, [Group.Batch]). All members call the same
 // operations in the same order. Each call returns a [Work] at once: Wait blocks until the result is there, and until then
 // the tensors belong to the operation. Waiting later lets the program compute meanwhile; up to 64 operations of a group may
-// be in flight, and they may be waited for in any order. Small values go through [Group.SumFloats], [AllGatherObject] and
+// be in flight, and they may be waited for in any order. Operations of a rank that touch the same memory take effect in the
+// order in which they are issued, on whichever groups: a second one waits for the first before it begins. Small values go through [Group.SumFloats], [AllGatherObject] and
 // [BroadcastObject].
 //
 // Results do not depend on luck: elements are combined in rank order, 16-bit floats in float32 with one rounding at the
