@@ -16,6 +16,11 @@ type Op struct {
 
 // The reductions. Avg is the sum divided by the number of ranks, for floats only. NaN wins in Min and Max. Sum and Prod of
 // integers wrap around. BAnd, BOr and BXor are for integers and bool; on bool Sum and Max are "or", Prod and Min "and".
+//
+// The average of large 16-bit floats is not infinite: 60000 on each of 4 ranks is 60000 in float16. Algorithms that add in rank
+// order sum 16-bit floats in float32, and divide and round once, at the end. The others divide each input first, by the power
+// of two at or above the number of ranks (NCCL by the number), and round once an addition; what the division makes smaller than
+// the type's normal numbers (6e-5 in float16) loses digits.
 var (
 	Sum  = Op{red: backend.Sum}
 	Avg  = Op{red: backend.Avg}

@@ -1,18 +1,23 @@
 package algo
 
 import (
+	"math"
+	"math/bits"
+
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
 // folder combines partial results two at a time, for algorithms in which no rank sees all inputs at once. PreMulSum
-// multiplies every input once, before it is added to anything; Avg divides once, at the end.
+// multiplies every input once, before it is added to anything. Avg divides every input by the power of two at or above the
+// number of ranks, so that no partial sum overflows, and the sum by what is left, between 1/2 and 1. Only what leaves the
+// range of normal numbers is rounded by the first division.
 type folder struct {
 	op     backend.Op // with a reduction that does not depend on the number of inputs
 	pair   Reducer
 	scale  Reducer // of one input, where scaled
-	n      int     // ranks to divide by; 0: none
+	left   float64 // to divide the sum by, at the end
 	mine   []byte  // scaled input of this rank, a chunk; made when first needed
 	scaled bool
 	srcs   [2][]byte
@@ -20,20 +25,28 @@ type folder struct {
 
 // begin prepares for op among n ranks.
 func (f *folder) begin(op *backend.Op, n int) {
-	f.n, f.scaled = 0, op.Red == backend.PreMulSum
+	f.left, f.scaled = 1, false
 	f.op = backend.Op{Red: op.Red, DType: op.DType}
 	switch op.Red {
 	case backend.Avg:
-		f.n, f.op.Red = n, backend.Sum
+		most := math.Exp2(float64(bits.Len(uint(n - 1)))) // n or more
+		f.left = float64(n) / most
+		f.scaleBy(1 / most)
 	case backend.PreMulSum:
-		f.op.Red = backend.Sum
-		f.scale.Begin(op, 1)
-		f.scale.SetFactor(0, op.Factor)
-		if f.mine == nil {
-			f.mine = make([]byte, linearChunk)
-		}
+		f.scaleBy(op.Factor)
 	}
 	f.pair.Begin(&f.op, 2)
+}
+
+// scaleBy makes the operation a sum of inputs that are multiplied by factor.
+func (f *folder) scaleBy(factor float64) {
+	f.op.Red = backend.PreMulSum
+	f.scale.Begin(&f.op, 1)
+	f.scale.SetFactor(0, factor)
+	f.op.Red, f.scaled = backend.Sum, true
+	if f.mine == nil {
+		f.mine = make([]byte, linearChunk)
+	}
 }
 
 // own returns this rank's input as it goes into the result: src, or its scaled copy, which lasts until the next call.
@@ -55,14 +68,14 @@ func (f *folder) add(dst, a, b []byte) {
 
 // end makes the final result of what everything was added to.
 func (f *folder) end(b []byte) {
-	if f.n < 2 {
+	if f.left == 1 {
 		return
 	}
 	switch f.op.DType {
 	case tensor.Float32:
-		divide(as[float32](b), f.n)
+		divide(as[float32](b), f.left)
 	case tensor.Float64:
-		divide(as[float64](b), f.n)
+		divide(as[float64](b), f.left)
 	case tensor.BFloat16:
 		f.divideHalf(b, func(x []float32, h []byte) { kernel.BF16ToF32(x, as[kernel.BF16](h)) },
 			func(h []byte, x []float32) { kernel.F32ToBF16(as[kernel.BF16](h), x) })
@@ -78,7 +91,7 @@ func (f *folder) divideHalf(b []byte, load func([]float32, []byte), store func([
 		h := b[lo:min(lo+BlockBytes/2, len(b))]
 		x := as[float32](f.pair.acc)[:len(h)/2]
 		load(x, h)
-		divide(x, f.n)
+		divide(x, f.left)
 		store(h, x)
 	}
 }

@@ -2,6 +2,7 @@ package algo
 
 import (
 	"fmt"
+	"math"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -156,7 +157,7 @@ func reduceFloat[T kernel.Float](r *Reducer, dst []byte) {
 		combineFloat(r.red, acc, src)
 	}
 	if r.red == backend.Avg {
-		divide(acc, r.n)
+		divide(acc, float64(r.n))
 	}
 	if unsafe.SliceData(out) != unsafe.SliceData(dst) {
 		copy(dst, out)
@@ -191,9 +192,9 @@ func to[D, S kernel.Float](x []S) []D {
 }
 
 // divide is correctly rounded; for a power of two multiplication by the inverse is the same, and faster.
-func divide[T kernel.Float](x []T, n int) {
-	if n&(n-1) == 0 {
-		kernel.ScaleInto(x, 1/float64(n))
+func divide[T kernel.Float](x []T, n float64) {
+	if frac, _ := math.Frexp(n); frac == 0.5 {
+		kernel.ScaleInto(x, 1/n)
 		return
 	}
 	for i := range x {
@@ -222,7 +223,7 @@ func reduceHalf(r *Reducer, dst []byte) {
 		}
 	}
 	if r.red == backend.Avg {
-		divide(acc, r.n)
+		divide(acc, float64(r.n))
 	}
 	if r.dt == tensor.BFloat16 {
 		kernel.F32ToBF16(as[kernel.BF16](dst), acc)
