@@ -52,7 +52,7 @@ func (s *Sharding) BackwardBegin(last bool) {
 	}
 	s.next, s.done = 0, 0
 	for _, u := range s.turns {
-		u.waiting = 0
+		u.waiting, u.after = 0, u.after[:0]
 		for _, pc := range u.pieces {
 			if pc.p.HasGrad() && !pc.got { // reducing the unit would overwrite it
 				s.fail(fmt.Errorf("gradient of %s was not consumed: between two Backwards, call Step of an optimizer that has it, or use More()", pc.p.Name()))
@@ -133,15 +133,20 @@ func (s *Sharding) reducing() bool { return s.last || s.cfg.Stage > 1 && !s.cfg.
 
 // GradReady counts a gradient, and reduces the units that are complete, in their turn.
 func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
-	s.must(after.Wait())
 	pc := s.of[p]
 	pc.got, pc.any = true, true
 	u := pc.u
+	if pc.grad.IsZero() {
+		s.fail(fmt.Errorf("%s was frozen at Attach, and unfrozen since: there is no room for its gradient; unfreeze it before Attach, and freeze it again afterwards", p.Name()))
+	}
 	if u.complete {
 		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete", p.Name()))
 	}
+	if after.F != nil && s.reducing() {
+		u.after = append(u.after, after)
+	}
 	if u.waiting--; u.waiting > 0 || !s.reducing() {
-		return tensor.Pending{}
+		return after
 	}
 	u.complete = true
 	s.advance()
@@ -161,6 +166,10 @@ func (s *Sharding) reduceNext() {
 		}
 		pc.got = false
 	}
+	for _, p := range u.after { // what Backward gave, and is not there yet
+		s.must(p.Wait())
+	}
+	u.after = u.after[:0]
 	dst := u.shard
 	if u.again {
 		dst = u.gmine

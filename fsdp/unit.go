@@ -39,18 +39,19 @@ type unit struct {
 	here   bool // flat may be used
 	fresh  bool // of a kept unit: flat was gathered, or is being gathered, since values changed
 
-	trained  int           // elements that have gradients: the first ones
-	gcounts  []int         // of these, each rank's
-	grads    tensor.Tensor // all of them; stages 2 and 3: no memory but during Backward
-	gmine    tensor.Tensor // this rank's part of grads
-	shard    tensor.Tensor // the sum over ranks and microbatches of this part
-	host     tensor.Tensor // with Config.Offload: shard for the optimizer
-	gbuf     tensor.Tensor // memory of grads, from wholes
-	wholes   *pool         // a kept unit's own: it may need its gradients throughout Backward
-	lent     bool          // grads may be written to in this Backward
-	waiting  int           // parameters whose gradient may still come in this Backward
-	complete bool          // no more gradients will come in this Backward
-	again    bool          // shard has the gradients of earlier microbatches
+	trained  int              // elements that have gradients: the first ones
+	gcounts  []int            // of these, each rank's
+	grads    tensor.Tensor    // all of them; stages 2 and 3: no memory but during Backward
+	gmine    tensor.Tensor    // this rank's part of grads
+	shard    tensor.Tensor    // the sum over ranks and microbatches of this part
+	host     tensor.Tensor    // with Config.Offload: shard for the optimizer
+	gbuf     tensor.Tensor    // memory of grads, from wholes
+	wholes   *pool            // a kept unit's own: it may need its gradients throughout Backward
+	lent     bool             // grads may be written to in this Backward
+	waiting  int              // parameters whose gradient may still come in this Backward
+	complete bool             // no more gradients will come in this Backward
+	after    []tensor.Pending // what must be over before all have come
+	again    bool             // shard has the gradients of earlier microbatches
 	reduce   dist.Work
 }
 

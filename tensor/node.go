@@ -56,7 +56,13 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 	}
 	var need, leaf uint8
 	for i, h := range in {
-		if h == nil || !h.needs {
+		if h == nil {
+			continue
+		}
+		if h.base != nil && !t.recompute {
+			h.base.enlist()
+		}
+		if !h.needs {
 			continue
 		}
 		need |= 1 << i
@@ -65,7 +71,6 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 			leaf |= 1 << i
 			if !t.recompute {
 				h.leaf.pending++
-				h.leaf.enlist()
 			}
 		}
 	}

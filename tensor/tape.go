@@ -107,7 +107,7 @@ func (t *Tape) blankHeader() *header {
 	h := &t.headers[i][uint(t.nh)%slabLen]
 	t.nh++
 	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
-	h.st, h.off, h.ld, h.rows, h.grad, h.more = nil, 0, 0, Rows{}, nil, nil
+	h.st, h.off, h.ld, h.rows, h.grad, h.more, h.base = nil, 0, 0, Rows{}, nil, nil, nil
 	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses = false, false, false, false, false, 0
 	return h
 }
@@ -153,7 +153,7 @@ func (t *Tape) alias(x *header) *header {
 	h := t.blankHeader()
 	h.sizeAs(x)
 	h.ld, h.off, h.rows = x.ld, x.off, x.rows
-	h.st = x.st
+	h.st, h.base = x.st, x.base
 	if h.st != nil && h.st.arena != nil {
 		h.st.refs++
 	}
@@ -224,6 +224,7 @@ func (t *Tape) Reset() {
 	t.reap()
 	for _, s := range t.used {
 		s.h.gen++
+		s.more = nil
 		if t.inBackward && s.p.state == gradPartial {
 			s.p.state = gradEmpty
 		}
@@ -295,6 +296,9 @@ func (t *Tape) noteRows(h *header) *header {
 func (t *Tape) arg(x Tensor) *header {
 	h := x.hdr()
 	if h.tape == t {
+		if h.base != nil {
+			h.base.present(h)
+		}
 		return h
 	}
 	if h.tape != nil {
