@@ -1,7 +1,6 @@
 package fsdp
 
 import (
-	"errors"
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -24,9 +23,6 @@ func Naive(model any, c Config) (nn.Params, error) {
 	n := &naive{g: c.Shard, exec: tensor.NewExec(c.Shard.Device()), of: map[*tensor.Param]*part{}}
 	params := nn.ParamsOf(model)
 	for _, p := range params {
-		if len(p.Hooks()) > 0 {
-			return nil, errors.New("fsdp: " + p.Name() + " is attached already")
-		}
 		if p.Value.IsZero() {
 			p.Make(c.Shard.Device(), c.DType, c.Seed)
 		}
@@ -35,7 +31,9 @@ func Naive(model any, c Config) (nn.Params, error) {
 			return nil, err
 		}
 		if !p.IsBuffer() && p.Len() > 0 {
-			n.shard(p)
+			if err := n.shard(p); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return params, nil
@@ -59,7 +57,7 @@ type part struct {
 }
 
 // shard gives the optimizer this rank's part of p.
-func (n *naive) shard(p *tensor.Param) {
+func (n *naive) shard(p *tensor.Param) error {
 	rank, ranks, dev := n.g.Rank(), n.g.Size(), n.g.Device()
 	pt := &part{p: p, counts: make([]int, ranks)}
 	for r := range ranks {
@@ -70,13 +68,17 @@ func (n *naive) shard(p *tensor.Param) {
 	tensor.Copy(p.Local, p.Value.View(p.Len()).Range(lo, hi))
 	pt.grad = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), max(hi-lo, 1)).Range(0, hi-lo)
 	pt.whole = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), p.Dims()...)
-	p.Shard = tensor.Shard{Global: p.Dims(), Flat: [2]int{lo, hi}, Counts: true}
+	p.NarrowCounts(true)
+	p.Shard.Flat = [2]int{lo, hi}
 	if hi == 0 { // {0,0} would be all of it
 		p.Shard.Flat = [2]int{p.Len(), p.Len()}
 	}
 	n.of[p], n.parts = pt, append(n.parts, pt)
-	p.Hook(n)
+	return p.Own(n)
 }
+
+// String names the owner of gradients in errors.
+func (*naive) String() string { return "fsdp.Naive" }
 
 // BeforeUse gathers all parameters when the optimizer has changed them. In Backward it gives a gradient its memory.
 func (n *naive) BeforeUse(p *tensor.Param, phase tensor.Phase) {

@@ -71,9 +71,11 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 			need |= 1 << i
 		}
 	}
-	mark := t.nh
+	mark, seeds := t.nh, t.seeds
 	t.record = false
+	t.open++
 	y := t.arg(t.call(fn, in))
+	t.open--
 	t.record = true
 	if !t.madeSince(mark, y) { // one of in: there is nothing to run again
 		return y.tensor()
@@ -82,7 +84,8 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	if y.needs {
 		n := t.newNode()
 		n.op, n.need, n.out, n.in, n.fn = OpCheckpoint, need, y, hs, fn
-		n.I = [8]int{t.rows.First, t.rows.Stride, t.rows.Total, t.localRows}
+		n.I = t.rows.pack()
+		n.seeds = t.seeds > seeds
 	}
 	return y.tensor()
 }
@@ -122,11 +125,10 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 
 // again runs a checkpointed function for the second time, under the random keys of the first.
 func (t *Tape) again(n *Node, c *Ctx) *header {
-	recompute, rows, local := t.recompute, t.rows, t.localRows
-	t.recompute = true
-	t.rows, t.localRows = Rows{n.I[0], n.I[1], n.I[2]}, n.I[3]
+	recompute, rows := t.recompute, t.rows
+	t.recompute, t.rows = true, unpack(n.I)
 	y := t.arg(n.fn(c.in...))
-	t.recompute, t.rows, t.localRows = recompute, rows, local
+	t.recompute, t.rows = recompute, rows
 	if y.dtype != n.out.dtype || !y.alike(n.out) || !y.needs {
 		fail("checkpoint", []Shape{n.out.shape(), y.shape()}, "the function did something else when it was run again")
 	}

@@ -4,6 +4,7 @@ package tensor
 type Node struct {
 	op         Op
 	need, leaf uint8 // inputs that want a gradient; those that are parameters
+	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient although its output may have none
 	in         []*header
 	out        *header
 	aux        [2]*header // further tensors that the rule reads
@@ -55,6 +56,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		return nil
 	}
 	var need, leaf uint8
+	var s seen
 	for i, h := range in {
 		if h == nil {
 			continue
@@ -62,6 +64,7 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		if h.base != nil && !t.recompute {
 			h.base.enlist()
 		}
+		s.add(h)
 		if !h.needs {
 			continue
 		}
@@ -72,6 +75,11 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 			if !t.recompute {
 				h.leaf.pending++
 			}
+		}
+	}
+	if op != OpApply {
+		if out.ty = s.types(); s.clash() != 0 {
+			op.mustFit(out, in, &s)
 		}
 	}
 	if need == 0 {

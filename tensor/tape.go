@@ -27,6 +27,8 @@ type Tape struct {
 	noGrad, training  bool
 	record, recompute bool // in the first run of a Checkpoint record is false; in the second recompute is true
 	quiet             bool // in a Function's Forward
+	open              int  // calls of Backward, Apply and Checkpoint that have not returned: more than are running after a Failure
+	seeds             int  // calls of WithAux
 	inBackward, more  bool
 	scale             float64
 	keepAll           bool // test hook: reuse nothing before Reset
@@ -40,8 +42,8 @@ type Tape struct {
 
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
-	rows              Rows
-	localRows         int
+	rows              batch
+	shown             [2 * maxInputs]Types // to a Function
 	poller            Poller
 	sent              Pending // the last copy from host memory
 }
@@ -107,8 +109,8 @@ func (t *Tape) blankHeader() *header {
 	h := &t.headers[i][uint(t.nh)%slabLen]
 	t.nh++
 	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
-	h.st, h.off, h.ld, h.rows, h.grad, h.more, h.base = nil, 0, 0, Rows{}, nil, nil, nil
-	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses = false, false, false, false, false, 0
+	h.st, h.off, h.ld, h.grad, h.more, h.base = nil, 0, 0, nil, nil, nil
+	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty = false, false, false, false, false, 0, Types{}
 	return h
 }
 
@@ -152,7 +154,7 @@ func (t *Tape) newLike(x *header) *header {
 func (t *Tape) alias(x *header) *header {
 	h := t.blankHeader()
 	h.sizeAs(x)
-	h.ld, h.off, h.rows = x.ld, x.off, x.rows
+	h.ld, h.off, h.ty = x.ld, x.off, x.ty
 	h.st, h.base = x.st, x.base
 	if h.st != nil && h.st.arena != nil {
 		h.st.refs++
@@ -230,10 +232,10 @@ func (t *Tape) Reset() {
 		}
 	}
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
-	t.inBackward, t.record, t.recompute, t.quiet, t.deferred = false, true, false, false, nil
+	t.inBackward, t.record, t.recompute, t.quiet, t.deferred, t.open = false, true, false, false, nil, 0
 	t.dismiss()
 	t.used = t.used[:0]
-	t.rows, t.localRows = Rows{}, 0
+	t.rows = batch{}
 	t.serial++
 	_ = t.sent.Wait() // the next Sync returns the error
 	t.sent = Pending{}
@@ -258,8 +260,9 @@ func (t *Tape) Input(x Tensor) Tensor {
 	default:
 		in = t.alias(h)
 	}
-	in.rows = h.rows
-	return t.noteRows(in).tensor()
+	in.ty = h.ty
+	t.noteRows(h)
+	return in.tensor()
 }
 
 // fetch copies a tensor that the device cannot reach. Reset waits until the host's memory has been read.
@@ -283,13 +286,6 @@ func (t *Tape) fetch(h *header) *header {
 // reaches reports whether the device's kernels can read h's memory.
 func (t *Tape) reaches(h *header) bool {
 	return h.st.dev == t.dev || h.st.dev.Host() && t.dev.Host()
-}
-
-func (t *Tape) noteRows(h *header) *header {
-	if h.rows.Stride != 0 && h.rank > 0 {
-		t.rows, t.localRows = h.rows, h.dims[0]
-	}
-	return h
 }
 
 // arg returns the header of an operand: one of this tape, or a constant from outside.
