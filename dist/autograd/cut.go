@@ -36,7 +36,7 @@ const fixed = 2 + tensor.MaxRank
 // oldCut returns the cut that Forward noted in a slot, 0 or 1, of the call.
 func oldCut(c *tensor.Ctx, f tensor.Function, g *dist.Group, slot int) cut {
 	n := g.Size()
-	ints := c.Ints((slot + 1) * (fixed + 2*n))[slot*(fixed+2*n):]
+	ints := c.Ints(2*(fixed+2*n) + tensor.MaxRank)[slot*(fixed+2*n):] // always as many: they move when they grow
 	return cut{c, f, g, n, ints[0], ints[1], ints}
 }
 
@@ -127,22 +127,14 @@ func (k *cut) join(x tensor.Tensor, counts []int) {
 	k.end()
 }
 
-// receive says that parts come which others cut as from.
-func (k *cut) receive(from *cut, counts []int) {
-	k.rank = from.rank
-	if k.dim < 0 {
-		k.dim += k.rank
-	}
-	if k.dim < 0 || k.dim >= k.rank {
-		panic(&tensor.Failure{Op: k.f.Name(), Err: fmt.Errorf("a tensor of %d dimensions has no dimension %d", k.rank, k.dim)})
-	}
-	k.ints[0], k.ints[1] = k.rank, k.dim
-	copy(k.dims(), from.dims())
+// receive says that parts come of what others cut as this rank cut x: as from says.
+func (k *cut) receive(x tensor.Tensor, from *cut, counts []int) {
+	k.begin(x)
 	k.dims()[from.dim] = from.counts()[k.g.Rank()]
 	if counts == nil {
 		k.equal(k.dims()[k.dim])
 	} else {
-		k.given(tensor.Tensor{}, counts)
+		k.given(x, counts)
 	}
 	k.end()
 }
@@ -203,7 +195,7 @@ func (k *cut) part(y tensor.Tensor, i int) tensor.Tensor {
 
 // partDims returns the dimensions of part i, in memory that the next call uses again.
 func (k *cut) partDims(i int) []int {
-	d := k.c.Ints(2*(fixed+2*k.n) + tensor.MaxRank)[2*(fixed+2*k.n):][:k.rank]
+	d := k.c.Ints(2*(fixed+2*k.n) + tensor.MaxRank)[2*(fixed+2*k.n):][:k.rank] // behind both cuts
 	copy(d, k.dims())
 	d[k.dim] = k.counts()[i]
 	return d
@@ -246,6 +238,3 @@ func (k *cut) scatter(x tensor.Tensor, even bool) (tensor.Tensor, dist.Work) {
 	}
 	return y, k.g.ReduceScatterV(flat, k.pack(x), k.elems(), dist.Sum)
 }
-
-// dimsOf returns the dimensions of x.
-func dimsOf(x tensor.Tensor) []int { return x.Shape().Dims }

@@ -25,7 +25,6 @@ func (*Copy) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor { return i
 // Backward issues an all-reduce of the gradient, in its own memory.
 func (f *Copy) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	if f.Group.Size() > 1 {
-		g = g.Reshape(-1).Reshape(dimsOf(g)...)
 		c.Pending(0, f.Group.AllReduce(g, dist.Sum).Pending())
 	}
 	grads[0] = g
@@ -149,7 +148,7 @@ func (f *AllToAll) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	to := newCut(c, f, f.Group, 1, f.Concat) // slot 1 first: both lie in one piece of memory
 	from := newCut(c, f, f.Group, 0, f.Split)
 	from.split(in[0], f.Send)
-	to.receive(&from, f.Recv)
+	to.receive(in[0], &from, f.Recv)
 	y, work := f.exchange(&to, &from, in[0])
 	check(f, work.Wait())
 	return to.unpack(y)

@@ -1,0 +1,41 @@
+package autograd
+
+import "github.com/ringo-ml/ringo/tensor"
+
+// Types wants what is invariant, and makes it replicated.
+func (f *Copy) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	return convert(in, f.Group.Axes(), tensor.Invariant, tensor.Replicated)
+}
+
+// Types wants a partial sum, or parts whose products are one, and makes it invariant.
+func (f *Sum) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	return convert(in, f.Group.Axes(), tensor.Partial, tensor.Invariant)
+}
+
+// Types wants what varies over rows, or is cut, and makes it replicated.
+func (f *AllGather) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	axes := f.Group.Axes()
+	if axes != 0 && in[0].On(tensor.Cut)&axes == axes {
+		return convert(in, axes, tensor.Cut, tensor.Replicated)
+	}
+	return convert(in, axes, tensor.Varying, tensor.Replicated)
+}
+
+// Types wants a partial sum, or parts whose products are one, and makes it vary over rows.
+func (f *ReduceScatter) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	return convert(in, f.Group.Axes(), tensor.Partial, tensor.Varying)
+}
+
+// Types makes what varies over rows cut, and what is cut vary over rows.
+func (f *AllToAll) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+	axes := f.Group.Axes()
+	if axes != 0 && in[0].On(tensor.Cut)&axes == axes {
+		return convert(in, axes, tensor.Cut, tensor.Varying)
+	}
+	return convert(in, axes, tensor.Varying, tensor.Cut)
+}
+
+func convert(in []tensor.Types, axes tensor.Axes, from, to tensor.Kind) (_ []tensor.Types, err error) {
+	in[0], err = in[0].Convert(axes, from, to)
+	return in[:1], err
+}
