@@ -27,6 +27,8 @@
 // all ranks agree, the folder is renamed, and the new name is flushed. So a crash at any moment leaves the checkpoints that
 // were there, or one more. What it leaves half written has a name that is never read and is removed by the next save.
 //
+// A save in the background (Config.Async) is over when dist.Run returns, and its error is Run's.
+//
 // A checkpoint whose ranks disagree is refused: on the step, on extra state, on what they have called on the group, or on
 // the bits of a parameter that all of them hold. Such a run is broken already, and its last good checkpoint is worth more.
 //

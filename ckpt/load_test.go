@@ -299,7 +299,7 @@ func TestSaver(t *testing.T) {
 				clear(x.Tensor.Bytes())
 			}
 		}
-		require.NoError(t, s.wait())
+		require.NoError(t, s.Wait())
 		require.NoError(t, s.Save(ctx, *newState(t, g, l, 5)), "the error comes with the next call")
 		require.ErrorContains(t, s.Save(ctx, *newState(t, g, l, 6)), "has step 5 already")
 		return s.Close()

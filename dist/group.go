@@ -11,9 +11,16 @@ import (
 )
 
 // Group is a set of ranks that communicate. All members call the same operations in the same order; each operation
-// returns a Work at once. Until its Wait has returned, the operation's tensors belong to it: an output may not be read or
-// written, an input may not be written, by another operation of the group either. A Group belongs to its rank's goroutine: two goroutines may use different groups of a rank, not
-// the same one at the same time.
+// returns a Work at once. Until its Wait has returned, the operation's tensors belong to it: the program may not read or
+// write an output, nor write an input. A Group belongs to its rank's goroutine: two goroutines may use different groups of a
+// rank, not the same one at the same time.
+//
+// Operations of one rank that touch the same memory take effect in the order in which they are issued, on one group or on
+// several, Send and Recv too, as on a CUDA stream. So a chain of operations on one tensor needs one Wait, the last. What does
+// not overlap, or is only read, goes side by side. The call that issues an operation waits for the earlier ones that it
+// depends on; where operations run on the device, the device waits, and with it what is computed later. If one of them fails
+// meanwhile, the new operation and its group fail with it. Ranks must not give such operations on two groups in different
+// orders: each would wait for the other until the timeout.
 //
 // The first failure poisons the group for ever: every later call on every member returns it. Groups that were made from
 // it (With, Split, Mesh) fail with it. Rebuild makes a new group of the members that are left.

@@ -16,19 +16,13 @@ func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
 		}
 		return p.Value, nil
 	}
-	u, ranks := pc.u, s.cfg.Shard.Size()
-	counts := make([]int, ranks)
-	for r := range counts {
-		lo, hi := u.owned(pc, cut(u.n, r, ranks), cut(u.n, r+1, ranks))
-		counts[r] = hi - lo
-	}
 	x := tensor.New(s.exec.Device(), s.cfg.DType, p.Len())
 	local := p.Local
 	if s.host != nil {
 		local = tensor.New(s.exec.Device(), s.cfg.DType, max(local.Len(), 1)).Range(0, local.Len())
 		s.copyTo(local, p.Local)
 	}
-	if err := s.gathers.AllGatherV(x, local, counts).Wait(); err != nil {
+	if err := pc.u.over.gathers.AllGatherV(x, local, pc.counts()).Wait(); err != nil {
 		return tensor.Tensor{}, fmt.Errorf("fsdp: gathering %s: %w", p.Name(), err)
 	}
 	return x.View(p.Dims()...), nil
@@ -38,7 +32,7 @@ func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
 // It is collective. Rank 0 must have the memory for the model; others need it for one parameter at a time.
 func (s *Sharding) StateDict() (map[string]tensor.Tensor, error) {
 	var dict map[string]tensor.Tensor
-	if s.cfg.Shard.Rank() == 0 && (s.copies == nil || s.copies.Rank() == 0) {
+	if s.cfg.Shard.Rank() == 0 && s.all.counts() {
 		dict = make(map[string]tensor.Tensor, len(s.params))
 	}
 	for _, p := range s.params {

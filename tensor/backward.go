@@ -32,9 +32,13 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	if t.noGrad {
 		fail("Backward", nil, "the tape was made with NoGrad")
 	}
+	if t.open > 0 {
+		fail("Backward", nil, "a Function, a Checkpoint or a Backward of this tape failed, or calls this: call Reset and begin the step anew")
+	}
 	if h.n != 1 || !h.needs || h.leaf != nil {
 		fail("Backward", []Shape{h.shape()}, "needs one element, computed from parameters since the last Backward")
 	}
+	mustSeed("Backward", h)
 	t.more, t.scale = false, 1
 	for _, o := range opts {
 		t.more = t.more || o.more
@@ -43,6 +47,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 		}
 	}
 	h.kept = true
+	t.open++
 	t.inBackward, t.root = true, h
 	for _, s := range t.used { // another tape may have used the parameter since
 		s.p.last = s
@@ -75,6 +80,7 @@ func (t *Tape) finishBackward() {
 		}
 	}
 	t.inBackward = false
+	t.open--
 	t.mem.report()
 	t.dismiss()
 	t.count(t.more)
@@ -152,7 +158,7 @@ func (t *Tape) gradOf(n *Node) bool {
 	if n.out.more != nil {
 		t.settleGrad(n.out)
 	}
-	have := n.out.grad != nil
+	have := n.out.grad != nil || n.seeds || n.op == OpAux
 	if n.call != nil {
 		for _, o := range n.call.outs {
 			t.settleGrad(o)

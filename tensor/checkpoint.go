@@ -58,9 +58,11 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 			need |= 1 << i
 		}
 	}
-	mark := t.nh
+	mark, seeds := t.nh, t.seeds
 	t.record = false
+	t.open++
 	y := t.arg(t.call(fn, in))
+	t.open--
 	t.record = true
 	if !t.madeSince(mark, y) { // one of in: there is nothing to run again
 		return y.tensor()
@@ -70,6 +72,7 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 		n := t.newNode()
 		n.op, n.need, n.out, n.in, n.fn = OpCheckpoint, need, y, hs, fn
 		n.I = t.rows.pack()
+		n.seeds = t.seeds > seeds
 	}
 	return y.tensor()
 }

@@ -80,6 +80,7 @@ func (t *Tape) Use(p *Param) Tensor {
 		p.owner.BeforeUse(p, phase)
 	}
 	s.refresh()
+	s.h.ty = p.Types()
 	if !t.reaches(&s.h) {
 		fail("Use", []Shape{s.h.shape()}, "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
 	}

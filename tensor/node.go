@@ -4,6 +4,7 @@ package tensor
 type Node struct {
 	op         Op
 	need, leaf uint8 // inputs that want a gradient; those that are parameters
+	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient although its output may have none
 	in         []*header
 	out        *header
 	aux        [2]*header // further tensors that the rule reads
@@ -55,8 +56,13 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		return nil
 	}
 	var need, leaf uint8
+	var s seen
 	for i, h := range in {
-		if h == nil || !h.needs {
+		if h == nil {
+			continue
+		}
+		s.add(h)
+		if !h.needs {
 			continue
 		}
 		need |= 1 << i
@@ -67,6 +73,11 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 				h.leaf.pending++
 				h.leaf.enlist()
 			}
+		}
+	}
+	if op != OpApply {
+		if out.ty = s.types(); s.clash() != 0 {
+			op.mustFit(out, in, &s)
 		}
 	}
 	if need == 0 {

@@ -18,6 +18,7 @@ type Param struct {
 	Shard Shard
 
 	name       string
+	layout     layout
 	dims       []int // of this rank's part
 	init       Initializer
 	frozen     bool

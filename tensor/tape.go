@@ -27,6 +27,8 @@ type Tape struct {
 	noGrad, training  bool
 	record, recompute bool // in the first run of a Checkpoint record is false; in the second recompute is true
 	quiet             bool // in a Function's Forward
+	open              int  // calls of Backward, Apply and Checkpoint that have not returned: more than are running after a Failure
+	seeds             int  // calls of WithAux
 	inBackward, more  bool
 	scale             float64
 	keepAll           bool // test hook: reuse nothing before Reset
@@ -41,6 +43,7 @@ type Tape struct {
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
 	rows              batch
+	shown             [2 * maxInputs]Types // to a Function
 	poller            Poller
 	sent              Pending // the last copy from host memory
 }
@@ -107,7 +110,7 @@ func (t *Tape) blankHeader() *header {
 	t.nh++
 	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
 	h.st, h.off, h.ld, h.grad, h.more = nil, 0, 0, nil, nil
-	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses = false, false, false, false, false, 0
+	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty = false, false, false, false, false, 0, Types{}
 	return h
 }
 
@@ -151,7 +154,7 @@ func (t *Tape) newLike(x *header) *header {
 func (t *Tape) alias(x *header) *header {
 	h := t.blankHeader()
 	h.sizeAs(x)
-	h.ld, h.off = x.ld, x.off
+	h.ld, h.off, h.ty = x.ld, x.off, x.ty
 	h.st = x.st
 	if h.st != nil && h.st.arena != nil {
 		h.st.refs++
@@ -228,7 +231,7 @@ func (t *Tape) Reset() {
 		}
 	}
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
-	t.inBackward, t.record, t.recompute, t.quiet, t.deferred = false, true, false, false, nil
+	t.inBackward, t.record, t.recompute, t.quiet, t.deferred, t.open = false, true, false, false, nil, 0
 	t.dismiss()
 	t.used = t.used[:0]
 	t.rows = batch{}
@@ -256,6 +259,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 	default:
 		in = t.alias(h)
 	}
+	in.ty = h.ty
 	t.noteRows(h)
 	return in.tensor()
 }
