@@ -70,11 +70,12 @@ func (p *adjoint) types() error {
 	if err != nil {
 		return fmt.Errorf("%s refuses the kinds of its operands: %w", p.f.Name(), err)
 	}
-	axis := 0
-	for axes>>axis&1 == 0 {
-		axis++
+	p.to = tensor.Replicated // of one rank
+	for axis := range 8 {
+		if axes>>axis&1 != 0 {
+			p.to = out[0].At(axis)
+		}
 	}
-	p.to = out[0].At(axis)
 	return nil
 }
 
@@ -100,7 +101,7 @@ func (p *adjoint) run(h float64, given func(y []float64) []float64) (y []float64
 	out := tape.Apply(p.f, in...)
 	y = tensor.Floats(out)
 	if given != nil {
-		tape.Backward(tape.Apply(&seed{given(y)}, out))
+		tape.Backward(tape.Apply(&planted{given(y)}, out))
 	}
 	return y, grads
 }
@@ -241,27 +242,27 @@ func (f *capture) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error
 	return in[:1], nil
 }
 
-// seed gives its input a gradient, and a loss that may be differentiated.
-type seed struct{ g []float64 }
+// planted gives its input a gradient, and a loss that may be differentiated.
+type planted struct{ g []float64 }
 
-// Name returns "seed".
-func (*seed) Name() string { return "seed" }
+// Name returns "planted".
+func (*planted) Name() string { return "planted" }
 
 // Forward returns any loss.
-func (*seed) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+func (*planted) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	c.Save(in[0])
 	return c.Tape().NewLike(in[0].Reshape(-1).Sum())
 }
 
 // Backward returns the gradient that was given.
-func (f *seed) Backward(c *tensor.Ctx, _ tensor.Tensor, grads []tensor.Tensor) {
+func (f *planted) Backward(c *tensor.Ctx, _ tensor.Tensor, grads []tensor.Tensor) {
 	g := c.Tape().NewLike(c.Saved(0))
 	tensor.Copy(g, tensor.FromSlice(f.g, c.Saved(0).Shape().Dims...))
 	grads[0] = g
 }
 
 // Types says that the loss is the same on all ranks.
-func (*seed) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
+func (*planted) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
 	in[0] = tensor.Types{}.With(255, tensor.Invariant)
 	return in[:1], nil
 }
