@@ -34,6 +34,7 @@ type comm struct {
 	leader  bool // a goroutine sleeps in the engine
 	waiters int  // lanes whose waiting is set
 	anyone  []*lane
+	unseen  []*Group // that failed with operations in flight, perhaps seen meanwhile
 	spares  []spare
 	flight  [flightSize]record
 	flights int

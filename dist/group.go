@@ -18,8 +18,8 @@ import (
 // Operations of one rank that touch the same memory take effect in the order in which they are issued, on one group or on
 // several, Send and Recv too, as on a CUDA stream. So a chain of operations on one tensor needs one Wait, the last. What does
 // not overlap, or is only read, goes side by side. The call that issues an operation waits for the earlier ones that it
-// depends on; where operations run on the device, the device waits, and with it what is computed later. If one of them fails
-// meanwhile, the new operation and its group fail with it. Ranks must not give such operations on two groups in different
+// depends on; where operations run on the device, the device waits, and with it what is computed later. If one of them has
+// failed, and nobody has seen it yet, the new operation and its group fail with it. Ranks must not give such operations on two groups in different
 // orders: each would wait for the other until the timeout.
 //
 // The first failure poisons the group for ever: every later call on every member returns it. Groups that were made from
@@ -242,6 +242,9 @@ func (g *Group) fail(err error) {
 		}
 	})
 	g.eachLane(func(l *lane) { l.end(g.err) })
+	if g.victim != "" {
+		g.c.unseen = append(g.c.unseen, g)
+	}
 }
 
 // stop makes the engine fail and let go of this rank's memory. It returns the first cause.

@@ -1,6 +1,10 @@
 package dist
 
-import "github.com/ringo-ml/ringo/dist/backend"
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
 
 // Operations of one rank that touch the same memory take effect in the order in which they were issued. Engines do not care
 // for it: some read an input as soon as it is posted, each lane goes its own way, and peers write into outputs. So an
@@ -40,9 +44,14 @@ func (u *use) clashes(v *use) bool {
 	return u.written.meets(v.written) || u.written.meets(v.read) || u.read.meets(v.written)
 }
 
-// await blocks until no operation in flight clashes with what lane l is about to issue. An operation that fails meanwhile is
-// an error here too: the result would be made from what it left. It needs c.mu.
+// await blocks until no operation in flight clashes with what lane l is about to issue. The failure of such an operation that
+// nobody has seen is an error here too: the result would be made from what it left. It needs c.mu.
 func (c *comm) await(l *lane, u *use) error {
+	if len(c.unseen) > 0 {
+		if err := c.spoilt(u); err != nil {
+			return err
+		}
+	}
 	for i := 0; i < len(c.active); {
 		on := c.active[i]
 		seq := on.clash(u)
@@ -56,6 +65,19 @@ func (c *comm) await(l *lane, u *use) error {
 		i = 0 // others may have been issued and finished meanwhile
 	}
 	return nil
+}
+
+// spoilt returns the failure, which nobody has seen, of an operation that clashes with u.
+func (c *comm) spoilt(u *use) (err error) {
+	c.unseen = slices.DeleteFunc(c.unseen, func(g *Group) bool { return g.reported || g.closed })
+	for _, g := range c.unseen {
+		g.eachLane(func(l *lane) {
+			if l.clash(u) > 0 {
+				err = g.err
+			}
+		})
+	}
+	return err
 }
 
 // clash returns the number of the last operation in flight that clashes with u; 0: there is none. Those before it are over

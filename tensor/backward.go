@@ -14,8 +14,8 @@ type contrib struct {
 
 // BackwardOption changes one Backward.
 type BackwardOption struct {
-	more, scaled bool
-	scale        float64
+	more, scaled, defers bool
+	scale                float64
 }
 
 // More says that further microbatches follow before the optimizer's step: gradients add up, and parallel packages do
@@ -29,35 +29,70 @@ func Scale(s float64) BackwardOption { return BackwardOption{scaled: true, scale
 // frees activations as it goes and calls the owners of gradients. A collective that fails panics with a *Failure.
 func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h := t.arg(loss)
-	if t.noGrad {
-		fail("Backward", nil, "the tape was made with NoGrad")
-	}
-	if t.open > 0 {
-		fail("Backward", nil, "a Function, a Checkpoint or a Backward of this tape failed, or calls this: call Reset and begin the step anew")
-	}
+	t.checkBackward("Backward", t.putOff)
 	if h.n != 1 || !h.needs || h.leaf != nil {
 		fail("Backward", []Shape{h.shape()}, "needs one element, computed from parameters since the last Backward")
 	}
 	mustSeed("Backward", h)
-	t.more, t.scale = false, 1
+	h.kept = true
+	t.begin(opts)
+	t.root = h
+	t.addGrad(h, t.full(h, t.scale))
+	t.differentiate()
+}
+
+// checkBackward refuses what cannot be differentiated now.
+func (t *Tape) checkBackward(op string, putOff bool) {
+	switch {
+	case t.noGrad:
+		fail(op, nil, "the tape was made with NoGrad")
+	case t.open > 0:
+		fail(op, nil, "a Function, a Checkpoint or a Backward of this tape failed, or calls this: call Reset and begin the step anew")
+	case putOff:
+		fail(op, nil, "weight gradients of this tape are put off: call RunDeferred first")
+	}
+}
+
+// begin reads the options and tells the owners, or leaves that to RunDeferred.
+func (t *Tape) begin(opts []BackwardOption) {
+	t.more, t.scale, t.putOff = false, 1, false
 	for _, o := range opts {
-		t.more = t.more || o.more
+		t.more, t.putOff = t.more || o.more, t.putOff || o.defers
 		if o.scaled {
 			t.scale = o.scale
 		}
 	}
-	h.kept = true
+	if t.putOff && t.more {
+		t.putOff = false
+		fail("Backward", nil, "More belongs to RunDeferred where DeferWeights is given")
+	}
 	t.open++
-	t.inBackward, t.root = true, h
+	t.inBackward, t.root = true, nil
+	t.mem.report()
+	if !t.putOff {
+		t.beginOwners()
+	}
+}
+
+// beginOwners tells the owners of gradients.
+func (t *Tape) beginOwners() {
 	for _, s := range t.used { // another tape may have used the parameter since
 		s.p.last = s
 	}
-	t.mem.report()
 	for _, k := range t.owners {
 		k.BackwardBegin(!t.more)
 	}
-	t.addGrad(h, t.full(h, t.scale))
+}
+
+// differentiate runs the rules, from the gradients that are there.
+func (t *Tape) differentiate() {
 	t.run(0)
+	if t.putOff {
+		t.putOffNodes, t.inBackward = t.nn, false
+		t.open--
+		t.mem.report()
+		return
+	}
 	t.finishBackward()
 }
 
@@ -129,6 +164,10 @@ func (t *Tape) run(from int) {
 			t.vjp(n, m)
 		}
 		if m := n.need & n.leaf; m != 0 {
+			if t.putOff && from == 0 {
+				t.hold(n, m)
+				continue
+			}
 			t.deferred, t.deferMask = n, m
 			if i == from || t.node(i-1).op != OpApply {
 				t.drain()
@@ -220,9 +259,13 @@ func (t *Tape) finish(n *Node) {
 	if n.call != nil {
 		n.call.finish()
 	}
-	if n.leaf == 0 {
-		return
+	if n.leaf != 0 && !t.putOff {
+		t.usesDone(n)
 	}
+}
+
+// usesDone notes that the uses of parameters by n are differentiated.
+func (t *Tape) usesDone(n *Node) {
 	for i, h := range n.in {
 		if n.leaf&(1<<i) != 0 {
 			if h.leaf.pending--; h.leaf.pending == 0 {

@@ -183,6 +183,7 @@ func linearActVJP(t *Tape, n *Node, need uint8) {
 	if n.I[1] == 0 {
 		n.I[1] = 1
 		t.activationGrad(n)
+		t.dropGrad(n.out)
 	}
 	if db := n.aux[1]; db != nil && need&4 != 0 {
 		n.aux[1] = nil

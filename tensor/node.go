@@ -4,6 +4,8 @@ package tensor
 type Node struct {
 	op         Op
 	need, leaf uint8 // inputs that want a gradient; those that are parameters
+	held       bool  // its weight gradients are put off
+	holds      uint8 // inputs that it holds until then
 	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient although its output may have none
 	in         []*header
 	out        *header

@@ -29,6 +29,9 @@ type Tape struct {
 	quiet             bool // in a Function's Forward
 	open              int  // calls of Backward, Apply and Checkpoint that have not returned: more than are running after a Failure
 	seeds             int  // calls of WithAux
+	putOff            bool // weight gradients wait for RunDeferred
+	putOffNodes       int  // of how many nodes
+	ends              []*header
 	inBackward, more  bool
 	scale             float64
 	keepAll           bool // test hook: reuse nothing before Reset
@@ -89,6 +92,7 @@ func (t *Tape) Memory() (live, peak int) { return t.mem.live, max(t.mem.peak, t.
 
 // Close returns the tape's memory to the device. Its tensors must not be used afterwards.
 func (t *Tape) Close() {
+	t.putOff = false
 	t.Reset()
 	t.mem.close()
 }
@@ -224,12 +228,14 @@ func (t *Tape) Reset() {
 		s.settle()
 	}
 	t.reap()
+	lost := t.putOff && t.open == 0
 	for _, s := range t.used {
 		s.h.gen++
-		if t.inBackward && s.p.state == gradPartial {
+		if (t.inBackward || t.putOff) && s.p.state == gradPartial {
 			s.p.state = gradEmpty
 		}
 	}
+	t.ends, t.putOff = t.ends[:0], false
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
 	t.inBackward, t.record, t.recompute, t.quiet, t.deferred, t.open = false, true, false, false, nil, 0
 	t.dismiss()
@@ -239,6 +245,9 @@ func (t *Tape) Reset() {
 	_ = t.sent.Wait() // the next Sync returns the error
 	t.sent = Pending{}
 	t.mem.report()
+	if lost {
+		fail("Reset", nil, "weight gradients that DeferWeights put off are lost: RunDeferred comes before Reset")
+	}
 }
 
 // Input puts a tensor from outside (a batch) on the tape, with no copy where the memory is the device's already. x must

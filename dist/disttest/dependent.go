@@ -47,27 +47,21 @@ var chains = []struct {
 	run  func(c *chain, g *dist.Group) error
 }{
 	{"four all-reduces", func(c *chain, g *dist.Group) error {
-		for range 3 {
-			g.AllReduce(c.x, dist.Sum)
-		}
-		return want(g.AllReduce(c.x, dist.Sum), "x", c.x, c.times(3))
+		sum := func() dist.Work { return g.AllReduce(c.x, dist.Sum) }
+		return want(last(sum(), sum(), sum(), sum()), "x", c.x, c.times(3))
 	}},
 	{"reduce-scatter, all-gather", func(c *chain, g *dist.Group) error {
 		at := g.Rank() * c.part
 		mine := c.whole.Range(at, at+c.part)
-		g.ReduceScatter(mine, c.whole, dist.Sum)
-		return want(g.AllGather(c.whole, mine), "whole", c.whole, c.times(0))
+		return want(last(g.ReduceScatter(mine, c.whole, dist.Sum), g.AllGather(c.whole, mine)), "whole", c.whole, c.times(0))
 	}},
 	{"across groups", func(c *chain, g *dist.Group) error {
-		g.AllReduce(c.x, dist.Sum)
-		c.twin.AllReduce(c.x, dist.Sum)
-		return want(g.AllReduce(c.x, dist.Sum), "x", c.x, c.times(2))
+		return want(last(g.AllReduce(c.x, dist.Sum), c.twin.AllReduce(c.x, dist.Sum), g.AllReduce(c.x, dist.Sum)), "x", c.x, c.times(2))
 	}},
 	{"parts that overlap", func(c *chain, g *dist.Group) error {
 		low, mid := c.part/3, 2*c.part/3
-		g.AllReduce(c.x.Range(0, mid), dist.Sum)
-		c.twin.AllReduce(c.x.Range(low, c.part), dist.Sum)
-		return want(g.AllReduce(c.x, dist.Sum), "x", c.x, func(i int) float64 {
+		w := last(g.AllReduce(c.x.Range(0, mid), dist.Sum), c.twin.AllReduce(c.x.Range(low, c.part), dist.Sum), g.AllReduce(c.x, dist.Sum))
+		return want(w, "x", c.x, func(i int) float64 {
 			k := 1
 			if i >= low && i < mid {
 				k = 2
@@ -85,9 +79,7 @@ var chains = []struct {
 	{"send what was reduced", func(c *chain, g *dist.Group) error {
 		next, prev := neighbours(g)
 		got := g.Recv(c.y, prev, 0)
-		g.AllReduce(c.x, dist.Sum)
-		g.Send(c.x, next, 0)
-		again := g.AllReduce(c.x, dist.Sum) // after it was sent
+		again := last(g.AllReduce(c.x, dist.Sum), g.Send(c.x, next, 0), g.AllReduce(c.x, dist.Sum))
 		if err := want(got, "y", c.y, c.times(0)); err != nil {
 			return err
 		}
@@ -96,20 +88,18 @@ var chains = []struct {
 	{"reduce what was received", func(c *chain, g *dist.Group) error {
 		next, prev := neighbours(g)
 		sent := g.Send(c.x, next, 0)
-		g.Recv(c.y, prev, 0)
-		if err := want(g.AllReduce(c.y, dist.Sum), "y", c.y, c.times(0)); err != nil {
+		if err := want(last(g.Recv(c.y, prev, 0), g.AllReduce(c.y, dist.Sum)), "y", c.y, c.times(0)); err != nil {
 			return err
 		}
 		return sent.Wait()
 	}},
 	{"a batch between", func(c *chain, g *dist.Group) error {
 		next, prev := neighbours(g)
-		g.AllReduce(c.x, dist.Sum)
-		g.Batch(func(b *dist.Batch) {
+		swap := func(b *dist.Batch) {
 			b.Send(c.x, next, 0)
 			b.Recv(c.y, prev, 0)
-		})
-		return want(c.twin.AllReduce(c.y, dist.Sum), "y", c.y, c.times(1))
+		}
+		return want(last(g.AllReduce(c.x, dist.Sum), g.Batch(swap), c.twin.AllReduce(c.y, dist.Sum)), "y", c.y, c.times(1))
 	}},
 	{"two groups in other order", func(c *chain, g *dist.Group) error {
 		a, b, x, y := g, c.twin, c.x, c.y
@@ -117,15 +107,17 @@ var chains = []struct {
 		if g.Rank()%2 == 1 {
 			a, b, x, y = b, a, y, x
 		}
-		a.AllReduce(x, dist.Sum)
-		b.AllReduce(y, dist.Sum)
-		v, w := a.AllReduce(x, dist.Sum), b.AllReduce(y, dist.Sum)
+		first := [2]dist.Work{a.AllReduce(x, dist.Sum), b.AllReduce(y, dist.Sum)}
+		v, w := last(first[0], a.AllReduce(x, dist.Sum)), last(first[1], b.AllReduce(y, dist.Sum))
 		if err := want(v, "first", x, c.times(1)); err != nil {
 			return err
 		}
 		return want(w, "second", y, c.times(1))
 	}},
 }
+
+// last returns the last of operations that were issued in this order.
+func last(works ...dist.Work) dist.Work { return works[len(works)-1] }
 
 func neighbours(g *dist.Group) (next, prev int) {
 	n := g.Size()
@@ -200,11 +192,9 @@ func actChain(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() err
 	n, part := g.Size(), s.count/4
 	x := filled(r, tensor.Float64, part*n, func(i int) float64 { return from4(g.Rank(), i) })
 	mine := x.Range(g.Rank()*part, (g.Rank()+1)*part)
-	g.AllReduce(x, dist.Sum)
-	twin.AllReduce(x, dist.Sum)
-	g.ReduceScatter(mine, x, dist.Sum)
-	twin.AllGather(x, mine)
-	return g.AllReduce(x, dist.Sum), is(x, (&chain{n: n}).times(3))
+	w := last(g.AllReduce(x, dist.Sum), twin.AllReduce(x, dist.Sum), g.ReduceScatter(mine, x, dist.Sum), twin.AllGather(x, mine),
+		g.AllReduce(x, dist.Sum))
+	return w, is(x, (&chain{n: n}).times(3))
 }
 
 // actRelay sums what it has received, and sends that on.
@@ -215,10 +205,7 @@ func actRelay(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() err
 	}
 	x, y := filled(r, tensor.Float64, s.count, func(i int) float64 { return from4(g.Rank(), i) }), tensor.New(r.Device, tensor.Float64, s.count)
 	z := tensor.New(r.Device, tensor.Float64, s.count)
-	g.Send(x, next, s.root)
-	g.Recv(y, prev, s.root)
-	twin.AllReduce(y, dist.Sum)
-	g.Recv(z, prev, s.root)
-	g.Send(y, next, s.root)
-	return g.AllReduce(z, dist.Sum), is(z, (&chain{n: n}).times(1))
+	w := last(g.Send(x, next, s.root), g.Recv(y, prev, s.root), twin.AllReduce(y, dist.Sum),
+		g.Recv(z, prev, s.root), g.Send(y, next, s.root), g.AllReduce(z, dist.Sum))
+	return w, is(z, (&chain{n: n}).times(1))
 }
