@@ -159,7 +159,7 @@ func TestBytes(t *testing.T) {
 				tape := tensor.NewTape(r.Device)
 				p := tensor.NewParam(tensor.Constant(1), d, cols)
 				p.Make(r.Device, tensor.Float64, 0)
-				y := tape.Apply(untyped{c.f(g)}, tape.Use(p))
+				y := tape.Apply(&untyped{c.f(g)}, tape.Use(p))
 				forward[g.Rank()] = g.Stats()
 				tape.Backward(y.Sum())
 				both[g.Rank()] = g.Stats()
