@@ -19,7 +19,6 @@ type sync struct {
 	buckets []*Bucket
 	of      map[*tensor.Param]*Bucket
 
-	rows    dist.RowCheck
 	last    bool            // the Backward that runs is the last one before the optimizer's step
 	next    int             // the first bucket that was not issued
 	ready   []*tensor.Param // in the order in which gradients came about in the first step
@@ -33,9 +32,6 @@ func (*sync) String() string { return "ddp" }
 
 // BeforeUse does nothing: every rank holds all values.
 func (s *sync) BeforeUse(*tensor.Param, tensor.Phase) {}
-
-// CountRows counts the rows of the first step.
-func (s *sync) CountRows(own, total int, over tensor.Axes) { s.rows.Count(own, total, over) }
 
 // BackwardBegin starts counting.
 func (s *sync) BackwardBegin(last bool) {
@@ -121,7 +117,7 @@ func (s *sync) count(p *tensor.Param) {
 // BackwardDone waits for all buckets.
 func (s *sync) BackwardDone(last bool) error {
 	if !last {
-		return s.rows.Check(false)
+		return nil
 	}
 	if err := s.complete(); err != nil {
 		return err
@@ -132,7 +128,7 @@ func (s *sync) BackwardDone(last bool) error {
 		}
 		s.hook.Finish(b)
 	}
-	return s.rows.Check(true, s.g)
+	return nil
 }
 
 // complete deals with parameters that got no gradient in the last Backward.

@@ -49,7 +49,6 @@ type Sharding struct {
 	host    *tensor.Exec // on Config.Offload
 	all     *ranks       // of the Config: who must agree
 	over    []*ranks     // that share units; all is the first one
-	rows    dist.RowCheck
 	order
 	sums
 }

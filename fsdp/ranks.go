@@ -34,14 +34,6 @@ func (o *ranks) groups() []*dist.Group {
 	return []*dist.Group{o.gathers, o.reduces, o.copies}
 }
 
-// axes returns the groups over which the ranks are all there are, each joining those of the one before.
-func (o *ranks) axes() []*dist.Group {
-	if o.control == nil {
-		return []*dist.Group{o.shard}
-	}
-	return []*dist.Group{o.shard, o.control}
-}
-
 // size returns how many ranks there are.
 func (o *ranks) size() int {
 	if o.replicate == nil {

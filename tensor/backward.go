@@ -80,7 +80,6 @@ func (t *Tape) beginOwners() {
 		s.p.last = s
 	}
 	for _, k := range t.owners {
-		t.countRows(k)
 		k.BackwardBegin(!t.more)
 	}
 }

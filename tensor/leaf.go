@@ -28,12 +28,6 @@ type Hooks interface {
 	BackwardDone(last bool) error
 }
 
-// RowCounter is an owner that is told, before BackwardBegin, how many rows of the batch this Backward's step has, times positions
-// where the sequence is cut, and how many its inputs say that the global batch has.
-type RowCounter interface {
-	CountRows(own, total int, over Axes)
-}
-
 // Own makes h the owner of p's gradient: a gradient is summed over ranks by one package. A second owner is an error.
 func (p *Param) Own(h Hooks) error {
 	if p.owner != nil {

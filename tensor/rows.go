@@ -121,15 +121,6 @@ func (t *Tape) globalCount(op string, h *header) int {
 	return h.n / (b.n * b.seq) * b.Total * b.Seq.Total
 }
 
-// countRows tells an owner what it asks for.
-func (t *Tape) countRows(owner Hooks) {
-	if b := &t.rows; b.Total > 0 {
-		if c, ok := owner.(RowCounter); ok {
-			c.CountRows(b.n*max(b.seq, 1), b.Total*max(b.Seq.Total, 1), b.Over)
-		}
-	}
-}
-
 // GlobalCount returns how many elements x, whose leading dimension is the batch's, has over the whole global batch: what a loss
 // of the user's own divides a sum by. On a tape whose inputs have no rows, that is x.Len(). It is at least 1. How many labels
 // count where some are padding depends on the data: sum the ranks' numbers up, and give it to the loss
