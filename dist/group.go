@@ -74,7 +74,7 @@ func (g *Group) Ranks() []int { return append([]int(nil), g.ranks...) }
 // Engine returns the name of what moves the group's bytes: "local" between goroutines, "shm" between processes of one host,
 // "tcp" between hosts.
 func (g *Group) Engine() string {
-	if be, ok := g.lane.be.(interface{ Name() string }); ok {
+	if be, ok := g.lane.be.(backend.Named); ok {
 		return be.Name()
 	}
 	return g.c.engine.Name()
@@ -126,7 +126,9 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 func (c *comm) newLane(g *Group, be backend.Backend, ranks []int) *lane {
 	l := &lane{c: c, g: g, be: be, ranks: ranks, wake: make(chan struct{}, 1)}
 	if be != nil {
-		l.async = be.Caps().Async
+		l.caps = be.Caps()
+		l.async = l.caps.Async
+		l.taker, _ = be.(backend.DeviceTaker)
 		l.orderer, _ = be.(backend.Orderer)
 	}
 	if be != nil && !l.async {

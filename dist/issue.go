@@ -2,6 +2,7 @@ package dist
 
 import (
 	"context"
+	"fmt"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -80,6 +81,11 @@ func (l *lane) start(c *call, u use) Work {
 	g, seq := l.g, l.issued+1
 	s := l.slot(seq)
 	op := s.fill(c, seq, g.algo.names[c.kind])
+	if what := l.lacks(op); what != "" {
+		l.refuse(c.kind, fmt.Errorf("engine %s cannot do %s", g.Engine(), what))
+		l.issued = seq
+		return Work{l, seq}
+	}
 	l.issued, l.uses[seq%backend.Depth] = seq, u
 	l.c.recorded(l, op)
 	g.payload[c.kind] += uint64(max(op.Src.Bytes, op.Dst.Bytes))
@@ -100,6 +106,14 @@ func (l *lane) start(c *call, u use) Work {
 		}
 	}
 	return Work{l, seq}
+}
+
+// lacks says what the engine cannot do of op, "" when it can do it. An engine that takes memory of a device does what it takes.
+func (l *lane) lacks(op *backend.Op) string {
+	if op.OnDevice() && l.takes(op) {
+		return ""
+	}
+	return l.caps.Lacks(op)
 }
 
 // failed returns a Work of a group that has just been poisoned.

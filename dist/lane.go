@@ -24,10 +24,12 @@ type lane struct {
 	done   atomic.Uint64 // operations up to this one succeeded
 	over   atomic.Bool   // the group failed: all later operations are over
 
-	orderer backend.Orderer // nil: the host waits
-	ordered atomic.Uint64   // the device's compute queue waits for operations up to this one
-	err     error           // the cause; set before over
-	active  bool            // in comm.active
+	caps    backend.Caps
+	taker   backend.DeviceTaker // nil: host memory only
+	orderer backend.Orderer     // nil: the host waits
+	ordered atomic.Uint64       // the device's compute queue waits for operations up to this one
+	err     error               // the cause; set before over
+	active  bool                // in comm.active
 
 	waiting bool          // a goroutine that waits here, while another one drives, is to be woken
 	sought  int           // goroutines that wait for this lane before they issue on another one

@@ -78,7 +78,7 @@ func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
 
 // awaitAny blocks until a member has sent something that no Recv was called for.
 func (g *Group) awaitAny() (int, error) {
-	if !g.lane.be.Caps().RecvAny {
+	if !g.lane.caps.RecvAny {
 		return -1, fmt.Errorf("dist: engine %s cannot receive from any rank", g.c.engine.Name())
 	}
 	for peer := range g.ranks {

@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -129,6 +130,9 @@ func (s *Sharding) add(u *Unit, layers []any) *Unit {
 // the experts of a rank are shared by those of Group("dp"). All of them are ranks of the Config, and all ranks of the
 // Config use the unit, each with its own. Call it before Attach.
 func (u *Unit) Over(shard, replicate *dist.Group) *Unit {
+	if shard == nil {
+		panic(&tensor.Failure{Op: "fsdp: Unit.Over", Err: errors.New("the group of the ranks that share the unit is nil")})
+	}
 	u.over = &ranks{shard: shard, replicate: replicate}
 	return u
 }

@@ -29,14 +29,21 @@ type order struct {
 
 // BeforeUse gathers p's unit, unless it is there. In Backward it also gives the unit's gradients memory.
 func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
-	u := s.of[p].u
+	pc := s.of[p]
+	u := pc.u
 	if phase == tensor.Forward {
 		s.noticeStep()
 	}
 	if !u.here || u != s.cur && !u.current() {
 		s.use(u, phase)
 	}
-	if phase == tensor.Backward && !u.lent && !u.complete && u.trained().n > 0 { // frozen ones may be used after the last gradient
+	if phase == tensor.Forward {
+		return
+	}
+	if pc.grad.IsZero() && !p.Frozen() {
+		s.fail(fmt.Errorf("%s was frozen when it was attached, and has no gradient here: freeze it after Attach", p.Name()))
+	}
+	if !u.lent && !u.complete && u.trained().n > 0 { // frozen ones may be used after the last gradient
 		s.lendGrads(u)
 	}
 }

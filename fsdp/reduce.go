@@ -155,6 +155,9 @@ func (s *Sharding) reducing() bool { return s.last || s.cfg.Stage > 1 && !s.cfg.
 // issues the reduction does.
 func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
 	pc := s.of[p]
+	if pc.grad.IsZero() {
+		s.fail(fmt.Errorf("%s was frozen at Attach, and unfrozen since: it has no room for a gradient; unfreeze it before Attach, and freeze it again afterwards", p.Name()))
+	}
 	pc.after = after
 	pc.got, pc.any = true, true
 	u := pc.u

@@ -104,6 +104,11 @@ func (t *Tape) finishBackward() {
 			s.ready()
 		}
 	}
+	for _, s := range t.used { // those that no owner has waited for
+		if s.more != nil {
+			t.await(&s.h, Pending{F: s})
+		}
+	}
 	for _, k := range t.owners {
 		if err := k.BackwardDone(!t.more); err != nil {
 			panic(&Failure{Op: "Backward", Err: err})
@@ -225,11 +230,20 @@ func (t *Tape) await(h *header, p Pending) {
 	}
 }
 
+// beforeUse makes the parameters that n's rule reads, or of which it reads views, resident. The rule would be wrong with
+// values that were changed since n was computed.
 func (t *Tape) beforeUse(n *Node) {
-	for _, h := range n.in {
-		if h != nil && h.leaf != nil && h.leaf.p.owner != nil {
-			h.leaf.p.owner.BeforeUse(h.leaf.p, Backward)
-			h.leaf.refresh()
+	for i, h := range n.in {
+		if h == nil || h.base == nil {
+			continue
+		}
+		s := h.base
+		if s.version != s.p.version && n.reads(i) {
+			s.stale(n.op.String())
+		}
+		if s.p.owner != nil {
+			s.p.owner.BeforeUse(s.p, Backward)
+			s.refresh()
 		}
 	}
 }
@@ -350,16 +364,13 @@ func (t *Tape) mergeGrad(h, g *header) {
 
 // addPending adds a contribution that is complete when p is done. Contributions are added in their order of arrival.
 func (t *Tape) addPending(h, g *header, p Pending) {
-	if h.leaf != nil {
-		t.drain()
-		t.await(h, p)
-		t.addGrad(h, g)
-		return
-	}
 	g.isGrad = true
 	c := t.newContrib()
 	*c = contrib{g: g, p: p}
 	tail := &h.more
+	if h.leaf != nil {
+		tail = &h.leaf.more
+	}
 	for *tail != nil {
 		tail = &(*tail).next
 	}

@@ -18,6 +18,19 @@ func (t *Tape) call(fn func(...Tensor) Tensor, in []Tensor) Tensor {
 	return fn(c.in...)
 }
 
+// reads reports whether the gradient rule reads input i.
+func (n *Node) reads(i int) bool {
+	if n.op == OpApply {
+		for _, h := range n.call.saved {
+			if h.base == n.in[i].base {
+				return true
+			}
+		}
+		return false
+	}
+	return ops[n.op].Saves&(1<<i) != 0
+}
+
 func (n *Node) markSaved() {
 	if n.op == OpApply {
 		for _, h := range n.call.saved {

@@ -63,6 +63,9 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		if h == nil {
 			continue
 		}
+		if h.base != nil && !t.recompute {
+			h.base.enlist()
+		}
 		s.add(h)
 		if !h.needs {
 			continue
@@ -73,7 +76,6 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 			leaf |= 1 << i
 			if !t.recompute {
 				h.leaf.pending++
-				h.leaf.enlist()
 			}
 		}
 	}

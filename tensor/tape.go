@@ -113,7 +113,7 @@ func (t *Tape) blankHeader() *header {
 	h := &t.headers[i][uint(t.nh)%slabLen]
 	t.nh++
 	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
-	h.st, h.off, h.ld, h.grad, h.more = nil, 0, 0, nil, nil
+	h.st, h.off, h.ld, h.grad, h.more, h.base = nil, 0, 0, nil, nil, nil
 	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty = false, false, false, false, false, 0, Types{}
 	return h
 }
@@ -159,7 +159,7 @@ func (t *Tape) alias(x *header) *header {
 	h := t.blankHeader()
 	h.sizeAs(x)
 	h.ld, h.off, h.ty = x.ld, x.off, x.ty
-	h.st = x.st
+	h.st, h.base = x.st, x.base
 	if h.st != nil && h.st.arena != nil {
 		h.st.refs++
 	}
@@ -231,6 +231,7 @@ func (t *Tape) Reset() {
 	lost := t.putOff && t.open == 0
 	for _, s := range t.used {
 		s.h.gen++
+		s.more = nil
 		if (t.inBackward || t.putOff) && s.p.state == gradPartial {
 			s.p.state = gradEmpty
 		}
@@ -300,6 +301,9 @@ func (t *Tape) reaches(h *header) bool {
 func (t *Tape) arg(x Tensor) *header {
 	h := x.hdr()
 	if h.tape == t {
+		if h.base != nil {
+			h.base.present(h)
+		}
 		return h
 	}
 	if h.tape != nil {

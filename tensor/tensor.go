@@ -46,6 +46,7 @@ type header struct {
 	ld     int      // elements between rows of a 2-D view; 0: contiguous
 	tape   *Tape
 	leaf   *leafState
+	base   *leafState // of the parameter whose value it is, or a view of
 	gen    uint32
 	rank   uint8
 	dtype  DType

@@ -86,6 +86,7 @@ type hostEnd interface {
 	backend.Suspecter
 	backend.Peeker
 	backend.Algorithms
+	backend.DeviceTaker
 }
 
 func (e onHost) Open(s backend.Spec) (backend.Backend, error) {
