@@ -121,7 +121,11 @@ func verify(g *dist.Group, params nn.Params, c Config) error {
 			groups, parts = append(groups, over), append(parts, nil)
 		}
 		whole := tensor.Shape{DType: p.Value.DType(), Dims: p.Global()}
-		lines = append(lines, fmt.Sprintf("parameter %d: %s %v frozen=%v over=%d", i, p.Name(), whole, p.Frozen(), k))
+		line := fmt.Sprintf("parameter %d: %s %v frozen=%v", i, p.Name(), whole, p.Frozen())
+		if k > 0 {
+			line += fmt.Sprintf(" over the group number %d of Over", k)
+		}
+		lines = append(lines, line)
 		parts[k] = append(parts[k], fmt.Sprintf("of %s the part %v %v", p.Name(), p.Dims(), p.Shard.Boxes))
 	}
 	if err := dist.Agree(g, "ddp", append(lines, parts[0]...), nil); err != nil || len(groups) == 1 {
