@@ -113,7 +113,7 @@ func (p *idxParser) read(b []byte) error {
 	n, err := io.ReadFull(p.r, b)
 	p.off += int64(n)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return p.errorf(p.off, "truncated header")
+		return p.errorf(p.off, "truncated header: %w", io.ErrUnexpectedEOF)
 	}
 	if err != nil {
 		return p.errorf(p.off, "%w", err)

@@ -2,7 +2,6 @@ package ddp
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -30,7 +29,7 @@ type Config struct {
 }
 
 // Attach prepares model for data-parallel training on the ranks of g, all of which must call it: it makes values where
-// there are none, verifies that all ranks have the same parameters, copies rank 0's values to all, and hooks the
+// there are none, verifies that all ranks have the same parameters, copies rank 0's values to all, and owns the
 // gradients' all-reduces into Backward. It returns the parameters, for the optimizer. A model is attached once.
 // Param.Grad is a view of a bucket; it moves once, after the first step. Parameters may be frozen later, on all ranks
 // alike.
@@ -49,7 +48,9 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	for i := len(params) - 1; i >= 0; i-- { // gradients come about in this order
 		if p := params[i]; !p.Frozen() {
 			s.params = append(s.params, p)
-			p.Hook(s)
+			if err := p.Own(s); err != nil {
+				return nil, fmt.Errorf("ddp: %w", err)
+			}
 		}
 	}
 	s.build()
@@ -63,8 +64,8 @@ func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 		return nil, fmt.Errorf("ddp: no parameters in a model of type %T", model)
 	}
 	for _, p := range params {
-		if slices.ContainsFunc(p.Hooks(), isOurs) {
-			return nil, fmt.Errorf("ddp: %s is attached already; its gradient would be summed twice", p.Name())
+		if h := p.Owner(); h != nil {
+			return nil, fmt.Errorf("ddp: %s is attached already: its gradient belongs to %v", p.Name(), h)
 		}
 		if p.Value.IsZero() {
 			p.Make(g.Device(), c.DType, c.Seed)
@@ -84,15 +85,6 @@ func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 		}
 	}
 	return params, nil
-}
-
-// isOurs reports whether h already synchronizes gradients.
-func isOurs(h tensor.Hooks) bool {
-	switch h.(type) {
-	case *sync, *naive:
-		return true
-	}
-	return false
 }
 
 // verify compares the configuration, and names, shapes and types over the ranks.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
@@ -94,22 +93,4 @@ func TestParametersOfTwoTypes(t *testing.T) {
 	want := j.run(t)
 	j.attach = with(ddp.Attach)
 	require.Equal(t, want.params, j.run(t).params)
-}
-
-func TestAfterAnotherHook(t *testing.T) {
-	err := dist.Run(context.Background(), dist.Config{Ranks: 2}, func(_ context.Context, r *dist.Rank) error {
-		model := nn.NewLinear(1, 1)
-		model.B = nil
-		model.W.Hook(&disttest.Doubling{P: model.W})
-		if _, err := ddp.Attach(r.World, model, ddp.Config{}); err != nil {
-			return err
-		}
-		tape := tensor.NewTape(r.Device)
-		tape.Backward(model.Forward(tape.Input(tensor.FromSlice([]float32{3}, 1, 1))))
-		if got := model.W.Grad.Item(); got != 2*(3+3) {
-			return fmt.Errorf("gradient %v", got)
-		}
-		return nil
-	})
-	require.NoError(t, err)
 }

@@ -14,7 +14,8 @@
 //
 // Gradients are summed, not averaged: a loss divides by the rows of the GLOBAL batch (package data says how many there
 // are, see tensor.Rows), so that the sum over ranks is the gradient that one rank would compute, also when the ranks'
-// parts differ in size. A loss that divides by the rows of its own rank must be scaled by 1/Size.
+// parts differ in size. A loss of one's own ends with tensor.GlobalMean in place of Mean,
+// which would divide by the rows of this rank only.
 //
 // All ranks take the same number of steps: one that has no rows in a batch runs the step on a batch of no rows (the loader
 // makes one). A parameter that the loss does not use is an error, unless Config.AllowUnused is set. All ranks hold all

@@ -17,45 +17,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// later stands for a package that is attached behind: it looks at the gradient when what ddp began is over.
-type later struct {
-	p    *tensor.Param
-	seen []float64
-}
-
-func (*later) BeforeUse(*tensor.Param, tensor.Phase) {}
-func (*later) BackwardBegin(bool)                    {}
-func (*later) BackwardDone(bool) error               { return nil }
-func (l *later) GradReady(_ *tensor.Param, after tensor.Pending) tensor.Pending {
-	if err := after.Wait(); err != nil {
-		panic(err)
-	}
-	l.seen = append(l.seen, l.p.Grad.Item())
-	return tensor.Pending{}
-}
-
-func TestBeforeAnotherHook(t *testing.T) {
-	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2}, func(_ context.Context, r *dist.Rank) error {
-		model := nn.NewLinear(1, 1)
-		model.B = nil
-		if _, err := ddp.Attach(r.World, model, ddp.Config{}); err != nil {
-			return err
-		}
-		l := &later{p: model.W}
-		model.W.Hook(l)
-		tape := tensor.NewTape(r.Device)
-		for i := range 3 {
-			tape.Backward(model.Forward(tape.Input(tensor.FromSlice([]float32{float32(i + r.World.Rank())}, 1, 1))))
-			model.W.Consume()
-			tape.Reset()
-		}
-		if fmt.Sprint(l.seen) != "[1 3 5]" {
-			return fmt.Errorf("gradients %v", l.seen)
-		}
-		return nil
-	}))
-}
-
 // What buckets, and what is sent in their place, had before the first step is given back when they are laid out once more.
 func TestOldBucketsAreFreed(t *testing.T) {
 	for _, hook := range []ddp.CommHook{nil, ddp.Compress(tensor.BFloat16)} {
@@ -105,7 +66,7 @@ type breaking struct{}
 
 func (breaking) Name() string                                   { return "breaking" }
 func (breaking) Forward(c *tensor.Ctx, in []tensor.Tensor) nn.T { return in[0].Scale(1) }
-func (breaking) Backward(*tensor.Ctx, nn.T, []nn.T) tensor.Pending {
+func (breaking) Backward(*tensor.Ctx, nn.T, []nn.T) {
 	panic(&tensor.Failure{Op: "breaking", Err: errors.New("broken")})
 }
 

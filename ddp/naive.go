@@ -1,6 +1,8 @@
 package ddp
 
 import (
+	"fmt"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -15,7 +17,9 @@ func Naive(g *dist.Group, model any, c Config) (nn.Params, error) {
 	}
 	n := &naive{g, params, c.AllowUnused, tensor.NewExec(g.Device())}
 	for _, p := range params {
-		p.Hook(n)
+		if err := p.Own(n); err != nil {
+			return nil, fmt.Errorf("ddp: %w", err)
+		}
 	}
 	return params, nil
 }
@@ -26,6 +30,9 @@ type naive struct {
 	allowUnused bool
 	exec        *tensor.Exec
 }
+
+// String names the owner of gradients in errors.
+func (*naive) String() string { return "ddp (naive)" }
 
 func (n *naive) BeforeUse(*tensor.Param, tensor.Phase) {}
 func (n *naive) BackwardBegin(bool)                    {}

@@ -5,7 +5,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// sync is what Attach hooks to the parameters of one rank.
+// sync owns the gradients of one rank.
 type sync struct {
 	g           *dist.Group
 	exec        *tensor.Exec
@@ -24,6 +24,9 @@ type sync struct {
 	rebuilt bool          // or never: with AllowUnused the order of the first step says little
 	used    tensor.Tensor // AllowUnused: 1 for each parameter that some rank used
 }
+
+// String names the owner of gradients in errors.
+func (*sync) String() string { return "ddp" }
 
 // BeforeUse does nothing: every rank holds all values.
 func (s *sync) BeforeUse(*tensor.Param, tensor.Phase) {}

@@ -66,8 +66,8 @@ func (s *Sharding) assign() error {
 				refuse("%s is in units %d and %d; what is tied belongs in one", pc.p.Name(), other.u.index, u.index)
 			case s.ignored[pc.p]:
 				refuse("%s is in unit %d, and ignored", pc.p.Name(), u.index)
-			case slices.ContainsFunc(pc.p.Hooks(), isOurs):
-				refuse("%s is attached already", pc.p.Name())
+			case pc.p.Owner() != nil:
+				refuse("%s is attached already: its gradient belongs to %v", pc.p.Name(), pc.p.Owner())
 			}
 			s.of[pc.p] = pc
 		}
@@ -78,11 +78,6 @@ func (s *Sharding) assign() error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func isOurs(h tensor.Hooks) bool {
-	_, ok := h.(*Sharding)
-	return ok
 }
 
 // verify compares configuration and units over ranks. All ranks return the first one's problem.
@@ -214,22 +209,18 @@ func (s *Sharding) adopt(pc *piece) error {
 	}
 	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 	p.Local = local
-	if p.Shard.Global == nil {
-		p.Shard.Global = p.Dims()
-	}
+	p.NarrowCounts(s.copies == nil || s.copies.Rank() == 0)
 	p.Shard.Flat = [2]int{pc.lo, pc.hi}
 	if pc.hi == 0 { // {0,0} would be all of it
 		p.Shard.Flat = [2]int{p.Len(), p.Len()}
 	}
 	p.Shard.Unit, p.Shard.Place = u.name, slices.Index(u.pieces, pc)
-	p.Shard.Counts = s.copies == nil || s.copies.Rank() == 0
 	if !p.Frozen() {
 		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 		pc.part = u.host.Range(at, at+pc.hi-pc.lo)
 		p.Grad = pc.part
 	}
-	p.Hook(s)
-	return nil
+	return p.Own(s)
 }
 
 // broadcast copies rank 0's value to all, on their devices.

@@ -58,6 +58,10 @@ var _ optim.Norm = (*Sharding)(nil)
 
 // New returns a Sharding with no units.
 func New(c Config) *Sharding {
+	return &Sharding{cfg: c.withDefaults(), ignored: map[*tensor.Param]bool{}, of: map[*tensor.Param]*piece{}}
+}
+
+func (c Config) withDefaults() Config {
 	if c.Stage == 0 {
 		c.Stage = 3
 	}
@@ -67,8 +71,11 @@ func New(c Config) *Sharding {
 	if c.Reduce == 0 {
 		c.Reduce = c.DType
 	}
-	return &Sharding{cfg: c, ignored: map[*tensor.Param]bool{}, of: map[*tensor.Param]*piece{}}
+	return c
 }
+
+// String names the owner of gradients in errors.
+func (*Sharding) String() string { return "fsdp" }
 
 func (c *Config) check() error {
 	fits := func(d tensor.DType) bool { return d == c.DType || d.IsHalf() }

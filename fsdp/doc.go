@@ -10,6 +10,9 @@
 //	params, err := s.Attach(model)
 //	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 3e-4, Clip: 1, Norm: s})
 //
+// Naive does the same without units, overlap and savings. It is the oracle that Attach is tested against, and where to start
+// reading.
+//
 // The training loop is that of one rank, and so is the model: nothing is wrapped. As in package ddp, gradients are summed
 // over ranks, so a loss divides by the rows of the GLOBAL batch, and all ranks take the same number of steps.
 //

@@ -270,6 +270,6 @@ type breaking struct{}
 
 func (breaking) Name() string                                   { return "breaking" }
 func (breaking) Forward(c *tensor.Ctx, in []tensor.Tensor) nn.T { return in[0].Scale(1) }
-func (breaking) Backward(*tensor.Ctx, nn.T, []nn.T) tensor.Pending {
+func (breaking) Backward(*tensor.Ctx, nn.T, []nn.T) {
 	panic(&tensor.Failure{Op: "breaking", Err: errors.New("broken")})
 }

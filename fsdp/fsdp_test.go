@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/ringo-ml/ringo/ddp"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
@@ -33,14 +32,42 @@ func TestEqualsOneRank(t *testing.T) {
 	}
 }
 
-func TestEqualsNaive(t *testing.T) {
-	for _, ranks := range []int{2, 3} {
-		j := job{ranks: ranks, steps: 10, batch: 24, micro: 3, cfg: fsdp.Config{DType: tensor.Float64}}
-		naive := j
-		naive.with = func(r *dist.Rank, n model) (nn.Params, error) {
-			return ddp.Naive(r.World, n, ddp.Config{DType: tensor.Float64, Seed: 7})
+// naively makes j the training of Naive.
+func naively(j job) job {
+	j.with = func(r *dist.Rank, n model) (nn.Params, error) {
+		return fsdp.Naive(n, fsdp.Config{Shard: r.World, DType: j.cfg.DType, Seed: 7})
+	}
+	return j
+}
+
+// Naive is right where one rank is: also in uneven parts, with microbatches, dropout, frozen parameters and clipping.
+func TestNaiveEqualsOneRank(t *testing.T) {
+	for _, m := range []func() model{func() model { return newToy() }, func() model { return &checkpointed{*newToy()} }} {
+		j := job{steps: 10, batch: 24, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}, model: m}
+		want := onOne(j).run(t)
+		for ranks := 1; ranks <= 5; ranks++ {
+			j.ranks = ranks
+			requireClose(t, want, naively(j).run(t), 1e-10, "%d ranks", ranks)
 		}
-		requireClose(t, naive.run(t), j.run(t), 1e-10, "%d ranks", ranks)
+	}
+}
+
+// Where sums have the same order, there is no other bit: ranks are summed in their order, and whole gradients of
+// microbatches before that. Stages 2 and 3 without HoldGrads sum microbatches last.
+func TestEqualsNaive(t *testing.T) {
+	for _, ranks := range []int{2, 3, 5} {
+		for micro, dtype := range map[int]tensor.DType{1: tensor.Float64, 3: tensor.Float32} {
+			j := job{ranks: ranks, steps: 10, batch: 24, micro: micro, noClip: true, cfg: fsdp.Config{DType: dtype, HoldGrads: true}}
+			want := naively(j).run(t)
+			for stage := 1; stage <= 3; stage++ {
+				j.cfg.Stage = stage
+				got := j.run(t)
+				require.Equal(t, want.losses, got.losses, "stage %d, %d ranks, %v", stage, ranks, dtype)
+				require.Equal(t, want.params, got.params, "stage %d, %d ranks, %v", stage, ranks, dtype)
+			}
+		}
+		j := job{ranks: ranks, steps: 10, batch: 24, micro: 3, cfg: fsdp.Config{DType: tensor.Float64}}
+		requireClose(t, naively(j).run(t), j.run(t), 1e-10, "%d ranks", ranks)
 	}
 }
 

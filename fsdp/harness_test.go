@@ -2,7 +2,9 @@ package fsdp_test
 
 import (
 	"context"
+	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -193,7 +195,13 @@ func (j *job) rank(r *dist.Rank) (res result, err error) {
 	if err != nil {
 		return res, err
 	}
-	opt := j.optimizer(params, s)
+	var norm optim.Norm
+	if s != nil {
+		norm = s
+	} else if !j.one {
+		norm = r.World
+	}
+	opt := j.optimizer(params, norm)
 	tape := tensor.NewTape(r.Device, tensor.Seed(3))
 	defer tape.Close()
 	set := disttest.Dataset{DType: j.cfg.DType, Features: width}
@@ -219,13 +227,11 @@ func (j *job) rank(r *dist.Rank) (res result, err error) {
 		return res, err
 	}
 	for _, p := range params {
-		x := p.Value
-		if s != nil {
-			if x, err = s.Full(p); err != nil {
-				return res, err
-			}
+		x, err := whole(r.World, p)
+		if err != nil {
+			return res, err
 		}
-		res.params = append(res.params, tensor.Floats(x)...)
+		res.params = append(res.params, x...)
 	}
 	if j.inspect != nil {
 		err = j.inspect(r, s, params, opt)
@@ -233,11 +239,7 @@ func (j *job) rank(r *dist.Rank) (res result, err error) {
 	return res, err
 }
 
-func (j *job) optimizer(params nn.Params, s *fsdp.Sharding) *optim.Optimizer {
-	var norm optim.Norm
-	if s != nil {
-		norm = s
-	}
+func (j *job) optimizer(params nn.Params, norm optim.Norm) *optim.Optimizer {
 	clip := 0.5
 	if j.noClip {
 		clip = 0
@@ -251,6 +253,63 @@ func (j *job) loss(n model, x, y nn.T) nn.T {
 		x = x.Cast(c)
 	}
 	return nn.CrossEntropy(n.Forward(x), y)
+}
+
+// held is what a rank has of a parameter.
+type held struct {
+	Shard  tensor.Shard
+	Values []float64
+}
+
+// whole returns all elements of a parameter, as Param.Shard of the ranks says where they lie. It is collective.
+func whole(g *dist.Group, p *tensor.Param) ([]float64, error) {
+	all, err := dist.AllGatherObject(g, held{p.Shard, tensor.Floats(p.Local)})
+	if err != nil || p.Shard.Global == nil {
+		return tensor.Floats(p.Local), err
+	}
+	n := 1
+	for _, d := range p.Shard.Global {
+		n *= d
+	}
+	out, known := make([]float64, n), make([]bool, n)
+	for _, h := range all {
+		flat := h.Shard.Flat
+		if flat == [2]int{} {
+			flat[1] = len(h.Values)
+		}
+		for i, at := range places(h.Shard)[flat[0]:flat[1]] {
+			if known[at] && out[at] != h.Values[i] {
+				return nil, fmt.Errorf("%s: ranks differ in element %d: %v and %v", p.Name(), at, out[at], h.Values[i])
+			}
+			out[at], known[at] = h.Values[i], true
+		}
+	}
+	if i := slices.Index(known, false); i >= 0 {
+		return nil, fmt.Errorf("%s: no rank has element %d", p.Name(), i)
+	}
+	return out, nil
+}
+
+// places returns the global indices of the elements of a shard's boxes, in order.
+func places(s tensor.Shard) (at []int) {
+	boxes := s.Boxes
+	if len(boxes) == 0 {
+		boxes = []tensor.Box{{Lo: make([]int, len(s.Global)), Hi: s.Global}}
+	}
+	for _, b := range boxes {
+		list := []int{0}
+		for d, size := range s.Global {
+			var next []int
+			for _, i := range list {
+				for k := b.Lo[d]; k < b.Hi[d]; k++ {
+					next = append(next, i*size+k)
+				}
+			}
+			list = next
+		}
+		at = append(at, list...)
+	}
+	return at
 }
 
 // batch returns samples first, first+1, … of the training set.

@@ -55,10 +55,9 @@ type lag struct{ wait func() }
 
 func (l *lag) Name() string                                   { return "lag" }
 func (l *lag) Forward(c *tensor.Ctx, in []tensor.Tensor) nn.T { return in[0] }
-func (l *lag) Backward(_ *tensor.Ctx, g nn.T, grads []nn.T) tensor.Pending {
+func (l *lag) Backward(_ *tensor.Ctx, g nn.T, grads []nn.T) {
 	l.wait()
 	grads[0] = g
-	return tensor.Pending{}
 }
 
 // lagging is a chain of wide layers with a lag before the last but one.

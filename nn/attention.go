@@ -6,7 +6,7 @@ import "github.com/ringo-ml/ringo/tensor"
 type Attention struct {
 	QKV     *Linear  // queries, keys and values of all heads, in this order
 	Out     *Linear  // of the heads' joined outputs
-	Drop    *Dropout // of the attention probabilities; nil: none
+	Drop    *Dropout // of the attention probabilities, whose columns are the heads; nil: none
 	HeadDim int      // features per head
 }
 
@@ -37,7 +37,7 @@ func (a *Attention) heads(x T) T {
 	o := tensor.AttentionOptions{Causal: true}
 	if a.Drop != nil {
 		a.Drop.check(x)
-		o.Drop, o.Layer = a.Drop.P, a.Drop.key
+		o.Drop, o.Layer, o.At = a.Drop.P, a.Drop.key, a.Drop.region(y)
 	}
 	return tensor.Attention(y, hd, o)
 }

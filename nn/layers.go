@@ -118,6 +118,7 @@ func (e *Embedding) Forward(ids T) T {
 // twice in a step drops the same places twice: have one for each use.
 type Dropout struct {
 	P    float64
+	At   func(x T) tensor.Region `nn:"-"` // the part of the whole that x is; nil: x is whole. Packages that cut activations set it
 	name string
 	key  uint64
 }
@@ -127,11 +128,18 @@ func NewDropout(p float64) *Dropout { return &Dropout{P: p} }
 
 func (d *Dropout) setName(name string) { d.name, d.key = name, tensor.HashName(name) }
 
-// Forward returns x, thinned out in training. The leading dimension of x is the batch's. It panics if the layer has no
+// Forward returns x, thinned out in training. The leading dimension of x is the batch's, but for At. It panics if the layer has no
 // name yet: Init, ParamsOf and each Attach give one.
 func (d *Dropout) Forward(x T) T {
 	d.check(x)
-	return x.Dropout(d.P, d.key)
+	return x.DropoutAt(d.P, d.key, d.region(x))
+}
+
+func (d *Dropout) region(x T) tensor.Region {
+	if d.At == nil {
+		return tensor.Region{}
+	}
+	return d.At(x)
 }
 
 // check panics if the layer is to drop elements of x and has no name.

@@ -56,9 +56,8 @@ func (f times) Name() string { return "times" }
 func (f times) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	return in[0].Scale(f.forward)
 }
-func (f times) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) tensor.Pending {
+func (f times) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	grads[0] = g.Scale(f.backward)
-	return tensor.Pending{}
 }
 
 func TestLinearPreAndPost(t *testing.T) {

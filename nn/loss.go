@@ -3,7 +3,8 @@ package nn
 import "github.com/ringo-ml/ringo/tensor"
 
 // Losses are means over the global batch: on a tape whose input is a part of one (tensor.Rows), a loss is this rank's
-// part of the mean, and the sum over ranks is what one rank would compute.
+// part of the mean, and the sum over ranks is what one rank would compute. A loss of your own ends with GlobalMean for the
+// same reason: x.Mean() is the mean over this rank's rows, and gradients that are summed over ranks would be too large.
 
 // CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels
 // [...], or probabilities of labels (soft targets) of logits' shape. Options, at most one, set label smoothing, an ignored label,
@@ -18,6 +19,10 @@ func CrossEntropy(logits, labels T, options ...tensor.CrossEntropyOptions) T {
 	fail("CrossEntropy", "%d options, at most one", len(options))
 	return T{}
 }
+
+// GlobalMean returns this rank's part of the mean of x's elements over the global batch (tensor.GlobalMean): the end of a loss
+// of your own. nn.MSE(x, y) is GlobalMean(x.Sub(y).Square()).
+func GlobalMean(x T) T { return tensor.GlobalMean(x) }
 
 // MSE returns the mean of (x−y)², for tensors of one shape.
 func MSE(x, y T) T { return tensor.MSE(x, y) }

@@ -7,6 +7,7 @@ type AttentionOptions struct {
 	Causal bool    // position i sees positions 0 to i
 	Drop   float64 // drops probabilities as [Tensor.Dropout] does, on a tape in training
 	Layer  uint64  // the hash of the dropout layer's name
+	At     Region  // which heads these are (Cols), where a rank has a part of them; used by dropout only
 }
 
 // Attention is scaled dot-product self-attention (Vaswani et al. 2017; PyTorch's scaled_dot_product_attention): for qkv
@@ -22,13 +23,16 @@ func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	if !(o.Drop >= 0 && o.Drop < 1) {
 		fail("attention", nil, "probability %v is not in [0,1)", o.Drop)
 	}
+	if r := t.rows.of(in); r.seq != 0 && r.seq < r.Seq.Total {
+		fail("attention", []Shape{in.shape()}, "the step has %v: a position would see this rank's part of its sequence only", r)
+	}
 	b, n, width := in.dims[0], in.dims[1], in.dims[2]/3
 	out, lse := t.newTensor(in.dtype, b, n, width), t.newTensor(statType(in.dtype), b, width/headDim, n)
 	f := attention{I: [8]int{headDim, b2i(o.Causal)}}
 	if t.training && o.Drop > 0 {
 		f.drop, f.key = o.Drop, t.RandomKey(o.Layer)
-		rows, elems := t.place("attention", in, lse.n*n)
-		f.I[2], f.I[3], f.I[4] = rows.First, rows.Stride, elems
+		p := t.place("attention", in, lse.n*n, width/headDim, n*n, o.At)
+		f.I = [8]int{headDim, b2i(o.Causal), p[0], p[1], p[2], p[4], p[5]}
 	}
 	t.attention(OpAttention, &f, []*header{out, lse}, []*header{in})
 	node := t.rec(OpAttention, out, in)
@@ -39,8 +43,8 @@ func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	return out.tensor()
 }
 
-// attention is what the kernels of Attention want to know. I = head dimension, causal; First, Stride and elements a row
-// of dropout.
+// attention is what the kernels of Attention want to know. I = head dimension, causal; First, Stride, Elems,
+// FullCols and Col of dropout, as of kernel.Rows.
 type attention struct {
 	I    [8]int
 	drop float64

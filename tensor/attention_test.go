@@ -61,7 +61,7 @@ func TestAttentionIsPlainAttention(t *testing.T) {
 // A batch that is cut over ranks drops the probabilities that the whole one drops.
 func TestAttentionOverRanks(t *testing.T) {
 	x, o := random(hostDevice, Float64, 1, 7, 6, 3*2*2), AttentionOptions{Causal: true, Drop: 0.3, Layer: 8}
-	out, grad := attentionRun(hostDevice, Attention, x.WithRows(Rows{0, 1, 7}), 2, o)
+	out, grad := attentionRun(hostDevice, Attention, x.WithRows(Rows{Stride: 1, Total: 7}), 2, o)
 	for rank := range 3 {
 		part := shareOf(x, rank, 3, false)
 		gotOut, gotGrad := attentionRun(hostDevice, Attention, part, 2, o)

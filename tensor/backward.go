@@ -26,7 +26,7 @@ func More() BackwardOption { return BackwardOption{more: true} }
 func Scale(s float64) BackwardOption { return BackwardOption{scaled: true, scale: s} }
 
 // Backward computes the gradients of loss (one element) for all parameters that it depends on, into Param.Grad. It
-// frees activations as it goes and fires the hooks of parameters. A collective that fails panics with a *Failure.
+// frees activations as it goes and calls the owners of gradients. A collective that fails panics with a *Failure.
 func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h := t.arg(loss)
 	if t.noGrad {
@@ -48,7 +48,7 @@ func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 		s.p.last = s
 	}
 	t.mem.report()
-	for _, k := range t.hooks {
+	for _, k := range t.owners {
 		k.BackwardBegin(!t.more)
 	}
 	t.addGrad(h, t.full(h, t.scale))
@@ -64,7 +64,7 @@ func (t *Tape) finishBackward() {
 			s.ready()
 		}
 	}
-	for _, k := range t.hooks {
+	for _, k := range t.owners {
 		if err := k.BackwardDone(!t.more); err != nil {
 			panic(&Failure{Op: "Backward", Err: err})
 		}
@@ -182,8 +182,8 @@ func (t *Tape) await(h *header, p Pending) {
 
 func (t *Tape) beforeUse(n *Node) {
 	for _, h := range n.in {
-		if h != nil && h.leaf != nil && len(h.leaf.p.hooks) > 0 {
-			h.leaf.p.beforeUse(Backward)
+		if h != nil && h.leaf != nil && h.leaf.p.owner != nil {
+			h.leaf.p.owner.BeforeUse(h.leaf.p, Backward)
 			h.leaf.refresh()
 		}
 	}

@@ -143,7 +143,7 @@ func (c *Captured) fits(in []Tensor) bool {
 		c.in = c.in[:0]
 		for _, x := range in {
 			h := x.hdr()
-			c.in = append(c.in, New(c.dev, h.dtype, h.dims[:h.rank]...).WithRows(h.rows))
+			c.in = append(c.in, New(c.dev, h.dtype, h.dims[:h.rank]...).WithRows(h.rowsOf()))
 		}
 		return true
 	}
@@ -151,7 +151,7 @@ func (c *Captured) fits(in []Tensor) bool {
 		return false
 	}
 	for i, x := range in {
-		if h, own := x.hdr(), c.in[i].h; !h.alike(own) || h.dtype != own.dtype || h.rows != own.rows {
+		if h, own := x.hdr(), c.in[i].h; !h.alike(own) || h.dtype != own.dtype || h.rowsOf() != own.rowsOf() {
 			return false
 		}
 	}

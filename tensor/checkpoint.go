@@ -69,7 +69,7 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 	if y.needs {
 		n := t.newNode()
 		n.op, n.need, n.out, n.in, n.fn = OpCheckpoint, need, y, hs, fn
-		n.I = [8]int{t.rows.First, t.rows.Stride, t.rows.Total, t.localRows}
+		n.I = t.rows.pack()
 	}
 	return y.tensor()
 }
@@ -109,11 +109,10 @@ func checkpointVJP(t *Tape, n *Node, need uint8) {
 
 // again runs a checkpointed function for the second time, under the random keys of the first.
 func (t *Tape) again(n *Node, c *Ctx) *header {
-	recompute, rows, local := t.recompute, t.rows, t.localRows
-	t.recompute = true
-	t.rows, t.localRows = Rows{n.I[0], n.I[1], n.I[2]}, n.I[3]
+	recompute, rows := t.recompute, t.rows
+	t.recompute, t.rows = true, unpack(n.I)
 	y := t.arg(n.fn(c.in...))
-	t.recompute, t.rows, t.localRows = recompute, rows, local
+	t.recompute, t.rows = recompute, rows
 	if y.dtype != n.out.dtype || !y.alike(n.out) || !y.needs {
 		fail("checkpoint", []Shape{n.out.shape(), y.shape()}, "the function did something else when it was run again")
 	}

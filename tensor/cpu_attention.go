@@ -44,7 +44,7 @@ func attentionLaunch[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T], ope
 		l := &(*all)[0]
 		hd := a.I[0]
 		l.a = kernel.Attention[T]{Steps: a.Dim[1], Heads: a.Dim[2] / (3 * hd), HeadDim: hd, Causal: a.I[1] != 0, Scale: T(a.F[0]),
-			Drop: a.F[1], Key: a.Key, Rows: kernel.Rows{First: a.I[2], Stride: a.I[3], Elems: a.I[4], Cols: a.I[4], FullCols: a.I[4]}}
+			Drop: a.F[1], Key: a.Key, Rows: kernel.Rows{First: a.I[2], Stride: a.I[3], Elems: a.I[4], Cols: a.I[4], FullCols: a.I[5], Col: a.I[6]}}
 		parts := operands(l, a)
 		work := a.Dim[0] * a.Dim[1] * a.Dim[1] * a.Dim[2] / parts // multiplications of a part, roughly
 		c.pool.run(c, a, parts, (4*c.pool.grain-1)/max(work, 1)+1, 1, fn)

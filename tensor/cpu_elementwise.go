@@ -151,54 +151,61 @@ func fillKernel[T any](conv func(float64) T) Kernel {
 
 // castKernels has a row per source type; the destination type is the output's.
 var castKernels = [NumDTypes]Kernel{
-	Float32:  castHalf(castFrom(loadNumbers[float32])),
-	Float64:  castFrom(loadNumbers[float64]),
-	BFloat16: castHalf(castFrom(loadHalf[BF16])),
-	Float16:  castHalf(castFrom(loadHalf[F16])),
-	Int32:    castFrom(loadNumbers[int32]),
-	Int64:    castFrom(loadNumbers[int64]),
-	Uint8:    castFrom(loadNumbers[uint8]),
-	Bool:     castFrom(loadBool),
+	Float32: castHalf(castAny), Float64: castAny, BFloat16: castHalf(castAny), Float16: castHalf(castAny),
+	Int32: castAny, Int64: castAny, Uint8: castAny, Bool: castAny,
 }
 
 const castBlock = 256
 
-// castFrom converts block by block. load fills wide (or ints, for an integer source) with n elements from i on.
-func castFrom(load func(a *Args, i, n int, wide *[castBlock]float64, ints *[castBlock]int64) (isInt bool)) Kernel {
-	return spread(outLen, one, castBlock, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
-		var wide [castBlock]float64
-		var ints [castBlock]int64
-		for i := lo; i < hi; i += castBlock {
-			n := min(castBlock, hi-i)
-			if load(a, i, n, &wide, &ints) {
-				storeAs(a, i, ints[:n])
-			} else {
-				storeAs(a, i, wide[:n])
-			}
+// castAny converts block by block, through float64, or through int64 from what is no float.
+var castAny = spread(outLen, one, castBlock, func(_ *cpuQueue, a *Args, lo, hi, _ int) {
+	var wide [castBlock]float64
+	var ints [castBlock]int64
+	for i := lo; i < hi; i += castBlock {
+		n := min(castBlock, hi-i)
+		if a.DT[1].IsFloat() {
+			loadFloats(wide[:n], a, i)
+			storeAs(a, i, wide[:n])
+		} else {
+			loadInts(ints[:n], a, i)
+			storeAs(a, i, ints[:n])
 		}
-	})
-}
-
-func loadNumbers[T kernel.Number](a *Args, i, n int, wide *[castBlock]float64, ints *[castBlock]int64) bool {
-	src := slice[T](a, 1)[i : i+n]
-	if DType(a.DT[1]).IsFloat() {
-		kernel.Convert(wide[:n], src)
-		return false
 	}
-	kernel.Convert(ints[:n], src)
-	return true
-}
+})
 
-func loadHalf[T interface{ Float32() float32 }](a *Args, i, n int, wide *[castBlock]float64, _ *[castBlock]int64) bool {
-	for j, v := range slice[T](a, 1)[i : i+n] {
-		wide[j] = float64(v.Float32())
+// loadFloats widens elements from i on. Like loadInts it is called directly: through a function value dst would reach the heap.
+func loadFloats(dst []float64, a *Args, i int) {
+	n := len(dst)
+	switch a.DT[1] {
+	case Float32:
+		kernel.Convert(dst, slice[float32](a, 1)[i:i+n])
+	case Float64:
+		kernel.Convert(dst, slice[float64](a, 1)[i:i+n])
+	case BFloat16:
+		widenHalf(dst, slice[BF16](a, 1)[i:i+n])
+	default:
+		widenHalf(dst, slice[F16](a, 1)[i:i+n])
 	}
-	return false
 }
 
-func loadBool(a *Args, i, n int, _ *[castBlock]float64, ints *[castBlock]int64) bool {
-	kernel.FromBool(ints[:n], slice[bool](a, 1)[i:i+n])
-	return true
+func widenHalf[T interface{ Float32() float32 }](dst []float64, src []T) {
+	for j, v := range src {
+		dst[j] = float64(v.Float32())
+	}
+}
+
+func loadInts(dst []int64, a *Args, i int) {
+	n := len(dst)
+	switch a.DT[1] {
+	case Int32:
+		kernel.Convert(dst, slice[int32](a, 1)[i:i+n])
+	case Int64:
+		kernel.Convert(dst, slice[int64](a, 1)[i:i+n])
+	case Uint8:
+		kernel.Convert(dst, slice[uint8](a, 1)[i:i+n])
+	default:
+		kernel.FromBool(dst, slice[bool](a, 1)[i:i+n])
+	}
 }
 
 func storeAs[S kernel.Number](a *Args, i int, src []S) {

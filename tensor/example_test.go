@@ -108,9 +108,8 @@ func (reverseGradient) Name() string { return "reverse_gradient" }
 
 func (reverseGradient) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor { return in[0] }
 
-func (reverseGradient) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) tensor.Pending {
+func (reverseGradient) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	grads[0] = g.Neg()
-	return tensor.Pending{} // a collective would return its fence
 }
 
 func ExampleTape_Apply() {

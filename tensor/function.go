@@ -9,9 +9,9 @@ type Function interface {
 	// Forward computes the output from in. It may return one of in (the identity).
 	Forward(c *Ctx, in []Tensor) Tensor
 	// Backward gets the gradient g of the output (none if only further outputs have one) and sets grads[i] for each
-	// input i that has a gradient; grads[i] may be g itself. g's memory is the function's to write to. What it
-	// returns must be over before the gradients are read.
-	Backward(c *Ctx, g Tensor, grads []Tensor) Pending
+	// input i that wants a gradient (Ctx.Need); grads[i] may be g itself. g's memory is the function's to write to. Where
+	// a collective still writes grads[i], Ctx.Pending says so.
+	Backward(c *Ctx, g Tensor, grads []Tensor)
 }
 
 // Ctx is what the tape keeps for one call of a Function, from Forward to Backward.
@@ -20,6 +20,8 @@ type Ctx struct {
 	f     Function
 	in    []Tensor
 	grads []Tensor
+	over  []Pending // what must be over before grads[i] is read
+	need  uint8     // inputs that want a gradient
 	saved []*header
 	outs  []*header // further outputs
 	ints  []int
@@ -27,6 +29,14 @@ type Ctx struct {
 
 // Tape returns the tape of the call.
 func (c *Ctx) Tape() *Tape { return c.t }
+
+// Need reports whether input i wants a gradient. In Forward it says whether Backward will be asked for one: nothing is
+// saved for the others.
+func (c *Ctx) Need(i int) bool { return c.need&(1<<i) != 0 }
+
+// Pending says, in Backward, that grads[i] may be read when p is over. Each input has its own: nobody waits for the
+// others' collectives.
+func (c *Ctx) Pending(i int, p Pending) { c.over[i] = p }
 
 // New returns a tensor of the tape, with any content.
 func (c *Ctx) New(dtype DType, dims ...int) Tensor { return c.t.New(dtype, dims...) }
@@ -100,7 +110,7 @@ func (t *Tape) ctx(f Function, in []Tensor) *Ctx {
 	}
 	c := t.calls[t.ncalls]
 	t.ncalls++
-	c.f, c.saved, c.outs = f, c.saved[:0], c.outs[:0]
+	c.f, c.need, c.saved, c.outs = f, 0, c.saved[:0], c.outs[:0]
 	clear(c.ints)
 	c.in = append(c.in[:0], in...)
 	return c
@@ -116,6 +126,9 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 			fail(f.Name(), nil, "input %d is the zero Tensor", i)
 		}
 		c.in[i] = h.tensor()
+		if h.needs && t.recording() {
+			c.need |= 1 << i
+		}
 	}
 	mark, was := t.nh, t.quiet
 	t.quiet = true
@@ -174,11 +187,11 @@ func applyVJP(t *Tape, n *Node, need uint8) {
 		n.out.grad = t.exclusive(n.out.grad)
 		g = n.out.grad.tensor()
 	}
-	c.grads = c.grads[:0]
+	c.grads, c.over, c.need = c.grads[:0], c.over[:0], need
 	for range n.in {
-		c.grads = append(c.grads, Tensor{})
+		c.grads, c.over = append(c.grads, Tensor{}), append(c.over, Pending{})
 	}
-	p := c.f.Backward(c, g, c.grads)
+	c.f.Backward(c, g, c.grads)
 	end := t.nh
 	for i, x := range c.grads { // hand them on under new names: two may be the same, or g, or a saved tensor
 		if !x.IsZero() {
@@ -191,10 +204,10 @@ func applyVJP(t *Tape, n *Node, need uint8) {
 		case x.IsZero():
 		case need&(1<<i) == 0:
 			t.release(x.h)
-		case p.F == nil:
+		case c.over[i].F == nil:
 			t.addGrad(n.in[i], x.h)
 		default:
-			t.addPending(n.in[i], x.h, p)
+			t.addPending(n.in[i], x.h, c.over[i])
 		}
 	}
 }

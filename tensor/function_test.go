@@ -50,10 +50,9 @@ func (s *square) Forward(c *Ctx, in []Tensor) Tensor {
 	return in[0].Mul(in[0])
 }
 
-func (s *square) Backward(c *Ctx, g Tensor, grads []Tensor) Pending {
+func (s *square) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	c.New(Float32, 256) // never used
 	grads[0] = g.Mul(c.Saved(1)).Add(g.Mul(c.Saved(0)).Scale(0)).Scale(3)
-	return Pending{}
 }
 
 // Function is what a test wants.
@@ -64,9 +63,8 @@ type fn struct {
 
 func (fn) Name() string                         { return "fn" }
 func (f fn) Forward(c *Ctx, in []Tensor) Tensor { return f.forward(c, in) }
-func (f fn) Backward(c *Ctx, g Tensor, grads []Tensor) Pending {
+func (f fn) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	f.backward(c, g, grads)
-	return Pending{}
 }
 
 // What Forward returns may be an input, an older tensor, or one from outside: the original stays what it was.

@@ -36,7 +36,6 @@ type identity struct{}
 
 func (identity) Name() string                       { return "identity" }
 func (identity) Forward(_ *Ctx, in []Tensor) Tensor { return in[0] }
-func (identity) Backward(_ *Ctx, g Tensor, grads []Tensor) Pending {
+func (identity) Backward(_ *Ctx, g Tensor, grads []Tensor) {
 	grads[0] = g
-	return Pending{}
 }

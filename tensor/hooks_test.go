@@ -35,11 +35,11 @@ func (s *spy) BackwardDone(last bool) error {
 	return s.err
 }
 
-// hooked makes a parameter of one number with hooks.
-func hooked(ps *params, name string, hooks ...Hooks) *Param {
+// hooked makes a parameter of one number with an owner.
+func hooked(ps *params, name string, owner Hooks) *Param {
 	p := ps.add(name, Constant(0.5), 1)
-	for _, h := range hooks {
-		p.Hook(h)
+	if err := p.Own(owner); err != nil {
+		panic(err)
 	}
 	return p
 }
@@ -98,19 +98,17 @@ func TestHooksOfTwoModels(t *testing.T) {
 	assert.Equal(t, "1 begin true, 1 use a 1, 1 ready a false, 1 done true", strings.Join(log, ", "))
 }
 
-// Hooks of a parameter run in the order of attaching, each after what the one before started. A gradient whose
-// collective is in flight may not be written.
-func TestHookChain(t *testing.T) {
+// A gradient whose collective is in flight may not be written.
+func TestGradientInFlight(t *testing.T) {
 	var log []string
 	g := &gate{}
-	first, second := &spy{name: "1", log: &log, after: Pending{g, 1}}, &spy{name: "2", log: &log}
+	owner := &spy{name: "s", log: &log, after: Pending{g, 1}}
 	ps := &params{dev: hostDevice, dtype: Float32}
-	p := hooked(ps, "p", first, second)
+	p := hooked(ps, "p", owner)
 	tape := NewTape(hostDevice)
 	step := func(opts ...BackwardOption) { tape.Backward(tape.Use(p).Exp().Sum(), opts...) }
 	step(More())
-	assert.Equal(t, "1 use p 0, 2 use p 0, 1 begin false, 2 begin false, 1 use p 1, 2 use p 1, 1 ready p false, 2 ready p true, 1 done false, 2 done false",
-		strings.Join(log, ", "))
+	assert.Equal(t, "s use p 0, s begin false, s use p 1, s ready p false, s done false", strings.Join(log, ", "))
 	tape.Reset()
 	assert.ErrorContains(t, Try(func() { step(More()) }), "gradient of p is written while its collective is in flight")
 	tape.Reset()
@@ -118,12 +116,28 @@ func TestHookChain(t *testing.T) {
 	step()
 	tape.Reset()
 	p.Consume()
-	second.err = errors.New("rank 3 is gone")
-	assert.ErrorIs(t, Try(func() { step() }), second.err)
+	owner.err = errors.New("rank 3 is gone")
+	assert.ErrorIs(t, Try(func() { step() }), owner.err)
 	tape.Reset()
-	second.err = nil
+	owner.err = nil
 	step() // the gradient of the failed step was dropped
 	assert.True(t, p.HasGrad())
+}
+
+// named is an owner with a name.
+type named struct{ *spy }
+
+func (named) String() string { return "ddp" }
+
+// A gradient has one owner. The error names both.
+func TestOneOwner(t *testing.T) {
+	p := NewParam(Constant(0), 1)
+	p.SetName("up.weight")
+	assert.Nil(t, p.Owner())
+	first := named{}
+	assert.NoError(t, p.Own(first))
+	assert.EqualError(t, p.Own(&spy{}), "the gradient of up.weight belongs to ddp already: *tensor.spy cannot have it, too")
+	assert.Equal(t, first, p.Owner())
 }
 
 // A parameter inside a Checkpoint is ready once, when its last use has been differentiated, also if it is an input of
@@ -165,7 +179,7 @@ func TestHooksMoveMemory(t *testing.T) {
 	}
 	want := run()
 	m := &mover{p: p, home: Floats(p.Value), grad: New(hostDevice, Float32, 4)}
-	p.Hook(m)
+	assert.NoError(t, p.Own(m))
 	m.BackwardDone(true)
 	assert.Equal(t, want, run())
 	assert.Equal(t, m.grad, p.Grad)

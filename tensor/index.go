@@ -135,8 +135,12 @@ func scatterAddVJP(t *Tape, n *Node, need uint8) {
 // Dropout zeroes elements of x with probability p and divides the others by 1−p, on a tape in training; otherwise it
 // returns x. layer is the hash of the layer's name (HashName): two calls with one name in one Forward have one mask. On
 // a tape whose Input has Rows, the leading dimension must be the batch's, or the batch and further dimensions
-// flattened: an element's fate depends on its place in the global batch only.
-func (x Tensor) Dropout(p float64, layer uint64) Tensor {
+// flattened: an element's fate depends on its place in the global batch only. Where a rank has only a part of x, DropoutAt
+// is told which.
+func (x Tensor) Dropout(p float64, layer uint64) Tensor { return x.DropoutAt(p, layer, Region{}) }
+
+// DropoutAt is Dropout of a part of an activation: ranks that have its parts drop what one rank drops from the whole.
+func (x Tensor) DropoutAt(p float64, layer uint64, at Region) Tensor {
 	t := tapeOf("dropout", x)
 	if !(p >= 0 && p < 1) {
 		fail("dropout", nil, "probability %v is not in [0,1)", p)
@@ -146,39 +150,30 @@ func (x Tensor) Dropout(p float64, layer uint64) Tensor {
 	}
 	in := t.contiguous(t.arg(x))
 	out := t.newLike(in)
-	key := t.RandomKey(layer)
-	rows, elems := t.place("dropout", in, in.n)
-	t.dropout(out, in, p, key, rows, elems)
+	key, cols := t.RandomKey(layer), 1
+	if in.rank > 0 {
+		cols = in.dims[in.rank-1]
+	}
+	place := t.place("dropout", in, in.n, cols, 1, at)
+	t.dropout(out, in, p, key, place)
 	if n := t.rec(OpDropout, out, in); n != nil {
-		n.F[0], n.key = p, key
-		n.I = [8]int{rows.First, rows.Stride, elems}
+		n.F[0], n.key, n.I = p, key, place
 	}
 	return out.tensor()
 }
 
-// place says which rows of the global batch n elements belong to, whose leading dimension is in's, and how many of them
-// make up a row.
-func (t *Tape) place(op string, in *header, n int) (rows Rows, elems int) {
-	if t.rows.Stride == 0 {
-		return Rows{0, 1, 0}, n
-	}
-	t.mustShape(op, n == 0 || in.rank > 0 && t.localRows > 0 && in.dims[0]%t.localRows == 0, in)
-	return t.rows, n / max(t.localRows, 1)
-}
-
-func (t *Tape) dropout(out, in *header, p float64, key uint64, r Rows, elems int) {
+func (t *Tape) dropout(out, in *header, p float64, key uint64, place [8]int) {
 	if out.n == 0 {
 		return
 	}
 	a := t.Args(OpDropout, in.dtype)
 	a.out(out).in(in)
-	a.F[0], a.Key = p, key
-	a.I = [8]int{r.First, r.Stride, elems}
+	a.F[0], a.Key, a.I = p, key, place
 	t.Launch()
 }
 
 func dropoutVJP(t *Tape, n *Node, _ uint8) {
 	g, d := t.inPlace(n)
-	t.dropout(d, g, n.F[0], n.key, Rows{n.I[0], n.I[1], 0}, n.I[2])
+	t.dropout(d, g, n.F[0], n.key, n.I)
 	t.addGrad(n.in[0], d)
 }

@@ -2,15 +2,6 @@ package tensor
 
 import "slices"
 
-// globalCount returns how many of n local elements there are in the global batch: losses divide by it, so that the sum
-// over ranks is the mean over the global batch.
-func (t *Tape) globalCount(n int) float64 {
-	if t.rows.Total == 0 || t.localRows == 0 || n == 0 {
-		return float64(max(n, 1))
-	}
-	return float64(n) / float64(t.localRows) * float64(t.rows.Total)
-}
-
 // meanLoss returns Σ rows / count, of one element, and records nothing. It gives rows away. A loss of 16-bit floats is
 // Float32, like the rows.
 func (t *Tape) meanLoss(rows *header, count float64) *header {
@@ -77,8 +68,8 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 	switch {
 	case count != 0:
 	case o.Ignore == nil:
-		count = t.globalCount(y.n)
-	case t.rows.Total > t.localRows:
+		count = float64(t.globalCount("cross_entropy", y))
+	case t.rows.Total > t.rows.n || t.rows.Seq.Total > t.rows.seq:
 		fail("cross_entropy", []Shape{x.shape(), y.shape()}, "labels may be ignored and the batch is shared between ranks: give Count")
 	case t.dev.Host():
 		count = float64(counted)
@@ -213,7 +204,7 @@ func pointLoss(op Op, x, y Tensor) Tensor {
 	t.mustShape(op.String(), a.alike(b), a, b)
 	each := t.newTensor(statType(a.dtype), a.dims[:a.rank]...)
 	t.unary(op, each, a, b)
-	count := t.globalCount(a.n)
+	count := float64(t.globalCount(op.String(), a))
 	out := t.meanLoss(each, count)
 	if n := t.rec(op, out, a, b); n != nil {
 		n.F[0] = count

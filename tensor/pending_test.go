@@ -57,7 +57,7 @@ type slowScale struct{ l *lane }
 
 func (slowScale) Name() string                       { return "slow_scale" }
 func (slowScale) Forward(_ *Ctx, in []Tensor) Tensor { return in[0] }
-func (s slowScale) Backward(_ *Ctx, g Tensor, grads []Tensor) Pending {
+func (s slowScale) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	buf := Data[float32](g)
 	twice := make([]float32, len(buf))
 	for i, v := range buf {
@@ -67,7 +67,7 @@ func (s slowScale) Backward(_ *Ctx, g Tensor, grads []Tensor) Pending {
 	grads[0] = g
 	p := s.l.issue(func() { copy(buf, twice) })
 	Borrow(g, s.l, p.Seq)
-	return p
+	c.Pending(0, p)
 }
 
 // nowScale is slowScale at once.
@@ -75,9 +75,8 @@ type nowScale struct{}
 
 func (nowScale) Name() string                       { return "now_scale" }
 func (nowScale) Forward(_ *Ctx, in []Tensor) Tensor { return in[0] }
-func (nowScale) Backward(_ *Ctx, g Tensor, grads []Tensor) Pending {
+func (nowScale) Backward(_ *Ctx, g Tensor, grads []Tensor) {
 	grads[0] = g.Scale(2)
-	return Pending{}
 }
 
 // pendingModels are the places where a contribution that is not there yet meets others.
@@ -230,8 +229,8 @@ type borrowing struct{ l *lane }
 
 func (borrowing) Name() string                       { return "borrowing" }
 func (borrowing) Forward(_ *Ctx, in []Tensor) Tensor { return in[0] }
-func (b borrowing) Backward(_ *Ctx, g Tensor, grads []Tensor) Pending {
+func (b borrowing) Backward(c *Ctx, g Tensor, grads []Tensor) {
 	grads[0] = g
 	Borrow(g, b.l, uint64(b.l.done))
-	return Pending{b.l, uint64(b.l.done)}
+	c.Pending(0, Pending{b.l, uint64(b.l.done)})
 }

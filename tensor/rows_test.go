@@ -60,7 +60,7 @@ func TestDropoutOverRanks(t *testing.T) {
 			for rank := range ranks {
 				p := shareOf(x, rank, ranks, contiguous)
 				got := drop(p, rank+1)
-				r := p.h.rows
+				r := *p.h.rows
 				for i := range p.Dim(0) {
 					at := (r.First + i*r.Stride) * 3000
 					require.Equal(t, want[at:at+3000], got[i*3000:(i+1)*3000], "%d of %d", rank, ranks)
@@ -117,7 +117,7 @@ func TestRanksAddUp(t *testing.T) {
 			l := CrossEntropy(m.forward(tape, ids), labels, CrossEntropyOptions{Smoothing: 0.1})
 			loss += l.Item()
 			if rank == 0 {
-				tape.Input(New(hostDevice, Int64, 3).WithRows(Rows{1, 1, 5})) // another batch, before the recomputation
+				tape.Input(New(hostDevice, Int64, 3).WithRows(Rows{First: 1, Stride: 1, Total: 5})) // another batch, before the recomputation
 			}
 			tape.Backward(l, More())
 			tape.Reset()
@@ -167,7 +167,7 @@ func TestLossesAddUp(t *testing.T) {
 	assert.ErrorContains(t, err, "dropout float64[4,3]: shapes do not fit")
 	none := shared.Slice(0, 0, 0)
 	assert.Zero(t, MSE(none, none).Item(), "no elements, of a batch with rows")
-	tape.Input(New(hostDevice, Float64, 0, 3).WithRows(Rows{2, 1, 4}))
+	tape.Input(New(hostDevice, Float64, 0, 3).WithRows(Rows{First: 2, Stride: 1, Total: 4}))
 	err = Try(func() { x := tape.Input(New(hostDevice, Float64, 4, 3)); x.Dropout(0.5, 1) })
 	assert.ErrorContains(t, err, "dropout float64[4,3]: shapes do not fit")
 	tape.Reset() // forgets the rows

@@ -21,7 +21,7 @@ type Tape struct {
 	ncalls  int
 	leaves  map[*Param]*leafState
 	used    []*leafState // leaves used since Reset
-	hooks   []Hooks      // of the leaves used since the last Backward, each once
+	owners  []Hooks      // of the leaves used since the last Backward, each once
 	limbo   []*storage   // not referred to any more, but a collective still uses them
 
 	noGrad, training  bool
@@ -40,8 +40,7 @@ type Tape struct {
 
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
-	rows              Rows
-	localRows         int
+	rows              batch
 	poller            Poller
 	sent              Pending // the last copy from host memory
 }
@@ -78,6 +77,10 @@ func NewTape(dev Device, opts ...TapeOption) *Tape {
 // Training reports whether layers behave as in training (dropout) or as in evaluation.
 func (t *Tape) Training() bool { return t.training }
 
+// Recomputing reports whether a Checkpoint runs its function for the second time: what was decided the first time must
+// come out the same (routing, for example, is kept and not computed anew).
+func (t *Tape) Recomputing() bool { return t.recompute }
+
 // Memory returns the bytes of step memory in use now, and the most since NewTape.
 func (t *Tape) Memory() (live, peak int) { return t.mem.live, max(t.mem.peak, t.mem.high) }
 
@@ -103,7 +106,7 @@ func (t *Tape) blankHeader() *header {
 	h := &t.headers[i][uint(t.nh)%slabLen]
 	t.nh++
 	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
-	h.st, h.off, h.ld, h.rows, h.grad, h.more = nil, 0, 0, Rows{}, nil, nil
+	h.st, h.off, h.ld, h.grad, h.more = nil, 0, 0, nil, nil
 	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses = false, false, false, false, false, 0
 	return h
 }
@@ -148,7 +151,7 @@ func (t *Tape) newLike(x *header) *header {
 func (t *Tape) alias(x *header) *header {
 	h := t.blankHeader()
 	h.sizeAs(x)
-	h.ld, h.off, h.rows = x.ld, x.off, x.rows
+	h.ld, h.off = x.ld, x.off
 	h.st = x.st
 	if h.st != nil && h.st.arena != nil {
 		h.st.refs++
@@ -228,7 +231,7 @@ func (t *Tape) Reset() {
 	t.inBackward, t.record, t.recompute, t.quiet, t.deferred = false, true, false, false, nil
 	t.dismiss()
 	t.used = t.used[:0]
-	t.rows, t.localRows = Rows{}, 0
+	t.rows = batch{}
 	t.serial++
 	_ = t.sent.Wait() // the next Sync returns the error
 	t.sent = Pending{}
@@ -253,8 +256,8 @@ func (t *Tape) Input(x Tensor) Tensor {
 	default:
 		in = t.alias(h)
 	}
-	in.rows = h.rows
-	return t.noteRows(in).tensor()
+	t.noteRows(h)
+	return in.tensor()
 }
 
 // fetch copies a tensor that the device cannot reach. Reset waits until the host's memory has been read.
@@ -278,13 +281,6 @@ func (t *Tape) fetch(h *header) *header {
 // reaches reports whether the device's kernels can read h's memory.
 func (t *Tape) reaches(h *header) bool {
 	return h.st.dev == t.dev || h.st.dev.Host() && t.dev.Host()
-}
-
-func (t *Tape) noteRows(h *header) *header {
-	if h.rows.Stride != 0 && h.rank > 0 {
-		t.rows, t.localRows = h.rows, h.dims[0]
-	}
-	return h
 }
 
 // arg returns the header of an operand: one of this tape, or a constant from outside.

@@ -38,10 +38,6 @@ func (s Shape) String() string {
 	return b.String()
 }
 
-// Rows says which rows of the global batch a tensor's leading dimension holds: row i is First + i*Stride, of Total.
-// Dropout uses it, so that a sharded batch is treated as the whole one would be, and losses divide by Total.
-type Rows struct{ First, Stride, Total int }
-
 // header is what a Tensor refers to. Its size is four cache lines, and the last one holds what a step seldom touches.
 type header struct {
 	st     *storage // the memory that it refers to: &own, or another header's
@@ -62,8 +58,8 @@ type header struct {
 	dims   [MaxRank]int
 	grad   *header  // sum of the settled contributions
 	more   *contrib // contributions whose collective is still running
-	rows   Rows
-	own    storage // the memory that it was made with
+	rows   *Rows    // of a tensor outside a tape
+	own    storage  // the memory that it was made with
 }
 
 func (h *header) shape() Shape {
@@ -243,12 +239,6 @@ func (x Tensor) Device() Device { return x.hdr().st.dev }
 
 // Tape returns the tape that x belongs to, or nil.
 func (x Tensor) Tape() *Tape { return x.hdr().tape }
-
-// WithRows says which rows of the global batch x holds. Loaders call it; Tape.Input hands it on.
-func (x Tensor) WithRows(r Rows) Tensor {
-	x.hdr().rows = r
-	return x
-}
 
 // Item returns the only element of x as a float64. On a device it waits for the computation. On the host it allocates
 // nothing.

@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/cuda"
 )
 
@@ -100,33 +99,4 @@ func between(r *dist.Rank, fn func()) error {
 		fn()
 	}
 	return r.World.Barrier().Wait()
-}
-
-// Doubling is a hook that stands for a package which was attached before: its collective doubles the gradient of P, float32 in
-// host memory, when it is waited for.
-type Doubling struct{ P *tensor.Param }
-
-// BeforeUse does nothing.
-func (*Doubling) BeforeUse(*tensor.Param, tensor.Phase) {}
-
-// BackwardBegin does nothing.
-func (*Doubling) BackwardBegin(bool) {}
-
-// BackwardDone does nothing.
-func (*Doubling) BackwardDone(bool) error { return nil }
-
-// GradReady begins the collective.
-func (d *Doubling) GradReady(*tensor.Param, tensor.Pending) tensor.Pending {
-	return tensor.Pending{F: d, Seq: 1}
-}
-
-// FenceDone reports false.
-func (*Doubling) FenceDone(uint64) bool { return false }
-
-// FenceWait doubles.
-func (d *Doubling) FenceWait(uint64) error {
-	for i := range tensor.Data[float32](d.P.Grad) {
-		tensor.Data[float32](d.P.Grad)[i] *= 2
-	}
-	return nil
 }

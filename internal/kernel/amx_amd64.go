@@ -2,11 +2,7 @@
 
 package kernel
 
-import (
-	"unsafe"
-
-	"golang.org/x/sys/cpu"
-)
+import "golang.org/x/sys/cpu"
 
 // amxGranted reports whether the CPU has AMX with BF16, and the operating system
 // saves the tiles and lets this process use them.
@@ -16,26 +12,16 @@ func amxGranted() bool {
 	return x.HasOSXSAVE && x.HasAMXTile && x.HasAMXBF16 && xgetbv0()&tileState == tileState && requestTiles()
 }
 
-// tilesAMX is the micro-kernel of AMX.
-func tilesAMX(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool) {
-	var config [64]byte // palette 1; bytes of a row, and rows, of each tile
-	config[0] = 1
-	const bytesOfRow, rows = 16, 48
-	set := func(tile, n int) { config[bytesOfRow+2*tile], config[rows+tile] = 64, byte(n) }
-	run := tile1AMX
+// tilesAMX computes sums of h rows. k is a multiple of tileSide.
+func tilesAMX(config *tileConfig, h, k int, a, b []float32, bs int, sums *tileSums) {
 	if h > tileSide {
-		run = tile2AMX
-		set(2, h-tileSide)
-		set(3, h-tileSide)
-		set(5, h-tileSide)
+		tile2AMX(&config[0], k/tileSide, &a[0], 4*k, &b[0], 4*bs, &sums[0])
+	} else {
+		tile1AMX(&config[0], k/tileSide, &a[0], 4*k, &b[0], 4*bs, &sums[0])
 	}
-	upper := min(h, tileSide)
-	set(0, upper)
-	set(1, upper)
-	set(4, upper)
-	set(6, tileSide)
-	set(7, tileSide)
-	var sums [4 * tileSide * tileSide]float32
-	run(&config[0], k/tileSide, &a[0], 4*k, &b[0], 4*bs, &sums[0])
-	scaleTileAVX512BF16(&c[0], 4*cs, (*float32)(unsafe.Pointer(&sums)), h, alpha, add, 1<<n-1)
+}
+
+// scaleTileAMX is scaleTile.
+func scaleTileAMX(h, n int, c []float32, cs int, sums *tileSums, alpha float32, add bool) {
+	scaleTileAVX512BF16(&c[0], 4*cs, &sums[0], h, alpha, add, 1<<n-1)
 }

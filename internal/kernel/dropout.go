@@ -9,15 +9,23 @@ import (
 // keyed by the global place agrees under every layout.
 //
 // The local tensor is a sequence of rows of Elems elements (a row is a sample: a batch element with all its
-// positions). Local row k is row First + Stride*k of the global batch. Within a row the last dimension may be a
-// shard: Cols of its FullCols columns, starting at column Col. An unsharded tensor of rows with n elements has
-// Rows{Stride: 1, Elems: n, Cols: n, FullCols: n}. Cols divides Elems.
-type Rows struct{ First, Stride, Elems, Cols, FullCols, Col int }
+// positions). Local row k is row First + Stride*k of the global batch. A row is a sequence of lines of Cols elements, of
+// which the whole has Lines lines of FullCols elements: local line l is line Line + l, and begins at column Col. An
+// unsharded tensor of rows with n elements has Rows{Stride: 1, Elems: n, Cols: n, FullCols: n}. Cols divides Elems. Lines
+// 0 means that all lines are there.
+type Rows struct{ First, Stride, Elems, Cols, FullCols, Col, Line, Lines int }
 
 // Global returns the flat index in the whole tensor of local flat element e.
 func (m Rows) Global(e int) int {
 	row, c := m.First+m.Stride*(e/m.Elems), e%m.Elems
-	return (row*(m.Elems/m.Cols)+c/m.Cols)*m.FullCols + m.Col + c%m.Cols
+	return (row*m.lines()+m.Line+c/m.Cols)*m.FullCols + m.Col + c%m.Cols
+}
+
+func (m Rows) lines() int {
+	if m.Lines == 0 {
+		return m.Elems / m.Cols
+	}
+	return m.Lines
 }
 
 // Dropout computes elements lo..hi of dst: x[e]/(1-p) where the element is kept, exactly 0 where it is dropped.
@@ -46,7 +54,7 @@ func (m Rows) run() int {
 	switch {
 	case m.Cols < m.FullCols:
 		return m.Cols
-	case m.Stride != 1:
+	case m.Stride != 1 || m.lines()*m.Cols != m.Elems:
 		return m.Elems
 	}
 	return math.MaxInt

@@ -50,6 +50,28 @@ func TestDropoutWords(t *testing.T) {
 	}
 }
 
+// TestDropoutLines cuts a [4, 5, 6] tensor by rows, lines and columns at once.
+func TestDropoutLines(t *testing.T) {
+	const batch, lines, full = 4, 5, 6
+	for _, c := range [][4]int{{0, 5, 0, 6}, {1, 3, 0, 6}, {2, 5, 1, 4}, {4, 5, 5, 6}} { // lines, columns
+		cols := c[3] - c[2]
+		m := Rows{First: 1, Stride: 2, Elems: (c[1] - c[0]) * cols, Cols: cols, FullCols: full, Col: c[2], Line: c[0], Lines: lines}
+		ones, whole, local := make([]float32, batch*lines*full), make([]float32, batch*lines*full), make([]float32, 2*m.Elems)
+		Fill(ones, 1)
+		Dropout(whole, ones, 0.4, 3, wholeRows(lines*full, full), 0, len(whole))
+		Dropout(local, ones, 0.4, 3, m, 0, len(local))
+		e := 0
+		for _, row := range []int{1, 3} {
+			for l := c[0]; l < c[1]; l++ {
+				for k := c[2]; k < c[3]; k++ {
+					require.Equal(t, whole[(row*lines+l)*full+k], local[e], "%+v element %d", m, e)
+					e++
+				}
+			}
+		}
+	}
+}
+
 // TestDropoutSharded cuts a [6, 5, 12] tensor by rows (contiguous and interleaved) and by columns at once.
 func TestDropoutSharded(t *testing.T) {
 	const batch, seq, full = 6, 5, 12

@@ -44,30 +44,84 @@ func copyPairs(dst []float32, _ int, src []BF16, ss, w, k int, _ []float32) {
 	}
 }
 
-// emulatedAMX is the engine of AMX in plain Go: what TDPBF16PS computes (Intel
-// SDM, volume 2). For 16 pairs at a time, one chain of fused multiply-adds each
-// for the even and the odd elements; their sum is added to the result. Denormal
-// numbers count as zeros.
+// tileConfig is what LDTILECFG reads: palette 1, then the bytes of a row and the
+// rows of each of eight tiles. Tiles 0 to 3 are the sums (two side by side, two
+// below them), 4 and 5 are of A, 6 and 7 of B.
+type tileConfig [64]byte
+
+const (
+	tileRowBytes = 16 // where the bytes of a row begin, two for each tile
+	tileRows     = 48 // where the rows begin
+)
+
+func (c *tileConfig) set(rows int, tiles ...int) {
+	for _, t := range tiles {
+		c[tileRowBytes+2*t], c[tileRows+t] = 4*tileSide, byte(rows)
+	}
+}
+
+// tileSums are the 32 x 32 sums of a micro-kernel.
+type tileSums [4 * tileSide * tileSide]float32
+
+// tileProduct is the micro-kernel of AMX, by its instructions or emulated. Both are
+// called directly: through a function value config and sums would reach the heap.
+func tileProduct(emulated bool, h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool) {
+	config := tileConfig{0: 1}
+	if h > tileSide {
+		config.set(h-tileSide, 2, 3, 5)
+	}
+	config.set(min(h, tileSide), 0, 1, 4)
+	config.set(tileSide, 6, 7)
+	var sums tileSums
+	if emulated {
+		emulateTiles(&config, k, a, b, bs, &sums)
+		scaleTile(h, n, c, cs, &sums, alpha, add)
+	} else {
+		tilesAMX(&config, h, k, a, b, bs, &sums)
+		scaleTileAMX(h, n, c, cs, &sums, alpha, add)
+	}
+}
+
+func productAMX(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool) {
+	tileProduct(false, h, n, k, a, b, bs, c, cs, alpha, add)
+}
+
+// emulatedAMX is the engine of AMX in plain Go.
 func emulatedAMX() *engineBF16 {
 	return amxEngine(emulatedDot(), func(h, n, k int, a, b []float32, bs int, c []float32, cs int, alpha float32, add bool) {
-		for i := range h {
-			for j := range n {
-				var sum float32
-				for p := 0; p < k; p += tileSide {
-					var even, odd float32
-					for q := p; q < p+tileSide; q++ {
-						x, y := unpair(a[i*k+q]), unpair(b[q*bs+j])
-						even = DotBF16(even, [2]BF16{x[0]}, [2]BF16{y[0]})
-						odd = DotBF16(odd, [2]BF16{x[1]}, [2]BF16{y[1]})
-					}
-					sum = daz(sum + daz(even+odd))
+		tileProduct(true, h, n, k, a, b, bs, c, cs, alpha, add)
+	})
+}
+
+// emulateTiles computes what TDPBF16PS does (Intel SDM, volume 2). For 16 pairs at a
+// time, one chain of fused multiply-adds each for the even and the odd elements;
+// their sum is added to the result. Denormal numbers count as zeros.
+func emulateTiles(config *tileConfig, k int, a, b []float32, bs int, sums *tileSums) {
+	for i := range int(config[tileRows] + config[tileRows+2]) {
+		for j := range 2 * tileSide {
+			s := &sums[i*2*tileSide+j]
+			for p := 0; p < k; p += tileSide {
+				var even, odd float32
+				for q := p; q < p+tileSide; q++ {
+					x, y := unpair(a[i*k+q]), unpair(b[q*bs+j])
+					even = DotBF16(even, [2]BF16{x[0]}, [2]BF16{y[0]})
+					odd = DotBF16(odd, [2]BF16{x[1]}, [2]BF16{y[1]})
 				}
-				if s := &c[i*cs+j]; add {
-					*s = fma32(alpha, sum, *s)
-				} else {
-					*s = alpha * sum
-				}
+				*s = daz(*s + daz(even+odd))
 			}
 		}
-	})
+	}
+}
+
+// scaleTile computes C = alpha*sums, plus C with add.
+func scaleTile(h, n int, c []float32, cs int, sums *tileSums, alpha float32, add bool) {
+	for i := range h {
+		for j := range n {
+			if s, to := sums[i*2*tileSide+j], &c[i*cs+j]; add {
+				*to = fma32(alpha, s, *to)
+			} else {
+				*to = alpha * s
+			}
+		}
+	}
 }

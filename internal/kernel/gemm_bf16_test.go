@@ -286,6 +286,16 @@ func TestGemmBF16RefusesWrongSlices(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(20, func() { GemmBF16Block(&g, ws, 0, 3, 0, 4) }))
 }
 
+// What AMX's micro-kernel keeps for a tile stays on the stack, also where the instructions are emulated.
+func TestTilesAllocateNothing(t *testing.T) {
+	e := emulatedAMX()
+	ws := make([]float32, e.workspace())
+	for _, rows := range []int{3, 19} { // one tile, and two below each other
+		g := newBF16(1, false, false, rows, 40, 70, 0, false, smallInt).g
+		assert.Zero(t, testing.AllocsPerRun(5, func() { e.block(&g, ws, 0, rows, 0, 40) }), rows)
+	}
+}
+
 // DotBF16 rounds as an exact computation does.
 func TestDotBF16(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))

@@ -229,7 +229,7 @@ func (f *twoOut) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
 	return in[0].Mul(in[1])
 }
 
-func (f *twoOut) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) tensor.Pending {
+func (f *twoOut) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	if c.Ints(2)[1] != 5 {
 		panic("integers were lost")
 	}
@@ -244,7 +244,6 @@ func (f *twoOut) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor)
 			grads[i] = g.Mul(other).Add(s)
 		}
 	}
-	return tensor.Pending{}
 }
 
 // identity hands everything on.
@@ -252,9 +251,8 @@ type identity struct{}
 
 func (identity) Name() string                                            { return "identity" }
 func (identity) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor { return in[0] }
-func (identity) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) tensor.Pending {
+func (identity) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	grads[0] = g
-	return tensor.Pending{}
 }
 
 // plus adds, and gives the gradient of the sum to both.
@@ -262,7 +260,6 @@ type plus struct{}
 
 func (plus) Name() string                                            { return "plus" }
 func (plus) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor { return in[0].Add(in[1]) }
-func (plus) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) tensor.Pending {
+func (plus) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 	grads[0], grads[1] = g, g
-	return tensor.Pending{}
 }

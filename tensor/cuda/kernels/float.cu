@@ -1,8 +1,10 @@
 // Dropout and losses of single elements. T is a float.
 
 // dropout: word i%4 of block i/4 decides over the element with global index i: it is kept, times scale, if the word is at
-// least limit. Element e has index first + e if elems is 0, else (first + stride*(e/elems))*elems + e%elems.
-extern "C" __global__ void dropout(T* y, const T* x, i64 n, u64 key, u64 limit, W scale, i64 first, i64 stride, i64 elems) {
+// least limit. Element e has index first + e if elems is 0. Else rows have elems elements, of lines of cols: row k and
+// line l of a row begin at index first + stride*k + full*l.
+extern "C" __global__ void dropout(T* y, const T* x, i64 n, u64 key, u64 limit, W scale, i64 first, i64 stride, i64 elems,
+                                   i64 cols, i64 full) {
   if (elems == 0) {  // a thread does the four elements of a block
     int skip = (int)(first & 3);
     bool vectors = skip == 0 && aligned(x, 4 * sizeof(T)) && aligned(y, 4 * sizeof(T));
@@ -23,7 +25,8 @@ extern "C" __global__ void dropout(T* y, const T* x, i64 n, u64 key, u64 limit, 
     return;
   }
   for (i64 e = first_item(); e < n; e += all_threads()) {
-    u64 i = (u64)((first + stride * (e / elems)) * elems + e % elems);
+    i64 c = e % elems;
+    u64 i = (u64)(first + stride * (e / elems) + c / cols * full + c % cols);
     Words r = philox(key, i >> 2);
     y[e] = narrow<T>(word(r, i) >= limit ? widen(x[e]) * scale : W(0));
   }

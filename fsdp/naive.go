@@ -1,0 +1,136 @@
+package fsdp
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Naive is sharded data parallelism in its simplest form. Each rank owns 1/n of every parameter, and only that part has
+// optimizer state. A forward pass gathers all parameters, Backward computes whole gradients, and at its end each gradient is
+// reduce-scattered: every rank gets the sum of its part. There are no units, and whole values and gradients stay in memory:
+// it saves what stage 1 saves.
+//
+// It is where to start reading, and what Attach is tested against. Of the Config it knows Shard, DType and Seed. Clip with
+// Config.Shard as the optimizer's Norm.
+func Naive(model any, c Config) (nn.Params, error) {
+	c = c.withDefaults()
+	if err := c.check(); err != nil {
+		return nil, err
+	}
+	n := &naive{g: c.Shard, exec: tensor.NewExec(c.Shard.Device()), of: map[*tensor.Param]*part{}}
+	params := nn.ParamsOf(model)
+	for _, p := range params {
+		if len(p.Hooks()) > 0 {
+			return nil, errors.New("fsdp: " + p.Name() + " is attached already")
+		}
+		if p.Value.IsZero() {
+			p.Make(c.Shard.Device(), c.DType, c.Seed)
+		}
+		p.To(c.Shard.Device())
+		if err := c.Shard.Broadcast(p.Value, 0).Wait(); err != nil {
+			return nil, err
+		}
+		if !p.IsBuffer() && p.Len() > 0 {
+			n.shard(p)
+		}
+	}
+	return params, nil
+}
+
+// naive is the Hooks of its parameters.
+type naive struct {
+	g     *dist.Group
+	exec  *tensor.Exec
+	parts []*part
+	of    map[*tensor.Param]*part
+	step  *tensor.Param // has a gradient until the optimizer's step
+}
+
+// part is a rank's part of a parameter.
+type part struct {
+	p      *tensor.Param
+	counts []int         // elements of each rank's part
+	whole  tensor.Tensor // the gradient of all elements, of this rank's rows
+	grad   tensor.Tensor // of this rank's part, summed over ranks
+}
+
+// shard gives the optimizer this rank's part of p.
+func (n *naive) shard(p *tensor.Param) {
+	rank, ranks, dev := n.g.Rank(), n.g.Size(), n.g.Device()
+	pt := &part{p: p, counts: make([]int, ranks)}
+	for r := range ranks {
+		pt.counts[r] = cut(p.Len(), r+1, ranks) - cut(p.Len(), r, ranks)
+	}
+	lo, hi := cut(p.Len(), rank, ranks), cut(p.Len(), rank+1, ranks)
+	p.Local = tensor.NewFor(tensor.Parameters, dev, p.Value.DType(), max(hi-lo, 1)).Range(0, hi-lo)
+	tensor.Copy(p.Local, p.Value.View(p.Len()).Range(lo, hi))
+	pt.grad = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), max(hi-lo, 1)).Range(0, hi-lo)
+	pt.whole = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), p.Dims()...)
+	p.Shard = tensor.Shard{Global: p.Dims(), Flat: [2]int{lo, hi}, Counts: true}
+	if hi == 0 { // {0,0} would be all of it
+		p.Shard.Flat = [2]int{p.Len(), p.Len()}
+	}
+	n.of[p], n.parts = pt, append(n.parts, pt)
+	p.Hook(n)
+}
+
+// BeforeUse gathers all parameters when the optimizer has changed them. In Backward it gives a gradient its memory.
+func (n *naive) BeforeUse(p *tensor.Param, phase tensor.Phase) {
+	if phase == tensor.Backward {
+		p.Grad = n.of[p].whole
+		return
+	}
+	if n.step == nil || n.step.HasGrad() {
+		return
+	}
+	n.step = nil
+	for _, pt := range n.parts {
+		if err := n.g.AllGatherV(pt.p.Value.View(pt.p.Len()), pt.p.Local, pt.counts).Wait(); err != nil {
+			panic(&tensor.Failure{Op: "fsdp: gather of " + pt.p.Name(), Err: err})
+		}
+	}
+}
+
+// BackwardBegin does nothing: gradients of microbatches add up whole.
+func (n *naive) BackwardBegin(bool) {}
+
+// GradReady does nothing: gradients are reduced at the end.
+func (n *naive) GradReady(_ *tensor.Param, after tensor.Pending) tensor.Pending { return after }
+
+// BackwardDone sums gradients over ranks, and gives the optimizer this rank's parts of them. A parameter that no rank used
+// has none; a rank that did not use what others used adds zeros.
+func (n *naive) BackwardDone(last bool) error {
+	if !last {
+		return nil
+	}
+	users := make([]float64, len(n.parts)) // ranks that have a gradient
+	for i, pt := range n.parts {
+		if pt.p.HasGrad() {
+			users[i] = 1
+		}
+	}
+	mine := slices.Clone(users)
+	if err := n.g.SumFloats(users); err != nil {
+		return err
+	}
+	for i, pt := range n.parts {
+		if users[i] == 0 {
+			continue
+		}
+		if mine[i] == 0 {
+			n.exec.Args(tensor.OpFill, pt.whole.DType()).Out(pt.whole)
+			n.exec.Launch()
+		}
+		if err := n.g.ReduceScatterV(pt.grad, pt.whole.View(pt.p.Len()), pt.counts, dist.Sum).Wait(); err != nil {
+			return err
+		}
+		pt.p.Grad = pt.grad
+		pt.p.FillGrad()
+		n.step = pt.p
+	}
+	return nil
+}

@@ -1,0 +1,159 @@
+package tensor
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Phase is where in a step a parameter is used.
+type Phase uint8
+
+// The phases.
+const (
+	Forward Phase = iota
+	Backward
+)
+
+// Hooks is what a package that shares a model out does with its parameters. It owns their gradients (Param.Own).
+type Hooks interface {
+	// BeforeUse makes p's Value resident; in the phase Backward it also gives p.Grad memory.
+	BeforeUse(p *Param, phase Phase)
+	// BackwardBegin is called once when a Backward starts. last is false when More microbatches follow.
+	BackwardBegin(last bool)
+	// GradReady is called when all uses of p on the tape have been differentiated. after is what must be over before p.Grad
+	// has all that they gave: GradReady does not wait for it; who communicates p.Grad waits just before. The result is what
+	// must be over before p.Grad may be read or written.
+	GradReady(p *Param, after Pending) Pending
+	// BackwardDone is called once at the end of a Backward: wait, and complete what was not used.
+	BackwardDone(last bool) error
+}
+
+// Own makes h the owner of p's gradient: a gradient is summed over ranks by one package. A second owner is an error.
+func (p *Param) Own(h Hooks) error {
+	if p.owner != nil {
+		return fmt.Errorf("the gradient of %s belongs to %s already: %s cannot have it, too", p.name, ownerName(p.owner), ownerName(h))
+	}
+	p.owner = h
+	return nil
+}
+
+// Owner returns the owner of p's gradient, or nil.
+func (p *Param) Owner() Hooks { return p.owner }
+
+// ownerName is what a user knows an owner by.
+func ownerName(h Hooks) string {
+	if s, ok := h.(fmt.Stringer); ok {
+		return s.String()
+	}
+	return fmt.Sprintf("%T", h)
+}
+
+// Through makes Use apply f to the parameter: what f's Backward does to the gradient becomes part of the graph, under every
+// owner, in every microbatch and in a Checkpoint. Its main use is a parameter that is whole on ranks which see different
+// tokens or heads (norms under sequence parallelism, replicated keys): f is the identity whose Backward is an all-reduce.
+// A second Through is a Failure.
+func (p *Param) Through(f Function) {
+	if p.through != nil {
+		fail("Through", nil, "%s goes through %s already; %s cannot be added", p.name, p.through.Name(), f.Name())
+	}
+	p.through = f
+}
+
+// leafState is a parameter on one tape.
+type leafState struct {
+	p       *Param
+	t       *Tape
+	h       header
+	pending int    // uses that Backward has not differentiated yet
+	serial  uint32 // of the tape, when pending was reset
+	hooked  bool   // the tape's next Backward calls the owner
+}
+
+// Use puts a parameter on the tape and returns its tensor. Layers call it in Forward, once for each use.
+func (t *Tape) Use(p *Param) Tensor {
+	s := t.leaf(p)
+	phase := Forward
+	if t.inBackward {
+		phase = Backward
+	}
+	if p.owner != nil {
+		p.owner.BeforeUse(p, phase)
+	}
+	s.refresh()
+	if !t.reaches(&s.h) {
+		fail("Use", []Shape{s.h.shape()}, "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
+	}
+	if s.serial != t.serial {
+		s.serial, s.pending = t.serial, 0
+		s.h.needs = !p.frozen && !t.noGrad
+		t.used = append(t.used, s)
+	}
+	s.enlist()
+	x := Tensor{&s.h, s.h.gen}
+	if p.through != nil {
+		return t.Apply(p.through, x)
+	}
+	return x
+}
+
+// leaf returns p's state on t. Param.last saves the look-up in training; inference does not touch it, so that several
+// goroutines may use a model at the same time, each with a NoGrad tape.
+func (t *Tape) leaf(p *Param) *leafState {
+	if !t.noGrad && p.last != nil && p.last.t == t {
+		return p.last
+	}
+	s := t.leaves[p]
+	if s == nil {
+		s = &leafState{p: p, t: t}
+		s.h.tape, s.h.leaf = t, s
+		s.h.setDims(p.dims)
+		t.leaves[p] = s
+	}
+	if !t.noGrad {
+		p.last = s
+	}
+	return s
+}
+
+// refresh makes the leaf's header refer to the parameter's present value: its owner may have moved it.
+func (s *leafState) refresh() {
+	if s.p.Value.IsZero() {
+		fail("Use", nil, "%s of shape %v was never made: call nn.Init or Attach first", s.p.name, s.p.dims)
+	}
+	v := s.p.Value.hdr()
+	s.h.st, s.h.off, s.h.dtype, s.h.ld = v.st, v.off, v.dtype, v.ld
+}
+
+// enlist makes the next Backward call the parameter's owner. It is called for each use: a handle may be older than the
+// last Backward.
+func (s *leafState) enlist() {
+	if s.hooked {
+		return
+	}
+	s.hooked = true
+	if k := s.p.owner; k != nil && !slices.Contains(s.t.owners, k) {
+		s.t.owners = append(s.t.owners, k)
+	}
+}
+
+// dismiss forgets the owners of the leaves used.
+func (t *Tape) dismiss() {
+	for _, s := range t.used {
+		s.hooked = false
+	}
+	t.owners = t.owners[:0]
+}
+
+// ready is called when all uses have been differentiated.
+func (s *leafState) ready() {
+	if p := s.p; p.HasGrad() && p.owner != nil {
+		p.sync = p.owner.GradReady(p, Pending{})
+	}
+}
+
+// Awaited reports whether a gradient may still come in this Backward: whether its tape has uses of p that it has not
+// differentiated.
+func (p *Param) Awaited() bool {
+	s := p.last
+	return s != nil && s.t.inBackward && s.serial == s.t.serial && s.pending > 0
+}

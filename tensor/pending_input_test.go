@@ -1,0 +1,132 @@
+package tensor
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// three is a + b + c, whose gradients for a and b come by collectives of their own. Until one is waited for, its gradient
+// holds NaN.
+type three struct{ lanes [3]*lane }
+
+func (*three) Name() string                       { return "three" }
+func (*three) Forward(_ *Ctx, in []Tensor) Tensor { return in[0].Add(in[1]).Add(in[2]) }
+func (f *three) Backward(c *Ctx, g Tensor, grads []Tensor) {
+	for i, l := range f.lanes {
+		if l == nil {
+			grads[i] = g
+			continue
+		}
+		buf := c.Tape().NewLike(g)
+		d := Data[float64](buf)
+		for j := range d {
+			d[j] = math.NaN()
+		}
+		factor := float64(10 * (i + 1))
+		c.Pending(i, l.issue(func() {
+			for j := range d {
+				d[j] = factor
+			}
+		}))
+		Borrow(buf, l, uint64(len(l.ops)))
+		grads[i] = buf
+	}
+}
+
+// probe is the identity; its Backward notes which of the lanes have been waited for.
+type probe struct {
+	lanes []*lane
+	saw   *[]int
+}
+
+func (probe) Name() string                       { return "probe" }
+func (probe) Forward(_ *Ctx, in []Tensor) Tensor { return in[0] }
+func (p probe) Backward(_ *Ctx, g Tensor, grads []Tensor) {
+	for _, l := range p.lanes {
+		*p.saw = append(*p.saw, l.done)
+	}
+	grads[0] = g
+}
+
+// Each input's gradient waits for its own collective and for no other.
+func TestPendingOfEachInput(t *testing.T) {
+	la, lb := &lane{}, &lane{}
+	var saw []int
+	tape := NewTape(hostDevice)
+	at := func(p *Param) Tensor { return tape.Apply(probe{[]*lane{la, lb}, &saw}, tape.Use(p)) }
+	ps := &params{dev: hostDevice, dtype: Float64}
+	pa, pb, pc := ps.add("a", Constant(1), 2), ps.add("b", Constant(1), 2), ps.add("c", Constant(1), 2)
+	a := at(pa)
+	b := at(pb)
+	c := at(pc)
+	tape.Backward(tape.Apply(&three{[3]*lane{la, lb, nil}}, a, b, c).Sum())
+	assert.Equal(t, []int{0, 0, 0, 1, 1, 1}, saw, "c waits for nobody, b for its own, a for its own")
+	assert.Equal(t, []float64{10, 20, 1}, []float64{Floats(pa.Grad)[1], Floats(pb.Grad)[1], Floats(pc.Grad)[1]})
+}
+
+// asks notes what Need says in Forward and in Backward.
+type asks struct{ forward, backward [3]bool }
+
+func (*asks) Name() string { return "asks" }
+func (f *asks) Forward(c *Ctx, in []Tensor) Tensor {
+	for i := range in {
+		f.forward[i] = c.Need(i)
+	}
+	return in[0].Add(in[1]).Add(in[2])
+}
+
+func (f *asks) Backward(c *Ctx, g Tensor, grads []Tensor) {
+	for i := range grads {
+		if f.backward[i] = c.Need(i); f.backward[i] {
+			grads[i] = g
+		}
+	}
+}
+
+// A Function knows which inputs want a gradient: constants and frozen parameters do not, and on a tape without gradients
+// none does.
+func TestFunctionKnowsWhoNeedsAGradient(t *testing.T) {
+	ps := &params{dev: hostDevice, dtype: Float64}
+	w, frozen := ps.add("w", Constant(1), 2), ps.add("frozen", Constant(1), 2)
+	frozen.Freeze()
+	x := FromSlice([]float64{1, 2}, 2)
+	f := &asks{}
+	tape := NewTape(hostDevice)
+	tape.Backward(tape.Apply(f, tape.Input(x), tape.Use(w), tape.Use(frozen)).Sum())
+	assert.Equal(t, [3]bool{false, true, false}, f.forward)
+	assert.Equal(t, [3]bool{false, true, false}, f.backward)
+	assert.Equal(t, []float64{1, 1}, Floats(w.Grad))
+
+	f = &asks{forward: [3]bool{true, true, true}}
+	inference := NewTape(hostDevice, NoGrad())
+	inference.Apply(f, inference.Input(x), inference.Use(w), inference.Use(frozen))
+	assert.Equal(t, [3]bool{}, f.forward)
+
+	f = &asks{forward: [3]bool{true, true, true}}
+	within := fn{func(c *Ctx, in []Tensor) Tensor { return c.Tape().Apply(f, in[0], in[0], in[0]) }, nil}
+	tape.Apply(within, tape.Use(w))
+	assert.Equal(t, [3]bool{}, f.forward, "what a Function computes is not differentiated")
+}
+
+// The second run of a Checkpoint is told apart from the first, also by a Function in it.
+func TestRecomputingIsVisible(t *testing.T) {
+	ps := &params{dev: hostDevice, dtype: Float64}
+	w := ps.add("w", Constant(1), 2)
+	tape := NewTape(hostDevice)
+	var runs []bool
+	f := fn{func(c *Ctx, in []Tensor) Tensor {
+		runs = append(runs, c.Tape().Recomputing(), c.Need(0))
+		return in[0].Scale(2)
+	},
+		func(c *Ctx, g Tensor, grads []Tensor) {
+			runs = append(runs, c.Tape().Recomputing())
+			grads[0] = g.Scale(2)
+		}}
+	y := tape.Checkpoint(func(in ...Tensor) Tensor { return tape.Apply(f, in[0]) }, tape.Use(w))
+	assert.False(t, tape.Recomputing())
+	tape.Backward(y.Sum())
+	assert.Equal(t, []bool{false, true, true, true, false}, runs, "first run, second run, Backward")
+	assert.Equal(t, []float64{2, 2}, Floats(w.Grad))
+}

@@ -1,0 +1,270 @@
+package tensor
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// box is the part of [rows, positions, columns] from lo to hi.
+type box struct{ lo, hi [3]int }
+
+// boxes cuts dims into ways[d] uneven parts along each dimension.
+func boxes(dims, ways [3]int) (all []box) {
+	cut := func(d, k int) int { return dims[d] * k * (k + 1) / (ways[d] * (ways[d] + 1)) }
+	for r := range ways[0] {
+		for s := range ways[1] {
+			for c := range ways[2] {
+				all = append(all, box{[3]int{cut(0, r), cut(1, s), cut(2, c)}, [3]int{cut(0, r+1), cut(1, s+1), cut(2, c+1)}})
+			}
+		}
+	}
+	return all
+}
+
+// of returns the elements of x, of shape dims, that lie in b.
+func (b box) of(v []float64, dims [3]int) (out []float64) {
+	for r := b.lo[0]; r < b.hi[0]; r++ {
+		for s := b.lo[1]; s < b.hi[1]; s++ {
+			at := (r*dims[1] + s) * dims[2]
+			out = append(out, v[at+b.lo[2]:at+b.hi[2]]...)
+		}
+	}
+	return out
+}
+
+// tensor returns that part as a batch that knows its rows and positions.
+func (b box) tensor(v []float64, dims [3]int) Tensor {
+	x := FromSlice(b.of(v, dims), b.hi[0]-b.lo[0], b.hi[1]-b.lo[1], b.hi[2]-b.lo[2])
+	return x.WithRows(Rows{First: b.lo[0], Stride: 1, Total: dims[0], Seq: Span{b.lo[1], dims[1]}})
+}
+
+var odd = [3]int{5, 7, 6}
+
+// WithRows leaves its receiver alone: ranks that share a batch have rows of their own.
+func TestWithRowsIsAValue(t *testing.T) {
+	x := random(hostDevice, Float32, 1, 4, 3)
+	ranks := make([]Tensor, 8)
+	var wg sync.WaitGroup
+	for i := range ranks {
+		wg.Go(func() { ranks[i] = x.WithRows(Rows{First: i, Stride: 1, Total: 20}) })
+	}
+	wg.Wait()
+	for i, y := range ranks {
+		tape := NewTape(hostDevice)
+		tape.Input(y)
+		require.Equal(t, Rows{First: i, Stride: 1, Total: 20}, tape.Rows())
+		require.Equal(t, x.Ptr(), y.Ptr())
+	}
+	tape := NewTape(hostDevice)
+	tape.Input(x)
+	assert.Zero(t, tape.Rows())
+	tape.Input(ranks[3].WithRows(Rows{}))
+	assert.Zero(t, tape.Rows(), "taken away")
+}
+
+func TestRowsThatCannotBe(t *testing.T) {
+	x := New(hostDevice, Float32, 4, 3)
+	for msg, f := range map[string]func(){
+		"4 rows from 3 on, 1 apart, are not among the 6 of the batch": func() { x.WithRows(Rows{First: 3, Stride: 1, Total: 6}) },
+		"4 rows from 0 on, 2 apart, are not among the 6 of the batch": func() { x.WithRows(Rows{Stride: 2, Total: 6}) },
+		"positive Stride":           func() { x.WithRows(Rows{Total: 4}) },
+		"needs a dimension of rows": func() { New(hostDevice, Float32).WithRows(Rows{Stride: 1, Total: 4}) },
+		"dimension 1 is not a part of a sequence of 5 from 3 on":              func() { x.WithRows(Rows{Stride: 1, Total: 4, Seq: Span{3, 5}}) },
+		"the tensor is on a tape: rows are said before Tape.Input":            func() { NewTape(hostDevice).Input(x).WithRows(Rows{Stride: 1, Total: 4}) },
+		"not the region that was said: {Rows:{First:0 Total:0} Cols:{First:1": func() { NewTape(hostDevice).Input(x).DropoutAt(0.5, 1, Region{Cols: Span{1, 3}}) },
+	} {
+		assert.ErrorContains(t, Try(f), msg)
+	}
+}
+
+// Losses over parts of rows and of sequences add up to the loss of the whole, once.
+func TestLossesOfSequencesAddUp(t *testing.T) {
+	n := odd[0] * odd[1] * odd[2]
+	x, y := Floats(random(hostDevice, Float64, 1, n)), Floats(random(hostDevice, Float64, 2, n))
+	labels := func(b box) Tensor {
+		l := make([]int64, 0, n)
+		for r := b.lo[0]; r < b.hi[0]; r++ {
+			for s := b.lo[1]; s < b.hi[1]; s++ {
+				l = append(l, int64(r*5+s*3)%int64(odd[2]))
+			}
+		}
+		return FromSlice(l, b.hi[0]-b.lo[0], b.hi[1]-b.lo[1])
+	}
+	flat := func(x Tensor) Tensor { return x.Reshape(x.Dim(0)*x.Dim(1), x.Dim(2)) }
+	for name, loss := range map[string]func(x, y, l Tensor) Tensor{
+		"mse":                 func(x, y, _ Tensor) Tensor { return MSE(x, y) },
+		"mse, flat":           func(x, y, _ Tensor) Tensor { return MSE(flat(x), flat(y)) },
+		"bce":                 func(x, y, _ Tensor) Tensor { return BCEWithLogits(x, y.Square()) },
+		"global mean":         func(x, y, _ Tensor) Tensor { return GlobalMean(x.Sub(y).Square()) },
+		"global count":        func(x, _, _ Tensor) Tensor { return x.Abs().Sum().Scale(1 / float64(GlobalCount(x))) },
+		"cross entropy":       func(x, _, l Tensor) Tensor { return CrossEntropy(x, l, CrossEntropyOptions{}) },
+		"cross entropy, flat": func(x, _, l Tensor) Tensor { return CrossEntropy(flat(x), l.Reshape(-1), CrossEntropyOptions{}) },
+	} {
+		var whole, wholeGrad float64
+		for i, ways := range [][3]int{{1, 1, 1}, {1, 2, 1}, {3, 1, 1}, {2, 3, 1}, {4, 4, 1}} {
+			p := NewParam(Constant(0.7), 1)
+			p.Make(hostDevice, Float64, 0)
+			sum := 0.0
+			for _, b := range boxes(odd, ways) {
+				tape := NewTape(hostDevice)
+				in := tape.Input(b.tensor(x, odd))
+				l := loss(in.Mul(tape.Use(p)), tape.Input(FromSlice(b.of(y, odd), in.Shape().Dims...)), tape.Input(labels(b)))
+				sum += l.Item()
+				tape.Backward(l, More())
+				tape.Reset()
+			}
+			if i == 0 {
+				whole, wholeGrad = sum, p.Grad.Item()
+			}
+			assert.InDelta(t, whole, sum, 1e-14, "%s, cut %v", name, ways)
+			assert.InDelta(t, wholeGrad, p.Grad.Item(), 1e-14, "%s, cut %v", name, ways)
+		}
+	}
+}
+
+// A loss of what cannot be the batch is not divided by the batch's rows: it is refused.
+func TestLossOfSomethingElse(t *testing.T) {
+	tape := NewTape(hostDevice)
+	tape.Input(New(hostDevice, Float64, 3, 4).WithRows(Rows{Stride: 1, Total: 12}))
+	w := tape.Input(random(hostDevice, Float64, 3, 5, 2)) // a weight, say
+	const msg = "float64[5,2]: leading dimensions are not those of the step's input (3 rows of 12)"
+	for _, f := range []func(){
+		func() { MSE(w, New(hostDevice, Float64, 5, 2)) },
+		func() { BCEWithLogits(w, New(hostDevice, Float64, 5, 2)) },
+		func() { GlobalMean(w) },
+		func() { GlobalCount(w) },
+	} {
+		assert.ErrorContains(t, Try(f), msg)
+	}
+	err := Try(func() { CrossEntropy(w, New(hostDevice, Int64, 5), CrossEntropyOptions{}) })
+	assert.ErrorContains(t, err, "int64[5]: leading dimensions are not those of the step's input (3 rows of 12)")
+	assert.NoError(t, Try(func() { CrossEntropy(w, New(hostDevice, Int64, 5), CrossEntropyOptions{Count: 5}) }), "it says what it divides by")
+	assert.InDelta(t, w.Square().Sum().Item()/10, w.Square().Mean().Item(), 1e-15)
+	tape.Input(New(hostDevice, Float64, 3, 4, 2).WithRows(Rows{Stride: 1, Total: 12, Seq: Span{0, 8}}))
+	err = Try(func() { GlobalMean(tape.Input(New(hostDevice, Float64, 3, 2))) })
+	assert.ErrorContains(t, err, "(3 rows of 12, 4 positions of 8)")
+	assert.Equal(t, 12*8*2, GlobalCount(tape.Input(New(hostDevice, Float64, 3, 8, 2))), "the gathered sequence")
+	assert.Equal(t, 12*8*2, GlobalCount(tape.Input(New(hostDevice, Float64, 3, 4, 2))))
+}
+
+// A bfloat16 mean is summed up in float32.
+func TestGlobalMeanOfHalves(t *testing.T) {
+	tape := NewTape(hostDevice)
+	x := New(hostDevice, BFloat16, 1000, 3)
+	Constant(1).Fill(x, 0, 0)
+	got := GlobalMean(tape.Input(x.WithRows(Rows{Stride: 1, Total: 4000})))
+	assert.Equal(t, Float32, got.DType())
+	assert.InDelta(t, 0.25, got.Item(), 1e-7)
+}
+
+// Dropout of any part of an activation is that part of the whole's dropout: rows, positions and columns.
+func TestDropoutOfRegions(t *testing.T) {
+	n := odd[0] * odd[1] * odd[2]
+	x := Floats(random(hostDevice, Float64, 1, n))
+	drop := func(b box) (out, grad []float64) {
+		tape := NewTape(hostDevice, Seed(4))
+		whole := box{[3]int{b.lo[0], b.lo[1], 0}, [3]int{b.hi[0], b.hi[1], odd[2]}} // all columns
+		p := NewParam(Constant(1), 1)
+		p.Make(hostDevice, Float64, 0)
+		in := tape.Input(whole.tensor(x, odd)).Mul(tape.Use(p))
+		y := tape.Keep(in.Slice(2, b.lo[2], b.hi[2]).DropoutAt(0.5, 77, Region{Cols: Span{b.lo[2], odd[2]}}))
+		out = Floats(y)
+		tape.Backward(y.Sum())
+		return out, []float64{p.Grad.Item()}
+	}
+	whole, grad := drop(box{hi: odd})
+	for _, ways := range [][3]int{{1, 1, 2}, {1, 2, 1}, {2, 1, 1}, {2, 3, 3}, {1, 1, 6}} {
+		sum := 0.0
+		for _, b := range boxes(odd, ways) {
+			got, g := drop(b)
+			require.Equal(t, fmt.Sprint(b.of(whole, odd)), fmt.Sprint(got), "%v", b)
+			sum += g[0]
+		}
+		require.InDelta(t, grad[0], sum, 1e-12, "the gradient has the same mask")
+	}
+}
+
+// Flat tokens of whole rows, cut anywhere, as under sequence parallelism; and by columns on top.
+func TestDropoutOfTokens(t *testing.T) {
+	const rows, first, total, steps, width = 3, 2, 9, 4, 6
+	r := Rows{First: first, Stride: 1, Total: total}
+	drop := func(lo, hi, col, cols int) []float64 {
+		tape := NewTape(hostDevice, Seed(4))
+		tape.Input(New(hostDevice, Float32, rows, steps).WithRows(r))
+		x := New(hostDevice, Float32, hi-lo, cols)
+		Constant(1).Fill(x, 0, 0)
+		return Floats(tape.Input(x).DropoutAt(0.5, 7, Region{Span{lo, rows * steps}, Span{col, width}}))
+	}
+	whole := drop(0, rows*steps, 0, width)
+	tape := NewTape(hostDevice, Seed(4))
+	ones := New(hostDevice, Float32, rows, steps, width)
+	Constant(1).Fill(ones, 0, 0)
+	require.Equal(t, Floats(tape.Input(ones.WithRows(r)).Dropout(0.5, 7)), whole, "the same as not flat")
+	for _, cut := range [][]int{{0, 12}, {0, 5, 12}, {0, 1, 2, 7, 12}} {
+		for i, hi := range cut[1:] {
+			lo := cut[i]
+			require.Equal(t, whole[lo*width:hi*width], drop(lo, hi, 0, width))
+			for j, v := range drop(lo, hi, 2, 3) {
+				require.Equal(t, whole[(lo+j/3)*width+2+j%3], v)
+			}
+		}
+	}
+	r = Rows{First: 1, Stride: 2, Total: total}
+	assert.ErrorContains(t, Try(func() { drop(0, 5, 0, width) }), "needs a batch of whole rows side by side, not 3 rows of 9")
+}
+
+// Heads that are cut over ranks drop the probabilities that all of them drop.
+func TestAttentionOfHeads(t *testing.T) {
+	const b, steps, heads, hd = 2, 5, 3, 2
+	x := random(hostDevice, Float64, 1, b, steps, 3*heads*hd)
+	all := Floats(x)
+	o := AttentionOptions{Causal: true, Drop: 0.4, Layer: 8}
+	r := Rows{First: 1, Stride: 1, Total: 4}
+	out, grad := attentionRun(hostDevice, Attention, x.WithRows(r), hd, o)
+	for _, cut := range [][2]int{{0, 1}, {1, 3}, {0, 3}} {
+		n := cut[1] - cut[0]
+		var part []float64
+		for i := range b * steps * 3 {
+			part = append(part, all[(i*heads+cut[0])*hd:(i*heads+cut[1])*hd]...)
+		}
+		o.At = Region{Cols: Span{cut[0], heads}}
+		got, g := attentionRun(hostDevice, Attention, FromSlice(part, b, steps, 3*n*hd).WithRows(r), hd, o)
+		for i := range b * steps {
+			require.InDeltaSlice(t, out[(i*heads+cut[0])*hd:(i*heads+cut[1])*hd], got[i*n*hd:(i+1)*n*hd], 1e-14, fmt.Sprint(cut))
+		}
+		for i := range b * steps * 3 {
+			require.InDeltaSlice(t, grad[(i*heads+cut[0])*hd:(i*heads+cut[1])*hd], g[i*n*hd:(i+1)*n*hd], 1e-14, fmt.Sprint(cut))
+		}
+	}
+	half := x.WithRows(Rows{Stride: 1, Total: 2, Seq: Span{0, 10}})
+	err := Try(func() { Attention(NewTape(hostDevice).Input(half), hd, AttentionOptions{}) })
+	assert.ErrorContains(t, err, "5 positions of 10: a position would see this rank's part of its sequence only")
+}
+
+// A Checkpoint that is run again sees the rectangle of its first run, though another batch came since.
+func TestCheckpointKeepsTheRegion(t *testing.T) {
+	n := odd[0] * odd[1] * odd[2]
+	x := Floats(random(hostDevice, Float64, 1, n))
+	b := boxes(odd, [3]int{2, 2, 1})[3]
+	grad := func(checkpoint bool) float64 {
+		tape := NewTape(hostDevice, Seed(4))
+		p := NewParam(Constant(1.5), 1)
+		p.Make(hostDevice, Float64, 0)
+		f := func(in ...Tensor) Tensor { return GlobalMean(in[0].Square().Dropout(0.5, 9).Square()) }
+		in := tape.Input(b.tensor(x, odd)).Mul(tape.Use(p))
+		var l Tensor
+		if checkpoint {
+			l = tape.Checkpoint(f, in)
+			tape.Input(New(hostDevice, Int64, 3).WithRows(Rows{First: 1, Stride: 1, Total: 5}))
+		} else {
+			l = f(in)
+		}
+		tape.Backward(l)
+		return p.Grad.Item()
+	}
+	assert.Equal(t, grad(false), grad(true))
+}

@@ -1,0 +1,182 @@
+package tensor
+
+import "fmt"
+
+// Span is a part of a dimension: elements First, First+1, … of Total. The zero Span is the whole dimension.
+type Span struct{ First, Total int }
+
+func (s Span) holds(n int) bool {
+	return s.Total == 0 || s.First >= 0 && n >= 0 && s.First+n <= s.Total
+}
+
+// Rows says which rectangle of the global batch a tensor holds. Its leading dimension holds rows First, First+Stride, … of
+// Total. If Seq is given, dimension 1 holds a part of each row's sequence, otherwise rows are whole. Losses divide by the size
+// of the whole batch, dropout goes by the place in it, and positions begin at Seq.First.
+type Rows struct {
+	First, Stride, Total int
+	Seq                  Span
+}
+
+// WithRows returns a tensor on x's memory that knows which rows of the global batch it holds; x stays as it is. Loaders
+// call it, and so does who makes batches by hand, before Tape.Input, which hands the rows on to the step.
+func (x Tensor) WithRows(r Rows) Tensor {
+	h := x.hdr()
+	switch {
+	case h.tape != nil:
+		fail("WithRows", []Shape{h.shape()}, "the tensor is on a tape: rows are said before Tape.Input")
+	case r != (Rows{}) && h.rank == 0 || r.Stride < 0 || r.Stride == 0 && r != (Rows{}):
+		fail("WithRows", []Shape{h.shape()}, "needs a dimension of rows and a positive Stride, not %+v", r)
+	case r.First < 0 || r.Total != 0 && h.dims[0] > 0 && r.First+(h.dims[0]-1)*r.Stride >= r.Total:
+		fail("WithRows", []Shape{h.shape()}, "%d rows from %d on, %d apart, are not among the %d of the batch", h.dims[0], r.First, r.Stride, r.Total)
+	case r.Seq.Total != 0 && (h.rank < 2 || !r.Seq.holds(h.dims[1])):
+		fail("WithRows", []Shape{h.shape()}, "dimension 1 is not a part of a sequence of %d from %d on", r.Seq.Total, r.Seq.First)
+	}
+	v := &header{dtype: h.dtype, st: h.st, off: h.off, ld: h.ld, n: h.n, rank: h.rank, dims: h.dims}
+	if r.Stride != 0 {
+		v.rows = &r
+	}
+	return Tensor{v, 0}
+}
+
+// rowsOf returns the rows that h was said to hold.
+func (h *header) rowsOf() Rows {
+	if h.rows == nil {
+		return Rows{}
+	}
+	return *h.rows
+}
+
+// batch is the part of the global batch that a tape's step works on.
+type batch struct {
+	Rows
+	n, seq int // own rows, and own positions of each if rows are not whole
+}
+
+// noteRows makes the rows of an input the step's.
+func (t *Tape) noteRows(h *header) {
+	if r := h.rows; r != nil {
+		t.rows = batch{Rows: *r, n: h.dims[0]}
+		if r.Seq.Total != 0 {
+			t.rows.seq = h.dims[1]
+		}
+	}
+}
+
+// Rows returns the rectangle of the global batch that the step works on, as the last Input with rows said. Positional
+// embeddings and rotary angles of this rank begin at Rows().Seq.First. It is zero where no input has rows.
+func (t *Tape) Rows() Rows { return t.rows.Rows }
+
+// pack returns b as the attributes of a node, and unpack makes b of these.
+func (b batch) pack() [8]int {
+	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.n, b.seq}
+}
+
+func unpack(i [8]int) batch {
+	return batch{Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{i[3], i[4]}}, i[5], i[6]}
+}
+
+// of returns the batch as h sees it: with whole rows where h has the whole sequence, gathered over the ranks that share it.
+func (b batch) of(h *header) batch {
+	if b.seq > 0 && h.rank > 1 && h.dims[0] == b.n && h.dims[1] == b.Seq.Total {
+		b.Seq, b.seq = Span{}, 0
+	}
+	return b
+}
+
+// fits reports whether h's leading dimensions are those of the batch, flattened or not.
+func (b batch) fits(h *header) bool {
+	switch {
+	case b.Stride == 0 || h.n == 0:
+		return true
+	case h.rank == 0 || b.n == 0:
+		return false
+	case b.seq == 0:
+		return h.dims[0]%b.n == 0
+	}
+	return h.dims[0] == b.n*b.seq || h.dims[0] == b.n && h.rank > 1 && h.dims[1] == b.seq
+}
+
+func (b batch) String() string {
+	if b.seq == 0 {
+		return fmt.Sprintf("%d rows of %d", b.n, b.Total)
+	}
+	return fmt.Sprintf("%d rows of %d, %d positions of %d", b.n, b.Total, b.seq, b.Seq.Total)
+}
+
+// globalCount returns how many of h's elements there are in the global batch: losses divide by it, so that the sum over ranks
+// is the mean over the global batch. It refuses a tensor that cannot be the batch's.
+func (t *Tape) globalCount(op string, h *header) int {
+	b := t.rows.of(h)
+	if !b.fits(h) {
+		fail(op, []Shape{h.shape()}, "leading dimensions are not those of the step's input (%v): a mean over something else is a Sum, scaled by a count of its own", b)
+	}
+	switch {
+	case b.Total == 0 || h.n == 0:
+		return max(h.n, 1)
+	case b.seq == 0:
+		return h.n / b.n * b.Total
+	}
+	return h.n / (b.n * b.seq) * b.Total * b.Seq.Total
+}
+
+// GlobalCount returns how many elements x, whose leading dimension is the batch's, has over the whole global batch: what a loss
+// of the user's own divides a sum by. On a tape whose inputs have no rows, that is x.Len(). It is at least 1. How many labels
+// count where some are padding depends on the data: sum the ranks' numbers up, and give it to the loss
+// (CrossEntropyOptions.Count).
+func GlobalCount(x Tensor) int {
+	t := tapeOf("GlobalCount", x)
+	return t.globalCount("GlobalCount", t.arg(x))
+}
+
+// GlobalMean returns this rank's part of the mean of x's elements over the global batch: their sum, divided by GlobalCount. The
+// sum over ranks is the mean, as for the losses of this package. A loss of the user's own ends with it, because x.Mean() is
+// the mean over this rank's rows, and the sum of the ranks' means is not the mean. 16-bit floats are summed up as Float32.
+func GlobalMean(x Tensor) Tensor {
+	count := GlobalCount(x)
+	if x.DType().IsHalf() {
+		x = x.Cast(Float32)
+	}
+	return x.Sum().Scale(1 / float64(count))
+}
+
+// Region says which part of an activation a rank has where it has not all of it for its rows: cut by columns under tensor
+// parallelism, by rows (flat tokens) under sequence parallelism. The zero Region is the whole.
+type Region struct {
+	Rows Span // of the leading dimension that the activation has for all of this rank's rows
+	Cols Span // of the last dimension; for Attention, of the heads
+}
+
+// place returns what the kernels of dropout want to know of n elements whose leading dimensions are in's: First, Stride, Elems,
+// Cols, FullCols, Col, Line and Lines of kernel.Rows. The last dimension has cols columns of width elements.
+func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8]int) {
+	b := t.rows.of(in)
+	if n == 0 {
+		return p
+	}
+	if !at.Cols.holds(cols) || at.Rows.Total != 0 && !at.Rows.holds(in.dims[0]) {
+		fail(op, []Shape{in.shape()}, "is not the region that was said: %+v", at)
+	}
+	first, stride, rows := b.First, b.Stride, b.n
+	if stride == 0 {
+		first, stride, rows = 0, 1, 1
+	}
+	switch {
+	case at.Rows.Total != 0: // of which each is a row of its own now
+		if stride != 1 || b.seq > 0 || at.Rows.Total%max(rows, 1) != 0 {
+			fail(op, []Shape{in.shape()}, "a part of %d leading elements needs a batch of whole rows side by side, not %v", at.Rows.Total, b)
+		}
+		first, rows = first*(at.Rows.Total/rows)+at.Rows.First, in.dims[0]
+	case !b.fits(in):
+		fail(op, []Shape{in.shape()}, "shapes do not fit: the leading dimensions are not those of the step's input (%v)", b)
+	}
+	p = [8]int{first, stride, n / rows, cols * width, cols * width, at.Cols.First * width}
+	if at.Cols.Total != 0 {
+		p[4] = at.Cols.Total * width
+	}
+	line, lines := 0, p[2]/p[3]
+	if b.seq > 0 {
+		line, lines = b.Seq.First*(lines/b.seq), b.Seq.Total*(lines/b.seq)
+	}
+	p[6], p[7] = line, lines
+	return p
+}
