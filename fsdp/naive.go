@@ -1,7 +1,7 @@
 package fsdp
 
 import (
-	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -24,8 +24,8 @@ func Naive(model any, c Config) (nn.Params, error) {
 	n := &naive{g: c.Shard, exec: tensor.NewExec(c.Shard.Device()), of: map[*tensor.Param]*part{}}
 	params := nn.ParamsOf(model)
 	for _, p := range params {
-		if len(p.Hooks()) > 0 {
-			return nil, errors.New("fsdp: " + p.Name() + " is attached already")
+		if h := p.Owner(); h != nil {
+			return nil, fmt.Errorf("fsdp: %s is attached already: its gradient belongs to %v", p.Name(), h)
 		}
 		if p.Value.IsZero() {
 			p.Make(c.Shard.Device(), c.DType, c.Seed)
@@ -35,13 +35,15 @@ func Naive(model any, c Config) (nn.Params, error) {
 			return nil, err
 		}
 		if !p.IsBuffer() && p.Len() > 0 {
-			n.shard(p)
+			if err := n.shard(p); err != nil {
+				return nil, fmt.Errorf("fsdp: %w", err)
+			}
 		}
 	}
 	return params, nil
 }
 
-// naive is the Hooks of its parameters.
+// naive owns the gradients of its parameters.
 type naive struct {
 	g     *dist.Group
 	exec  *tensor.Exec
@@ -49,6 +51,9 @@ type naive struct {
 	of    map[*tensor.Param]*part
 	step  *tensor.Param // has a gradient until the optimizer's step
 }
+
+// String names the owner of gradients in errors.
+func (*naive) String() string { return "fsdp (naive)" }
 
 // part is a rank's part of a parameter.
 type part struct {
@@ -59,7 +64,7 @@ type part struct {
 }
 
 // shard gives the optimizer this rank's part of p.
-func (n *naive) shard(p *tensor.Param) {
+func (n *naive) shard(p *tensor.Param) error {
 	rank, ranks, dev := n.g.Rank(), n.g.Size(), n.g.Device()
 	pt := &part{p: p, counts: make([]int, ranks)}
 	for r := range ranks {
@@ -75,7 +80,7 @@ func (n *naive) shard(p *tensor.Param) {
 		p.Shard.Flat = [2]int{p.Len(), p.Len()}
 	}
 	n.of[p], n.parts = pt, append(n.parts, pt)
-	p.Hook(n)
+	return p.Own(n)
 }
 
 // BeforeUse gathers all parameters when the optimizer has changed them. In Backward it gives a gradient its memory.

@@ -9,16 +9,16 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// box is the part of [rows, positions, columns] from lo to hi.
-type box struct{ lo, hi [3]int }
+// rectangle is the part of [rows, positions, columns] from lo to hi.
+type rectangle struct{ lo, hi [3]int }
 
 // boxes cuts dims into ways[d] uneven parts along each dimension.
-func boxes(dims, ways [3]int) (all []box) {
+func boxes(dims, ways [3]int) (all []rectangle) {
 	cut := func(d, k int) int { return dims[d] * k * (k + 1) / (ways[d] * (ways[d] + 1)) }
 	for r := range ways[0] {
 		for s := range ways[1] {
 			for c := range ways[2] {
-				all = append(all, box{[3]int{cut(0, r), cut(1, s), cut(2, c)}, [3]int{cut(0, r+1), cut(1, s+1), cut(2, c+1)}})
+				all = append(all, rectangle{[3]int{cut(0, r), cut(1, s), cut(2, c)}, [3]int{cut(0, r+1), cut(1, s+1), cut(2, c+1)}})
 			}
 		}
 	}
@@ -26,7 +26,7 @@ func boxes(dims, ways [3]int) (all []box) {
 }
 
 // of returns the elements of x, of shape dims, that lie in b.
-func (b box) of(v []float64, dims [3]int) (out []float64) {
+func (b rectangle) of(v []float64, dims [3]int) (out []float64) {
 	for r := b.lo[0]; r < b.hi[0]; r++ {
 		for s := b.lo[1]; s < b.hi[1]; s++ {
 			at := (r*dims[1] + s) * dims[2]
@@ -37,7 +37,7 @@ func (b box) of(v []float64, dims [3]int) (out []float64) {
 }
 
 // tensor returns that part as a batch that knows its rows and positions.
-func (b box) tensor(v []float64, dims [3]int) Tensor {
+func (b rectangle) tensor(v []float64, dims [3]int) Tensor {
 	x := FromSlice(b.of(v, dims), b.hi[0]-b.lo[0], b.hi[1]-b.lo[1], b.hi[2]-b.lo[2])
 	return x.WithRows(Rows{First: b.lo[0], Stride: 1, Total: dims[0], Seq: Span{b.lo[1], dims[1]}})
 }
@@ -85,7 +85,7 @@ func TestRowsThatCannotBe(t *testing.T) {
 func TestLossesOfSequencesAddUp(t *testing.T) {
 	n := odd[0] * odd[1] * odd[2]
 	x, y := Floats(random(hostDevice, Float64, 1, n)), Floats(random(hostDevice, Float64, 2, n))
-	labels := func(b box) Tensor {
+	labels := func(b rectangle) Tensor {
 		l := make([]int64, 0, n)
 		for r := b.lo[0]; r < b.hi[0]; r++ {
 			for s := b.lo[1]; s < b.hi[1]; s++ {
@@ -165,9 +165,9 @@ func TestGlobalMeanOfHalves(t *testing.T) {
 func TestDropoutOfRegions(t *testing.T) {
 	n := odd[0] * odd[1] * odd[2]
 	x := Floats(random(hostDevice, Float64, 1, n))
-	drop := func(b box) (out, grad []float64) {
+	drop := func(b rectangle) (out, grad []float64) {
 		tape := NewTape(hostDevice, Seed(4))
-		whole := box{[3]int{b.lo[0], b.lo[1], 0}, [3]int{b.hi[0], b.hi[1], odd[2]}} // all columns
+		whole := rectangle{[3]int{b.lo[0], b.lo[1], 0}, [3]int{b.hi[0], b.hi[1], odd[2]}} // all columns
 		p := NewParam(Constant(1), 1)
 		p.Make(hostDevice, Float64, 0)
 		in := tape.Input(whole.tensor(x, odd)).Mul(tape.Use(p))
@@ -176,7 +176,7 @@ func TestDropoutOfRegions(t *testing.T) {
 		tape.Backward(y.Sum())
 		return out, []float64{p.Grad.Item()}
 	}
-	whole, grad := drop(box{hi: odd})
+	whole, grad := drop(rectangle{hi: odd})
 	for _, ways := range [][3]int{{1, 1, 2}, {1, 2, 1}, {2, 1, 1}, {2, 3, 3}, {1, 1, 6}} {
 		sum := 0.0
 		for _, b := range boxes(odd, ways) {
