@@ -37,8 +37,8 @@ func (t *Tape) reduceRows(rows, weight Tensor, o CrossEntropyOptions) Tensor {
 	case o.Count != 0:
 		return rows.Sum().Scale(1 / o.Count)
 	case weight.IsZero():
-		return rows.Sum().Scale(1 / t.globalCount(rows.Len()))
-	case t.rows.Total > t.localRows:
+		return GlobalMean(rows)
+	case t.rows.Total > t.rows.n || t.rows.Seq.Total > t.rows.seq:
 		fail("cross_entropy", []Shape{rows.Shape()}, "classes have weights and the batch is shared between ranks: give Count, the sum of all labels' weights")
 	}
 	return rows.Sum().Div(weight.Sum())

@@ -28,7 +28,7 @@ type CrossEntropyOptions struct {
 	// of soft targets over the rows. They get no gradient.
 	Weights Tensor
 	// PerRow asks for the loss of each label or row, [...], PyTorch's reduction "none": 0 where a label is ignored. It is
-	// divided by nothing, also where the batch is part of a global one: divide its sum by the rows of all ranks.
+	// divided by nothing, also where the batch is part of a global one: see GlobalMean.
 	PerRow bool
 
 	Smoothing float64 // label smoothing, 0 to 1
