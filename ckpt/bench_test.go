@@ -156,7 +156,7 @@ func benchAsync(b *testing.B, ranks int) {
 			default:
 				copies, saves = append(copies, copied.Seconds()*1e3), append(saves, saved.Seconds()*1e3)
 			}
-			if err := s.wait(); err != nil {
+			if err := s.Wait(); err != nil {
 				return err
 			}
 			s.removal.Wait()

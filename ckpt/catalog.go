@@ -13,6 +13,7 @@ import (
 type catalog struct {
 	Err       string
 	Hash      string // of what must be the same on all ranks
+	Manifest  string // the hash of ringo.json, which says how the pieces are cut
 	Step      int
 	Random    *tensor.TapeState
 	Model     map[string]tensor.Shape
@@ -40,6 +41,7 @@ func newCatalog(src *source, err error) catalog {
 	for _, x := range src.opt {
 		c.Optimizer[x.Name] = shape(x)
 	}
+	c.Manifest = src.manHash
 	if src.man != nil {
 		c.Step, c.Random, c.Extra = src.man.Step, src.man.Random, src.man.Extra
 		if o := src.man.Optimizer; o != nil {

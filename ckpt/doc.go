@@ -27,12 +27,18 @@
 // all ranks agree, the folder is renamed, and the new name is flushed. So a crash at any moment leaves the checkpoints that
 // were there, or one more. What it leaves half written has a name that is never read and is removed by the next save.
 //
+// A save in the background (Config.Async) is over when dist.Run returns, and its error is Run's.
+//
 // A checkpoint whose ranks disagree is refused: on the step, on extra state, on what they have called on the group, or on
 // the bits of a parameter that all of them hold. Such a run is broken already, and its last good checkpoint is worth more.
 //
 // # Loading
 //
-// Every rank reads only the byte ranges that it needs. Names, shapes and types must fit exactly, and one error lists all
+// Every rank reads the byte ranges that it needs, and what is loaded is verified, on every layout: a rank hashes the pieces
+// that it reads as a whole, and pieces that are cut otherwise now are read once more, each by one rank. So the ranks together
+// read a file twice at most. A wrong bit in any file of the checkpoint that they read is an error on all ranks. What is read
+// twice is what the disk gave twice: a rank whose own way to the disk changes bytes in one of two readings is not found. Checkpoints
+// of older versions have the hashes that this needs; folders without ringo.json have none (Report.Unverified). Names, shapes and types must fit exactly, and one error lists all
 // that do not, unless LoadConfig.Partial says otherwise. Files may come from anybody: no length is believed before it was
 // compared with the file's size, and no name in them leads out of the folder, links included.
 //

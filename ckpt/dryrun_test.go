@@ -43,6 +43,11 @@ func (n *net) state(r *dist.Rank, layout string) (ckpt.State, error) {
 	if err != nil {
 		return ckpt.State{}, err
 	}
+	for _, p := range params {
+		if p.Value.IsZero() { // what fsdp ignores
+			p.Make(r.Device, tensor.Float32, 4)
+		}
+	}
 	return ckpt.State{Params: params, Optimizer: optim.NewAdamW(params, optim.AdamWConfig{})}, nil
 }
 

@@ -46,7 +46,7 @@ type layout struct {
 
 var layouts = map[string]layout{
 	"ddp1": {"ddp1", 1, 1, false}, "ddp2": {"ddp2", 2, 1, false}, "ddp3": {"ddp3", 3, 1, false}, "ddp4": {"ddp4", 4, 1, false},
-	"fsdp1": {"fsdp1", 1, 1, true}, "fsdp2": {"fsdp2", 2, 1, true}, "fsdp3": {"fsdp3", 3, 1, true}, "fsdp4": {"fsdp4", 4, 1, true},
+	"fsdp5": {"fsdp5", 5, 1, true}, "fsdp1": {"fsdp1", 1, 1, true}, "fsdp2": {"fsdp2", 2, 1, true}, "fsdp3": {"fsdp3", 3, 1, true}, "fsdp4": {"fsdp4", 4, 1, true},
 	"tp2": {"tp2", 2, 2, false}, "tp2fsdp2": {"tp2fsdp2", 4, 2, true}, "tp2dp2": {"tp2dp2", 4, 2, false},
 }
 

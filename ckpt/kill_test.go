@@ -21,8 +21,15 @@ import (
 
 const childVar = "RINGO_CKPT_TEST_CHILD"
 
-// TestMain makes the test binary a program that saves for ever, if the environment says so.
+// TestMain makes the test binary a program that saves for ever, or once, if the environment says so.
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(leaveVar); dir != "" {
+		if err := leave(dir); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
 	if dir := os.Getenv(childVar); dir != "" {
 		fmt.Println(saveForEver(dir))
 		os.Exit(1)

@@ -36,12 +36,13 @@ type LoadConfig struct {
 
 // Report is what Load did on this rank.
 type Report struct {
-	Tensors    int      // that were filled
-	BytesRead  int64    // of tensor data, from the disk
-	Unverified int64    // of these, bytes of which no hash could be checked: parts cut otherwise than they were saved
-	Missing    []string // names that the State has and the checkpoint has not
-	Unexpected []string // the other way round
-	Misfits    []string // another shape or type
+	Tensors      int      // that were filled
+	BytesRead    int64    // of tensor data, from the disk
+	BytesChecked int64    // read besides, to verify what ranks read in parts that have no hash of their own
+	Unverified   int64    // of BytesRead, what has no hash: folders of others
+	Missing      []string // names that the State has and the checkpoint has not
+	Unexpected   []string // the other way round
+	Misfits      []string // another shape or type
 }
 
 // Load fills the tensors of st (those of Param.Local, and the optimizer's) from a checkpoint: a folder that Save wrote, on
@@ -49,8 +50,8 @@ type Report struct {
 // extra state. It sets st.Step, the optimizer's counts and learning rate, and what the pointers in st.Extra point to. It is
 // collective.
 //
-// Each rank reads the byte ranges that it needs, and verifies the hash of every piece that it reads as a whole. Names,
-// shapes and types are compared on all ranks before anything is changed: unless Partial is set, one error lists all that
+// Each rank reads the byte ranges that it needs. What it reads is verified, whatever the layout: a piece that one rank wrote
+// and nobody reads as a whole now is read by one of the ranks once more. Names, shapes and types are compared on all ranks before anything is changed: unless Partial is set, one error lists all that
 // is missing, unexpected, wrongly shaped or wrongly typed. After a later error, of the disk or a hash, the tensors have
 // undefined values.
 func Load(ctx context.Context, g *dist.Group, path string, st *State, c LoadConfig) (*Report, error) {
@@ -70,8 +71,11 @@ type loader struct {
 	cat    catalog
 	items  []item
 	report Report
-	read   atomic.Int64
-	blind  atomic.Int64
+
+	pieces  []pieceState // of the checkpoint; each is written by who fills its tensor
+	read    atomic.Int64
+	checked atomic.Int64
+	unknown atomic.Int64 // read, and without a hash
 }
 
 func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *State, c LoadConfig) (*Report, error) {
@@ -81,6 +85,7 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 		if err == nil {
 			defer src.Close() // only read
 			l.src = src
+			l.pieces = make([]pieceState, src.pieces)
 		}
 		l.cat = newCatalog(src, err)
 	}
@@ -99,7 +104,13 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 	if err := together(g, err); err != nil {
 		return &l.report, err
 	}
-	l.report.BytesRead, l.report.Unverified, l.report.Tensors = l.read.Load(), l.blind.Load(), len(l.items)
+	if c.Strategy != Broadcast { // there, rank 0 reads all pieces whole
+		if err := together(g, l.verifyRest(ctx)); err != nil {
+			return &l.report, err
+		}
+	}
+	l.report.BytesRead, l.report.BytesChecked, l.report.Unverified = l.read.Load(), l.checked.Load(), l.unknown.Load()
+	l.report.Tensors = len(l.items)
 	return &l.report, together(g, l.restore())
 }
 
@@ -154,10 +165,15 @@ func (l *loader) readPart(ctx context.Context, x *item, p part, b []byte) error 
 	return l.check(s, p, b, size)
 }
 
-// check verifies the hashes of the pieces that b holds completely.
+// check verifies the hashes of the pieces that b, the part p of a stored tensor, holds completely, and notes the others.
 func (l *loader) check(s *stored, p part, b []byte, size int) error {
-	seen := 0
-	for _, piece := range s.pieces {
+	if len(s.pieces) == 0 {
+		l.unknown.Add(int64(len(b)))
+	}
+	if len(b) == 0 {
+		return nil
+	}
+	for i, piece := range s.pieces {
 		h := sha256.New()
 		switch {
 		case piece.equal(p):
@@ -167,14 +183,14 @@ func (l *loader) check(s *stored, p part, b []byte, size int) error {
 				h.Write(b[at*size : (at+n)*size])
 			}
 		default:
+			l.pieces[s.first+i] = blind
 			continue
 		}
-		if got := hex.EncodeToString(h.Sum(nil)); got != piece.sha256 {
-			return fmt.Errorf("%s: tensor %q: the SHA-256 of the part of rank %d is wrong: the data is damaged", s.file.name, s.Name, piece.rank)
+		if err := s.compare(piece, hex.EncodeToString(h.Sum(nil))); err != nil {
+			return err
 		}
-		seen += piece.len()
+		l.pieces[s.first+i] = sound
 	}
-	l.blind.Add(int64((p.len() - seen) * size))
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -36,14 +37,18 @@ type Saver struct {
 	c         Config
 	fs        fileSystem
 	fileBytes int64
-	last      chan error     // of the save in the background; nil: none
+	last      *background    // the save that goes on beside training; nil: none
+	patience  time.Duration  // with a disk, when the job ends
 	removal   sync.WaitGroup // of old checkpoints, on rank 0
 	copies    [][]byte       // of the data, for saves in the background: the next one uses the memory again
 }
 
-// NewSaver returns a Saver for the ranks of g, which hold the state together. It is collective.
+// NewSaver returns a Saver for the ranks of g, which hold the state together. It is collective. What the Saver does in the
+// background is over when dist.Run returns, and Run returns its error.
 func NewSaver(g *dist.Group, dir string, c Config) *Saver {
-	return &Saver{user: g, g: g.With(dist.Name("ckpt")), dir: dir, c: c, fs: disk{}, fileBytes: maxFileBytes}
+	s := &Saver{user: g, g: g.With(dist.Name("ckpt")), dir: dir, c: c, fs: disk{}, fileBytes: maxFileBytes, patience: lastWait}
+	g.AtEnd(s.atEnd)
+	return s
 }
 
 // Save writes a checkpoint of st. It is collective, and all ranks return the same verdict: nil when the checkpoint is
@@ -53,46 +58,52 @@ func NewSaver(g *dist.Group, dir string, c Config) *Saver {
 // checkpoint may be there, complete.
 //
 // With Config.Async it returns as soon as it has copied what this rank writes: parameters and optimizer may change then. The
-// next Save waits for it, and returns its error if it failed.
+// next Save, Wait, Close or the end of dist.Run waits for it, and returns its error if it failed. If a rank's function fails
+// by itself while a save is in the background, the save may still finish (see dist.Rank.AtEnd); if a rank or a group is
+// lost, or ctx ends, it ends in error, and nothing of it is left.
 //
 // Steps grow: a directory that has this step or a later one is refused.
 func (s *Saver) Save(ctx context.Context, st State) error {
-	if err := s.wait(); err != nil {
+	if err := s.Wait(); err != nil {
 		return err
 	}
 	w, err := s.begin(st)
 	if err != nil {
 		return fmt.Errorf("ckpt: step %d is not saved: %w", st.Step, err)
 	}
-	finish := func() error {
-		if err := w.finish(ctx); err != nil {
-			return fmt.Errorf("ckpt: saving step %d: %w", st.Step, err)
-		}
+	if !s.c.Async {
+		return w.save(ctx)
+	}
+	s.last = w.start(ctx)
+	return nil
+}
+
+// save writes and says which step failed.
+func (w *writer) save(ctx context.Context) error {
+	if err := w.finish(ctx); err != nil {
+		return fmt.Errorf("ckpt: saving step %d: %w", w.plan.man.Step, err)
+	}
+	return nil
+}
+
+// Wait waits for the save in the background, if any, and returns its error.
+func (s *Saver) Wait() error {
+	if s.last == nil {
 		return nil
 	}
-	if !s.c.Async {
-		return finish()
-	}
-	s.last = make(chan error, 1)
-	go func() { s.last <- finish() }()
-	return nil
+	<-s.last.done
+	err := s.last.err
+	s.last = nil
+	return err
 }
 
 // Close waits for what goes on in the background, a save or the removal of an old checkpoint, and returns the save's error.
 // It is collective.
 func (s *Saver) Close() error {
-	err := s.wait()
+	err := s.Wait()
 	s.removal.Wait()
+	s.copies = nil
 	return errors.Join(err, s.g.Close())
-}
-
-func (s *Saver) wait() error {
-	if s.last == nil {
-		return nil
-	}
-	err := <-s.last
-	s.last = nil
-	return err
 }
 
 // writer is one save on one rank.
@@ -323,8 +334,8 @@ func (j *job) write(ctx context.Context, files []file) error {
 	for at, n := range j.part.runs() {
 		off := j.at.offset + int64(at)*int64(j.size)
 		for left := n * j.size; left > 0; {
-			if err := ctx.Err(); err != nil {
-				return err
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
 			}
 			b := data[:min(left, writeChunk)]
 			h.Write(b)

@@ -21,6 +21,8 @@ type source struct {
 	model    []*stored
 	opt      []*stored          // the optimizer's
 	tensors  map[string]*stored // all of them, by key
+	pieces   int                // of all tensors
+	manHash  string             // of ringo.json, "": there is none
 	problems []error
 }
 
@@ -38,6 +40,7 @@ type stored struct {
 	file   *sourceFile
 	offset int64         // in the file
 	pieces []storedPiece // none: no hash is known
+	first  int           // its place among the pieces of all tensors
 
 	transposed bool // as in ringo.json
 	rule       *Rule
@@ -219,7 +222,7 @@ func (s *source) readManifest() {
 		s.problem("%s: %w", manifestName, err)
 		return
 	}
-	s.listed[manifestName] = true
+	s.listed[manifestName], s.manHash = true, sum(text)
 	for _, e := range s.man.Files {
 		s.checkFile(e)
 	}
@@ -270,6 +273,8 @@ func (s *source) checkEntry(model bool, e *tensorEntry) {
 		return
 	}
 	var parts []part
+	x.first = s.pieces
+	s.pieces += len(e.Pieces)
 	for _, p := range e.Pieces {
 		part, err := p.part(x.Shape)
 		if err != nil {
@@ -299,6 +304,9 @@ func (s *source) checkIndex() {
 		s.problem("%s: the SHA-256 is not that of %s: the file is damaged, or of another checkpoint", indexName, manifestName)
 	}
 }
+
+// each returns all tensors, in an order that is the same on all ranks.
+func (s *source) each() []*stored { return slices.Concat(s.model, s.opt) }
 
 // elementSize returns the bytes of an element, 0 where it is not a whole number.
 func (x *stored) elementSize() int {

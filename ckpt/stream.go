@@ -95,20 +95,23 @@ func (x *stored) eachPiece(fn func(p storedPiece) error) error {
 
 // scan reads a tensor once, verifies its hashes, and hands the bytes to look.
 func (x *stored) scan(ctx context.Context, look func(b []byte)) error {
-	return x.eachPiece(func(p storedPiece) error {
-		h := sha256.New()
-		err := x.stream(ctx, p.part, func(b []byte) error {
-			if p.sha256 != "" {
-				h.Write(b)
-			}
-			look(b)
-			return nil
-		})
-		if err != nil || p.sha256 == "" {
-			return err
+	return x.eachPiece(func(p storedPiece) error { return x.scanPiece(ctx, p, look) })
+}
+
+// scanPiece is scan for a piece.
+func (x *stored) scanPiece(ctx context.Context, p storedPiece, look func(b []byte)) error {
+	h := sha256.New()
+	err := x.stream(ctx, p.part, func(b []byte) error {
+		if p.sha256 != "" {
+			h.Write(b)
 		}
-		return x.compare(p, hex.EncodeToString(h.Sum(nil)))
+		look(b)
+		return nil
 	})
+	if err != nil || p.sha256 == "" {
+		return err
+	}
+	return x.compare(p, hex.EncodeToString(h.Sum(nil)))
 }
 
 // compare returns an error if a piece has another hash than it should.

@@ -78,7 +78,7 @@ func verify(ctx context.Context, fsys fileSystem, path string, c VerifyConfig) (
 	if err := f.unlisted(path); err != nil {
 		f.fail(err)
 	}
-	all := slices.Concat(src.model, src.opt)
+	all := src.each()
 	for _, x := range all {
 		f.v.Tensors++
 		f.v.Shards += len(x.pieces)

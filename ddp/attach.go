@@ -46,11 +46,12 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 		s.cap = defaultBucketBytes
 	}
 	for i := len(params) - 1; i >= 0; i-- { // gradients come about in this order
-		if p := params[i]; !p.Frozen() {
+		p := params[i]
+		if err := p.Own(s); err != nil {
+			return nil, fmt.Errorf("ddp: %w", err)
+		}
+		if !p.Frozen() {
 			s.params = append(s.params, p)
-			if err := p.Own(s); err != nil {
-				return nil, fmt.Errorf("ddp: %w", err)
-			}
 		}
 	}
 	s.build()

@@ -17,7 +17,8 @@ type Bucket struct {
 	Wire  tensor.Tensor // a CommHook's own memory, made by Group.Alloc and kept between steps
 
 	params  []*tensor.Param
-	waiting int // parameters that have no gradient in this Backward yet
+	waiting int              // parameters that have no gradient in this Backward yet
+	after   []tensor.Pending // what must be over before these are complete
 	work    dist.Work
 }
 
@@ -95,6 +96,16 @@ func (s *sync) build() {
 	for _, b := range s.buckets {
 		b.layOut()
 	}
+}
+
+// settle waits until the bucket has all that Backward gave.
+func (b *Bucket) settle() {
+	for _, p := range b.after {
+		if err := p.Wait(); err != nil {
+			panic(&tensor.Failure{Op: "ddp", Err: err})
+		}
+	}
+	b.after = b.after[:0]
 }
 
 func (b *Bucket) layOut() {

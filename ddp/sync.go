@@ -1,6 +1,8 @@
 package ddp
 
 import (
+	"fmt"
+
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -40,7 +42,7 @@ func (s *sync) BackwardBegin(last bool) {
 	}
 	s.last, s.next = last, 0
 	for _, b := range s.buckets {
-		b.waiting = len(b.params)
+		b.waiting, b.after = len(b.params), b.after[:0]
 	}
 	if s.seen == nil {
 		s.seen = make(map[*tensor.Param]bool, len(s.params))
@@ -80,16 +82,22 @@ func (s *sync) rebuild() {
 	s.build()
 }
 
-// GradReady counts a gradient and issues the buckets that are full, in bucket order.
+// GradReady counts a gradient and issues the buckets that are full, in bucket order. What a gradient still lacks is waited for
+// when its bucket is issued.
 func (s *sync) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
+	b := s.of[p]
+	if b == nil {
+		panic(&tensor.Failure{Op: "ddp", Err: fmt.Errorf("%s was frozen at Attach, and unfrozen since: nobody would sum its gradient; "+
+			"unfreeze it before Attach, and freeze it again afterwards", p.Name())})
+	}
 	if !s.last {
 		return after
 	}
-	if err := after.Wait(); err != nil {
-		panic(&tensor.Failure{Op: "ddp: gradient of " + p.Name(), Err: err})
+	if after.F != nil {
+		b.after = append(b.after, after)
 	}
 	s.count(p)
-	return s.of[p].work.Pending()
+	return b.work.Pending()
 }
 
 func (s *sync) count(p *tensor.Param) {
@@ -100,6 +108,7 @@ func (s *sync) count(p *tensor.Param) {
 	s.of[p].waiting--
 	for s.next < len(s.buckets) && s.buckets[s.next].waiting == 0 {
 		b := s.buckets[s.next]
+		b.settle()
 		b.work = s.hook.Start(b)
 		s.next++
 	}

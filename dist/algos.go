@@ -95,7 +95,7 @@ type ran struct {
 
 // choose returns which algorithm runs op on this lane, and counts it; nil where the engine does not say.
 func (l *lane) choose(op *backend.Op) *ran {
-	x, ok := l.be.(interface{ Choice(op *backend.Op) string })
+	x, ok := l.be.(backend.Chooser)
 	if !ok {
 		return nil
 	}

@@ -1,33 +1,13 @@
 package dist
 
 import (
-	"context"
 	"fmt"
 	"math"
-	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/algo"
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/tensor"
 )
-
-var background = context.Background()
-
-// call is what an operation was called with.
-type call struct {
-	kind     backend.Kind
-	op       Op
-	root     int // also the peer
-	tag      int
-	count    int
-	dtype    tensor.DType
-	of       tensor.Tensor // the tensor whose shape errors print
-	xs       [2]tensor.Tensor
-	src, dst backend.Mem
-	send     []int // rows per rank, V forms
-	recv     []int
-	row      int
-}
 
 // count returns the elements of x; the checks refuse one that is not valid.
 func count(x tensor.Tensor) int {
@@ -183,99 +163,4 @@ func bytesBefore(counts []int, rank, row int, d tensor.DType) int {
 		n += c
 	}
 	return n * row * d.Size()
-}
-
-// fill writes the operation into its slot. It does not allocate once the slot has been used.
-func (s *slot) fill(c *call, seq uint64, algorithm string) *backend.Op {
-	s.counts, s.dims = s.counts[:0], s.dimsBuf[:0]
-	for _, n := range c.send {
-		s.counts = append(s.counts, n*c.row)
-	}
-	for _, n := range c.recv {
-		s.counts = append(s.counts, n*c.row)
-	}
-	if !c.of.IsZero() {
-		for i := range c.of.Rank() {
-			s.dims = append(s.dims, c.of.Dim(i))
-		}
-	} else if c.count > 0 {
-		s.dims = append(s.dims, c.count)
-	}
-	s.op = backend.Op{Kind: c.kind, Red: c.op.red, DType: c.dtype, Seq: seq, Count: c.count, Root: c.root, Peer: c.root,
-		Tag: c.tag, Factor: c.op.factor, Algo: algorithm, Src: c.src, Dst: c.dst, Row: c.row,
-		Shape: tensor.Shape{DType: c.dtype, Dims: s.dims}}
-	if len(c.send) > 0 {
-		s.op.SrcCounts = s.counts[:len(c.send)]
-	}
-	if len(c.recv) > 0 {
-		s.op.DstCounts = s.counts[len(c.send):]
-	}
-	return &s.op
-}
-
-// floats returns the memory of x.
-func floats(x []float64) backend.Mem {
-	return backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(x)), Bytes: 8 * len(x)}
-}
-
-// issue hands an operation to lane l. err is what a check found: then nothing is sent, and the group fails, so that the
-// peers do not wait.
-func (g *Group) issue(l *lane, c *call, err error) Work {
-	if e := g.enter(); e != nil {
-		return l.failed()
-	}
-	defer g.leave()
-	cm := g.c
-	cm.mu.Lock()
-	defer cm.mu.Unlock()
-	if err == nil {
-		err = c.mine(cm.dev)
-	}
-	if g.err == nil && g.closed {
-		err = errClosed
-	}
-	if g.err == nil && err != nil {
-		e := &Error{Rank: cm.rank, Group: g.name, Op: c.kind.String(), Seq: l.issued + 1, Cause: err}
-		g.fail(e)
-		if g.victim == "" {
-			g.victim, g.seq = e.Op, e.Seq
-		}
-	}
-	for g.err == nil && l.issued-l.done.Load() >= backend.Depth {
-		_ = cm.wait(background, l, l.issued-backend.Depth+1, false) // backpressure; a failure shows in g.err
-	}
-	if g.err != nil || g.closed {
-		l.issued++
-		return Work{l, l.issued}
-	}
-	seq := l.issued + 1
-	op := l.slot(seq).fill(c, seq, g.algo.names[c.kind])
-	l.issued = seq
-	cm.recorded(l, op)
-	g.payload[c.kind] += uint64(max(op.Src.Bytes, op.Dst.Bytes))
-	g.calls[c.kind]++
-	err = l.stage(l.slot(seq))
-	if err == nil {
-		err = l.be.Issue(op)
-	}
-	if err != nil {
-		g.fail(err)
-		return Work{l, seq}
-	}
-	cm.activate(l)
-	l.slot(seq).xs = c.xs
-	for _, x := range c.xs {
-		if !x.IsZero() {
-			tensor.Borrow(x, l, seq)
-		}
-	}
-	return Work{l, seq}
-}
-
-// failed returns a Work of a group that has just been poisoned.
-func (l *lane) failed() Work {
-	l.c.mu.Lock()
-	defer l.c.mu.Unlock()
-	l.issued++
-	return Work{l, l.issued}
 }

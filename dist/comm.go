@@ -2,6 +2,7 @@ package dist
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,9 +34,12 @@ type comm struct {
 	leader  bool // a goroutine sleeps in the engine
 	waiters int  // lanes whose waiting is set
 	anyone  []*lane
+	unseen  []*Group // that failed with operations in flight, perhaps seen meanwhile
 	spares  []spare
 	flight  [flightSize]record
 	flights int
+
+	ends []func(ctx context.Context) error // of AtEnd
 }
 
 // drive gives every lane with operations in flight one step.
@@ -88,17 +92,29 @@ func (c *comm) poll() {
 
 // wait blocks until operation seq of l is over. c.mu must be held; it is given up while sleeping. The result is the
 // operation's, or ctx.Err() when ctx ended first. With order it is enough that the device waits for the operation.
-func (c *comm) wait(ctx context.Context, l *lane, seq uint64, order bool) (err error) {
+func (c *comm) wait(ctx context.Context, l *lane, seq uint64, order bool) error {
+	return c.waitFor(ctx, l, l, seq, order)
+}
+
+// waitFor is wait on behalf of lane by, which belongs to the calling goroutine: its alarm and its wake are used. Lane l may
+// belong to another goroutine, which may wait too.
+func (c *comm) waitFor(ctx context.Context, by, l *lane, seq uint64, order bool) (err error) {
 	spin := c.policy.Start()
 	armed, start := false, c.now()
+	if by != l {
+		l.sought++
+	}
 	defer func() {
 		end := max(l.moved, start)
 		if err != nil {
 			end = c.now()
 		}
 		l.g.waited += time.Duration(end - start)
+		if by != l {
+			l.sought--
+		}
 		if armed {
-			l.alarm.clear()
+			by.alarm.clear()
 		}
 		if !c.leader {
 			c.promote()
@@ -129,14 +145,14 @@ func (c *comm) wait(ctx context.Context, l *lane, seq uint64, order bool) (err e
 		if !armed {
 			l.moved, armed = c.now(), true
 		}
-		if err := c.park(ctx, l.arm(), l); err != nil && ctx.Err() == nil {
-			l.expire()
+		if err := c.park(ctx, l.arm(by), by, l); err != nil && ctx.Err() == nil {
+			l.expire(by)
 		}
 	}
 }
 
 // park sleeps until something happened or one of the contexts ends. It gives up c.mu meanwhile.
-func (c *comm) park(ctx, alarm context.Context, l *lane) error {
+func (c *comm) park(ctx, alarm context.Context, by, l *lane) error {
 	on, seq := l.current()
 	if on.be == nil { // a batch whose parts are over: the next turn sees it
 		return nil
@@ -149,7 +165,7 @@ func (c *comm) park(ctx, alarm context.Context, l *lane) error {
 		sleep = both
 	}
 	if c.driven > 0 {
-		return c.parkAny(sleep, l)
+		return c.parkAny(sleep, by)
 	}
 	c.mu.Unlock()
 	err := on.be.Park(sleep, seq)
@@ -158,7 +174,7 @@ func (c *comm) park(ctx, alarm context.Context, l *lane) error {
 }
 
 // parkAny sleeps until anything happened on this rank: an operation of another lane may have to be driven, because a peer
-// waits for it before it does what l waits for.
+// waits for it before it does what the goroutine of l waits for.
 func (c *comm) parkAny(ctx context.Context, l *lane) error {
 	if c.leader {
 		return c.follow(ctx, l)
@@ -204,10 +220,10 @@ func (c *comm) promote() {
 // lookEvery is how often a rank that waits looks whether bytes have moved: so well it knows when they last did.
 const lookEvery = 50 * time.Millisecond
 
-// arm sets the alarm for the timeout after the last sign of life, or for the next look.
-func (l *lane) arm() context.Context {
+// arm sets the alarm of by for the timeout after the last sign of life of l, or for the next look.
+func (l *lane) arm(by *lane) context.Context {
 	l.pulse()
-	return l.alarm.set(min(l.left(), lookEvery))
+	return by.alarm.set(min(l.left(), lookEvery))
 }
 
 // verdictOfZero is how much longer the other ranks wait in a MonitoredBarrier than rank 0, whose list of missing ranks is to
@@ -245,9 +261,9 @@ func (l *lane) moving() uint64 {
 	return n
 }
 
-// expire is called when the alarm of l rang: it fails the group unless there was a sign of life. It looks once more: this
-// process may have been stopped, and what came meanwhile came in time.
-func (l *lane) expire() {
+// expire is called when the alarm that by waits with rang: it fails the group unless there was a sign of life. It looks once
+// more: this process may have been stopped, and what came meanwhile came in time.
+func (l *lane) expire(by *lane) {
 	if l.c.drive(); l.idle() {
 		return
 	}
@@ -258,5 +274,8 @@ func (l *lane) expire() {
 	op := &on.slot(seq).op
 	e := &Error{Rank: l.c.rank, Group: l.g.name, Op: op.Kind.String(), Seq: seq}
 	e.Cause = backend.TimedOut(on.be, on.ranks, seq, l.g.timeout)
+	if by.g != l.g {
+		e.Cause = fmt.Errorf("%w; what group %s is to do next waits for it: it touches the same memory", e.Cause, by.g.name)
+	}
 	l.g.fail(e)
 }

@@ -20,7 +20,8 @@
 // AllToAllV), Barrier, and messages between two ranks (Send, Recv, RecvAny, [Group.Batch]). All members call the same
 // operations in the same order. Each call returns a [Work] at once: Wait blocks until the result is there, and until then
 // the tensors belong to the operation. Waiting later lets the program compute meanwhile; up to 64 operations of a group may
-// be in flight, and they may be waited for in any order. Small values go through [Group.SumFloats], [AllGatherObject] and
+// be in flight, and they may be waited for in any order. Operations of a rank that touch the same memory take effect in the
+// order in which they are issued, on whichever groups: a second one waits for the first before it begins. Small values go through [Group.SumFloats], [AllGatherObject] and
 // [BroadcastObject].
 //
 // Results do not depend on luck: elements are combined in rank order, 16-bit floats in float32 with one rounding at the
@@ -40,7 +41,7 @@
 // says who called what. An operation that makes no progress for [Config].Timeout while somebody waits for it fails and
 // names the ranks that did not arrive. The first failure poisons its group for ever: every later call on every rank returns
 // it, and groups made from it fail as well. When the function of a rank returns an error or panics, Run ends the other
-// ranks and returns that first error. [Group.Abort] is the only way to cancel operations. When the job fails, the last
+// ranks and returns that first error; [Rank.AtEnd] is for work in the background that must be over before. [Group.Abort] is the only way to cancel operations. When the job fails, the last
 // operations of each rank are printed.
 //
 // # Speed

@@ -11,9 +11,16 @@ import (
 )
 
 // Group is a set of ranks that communicate. All members call the same operations in the same order; each operation
-// returns a Work at once. Until its Wait has returned, the operation's tensors belong to it: an output may not be read or
-// written, an input may not be written, by another operation of the group either. A Group belongs to its rank's goroutine: two goroutines may use different groups of a rank, not
-// the same one at the same time.
+// returns a Work at once. Until its Wait has returned, the operation's tensors belong to it: the program may not read or
+// write an output, nor write an input. A Group belongs to its rank's goroutine: two goroutines may use different groups of a
+// rank, not the same one at the same time.
+//
+// Operations of one rank that touch the same memory take effect in the order in which they are issued, on one group or on
+// several, Send and Recv too, as on a CUDA stream. So a chain of operations on one tensor needs one Wait, the last. What does
+// not overlap, or is only read, goes side by side. The call that issues an operation waits for the earlier ones that it
+// depends on; where operations run on the device, the device waits, and with it what is computed later. If one of them has
+// failed, and nobody has seen it yet, the new operation and its group fail with it. Ranks must not give such operations on two groups in different
+// orders: each would wait for the other until the timeout.
 //
 // The first failure poisons the group for ever: every later call on every member returns it. Groups that were made from
 // it (With, Split, Mesh) fail with it. Rebuild makes a new group of the members that are left.
@@ -67,7 +74,7 @@ func (g *Group) Ranks() []int { return append([]int(nil), g.ranks...) }
 // Engine returns the name of what moves the group's bytes: "local" between goroutines, "shm" between processes of one host,
 // "tcp" between hosts.
 func (g *Group) Engine() string {
-	if be, ok := g.lane.be.(interface{ Name() string }); ok {
+	if be, ok := g.lane.be.(backend.Named); ok {
 		return be.Name()
 	}
 	return g.c.engine.Name()
@@ -119,7 +126,9 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 func (c *comm) newLane(g *Group, be backend.Backend, ranks []int) *lane {
 	l := &lane{c: c, g: g, be: be, ranks: ranks, wake: make(chan struct{}, 1)}
 	if be != nil {
-		l.async = be.Caps().Async
+		l.caps = be.Caps()
+		l.async = l.caps.Async
+		l.taker, _ = be.(backend.DeviceTaker)
 		l.orderer, _ = be.(backend.Orderer)
 	}
 	if be != nil && !l.async {
@@ -235,6 +244,9 @@ func (g *Group) fail(err error) {
 		}
 	})
 	g.eachLane(func(l *lane) { l.end(g.err) })
+	if g.victim != "" {
+		g.c.unseen = append(g.c.unseen, g)
+	}
 }
 
 // stop makes the engine fail and let go of this rank's memory. It returns the first cause.

@@ -19,16 +19,20 @@ type lane struct {
 	async  bool  // moves by itself: to spin for it would take the core from the engine's goroutines
 	ranks  []int // world ranks of the members
 	ring   [backend.Depth]slot
+	uses   [backend.Depth]use // of the operations in ring: close together, each issue looks through them
 	issued uint64
 	done   atomic.Uint64 // operations up to this one succeeded
 	over   atomic.Bool   // the group failed: all later operations are over
 
-	orderer backend.Orderer // nil: the host waits
-	ordered atomic.Uint64   // the device's compute queue waits for operations up to this one
-	err     error           // the cause; set before over
-	active  bool            // in comm.active
+	caps    backend.Caps
+	taker   backend.DeviceTaker // nil: host memory only
+	orderer backend.Orderer     // nil: the host waits
+	ordered atomic.Uint64       // the device's compute queue waits for operations up to this one
+	err     error               // the cause; set before over
+	active  bool                // in comm.active
 
-	waiting bool          // a goroutine waits for this lane while another one drives
+	waiting bool          // a goroutine that waits here, while another one drives, is to be woken
+	sought  int           // goroutines that wait for this lane before they issue on another one
 	wake    chan struct{} // holds one token for it
 	alarm   alarm
 	moved   int64  // comm.now of the last sign of life: a wait began, an operation finished, bytes moved
@@ -117,7 +121,7 @@ func (l *lane) finish(done uint64) {
 		l.c.finished(l, s)
 	}
 	l.done.Store(done)
-	l.notify()
+	l.tell()
 }
 
 // joined is Progress for batches.
@@ -149,6 +153,17 @@ func (l *lane) current() (*lane, uint64) {
 	return l, seq
 }
 
+// tell wakes the goroutines that wait for this lane.
+func (l *lane) tell() {
+	if l.sought == 0 {
+		l.notify()
+		return
+	}
+	for _, x := range l.c.lanes {
+		x.notify()
+	}
+}
+
 func (l *lane) notify() {
 	if !l.waiting {
 		return
@@ -167,7 +182,7 @@ func (l *lane) end(err error) {
 	l.err = err
 	l.over.Store(true)
 	l.alarm.clear()
-	l.notify()
+	l.tell()
 }
 
 // FenceDone reports whether operation seq is over, or comes before what is launched on the device from now on. It makes lane

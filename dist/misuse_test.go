@@ -78,22 +78,41 @@ func TestBatchLimits(t *testing.T) {
 			for range sends {
 				b.Send(x.Range(0, 1), 1-r.World.Rank(), 0)
 			}
-			for range recvs {
-				b.Recv(x.Range(1, 2), 1-r.World.Rank(), 0)
+			for i := range recvs {
+				b.Recv(x.Range(1+i, 2+i), 1-r.World.Rank(), 0)
 			}
 		})
 	}
 	require.NoError(t, run(2, func(r *dist.Rank) error {
-		x := tensor.FromSlice([]float32{float32(r.World.Rank()), -1}, 2)
+		x := tensor.New(r.Device, tensor.Float32, 65)
+		tensor.Data[float32](x)[0] = float32(r.World.Rank())
 		err := batch(r, x, 64, 64).Wait()
-		assert.EqualValues(t, 1-r.World.Rank(), tensor.Floats(x)[1])
+		assert.EqualValues(t, 1-r.World.Rank(), tensor.Floats(x)[64])
 		return err
 	}))
-	misuse(t, 2, "send seq 65 of group world: a batch has more than 64 sends with rank 1", func(r *dist.Rank, x tensor.Tensor) dist.Work {
-		return batch(r, x, 65, 65)
+	misuse(t, 2, "send seq 65 of group world: a batch has more than 64 sends with rank 1", func(r *dist.Rank, _ tensor.Tensor) dist.Work {
+		return batch(r, tensor.New(r.Device, tensor.Float32, 66), 65, 65)
 	})
-	misuse(t, 2, "recv seq 65 of group world: a batch has more than 64 recvs with rank 1", func(r *dist.Rank, x tensor.Tensor) dist.Work {
-		return batch(r, x, 64, 65)
+	misuse(t, 2, "recv seq 65 of group world: a batch has more than 64 recvs with rank 1", func(r *dist.Rank, _ tensor.Tensor) dist.Work {
+		return batch(r, tensor.New(r.Device, tensor.Float32, 66), 64, 65)
+	})
+}
+
+// Messages of a batch that overlap, one of which is a Recv, would have to wait for each other. Two Sends of the same memory need
+// not.
+func TestBatchOverlaps(t *testing.T) {
+	misuse(t, 2, "recv seq 1 of group world: float32[2] overlaps another message of the batch", func(r *dist.Rank, x tensor.Tensor) dist.Work {
+		return r.World.Batch(func(b *dist.Batch) {
+			b.Send(x.Range(0, 3), 1, 0)
+			b.Send(x.Range(1, 4), 1, 0)
+			b.Recv(x.Range(2, 4), 1, 0)
+		})
+	})
+	misuse(t, 2, "send seq 1 of group world: float32[1] overlaps another message of the batch", func(r *dist.Rank, x tensor.Tensor) dist.Work {
+		return r.World.Batch(func(b *dist.Batch) {
+			b.Recv(x, 1, 0)
+			b.Send(x.Range(3, 4), 1, 0)
+		})
 	})
 }
 

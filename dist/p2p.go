@@ -11,17 +11,21 @@ import (
 // Send sends t to a member of the group. It is over when t may be written again, which may be only when the peer has
 // called the matching Recv: the k-th Send to a peer matches the peer's k-th Recv from this rank, with the same tag, type
 // and number of elements. Wait later for a non-blocking send.
-func (g *Group) Send(t tensor.Tensor, peer, tag int) Work {
+func (g *Group) Send(t tensor.Tensor, peer, tag int) Work { return g.send(nil, t, peer, tag) }
+
+func (g *Group) send(b *Batch, t tensor.Tensor, peer, tag int) Work {
 	c := call{kind: backend.Send, root: 1, tag: tag, count: count(t)}
 	l, err := g.pair(peer, true)
-	return g.issue(l, &c, errors.Join(err, c.give(t)))
+	return g.issue(l, &c, errors.Join(err, c.give(t), b.alone(&c)))
 }
 
 // Recv fills t with what a member of the group sends.
-func (g *Group) Recv(t tensor.Tensor, peer, tag int) Work {
+func (g *Group) Recv(t tensor.Tensor, peer, tag int) Work { return g.recv(nil, t, peer, tag) }
+
+func (g *Group) recv(b *Batch, t tensor.Tensor, peer, tag int) Work {
 	c := call{kind: backend.Recv, tag: tag, count: count(t)}
 	l, err := g.pair(peer, false)
-	return g.issue(l, &c, errors.Join(err, c.take(t)))
+	return g.issue(l, &c, errors.Join(err, c.take(t), b.alone(&c)))
 }
 
 // pair returns the lane to or from peer, made when it is first used. With an error it returns the group's own lane.
@@ -74,7 +78,7 @@ func (g *Group) RecvAny(t tensor.Tensor, tag int) (peer int, err error) {
 
 // awaitAny blocks until a member has sent something that no Recv was called for.
 func (g *Group) awaitAny() (int, error) {
-	if !g.lane.be.Caps().RecvAny {
+	if !g.lane.caps.RecvAny {
 		return -1, fmt.Errorf("dist: engine %s cannot receive from any rank", g.c.engine.Name())
 	}
 	for peer := range g.ranks {
@@ -170,20 +174,37 @@ func (g *Group) abandoned() error {
 type Batch struct {
 	g     *Group
 	parts []Work
+	uses  []use // of its messages
 }
 
 // Send adds a Group.Send.
 func (b *Batch) Send(t tensor.Tensor, peer, tag int) {
 	if !b.full(backend.Send, peer) {
-		b.Add(b.g.Send(t, peer, tag))
+		b.Add(b.g.send(b, t, peer, tag))
 	}
 }
 
 // Recv adds a Group.Recv.
 func (b *Batch) Recv(t tensor.Tensor, peer, tag int) {
 	if !b.full(backend.Recv, peer) {
-		b.Add(b.g.Recv(t, peer, tag))
+		b.Add(b.g.recv(b, t, peer, tag))
 	}
+}
+
+// alone refuses a message of a batch that touches what another one writes, or writes what it touches: messages of a batch have
+// no order, and none may wait for another.
+func (b *Batch) alone(c *call) error {
+	if b == nil {
+		return nil
+	}
+	u := b.g.useOf(c)
+	for i := range b.uses {
+		if b.uses[i].clashes(&u) {
+			return fmt.Errorf("%v overlaps another message of the batch: messages of a batch have no order", c.of.Shape())
+		}
+	}
+	b.uses = append(b.uses, u)
+	return nil
 }
 
 // full reports whether the batch has as many messages to peer, or from it, as can be in flight, and fails the group then: one
@@ -218,7 +239,8 @@ func (b *Batch) Add(works ...Work) {
 
 // Batch runs fn, which issues operations, and returns one Work for all of them. Messages of a batch do not wait for each
 // other: a Send and the Recv that it needs may be in one batch in any order, at most backend.Depth to and
-// from each peer.
+// from each peer. So what a Recv of a batch fills may not be in another message of it. A batch waits, as any operation does,
+// for earlier ones on the same memory.
 func (g *Group) Batch(fn func(b *Batch)) Work {
 	b := Batch{g: g}
 	fn(&b)
@@ -229,9 +251,7 @@ func (g *Group) Batch(fn func(b *Batch)) Work {
 	c, l := g.c, g.batch
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for g.err == nil && l.issued-l.done.Load() >= backend.Depth {
-		_ = c.wait(background, l, l.issued-backend.Depth+1, false)
-	}
+	l.makeRoom()
 	l.issued++
 	if g.err != nil || g.closed {
 		return Work{l, l.issued}

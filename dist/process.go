@@ -121,24 +121,12 @@ func (r *Rank) Progress(step int) {
 // checkpoint. It is 0 when the launcher does not tell.
 func (r *Rank) Generation() int { return r.generation }
 
+// makers are the engines for ranks that are processes. The first that serves a job is taken.
+var makers = []backend.Maker{local.Maker, tcp.Maker}
+
 // join meets the other ranks.
 func join(ctx context.Context, cfg Config, env launch.Env) (backend.Engine, error) {
-	if env.Size == 1 {
-		return local.NewHub(1).Engine(0), nil
-	}
-	secret, err := tcp.ParseSecret(env.Secret)
-	if err != nil {
-		return nil, fmt.Errorf("dist: RINGO_JOB_SECRET: %w", err)
-	}
-	listener, err := env.Listener()
-	if err != nil {
-		return nil, fmt.Errorf("dist: %w", err)
-	}
-	e, err := tcp.Join(ctx, tcp.Config{Rank: env.Rank, Size: env.Size, Addr: env.Addr, Secret: secret, Job: env.Job,
-		Bind: env.Bind, Ports: env.Ports, Plain: env.Plain, Listener: listener, Timeout: cfg.Timeout, JoinTimeout: cfg.JoinTimeout,
-		Gen: uint32(env.Generation), NoShared: env.NoShared})
-	if err != nil {
-		return nil, fmt.Errorf("%w (address of rank 0: %s, from %s)", err, env.Addr, env.AddrFrom)
-	}
-	return e, nil
+	return backend.Open(ctx, makers, &backend.Job{Rank: env.Rank, Size: env.Size, Source: env.Source, Name: env.Job, Addr: env.Addr,
+		AddrFrom: env.AddrFrom, Secret: env.Secret, Generation: env.Generation, Bind: env.Bind, Ports: env.Ports, Plain: env.Plain,
+		NoShared: env.NoShared, Timeout: cfg.Timeout, JoinTimeout: cfg.JoinTimeout, Listen: env.Listener})
 }

@@ -155,7 +155,7 @@ func newRank(cfg Config, e backend.Engine, at place, logMu *sync.Mutex) (*Rank, 
 	for i := range ranks {
 		ranks[i] = i
 	}
-	if x, ok := e.(interface{ Crowd() *wait.Crowd }); ok {
+	if x, ok := e.(backend.Crowder); ok {
 		c.policy = wait.Among(x.Crowd(), cfg.Threads)
 	}
 	dev, closer, err := cfg.device(at)

@@ -78,6 +78,8 @@ type job struct {
 	cancel context.CancelCauseFunc
 	logMu  sync.Mutex
 
+	stopped sync.Once
+
 	mu   sync.Mutex
 	errs []error // in the order in which ranks failed
 }
@@ -91,16 +93,34 @@ func (j *job) first() error {
 	return j.errs[0]
 }
 
-// fail notes that a rank failed. The first failure ends the others.
+// fail notes that a rank failed and ends the others.
 func (j *job) fail(err error) {
+	j.note(err)
+	j.stop()
+}
+
+// note notes that a rank failed, and returns the place of its error in the job's.
+func (j *job) note(err error) (at int) {
 	j.mu.Lock()
+	defer j.mu.Unlock()
 	j.errs = append(j.errs, err)
-	first := len(j.errs) == 1
-	j.mu.Unlock()
-	if first {
+	return len(j.errs) - 1
+}
+
+// amend adds to a rank's error.
+func (j *job) amend(at int, err error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.errs[at] = errors.Join(j.errs[at], err)
+}
+
+// stop ends all ranks, because of the first failure.
+func (j *job) stop() {
+	j.stopped.Do(func() {
+		err := j.first()
 		j.abort(cause(err))
 		j.cancel(err)
-	}
+	})
 }
 
 // cause returns what peers get to see: the *Error in err.
@@ -118,30 +138,55 @@ func (j *job) abort(err error) {
 	}
 }
 
-// run is one rank's goroutine.
+// run is one rank's goroutine: fn, then what AtEnd registered, then the end of what was left in flight.
 func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *Rank) error) {
-	rank, returned := r.c.rank, false
-	var err error
-	defer func() {
-		r.c.policy.Crowd.Leave()
-		if p := recover(); p != nil {
-			err = panicked(rank, p)
-		} else if !returned {
-			err = &Error{Rank: rank, Cause: fmt.Errorf("rank %d panicked: runtime.Goexit was called (testify's require does)\n%s", rank, debug.Stack())}
-		}
-		if err != nil {
-			j.fail(err)
-		}
-		if e, ok := r.c.engine.(backend.Leaver); ok {
-			e.Leave()
-		}
-	}()
-	if err = r.call(ctx, fn); err != nil {
-		err = named(rank, err)
-	} else if e, ok := r.c.engine.(backend.Finisher); ok && ctx.Err() == nil { // else the others end because of ctx
-		e.Finish()
+	defer r.leave()
+	unbind, err := r.bind()
+	if err != nil {
+		j.fail(named(r.c.rank, err))
+		return
 	}
-	returned = true
+	defer unbind()
+	guard(r.c.rank, func() error { return fn(ctx, r) }, func(err error) {
+		if err != nil {
+			j.endFailed(ctx, r, err)
+			return
+		}
+		r.atEnd(ctx, func(err error) {
+			guard(r.c.rank, r.finish, func(unseen error) {
+				if err = errors.Join(err, unseen); err != nil {
+					j.fail(err)
+				} else if e, ok := r.c.engine.(backend.Finisher); ok && ctx.Err() == nil { // else the others end because of ctx
+					e.Finish()
+				}
+			})
+		})
+	})
+}
+
+// endFailed ends a rank whose function failed. Was it by itself, then the groups of the job still work, and what runs in the
+// background may finish before the other ranks are ended.
+func (j *job) endFailed(ctx context.Context, r *Rank, err error) {
+	at := j.note(err)
+	if communication(err) {
+		j.stop()
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, j.cfg.Timeout/2, err)
+	defer cancel()
+	r.atEnd(ctx, func(more error) {
+		if more != nil {
+			j.amend(at, more)
+		}
+		j.stop()
+	})
+}
+
+// leave tells the engine that the rank is over.
+func (r *Rank) leave() {
+	r.c.policy.Crowd.Leave()
+	if e, ok := r.c.engine.(backend.Leaver); ok {
+		e.Leave()
+	}
 }
 
 // binder is a device whose work belongs to OS threads, as CUDA's contexts do.
@@ -150,18 +195,16 @@ type binder interface {
 	Unbind()
 }
 
-// call runs fn, bound to the rank's device, and waits for what it left in flight.
-func (r *Rank) call(ctx context.Context, fn func(ctx context.Context, r *Rank) error) error {
-	if b, ok := r.Device.(binder); ok {
-		if err := b.Bind(); err != nil {
-			return err
-		}
-		defer b.Unbind()
+// bind binds the goroutine to the rank's device, until unbind.
+func (r *Rank) bind() (unbind func(), err error) {
+	b, ok := r.Device.(binder)
+	if !ok {
+		return func() {}, nil
 	}
-	if err := fn(ctx, r); err != nil {
-		return err
+	if err := b.Bind(); err != nil {
+		return nil, err
 	}
-	return r.finish()
+	return b.Unbind, nil
 }
 
 // named puts the rank in front of an error that does not come from a group.

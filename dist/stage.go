@@ -7,7 +7,7 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Where tensors are in memory that Go code may not touch and the engine does not take it (backend.Caps), an operation is done
+// Where tensors are in memory that Go code may not touch and the engine does not take it (backend.DeviceTaker), an operation is done
 // in host memory: its input is copied there before it is issued, for which the host waits, and its output is copied back, in
 // the order of the device's computing queue, when it is done. So every engine works; those that know the device are faster.
 
@@ -26,10 +26,15 @@ type spare struct {
 // maxSpares is how many buffers a rank keeps.
 const maxSpares = 16
 
+// takes reports whether the engine does op where its memory is.
+func (l *lane) takes(op *backend.Op) bool {
+	return !op.OnDevice() || l.taker != nil && l.taker.TakesDevice(op)
+}
+
 // stage puts host memory in the place of the device's. It needs c.mu.
 func (l *lane) stage(s *slot) error {
 	op := &s.op
-	if !op.Src.Device && !op.Dst.Device || l.be.Caps().Device {
+	if l.takes(op) {
 		return nil
 	}
 	c, inPlace := l.c, op.Src == op.Dst

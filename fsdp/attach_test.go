@@ -20,6 +20,7 @@ func attached(t *testing.T, ranks int, c fsdp.Config, m func() model, look func(
 		c := c
 		c.Shard = r.World
 		n, s := m(), fsdp.New(c)
+		makeOwn(r, n, c)
 		n.units(s)
 		params, err := s.Attach(n)
 		if err == nil {
@@ -159,7 +160,7 @@ func TestAttachErrors(t *testing.T) {
 			s.Unit(a, b)
 			s.Unit(nn.NewLinear(3, 1))
 		}},
-		"fsdp: ranks differ: rank 1 has unit 1 (b) keep=true: b.weight[2 3] frozen=false b.bias[2] frozen=false where rank 0 has unit 1 (b) keep=false": {prep: func(rank int, s *fsdp.Sharding, a, b *nn.Linear) {
+		"fsdp: ranks differ: rank 1 has unit 1 (b) keep=true float32 float32: b.weight[2 3] b.bias[2] where rank 0 has unit 1 (b) keep=false": {prep: func(rank int, s *fsdp.Sharding, a, b *nn.Linear) {
 			s.Unit(a)
 			if rank == 1 {
 				s.Keep(b)

@@ -1,6 +1,7 @@
 package fsdp
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -40,16 +41,14 @@ type Config struct {
 // goroutine. It is the optim.Norm of its parameters.
 type Sharding struct {
 	cfg     Config
-	units   []*unit
+	units   []*Unit
 	ignored map[*tensor.Param]bool
 	of      map[*tensor.Param]*piece // parameters of units
 	params  nn.Params                // of the model
 	exec    *tensor.Exec
 	host    *tensor.Exec // on Config.Offload
-	gathers *dist.Group
-	reduces *dist.Group
-	copies  *dist.Group // over Replicate, for gradients; nil: one copy
-	control *dist.Group // over Replicate, for everything else
+	all     *ranks       // of the Config: who must agree
+	over    []*ranks     // that share units; all is the first one
 	order
 	sums
 }
@@ -58,7 +57,7 @@ var _ optim.Norm = (*Sharding)(nil)
 
 // New returns a Sharding with no units.
 func New(c Config) *Sharding {
-	return &Sharding{cfg: c.withDefaults(), ignored: map[*tensor.Param]bool{}, of: map[*tensor.Param]*piece{}}
+	return &Sharding{cfg: c.withDefaults(), all: &ranks{shard: c.Shard, replicate: c.Replicate}, ignored: map[*tensor.Param]bool{}, of: map[*tensor.Param]*piece{}}
 }
 
 func (c Config) withDefaults() Config {
@@ -78,7 +77,6 @@ func (c Config) withDefaults() Config {
 func (*Sharding) String() string { return "fsdp" }
 
 func (c *Config) check() error {
-	fits := func(d tensor.DType) bool { return d == c.DType || d.IsHalf() }
 	switch {
 	case c.Shard == nil:
 		return fmt.Errorf("fsdp: Config.Shard is not set")
@@ -88,33 +86,66 @@ func (c *Config) check() error {
 		return fmt.Errorf("fsdp: Config.DType is %v, not float32 or float64 (see Compute)", c.DType)
 	case c.Offload != nil && !c.Offload.Host():
 		return fmt.Errorf("fsdp: Config.Offload is %v, which is not in host memory", c.Offload)
-	case !fits(c.Compute) || !fits(c.Reduce):
-		return fmt.Errorf("fsdp: Compute %v and Reduce %v must each be %v or a 16-bit float type", c.Compute, c.Reduce, c.DType)
-	case c.DType == tensor.Float64 && c.Reduce != c.DType:
-		return fmt.Errorf("fsdp: Reduce %v with values of %v", c.Reduce, c.DType)
+	}
+	if err := c.checkTypes(c.Compute, c.Reduce); err != nil {
+		return fmt.Errorf("fsdp: %w", err)
+	}
+	return nil
+}
+
+// checkTypes says whether values of DType can be used and reduced in other types.
+func (c *Config) checkTypes(compute, reduce tensor.DType) error {
+	fits := func(d tensor.DType) bool { return d == c.DType || d.IsHalf() }
+	switch {
+	case !fits(compute) || !fits(reduce):
+		return fmt.Errorf("Compute %v and Reduce %v must each be %v or a 16-bit float type", compute, reduce, c.DType)
+	case c.DType == tensor.Float64 && reduce != c.DType:
+		return fmt.Errorf("Reduce %v with values of %v", reduce, c.DType)
 	}
 	return nil
 }
 
 // Unit makes the parameters of layers a unit. Layers are parts of the model: structs, slices or parameters.
-func (s *Sharding) Unit(layers ...any) {
-	s.add(&unit{keep: s.cfg.Stage < 3, wholes: &s.wholes}, layers)
+func (s *Sharding) Unit(layers ...any) *Unit {
+	return s.add(&Unit{keep: s.cfg.Stage < 3, wholes: &s.wholes}, layers)
 }
 
 // Keep makes the parameters of layers a unit whose values stay from its use in forward until the end of Backward: for what
 // is used first in forward and last in backward, or at several places.
-func (s *Sharding) Keep(layers ...any) { s.add(&unit{keep: true, wholes: &pool{}}, layers) }
+func (s *Sharding) Keep(layers ...any) *Unit {
+	return s.add(&Unit{keep: true, wholes: &pool{}}, layers)
+}
 
-func (s *Sharding) add(u *unit, layers []any) {
-	u.index = len(s.units)
+func (s *Sharding) add(u *Unit, layers []any) *Unit {
+	u.index, u.over, u.compute, u.reduce = len(s.units), s.all, s.cfg.Compute, s.cfg.Reduce
 	for _, p := range nn.Within(layers) {
 		u.pieces = append(u.pieces, &piece{p: p, u: u})
 	}
 	s.units = append(s.units, u)
+	return u
 }
 
-// Ignore leaves the parameters of layers alone: each rank holds them whole, and their gradients are not summed. They are
-// for another package, or for nobody.
+// Over cuts the unit over the ranks of shard, in place of Config.Shard, and sums its gradients over replicate too, unless
+// that is nil. It is for parameters that fewer ranks share: on a mesh "dp=4,ep=2", where Config.Shard is Group("dp", "ep"),
+// the experts of a rank are shared by those of Group("dp"). All of them are ranks of the Config, and all ranks of the
+// Config use the unit, each with its own. Call it before Attach.
+func (u *Unit) Over(shard, replicate *dist.Group) *Unit {
+	if shard == nil {
+		panic(&tensor.Failure{Op: "fsdp: Unit.Over", Err: errors.New("the group of the ranks that share the unit is nil")})
+	}
+	u.over = &ranks{shard: shard, replicate: replicate}
+	return u
+}
+
+// Types sets what the unit has in place of Config.Compute and Config.Reduce: a float32 router in a bfloat16 model. Call it
+// before Attach.
+func (u *Unit) Types(compute, reduce tensor.DType) *Unit {
+	u.compute, u.reduce = compute, reduce
+	return u
+}
+
+// Ignore leaves the parameters of layers alone: nobody makes, gathers or sums them here. They are for another package, or
+// for nobody.
 func (s *Sharding) Ignore(layers ...any) {
 	for _, p := range nn.Within(layers) {
 		s.ignored[p] = true
@@ -123,21 +154,22 @@ func (s *Sharding) Ignore(layers ...any) {
 
 // SumFloats adds up x over the ranks of Shard and Replicate, for clipping by the norm of all gradients. It is collective.
 func (s *Sharding) SumFloats(x []float64) error {
-	if err := s.cfg.Shard.SumFloats(x); err != nil || s.control == nil {
+	if err := s.cfg.Shard.SumFloats(x); err != nil || s.all.control == nil {
 		return err
 	}
-	return s.control.SumFloats(x)
+	return s.all.control.SumFloats(x)
 }
 
 // SumTensor is SumFloats for a tensor, in the memory of its device.
-func (s *Sharding) SumTensor(x tensor.Tensor) error { return s.overAll(s.cfg.Shard, x, dist.Sum) }
+func (s *Sharding) SumTensor(x tensor.Tensor) error {
+	return s.all.allReduce(s.cfg.Shard, x, dist.Sum)
+}
 
 // Groups returns the groups that carry the traffic, for their Stats and Waited: parameters are gathered over the first,
-// gradients are reduced over the second, and with Config.Replicate summed over the third.
-func (s *Sharding) Groups() []*dist.Group {
-	gs := []*dist.Group{s.gathers, s.reduces}
-	if s.copies != nil {
-		gs = append(gs, s.copies)
+// gradients are reduced over the second, and with Config.Replicate summed over the third. Behind them are those of Unit.Over.
+func (s *Sharding) Groups() (list []*dist.Group) {
+	for _, o := range s.over {
+		list = append(list, o.groups()...)
 	}
-	return gs
+	return list
 }

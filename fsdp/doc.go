@@ -19,7 +19,8 @@
 // # Units
 //
 // A unit is what is gathered together: the parameters of a transformer block, say. They lie in one flat buffer, of which
-// each rank owns a part; parts differ by one element at most, and nothing is padded. Param.Local is this rank's part of a
+// each rank owns a part; parts differ by one element at most, and nothing is padded. Frozen parameters are cut by themselves, so
+// that each rank has its share of the optimizer's state whatever is frozen at Attach. Param.Local is this rank's part of a
 // parameter, which the optimizer updates and Param.Shard describes. It may be empty.
 //
 //   - Stage 1 cuts the optimizer's state. Ranks hold whole parameters and gradients. After the last microbatch each unit

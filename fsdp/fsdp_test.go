@@ -84,7 +84,7 @@ func TestHybrid(t *testing.T) {
 	}
 }
 
-// frozen has a layer that is frozen before Attach, one that is frozen after step 3, and one that belongs to nobody.
+// frozen has a layer that is frozen before Attach, one that is frozen after step 3, and one that is made by somebody else.
 type frozen struct {
 	A, B, C, Ignored, D *nn.Linear
 	Mean                *tensor.Buffer
@@ -110,6 +110,13 @@ func (f *frozen) units(s *fsdp.Sharding) {
 	s.Unit(f.C)
 	s.Unit(f.D)
 	s.Ignore(f.Ignored)
+}
+
+func (f *frozen) makeOwn(dev tensor.Device, dtype tensor.DType, seed uint64) {
+	nn.ParamsOf(f)
+	for _, p := range nn.Within(f.Ignored) {
+		p.Make(dev, dtype, seed)
+	}
 }
 
 func TestFrozenAndIgnored(t *testing.T) {

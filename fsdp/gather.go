@@ -10,7 +10,7 @@ import (
 
 // entry is a place in the order of gathers.
 type entry struct {
-	u     *unit
+	u     *Unit
 	phase tensor.Phase
 }
 
@@ -21,7 +21,7 @@ type order struct {
 	pos     int     // the first entry that was not used yet
 	issued  int     // the first entry whose gather was not issued
 	learned bool    // a Backward was completed: list is known
-	cur     *unit   // gathered, and not kept; nil: none
+	cur     *Unit   // gathered, and not kept; nil: none
 	values  pool    // memory of gathered units
 	vote    tensor.Tensor
 	witness *tensor.Param // has a gradient until the optimizer's step
@@ -29,14 +29,21 @@ type order struct {
 
 // BeforeUse gathers p's unit, unless it is there. In Backward it also gives the unit's gradients memory.
 func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
-	u := s.of[p].u
+	pc := s.of[p]
+	u := pc.u
 	if phase == tensor.Forward {
 		s.noticeStep()
 	}
 	if !u.here || u != s.cur && !u.current() {
 		s.use(u, phase)
 	}
-	if phase == tensor.Backward && !u.lent && u.trained > 0 {
+	if phase == tensor.Forward {
+		return
+	}
+	if pc.grad.IsZero() && !p.Frozen() {
+		s.fail(fmt.Errorf("%s was frozen when it was attached, and has no gradient here: freeze it after Attach", p.Name()))
+	}
+	if !u.lent && !u.complete && u.trained().n > 0 { // frozen ones may be used after the last gradient
 		s.lendGrads(u)
 	}
 }
@@ -45,21 +52,26 @@ func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 func (s *Sharding) noticeStep() {
 	if s.witness != nil && !s.witness.HasGrad() {
 		s.witness = nil
-		s.expire(s.turns)
+		s.letGo()
+		for _, u := range s.turns {
+			u.trained().fresh = false
+		}
 	}
 }
 
 // Changed says that values in Param.Local were changed, on all ranks, by other means than an optimizer's step after
 // Backward: a checkpoint was loaded. The next use gathers them.
-func (s *Sharding) Changed() { s.expire(s.units) }
+func (s *Sharding) Changed() {
+	s.letGo()
+	for _, u := range s.units {
+		u.sections[0].fresh, u.sections[1].fresh = false, false
+	}
+}
 
-// expire makes what was gathered of units, or is being gathered, stale.
-func (s *Sharding) expire(units []*unit) {
+// letGo gives up what was gathered of units that do not stay, or is being gathered.
+func (s *Sharding) letGo() {
 	s.pass(s.issued)
 	s.drop()
-	for _, u := range units {
-		u.fresh = false
-	}
 }
 
 // drop gives up the unit in use.
@@ -71,7 +83,7 @@ func (s *Sharding) drop() {
 }
 
 // use makes u, which is not there, usable: it advances to u's entry in the order, and starts to gather the next one.
-func (s *Sharding) use(u *unit, phase tensor.Phase) {
+func (s *Sharding) use(u *Unit, phase tensor.Phase) {
 	if !u.keep && u != s.cur { // the unit in use may be gathered anew, where the order says so
 		s.drop()
 	}
@@ -90,7 +102,7 @@ func (s *Sharding) use(u *unit, phase tensor.Phase) {
 }
 
 // find returns the next entry of u in a phase, or −1.
-func (s *Sharding) find(u *unit, phase tensor.Phase) int {
+func (s *Sharding) find(u *Unit, phase tensor.Phase) int {
 	for k := s.pos; k < s.end(phase); k++ {
 		if s.list[k] == (entry{u, phase}) {
 			return k
@@ -108,7 +120,7 @@ func (s *Sharding) end(phase tensor.Phase) int {
 
 // deviate deals with a use that the rest of the order does not have, and returns its entry. Before it changes the order or
 // starts from its beginning, all ranks agree.
-func (s *Sharding) deviate(u *unit, phase tensor.Phase) int {
+func (s *Sharding) deviate(u *Unit, phase tensor.Phase) int {
 	known := slices.Contains(s.list, entry{u, phase})
 	switch {
 	case phase == tensor.Forward && known: // another forward pass: evaluation
@@ -138,7 +150,7 @@ var stageNames = [stages]string{"in forward", "in Backward", "in a new forward p
 
 // agree compares over all ranks which unit is gathered now, and where. The vote is on the lane of the gathers, so that a
 // rank that has gathered something else in the meantime is an error of both, at once.
-func (s *Sharding) agree(u *unit, stage int32) {
+func (s *Sharding) agree(u *Unit, stage int32) {
 	code := int32(u.index)*stages + stage
 	v := tensor.Data[int32](s.vote)
 	v[0], v[1] = code, -code
@@ -153,16 +165,7 @@ func (s *Sharding) agree(u *unit, stage int32) {
 
 // exchange is an all-reduce over all ranks.
 func (s *Sharding) exchange(x tensor.Tensor, op dist.Op) error {
-	return s.overAll(s.gathers, x, op)
-}
-
-// overAll is an all-reduce over a group of the ranks of Shard, and then over the copies.
-func (s *Sharding) overAll(shard *dist.Group, x tensor.Tensor, op dist.Op) error {
-	err := shard.AllReduce(x, op).Wait()
-	if err != nil || s.control == nil {
-		return err
-	}
-	return s.control.AllReduce(x, op).Wait()
+	return s.all.allReduce(s.all.gathers, x, op)
 }
 
 // fail makes every rank fail with err, and panics.
@@ -170,8 +173,10 @@ func (s *Sharding) fail(err error) { s.must(s.abort(err)) }
 
 // abort makes every rank fail with err, and returns the failure.
 func (s *Sharding) abort(err error) error {
-	s.gathers.Abort(fmt.Errorf("fsdp: %w", err))
-	return s.gathers.Err()
+	for _, o := range s.over {
+		o.gathers.Abort(fmt.Errorf("fsdp: %w", err))
+	}
+	return s.all.gathers.Err()
 }
 
 func (s *Sharding) must(err error) {
@@ -212,39 +217,54 @@ func (s *Sharding) prefetch(phase tensor.Phase) {
 	}
 }
 
-// start issues a gather.
-func (s *Sharding) start(u *unit) {
+// start issues the gathers of a unit.
+func (s *Sharding) start(u *Unit) {
 	if !u.keep && u.buf.IsZero() {
 		u.buf = s.values.lend(u.flat)
 	}
-	part := u.mine
+	for i := range u.sections {
+		if sec := &u.sections[i]; !u.keep || !sec.current() {
+			s.gather(u, sec)
+		}
+	}
+	u.here = false
+}
+
+// gather issues the gather of a section.
+func (s *Sharding) gather(u *Unit, sec *section) {
+	if sec.n == 0 {
+		return
+	}
+	part := sec.mine
 	switch {
 	case s.host != nil:
-		s.upload(u)
-	case s.cfg.Compute == s.cfg.DType:
-		part = u.local
+		s.upload(sec)
+	case u.compute == s.cfg.DType:
+		part = sec.local
 	default:
-		s.cast(u.mine, u.local)
+		s.cast(sec.mine, sec.local)
 	}
-	u.gather = s.gathers.AllGatherV(u.flat, part, u.counts)
-	u.here, u.fresh = false, true
+	sec.gather = u.over.gathers.AllGatherV(sec.flat, part, sec.counts)
+	sec.fresh = true
 }
 
 // land waits for a gather.
-func (s *Sharding) land(u *unit) {
+func (s *Sharding) land(u *Unit) {
 	if u.here {
 		return
 	}
-	if err := u.gather.Wait(); err != nil {
-		u.fresh = false
-		s.release(u)
-		panic(&tensor.Failure{Op: "fsdp: gather of " + u.name, Err: err})
+	for i := range u.sections {
+		if err := u.sections[i].gather.Wait(); err != nil {
+			u.sections[i].fresh = false
+			s.release(u)
+			panic(&tensor.Failure{Op: "fsdp: gather of " + u.name, Err: err})
+		}
 	}
 	u.here = true
 }
 
 // release gives up the memory of a gathered unit. Kept ones stay.
-func (s *Sharding) release(u *unit) {
+func (s *Sharding) release(u *Unit) {
 	if u.keep || u.buf.IsZero() {
 		return
 	}

@@ -183,10 +183,20 @@ func (j *job) attach(r *dist.Rank, n model) (nn.Params, *fsdp.Sharding, error) {
 		}
 		c.Shard, c.Replicate = mesh.Group("fsdp"), mesh.Group("dp")
 	}
+	makeOwn(r, n, c)
 	s := fsdp.New(c)
 	n.units(s)
 	params, err := s.Attach(n)
 	return params, s, err
+}
+
+// makeOwn makes what a model does not leave to fsdp.
+func makeOwn(r *dist.Rank, n model, c fsdp.Config) {
+	if m, ok := n.(interface {
+		makeOwn(dev tensor.Device, dtype tensor.DType, seed uint64)
+	}); ok {
+		m.makeOwn(r.Device, c.DType, c.Seed)
+	}
 }
 
 func (j *job) rank(r *dist.Rank) (res result, err error) {

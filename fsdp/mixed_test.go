@@ -102,3 +102,54 @@ func TestHybridTraffic(t *testing.T) {
 	require.Equal(t, uint64(steps*4*all*2*(copies-1)), got.summed)
 	require.Equal(t, uint64(steps*2*4*all*(shard-1)*copies), got.reduced)
 }
+
+// routed is a 16-bit model with a layer in float32.
+type routed struct{ In, Router, Head *nn.Linear }
+
+func newRouted() model {
+	return &routed{nn.NewLinear(width, width), nn.NewLinear(width, width), nn.NewLinear(width, width)}
+}
+
+func (n *routed) Forward(x nn.T) nn.T {
+	x = n.In.Forward(x)
+	wide := n.Router.Forward(x.Cast(tensor.Float32))
+	return n.Head.Forward(wide.Tanh().Cast(x.DType()).Add(x))
+}
+
+func (n *routed) units(s *fsdp.Sharding) {
+	s.Keep(n.In)
+	s.Unit(n.Router).Types(tensor.Float32, tensor.Float32)
+	s.Unit(n.Head)
+}
+
+// A unit has types of its own, in what is gathered and in what is reduced.
+func TestUnitTypes(t *testing.T) {
+	half := tensor.BFloat16
+	exact := onOne(job{steps: 10, batch: 24, model: newRouted}).run(t)
+	for stage := 1; stage <= 3; stage++ {
+		j := job{ranks: 3, steps: 10, batch: 24, model: newRouted, cfg: fsdp.Config{Stage: stage, Compute: half, Reduce: half}}
+		j.inspect = func(r *dist.Rank, s *fsdp.Sharding, params nn.Params, opt *optim.Optimizer) error {
+			for _, p := range params {
+				want := half
+				if p.Name() == "router.weight" || p.Name() == "router.bias" {
+					want = tensor.Float32
+				}
+				require.Equal(t, []tensor.DType{tensor.Float32, want, want}, []tensor.DType{p.Local.DType(), p.Value.DType(), p.Grad.DType()}, p.Name())
+			}
+			return nil
+		}
+		requireNear(t, exact.losses, j.run(t).losses, 0.05)
+	}
+	j := job{ranks: 3, steps: 4, batch: 12, model: newRouted, cfg: fsdp.Config{Compute: half, Reduce: half}}
+	const layer = width*width + width
+	got := count(t, j, 1)
+	require.Equal(t, uint64(2*layer*(2+2*4+2)), got.gathered, "the kept one, the router twice in four bytes, the last one")
+	require.Equal(t, uint64(2*layer*(2+4+2)), got.reduced)
+	err := onRanks(1, func(r *dist.Rank) error {
+		n, s := newRouted(), fsdp.New(fsdp.Config{Shard: r.World})
+		s.Unit(n).Types(tensor.Float32, tensor.Float64)
+		_, err := s.Attach(n)
+		return err
+	})
+	require.ErrorContains(t, err, "fsdp: unit 0: Compute float32 and Reduce float64 must each be float32 or a 16-bit float type")
+}

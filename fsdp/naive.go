@@ -1,7 +1,6 @@
 package fsdp
 
 import (
-	"fmt"
 	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -24,9 +23,6 @@ func Naive(model any, c Config) (nn.Params, error) {
 	n := &naive{g: c.Shard, exec: tensor.NewExec(c.Shard.Device()), of: map[*tensor.Param]*part{}}
 	params := nn.ParamsOf(model)
 	for _, p := range params {
-		if h := p.Owner(); h != nil {
-			return nil, fmt.Errorf("fsdp: %s is attached already: its gradient belongs to %v", p.Name(), h)
-		}
 		if p.Value.IsZero() {
 			p.Make(c.Shard.Device(), c.DType, c.Seed)
 		}
@@ -36,14 +32,14 @@ func Naive(model any, c Config) (nn.Params, error) {
 		}
 		if !p.IsBuffer() && p.Len() > 0 {
 			if err := n.shard(p); err != nil {
-				return nil, fmt.Errorf("fsdp: %w", err)
+				return nil, err
 			}
 		}
 	}
 	return params, nil
 }
 
-// naive owns the gradients of its parameters.
+// naive is the Hooks of its parameters.
 type naive struct {
 	g     *dist.Group
 	exec  *tensor.Exec
@@ -51,9 +47,6 @@ type naive struct {
 	of    map[*tensor.Param]*part
 	step  *tensor.Param // has a gradient until the optimizer's step
 }
-
-// String names the owner of gradients in errors.
-func (*naive) String() string { return "fsdp (naive)" }
 
 // part is a rank's part of a parameter.
 type part struct {
@@ -75,13 +68,17 @@ func (n *naive) shard(p *tensor.Param) error {
 	tensor.Copy(p.Local, p.Value.View(p.Len()).Range(lo, hi))
 	pt.grad = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), max(hi-lo, 1)).Range(0, hi-lo)
 	pt.whole = tensor.NewFor(tensor.Gradients, dev, p.Value.DType(), p.Dims()...)
-	p.Shard = tensor.Shard{Global: p.Dims(), Flat: [2]int{lo, hi}, Counts: true}
+	p.NarrowCounts(true)
+	p.Shard.Flat = [2]int{lo, hi}
 	if hi == 0 { // {0,0} would be all of it
 		p.Shard.Flat = [2]int{p.Len(), p.Len()}
 	}
 	n.of[p], n.parts = pt, append(n.parts, pt)
 	return p.Own(n)
 }
+
+// String names the owner of gradients in errors.
+func (*naive) String() string { return "fsdp.Naive" }
 
 // BeforeUse gathers all parameters when the optimizer has changed them. In Backward it gives a gradient its memory.
 func (n *naive) BeforeUse(p *tensor.Param, phase tensor.Phase) {

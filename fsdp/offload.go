@@ -10,25 +10,25 @@ import (
 // holds what is gathered, and gradients until they are reduced.
 
 // offloadValues makes local, and narrow where values are used in another type.
-func (s *Sharding) offloadValues(u *unit) {
-	c, n := &s.cfg, u.hi-u.lo
-	u.local = tensor.NewFor(tensor.Parameters, c.Offload, c.DType, max(n, 1)).Range(0, n)
-	if c.Compute != c.DType {
-		u.narrow = tensor.NewFor(tensor.Communication, c.Offload, c.Compute, max(n, 1)).Range(0, n)
+func (s *Sharding) offloadValues(u *Unit, sec *section) {
+	c, n := &s.cfg, sec.hi-sec.lo
+	sec.local = tensor.NewFor(tensor.Parameters, c.Offload, c.DType, max(n, 1)).Range(0, n)
+	if u.compute != c.DType {
+		sec.narrow = tensor.NewFor(tensor.Communication, c.Offload, u.compute, max(n, 1)).Range(0, n)
 	}
 }
 
 // upload copies this rank's part to where gathers take it from.
-func (s *Sharding) upload(u *unit) {
-	from := u.local
-	if !u.narrow.IsZero() {
-		from = u.narrow
-		if u.narrow.Len() > 0 {
-			s.host.Args(tensor.OpCast, u.local.DType()).Out(u.narrow).In(u.local)
+func (s *Sharding) upload(sec *section) {
+	from := sec.local
+	if !sec.narrow.IsZero() {
+		from = sec.narrow
+		if sec.narrow.Len() > 0 {
+			s.host.Args(tensor.OpCast, sec.local.DType()).Out(sec.narrow).In(sec.local)
 			s.host.Launch()
 		}
 	}
-	s.copyTo(u.mine, from)
+	s.copyTo(sec.mine, from)
 }
 
 // download copies a reduced gradient to where the optimizer reads it, unless it is there.

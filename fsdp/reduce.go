@@ -16,7 +16,7 @@ const inFlight = 2
 type sums struct {
 	running bool
 	last    bool    // of the optimizer's step
-	turns   []*unit // the order in which units are reduced
+	turns   []*Unit // the order in which units are reduced
 	known   int     // entries of forward that turns was made from
 	next    int     // the first one of turns that was not issued
 	done    int     // the first one of turns that was not waited for
@@ -74,7 +74,7 @@ func (s *Sharding) advance() {
 	for s.next < len(s.turns) && s.turns[s.next].complete {
 		s.reduceNext()
 	}
-	for s.done < s.next && s.turns[s.done].reduce.Done() {
+	for s.done < s.next && s.turns[s.done].reducing.Done() {
 		s.must(s.finish())
 	}
 }
@@ -84,7 +84,7 @@ func (s *Sharding) advance() {
 func (s *Sharding) takeTurns() {
 	s.known, s.turns = s.forward, s.turns[:0]
 	for _, e := range s.list[:s.forward] {
-		if e.u.trained > 0 && !slices.Contains(s.turns, e.u) {
+		if e.u.trained().n > 0 && !slices.Contains(s.turns, e.u) {
 			s.turns = append(s.turns, e.u)
 		}
 	}
@@ -95,17 +95,37 @@ func (s *Sharding) takeTurns() {
 // Tape.Reset drops gradients.
 func (s *Sharding) abandon() {
 	for _, u := range s.turns {
-		_ = u.reduce.Wait() // an error poisons the group: the next operation returns it
-		s.takeBack(u)
-		u.again = false
+		_ = u.reducing.Wait() // an error poisons the group: the next operation returns it
 		for _, pc := range u.pieces {
+			_ = pc.settle() // what failed is dropped
 			pc.got, pc.any = false, false
 		}
+		s.takeBack(u)
+		u.again = false
 	}
 }
 
+// settle waits for what must be over before gradients that stay are read or added to.
+func (s *Sharding) settle() error {
+	for _, u := range s.turns {
+		for _, pc := range u.pieces {
+			if err := pc.settle(); err != nil {
+				return fmt.Errorf("fsdp: completing the gradient of %s: %w", pc.p.Name(), err)
+			}
+		}
+	}
+	return nil
+}
+
+// settle waits for what must be over before the gradient is read.
+func (pc *piece) settle() error {
+	after := pc.after
+	pc.after = tensor.Pending{}
+	return after.Wait()
+}
+
 // lendGrads gives the gradients of u memory for this Backward.
-func (s *Sharding) lendGrads(u *unit) {
+func (s *Sharding) lendGrads(u *Unit) {
 	u.lent = true
 	if s.cfg.Stage > 1 {
 		for len(u.wholes.free) == 0 && u.wholes.made >= inFlight && s.done < s.next {
@@ -120,7 +140,7 @@ func (s *Sharding) lendGrads(u *unit) {
 	}
 }
 
-func (s *Sharding) takeBack(u *unit) {
+func (s *Sharding) takeBack(u *Unit) {
 	u.lent = false
 	if !u.gbuf.IsZero() {
 		u.wholes.giveBack(u.gbuf, u.grads)
@@ -131,21 +151,25 @@ func (s *Sharding) takeBack(u *unit) {
 // reducing reports whether this Backward communicates.
 func (s *Sharding) reducing() bool { return s.last || s.cfg.Stage > 1 && !s.cfg.HoldGrads }
 
-// GradReady counts a gradient, and reduces the units that are complete, in their turn.
+// GradReady counts a gradient, and reduces the units that are complete, in their turn. It does not wait for after: who
+// issues the reduction does.
 func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
-	s.must(after.Wait())
 	pc := s.of[p]
+	if pc.grad.IsZero() {
+		s.fail(fmt.Errorf("%s was frozen at Attach, and unfrozen since: it has no room for a gradient; unfreeze it before Attach, and freeze it again afterwards", p.Name()))
+	}
+	pc.after = after
 	pc.got, pc.any = true, true
 	u := pc.u
 	if u.complete {
 		s.fail(fmt.Errorf("gradient of %s came after those of its unit were complete", p.Name()))
 	}
 	if u.waiting--; u.waiting > 0 || !s.reducing() {
-		return tensor.Pending{}
+		return after
 	}
 	u.complete = true
 	s.advance()
-	return u.reduce.Pending()
+	return u.reducing.Pending()
 }
 
 // reduceNext issues the reduction of the unit whose turn it is. Parameters without a gradient contribute zeros.
@@ -155,6 +179,7 @@ func (s *Sharding) reduceNext() {
 		s.lendGrads(u)
 	}
 	for _, pc := range u.pieces {
+		s.must(pc.settle())
 		if !pc.got && !pc.grad.IsZero() {
 			s.exec.Args(tensor.OpFill, pc.grad.DType()).Out(pc.grad)
 			s.exec.Launch()
@@ -165,14 +190,14 @@ func (s *Sharding) reduceNext() {
 	if u.again {
 		dst = u.gmine
 	}
-	u.reduce = s.reduces.ReduceScatterV(dst, u.grads, u.gcounts, dist.Sum)
+	u.reducing = u.over.reduces.ReduceScatterV(dst, u.grads, u.trained().counts, dist.Sum)
 	s.next++
 }
 
 // finish waits for the oldest reduction in flight.
 func (s *Sharding) finish() error {
 	u := s.turns[s.done]
-	if err := u.reduce.Wait(); err != nil {
+	if err := u.reducing.Wait(); err != nil {
 		return fmt.Errorf("fsdp: reducing gradients of %s: %w", u.name, err)
 	}
 	s.done++
@@ -183,8 +208,8 @@ func (s *Sharding) finish() error {
 	}
 	u.again = true
 	s.takeBack(u)
-	if s.last && s.copies != nil {
-		u.reduce = s.copies.AllReduce(u.shard, dist.Sum)
+	if s.last && u.over.copies != nil {
+		u.reducing = u.over.copies.AllReduce(u.shard, dist.Sum)
 	}
 	return nil
 }
@@ -194,7 +219,7 @@ func (s *Sharding) BackwardDone(bool) error {
 	s.endGathers()
 	if !s.reducing() {
 		s.running = false
-		return nil
+		return s.settle()
 	}
 	for s.next < len(s.turns) {
 		s.reduceNext()
@@ -232,10 +257,7 @@ func (s *Sharding) compare() error {
 	if err := s.exchange(s.used, dist.Sum); err != nil {
 		return fmt.Errorf("fsdp: comparing which units were used: %w", err)
 	}
-	ranks := int32(s.cfg.Shard.Size())
-	if s.copies != nil {
-		ranks *= int32(s.copies.Size())
-	}
+	ranks := int32(s.all.size())
 	for _, u := range s.units {
 		if k := n[u.index]; k != 0 && k != ranks {
 			return s.abort(fmt.Errorf("%s was used on %d of %d ranks", u.name, k, ranks))
@@ -250,10 +272,10 @@ func (s *Sharding) publish() error {
 	s.witness = nil
 	for _, u := range s.turns {
 		if s.last {
-			if err := u.reduce.Wait(); err != nil {
+			if err := u.reducing.Wait(); err != nil {
 				return fmt.Errorf("fsdp: summing gradients of %s over copies: %w", u.name, err)
 			}
-			u.again, u.fresh = false, false
+			u.again, u.trained().fresh = false, false
 			s.download(u.host, u.shard)
 		}
 		for _, pc := range u.pieces {

@@ -2,25 +2,35 @@ package fsdp
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 
+	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// Full returns the whole value of a parameter of the model, on every rank. It is collective, and for looking: its memory
-// is new.
+// Full returns the whole value of a parameter of the model, on every rank, also where Param.Cut left each rank a part. It is
+// collective, and for looking: its memory is new. Parts on ranks that are not in Config.Shard, those of tensor parallelism,
+// are out of reach: that is an error, and a checkpoint has them.
 func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
-	pc := s.of[p]
-	if pc == nil {
-		if p.Value.IsZero() {
-			return p.Value, fmt.Errorf("fsdp: %v was never made", p)
-		}
-		return p.Value, nil
+	x, err := s.part(p)
+	if err != nil || len(p.Shard.Boxes) == 0 {
+		return x, err
 	}
-	u, ranks := pc.u, s.cfg.Shard.Size()
-	counts := make([]int, ranks)
-	for r := range counts {
-		lo, hi := u.owned(pc, cut(u.n, r, ranks), cut(u.n, r+1, ranks))
-		counts[r] = hi - lo
+	return s.join(p, x.View(p.Len()))
+}
+
+// part returns this rank's part of a parameter, whole but for Param.Cut.
+func (s *Sharding) part(p *tensor.Param) (tensor.Tensor, error) {
+	pc := s.of[p]
+	switch {
+	case pc != nil:
+	case p.Value.IsZero():
+		return p.Value, fmt.Errorf("fsdp: %v was never made", p)
+	case p.Owner() != nil:
+		return tensor.Tensor{}, fmt.Errorf("fsdp: %s belongs to %v, which was attached before", p.Name(), p.Owner())
+	default:
+		return p.Value, nil
 	}
 	x := tensor.New(s.exec.Device(), s.cfg.DType, p.Len())
 	local := p.Local
@@ -28,17 +38,54 @@ func (s *Sharding) Full(p *tensor.Param) (tensor.Tensor, error) {
 		local = tensor.New(s.exec.Device(), s.cfg.DType, max(local.Len(), 1)).Range(0, local.Len())
 		s.copyTo(local, p.Local)
 	}
-	if err := s.gathers.AllGatherV(x, local, counts).Wait(); err != nil {
+	if err := pc.u.over.gathers.AllGatherV(x, local, pc.counts()).Wait(); err != nil {
 		return tensor.Tensor{}, fmt.Errorf("fsdp: gathering %s: %w", p.Name(), err)
 	}
 	return x.View(p.Dims()...), nil
+}
+
+// join makes the model's tensor of the parts that the ranks of Config.Shard hold.
+func (s *Sharding) join(p *tensor.Param, part tensor.Tensor) (tensor.Tensor, error) {
+	g, x := s.all.gathers, tensor.New(s.exec.Device(), part.DType(), p.Global()...)
+	holders, err := dist.AllGatherObject(g, p.Shard.Boxes)
+	if err != nil {
+		return x, err
+	}
+	counts, held := make([]int, g.Size()), 0
+	for r, boxes := range holders {
+		same := func(other []tensor.Box) bool { return reflect.DeepEqual(other, boxes) }
+		if slices.ContainsFunc(holders[:r], same) { // one of those that hold the same sends it
+			continue
+		}
+		for _, b := range boxes {
+			counts[r] += b.Len()
+		}
+		held += counts[r]
+	}
+	if held != x.Len() {
+		return tensor.Tensor{}, fmt.Errorf("fsdp: %s: the ranks of Config.Shard hold %d of the %d elements of %v; for the others, save a checkpoint",
+			p.Name(), held, x.Len(), p.Global())
+	}
+	parts := tensor.New(s.exec.Device(), part.DType(), held)
+	if err := g.AllGatherV(parts, part.Range(0, counts[g.Rank()]), counts).Wait(); err != nil {
+		return tensor.Tensor{}, fmt.Errorf("fsdp: joining the parts of %s: %w", p.Name(), err)
+	}
+	at, flat := 0, x.View(held)
+	for r, boxes := range holders {
+		holder := tensor.Param{Shard: tensor.Shard{Global: p.Global(), Boxes: boxes}}
+		for first, n := range holder.Runs(0, counts[r]) {
+			tensor.Copy(flat.Range(first, first+n), parts.Range(at, at+n))
+			at += n
+		}
+	}
+	return x, nil
 }
 
 // StateDict returns the whole values of all parameters and buffers by name on rank 0 of all ranks, and nil on the others.
 // It is collective. Rank 0 must have the memory for the model; others need it for one parameter at a time.
 func (s *Sharding) StateDict() (map[string]tensor.Tensor, error) {
 	var dict map[string]tensor.Tensor
-	if s.cfg.Shard.Rank() == 0 && (s.copies == nil || s.copies.Rank() == 0) {
+	if s.cfg.Shard.Rank() == 0 && s.all.counts() {
 		dict = make(map[string]tensor.Tensor, len(s.params))
 	}
 	for _, p := range s.params {

@@ -11,37 +11,48 @@ import (
 // piece is a parameter in its unit.
 type piece struct {
 	p      *tensor.Param
-	u      *unit
-	off    int           // of its first element in the unit
-	lo, hi int           // its elements that this rank owns
-	grad   tensor.Tensor // whole, in the parameter's shape; none if it was frozen at Attach
-	part   tensor.Tensor // of the gradient: elements lo to hi
-	got    bool          // has a gradient in this Backward, or with HoldGrads in an earlier one of the step
-	any    bool          // got one in this step
+	u      *Unit
+	in     *section
+	off    int            // of its first element in the unit
+	lo, hi int            // its elements that this rank owns
+	grad   tensor.Tensor  // whole, in the parameter's shape; none if it was frozen at Attach
+	part   tensor.Tensor  // of the gradient: elements lo to hi
+	got    bool           // has a gradient in this Backward, or with HoldGrads in an earlier one of the step
+	any    bool           // got one in this step
+	after  tensor.Pending // must be over before grad is read
 }
 
-// unit is a set of parameters that are gathered and reduced together.
-type unit struct {
-	index  int
-	name   string
-	keep   bool // values stay until the optimizer changes them
-	pieces []*piece
-	n      int   // elements
-	counts []int // of each rank
-	lo, hi int   // elements that this rank owns
+// section is a run of a unit's elements that is cut over the ranks by itself: those with gradients, or the frozen ones. So
+// each rank has its share of the optimizer's state, and no rank all of it.
+type section struct {
+	off, n int
+	counts []int // elements of each rank
+	lo, hi int   // elements of the unit that this rank owns
 
 	local  tensor.Tensor // what the optimizer updates: elements lo to hi
-	flat   tensor.Tensor // all elements, in the type they are used in; no memory unless gathered
-	mine   tensor.Tensor // elements lo to hi of flat
-	buf    tensor.Tensor // memory of flat, from the pool
+	flat   tensor.Tensor // all of it, in Unit.flat
+	mine   tensor.Tensor // elements lo to hi of Unit.flat
 	narrow tensor.Tensor // with Config.Offload: local in the type of flat, if that is another one
 	gather dist.Work
-	here   bool // flat may be used
-	fresh  bool // of a kept unit: flat was gathered, or is being gathered, since values changed
+	fresh  bool // of a kept unit: it was gathered, or is being gathered, since values changed
+}
 
-	trained  int           // elements that have gradients: the first ones
-	gcounts  []int         // of these, each rank's
-	grads    tensor.Tensor // all of them; stages 2 and 3: no memory but during Backward
+// Unit is a set of parameters that are gathered and reduced together.
+type Unit struct {
+	index           int
+	name            string
+	keep            bool         // values stay until the optimizer changes them
+	over            *ranks       // that share it
+	compute, reduce tensor.DType // of values in use, and of gradients
+	pieces          []*piece
+	n               int        // elements
+	sections        [2]section // trained, frozen
+
+	flat tensor.Tensor // all elements, in the type they are used in; no memory unless gathered
+	buf  tensor.Tensor // memory of flat, from the pool
+	here bool          // flat may be used
+
+	grads    tensor.Tensor // of all trained elements; stages 2 and 3: no memory but during Backward
 	gmine    tensor.Tensor // this rank's part of grads
 	shard    tensor.Tensor // the sum over ranks and microbatches of this part
 	host     tensor.Tensor // with Config.Offload: shard for the optimizer
@@ -51,14 +62,22 @@ type unit struct {
 	waiting  int           // parameters whose gradient may still come in this Backward
 	complete bool          // no more gradients will come in this Backward
 	again    bool          // shard has the gradients of earlier microbatches
-	reduce   dist.Work
+	reducing dist.Work
+}
+
+// trained is the section of what had gradients at Attach. It is the first one.
+func (u *Unit) trained() *section { return &u.sections[0] }
+
+// owned is how many elements of the unit this rank has.
+func (u *Unit) owned() int {
+	return u.sections[0].hi - u.sections[0].lo + u.sections[1].hi - u.sections[1].lo
 }
 
 // cut returns the first element of a rank's part of n elements.
 func cut(n, rank, ranks int) int { return n/ranks*rank + min(rank, n%ranks) }
 
-// plan places the unit's parameters in it, those with gradients first.
-func (u *unit) plan(rank, ranks int) {
+// plan places the unit's parameters in it, those with gradients first, and cuts it.
+func (u *Unit) plan() {
 	var trained, frozen []*piece
 	for _, pc := range u.pieces {
 		if pc.p.Frozen() {
@@ -69,32 +88,52 @@ func (u *unit) plan(rank, ranks int) {
 	}
 	u.pieces = append(trained, frozen...)
 	for i, pc := range u.pieces {
+		pc.in = u.trained()
+		if i >= len(trained) {
+			pc.in = &u.sections[1]
+		}
 		pc.off = u.n
 		u.n += pc.p.Len()
-		if i < len(trained) {
-			u.trained = u.n
-		}
+		pc.in.n += pc.p.Len()
 	}
-	for r := range ranks {
-		lo, hi := cut(u.n, r, ranks), cut(u.n, r+1, ranks)
-		u.counts = append(u.counts, hi-lo)
-		u.gcounts = append(u.gcounts, max(0, min(hi, u.trained)-lo))
+	u.sections[1].off = u.trained().n
+	for i := range u.sections {
+		u.sections[i].cut(u.over.shard.Rank(), u.over.shard.Size())
 	}
-	u.lo, u.hi = cut(u.n, rank, ranks), cut(u.n, rank+1, ranks)
 	for _, pc := range u.pieces {
-		pc.lo, pc.hi = u.owned(pc, u.lo, u.hi)
+		pc.lo, pc.hi = pc.within(pc.in.lo, pc.in.hi)
 	}
 }
 
-// owned returns which elements of pc lie between elements lo and hi of the unit.
-func (u *unit) owned(pc *piece, lo, hi int) (first, end int) {
+// cut says which elements each rank has.
+func (sec *section) cut(rank, ranks int) {
+	at := func(r int) int { return sec.off + cut(sec.n, r, ranks) }
+	for r := range ranks {
+		sec.counts = append(sec.counts, at(r+1)-at(r))
+	}
+	sec.lo, sec.hi = at(rank), at(rank+1)
+}
+
+// within returns which elements of pc lie between elements lo and hi of the unit.
+func (pc *piece) within(lo, hi int) (first, end int) {
 	n := pc.p.Len()
 	first = min(max(lo-pc.off, 0), n)
 	return first, min(max(hi-pc.off, first), n)
 }
 
+// counts returns how many elements of pc each rank has.
+func (pc *piece) counts() []int {
+	counts, lo := make([]int, len(pc.in.counts)), pc.in.off
+	for r, n := range pc.in.counts {
+		first, end := pc.within(lo, lo+n)
+		counts[r] = end - first
+		lo += n
+	}
+	return counts
+}
+
 // setName names the unit after what its parameters' names have in common.
-func (u *unit) setName() {
+func (u *Unit) setName() {
 	names := make([]string, len(u.pieces))
 	for i, pc := range u.pieces {
 		names[i] = pc.p.Name()
@@ -114,14 +153,32 @@ func (u *unit) setName() {
 }
 
 // shape describes the unit, to compare ranks.
-func (u *unit) shape() string {
+func (u *Unit) shape() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s keep=%v:", u.name, u.keep)
+	fmt.Fprintf(&b, "%s keep=%v %v %v:", u.name, u.keep, u.compute, u.reduce)
 	for _, pc := range u.pieces {
-		fmt.Fprintf(&b, " %v frozen=%v", pc.p, pc.p.Frozen())
+		b.WriteString(" " + describe(pc.p))
 	}
 	return b.String()
 }
 
-// current reports whether a gather of the unit would change nothing.
-func (u *unit) current() bool { return u.keep && u.fresh }
+// describe says what ranks must have the same of a parameter that they share.
+func describe(p *tensor.Param) string {
+	s := p.String()
+	if boxes := p.Shard.Boxes; len(boxes) > 0 {
+		s += fmt.Sprintf(" of boxes %v", boxes)
+	}
+	if p.Frozen() {
+		s += " frozen"
+	}
+	if !p.Value.IsZero() {
+		s += " with values"
+	}
+	return s
+}
+
+// current reports whether a gather of the unit would change nothing. The optimizer changes trained elements only, so the
+// frozen ones of a unit that stays are gathered once.
+func (u *Unit) current() bool { return u.keep && u.sections[0].current() && u.sections[1].current() }
+
+func (sec *section) current() bool { return sec.fresh || sec.n == 0 }

@@ -136,6 +136,7 @@ func (o *Optimizer) count() {
 	for i := range o.slots {
 		if s := &o.slots[i]; s.ready() {
 			s.steps++
+			s.p.Changed()
 			if r != nil {
 				took = append(took, s)
 			}
@@ -146,6 +147,7 @@ func (o *Optimizer) count() {
 			o.steps++
 			for _, s := range took {
 				s.steps++
+				s.p.Changed()
 				s.p.Consume()
 			}
 		})

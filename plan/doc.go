@@ -27,6 +27,9 @@
 //
 //	stage 1: c + g + S/N    stage 2: c + (g + S)/N    stage 3: (c + g + S)/N
 //
+// A frozen parameter takes c, cut in stage 3, and in 16 bits its part of the masters. Trained and frozen ones are cut apart,
+// so that each rank has 1/N of the optimizer's state whatever is frozen.
+//
 // In 16 bits, stage 3 is better than that: the masters are rounded where they are gathered, and a rank keeps no 16-bit copy of
 // its part: (g + S)/N.
 package plan

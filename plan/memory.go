@@ -29,25 +29,33 @@ func (s *sizes) values() Item {
 	}
 	if s.Stage == 3 || s.Stage > 0 && s.c != s.m {
 		it.Bytes += s.m * s.part
-		terms = append(terms, s.cut(s.m))
+		terms = append(terms, s.cut(s.m, "P"))
 	}
 	it.Formula = strings.Join(terms, " + ")
 	return it
 }
 
-// cut is the formula of this rank's part of the parameters, in bytes of each.
-func (s *sizes) cut(bytes int) string {
+// cut is the formula of this rank's part of the parameters that a letter stands for, in bytes of each.
+func (s *sizes) cut(bytes int, letter string) string {
 	if s.Stage == 0 {
-		return fmt.Sprintf("%d·P", bytes)
+		return fmt.Sprintf("%d·%s", bytes, letter)
 	}
-	return fmt.Sprintf("%d·P/%d", bytes, s.ranks)
+	return fmt.Sprintf("%d·%s/%d", bytes, letter, s.ranks)
+}
+
+// of returns the letter for the trained ones of what letter stands for.
+func (s *sizes) of(letter string) string {
+	if s.trained.total == s.total {
+		return letter
+	}
+	return letter + "t"
 }
 
 func (s *sizes) gradients() Item {
 	if s.Stage < 2 {
-		return Item{Kind: tensor.Gradients, Bytes: s.g * s.total, Formula: fmt.Sprintf("%d·P", s.g)}
+		return Item{Kind: tensor.Gradients, Bytes: s.g * s.trained.total, Formula: fmt.Sprintf("%d·%s", s.g, s.of("P"))}
 	}
-	return Item{Kind: tensor.Gradients, Bytes: s.g * s.part, Formula: s.cut(s.g)}
+	return Item{Kind: tensor.Gradients, Bytes: s.g * s.trained.part, Formula: s.cut(s.g, s.of("P"))}
 }
 
 // optimizerBytes is what the optimizer holds for a parameter: moments, and masters unless fsdp has them.
@@ -65,7 +73,7 @@ const normFloats = 5
 // of fsdp are narrower than what they update, memory to widen one.
 func (s *sizes) optimizer() Item {
 	n := s.optimizerBytes()
-	it := Item{Kind: tensor.OptimizerState, Bytes: n*s.part + 8*(s.sums+normFloats), Formula: s.cut(n) + " + sums for the norm"}
+	it := Item{Kind: tensor.OptimizerState, Bytes: n*s.trained.part + 8*(s.sums+normFloats), Formula: s.cut(n, s.of("P")) + " + sums for the norm"}
 	if s.g < s.m && s.Stage != 0 {
 		it.Bytes += s.m * s.longest
 		it.Formula += ", a widened gradient"
@@ -89,23 +97,24 @@ func (s *sizes) buffers() Item {
 	it := Item{Kind: tensor.Communication}
 	if s.Stage == 0 {
 		if r := s.reduce(); r != s.Params {
-			it.Bytes, it.Formula = r.Size()*s.total, fmt.Sprintf("%d·P", r.Size())
+			it.Bytes, it.Formula = r.Size()*s.trained.total, fmt.Sprintf("%d·%s", r.Size(), s.of("P"))
 		}
 		return it
 	}
 	it.Bytes, it.Formula = 4*(2+3+s.units+s.params), "votes"
 	if s.Stage > 1 {
-		k := min(2, s.blocks, s.ranks) // of one rank, reductions are over at once
-		it.Bytes += s.g*s.kept + k*s.g*s.loose
-		it.Formula = fmt.Sprintf("%d·K + %d·%d·U + votes", s.g, k, s.g)
+		k := min(2, s.trained.blocks, s.ranks) // of one rank, reductions are over at once
+		it.Bytes += s.g*s.trained.kept + k*s.g*s.trained.loose
+		it.Formula = fmt.Sprintf("%d·%s + %d·%d·%s + votes", s.g, s.of("K"), k, s.g, s.of("U"))
 	}
 	return it
 }
 
 // zero is the formula of the ZeRO paper: values, gradients and optimizer of a parameter, in bytes.
 func (s *sizes) zero() float64 {
-	c, g, n := float64(s.c), float64(s.g), float64(s.ranks)
-	opt := float64(s.moments * s.m)
+	trained := float64(s.trained.total) / float64(s.total)
+	c, g, n := float64(s.c), float64(s.g)*trained, float64(s.ranks)
+	opt := float64(s.moments*s.m) * trained
 	if s.c != s.m {
 		opt += float64(s.m)
 	}
@@ -125,11 +134,20 @@ func (s *sizes) legend() []string {
 	if s.Layout.TP > 1 {
 		list[0] += " of a tp rank"
 	}
+	if s.trained.total < s.total {
+		list = append(list, fmt.Sprintf("Pt = %d of them trained", s.trained.total))
+	}
 	if s.Stage > 1 {
 		list = append(list, fmt.Sprintf("K = %d in units of Keep", s.kept), fmt.Sprintf("U = %d in the largest one of the others", s.loose))
 	}
 	if s.Stage == 3 && s.last != s.loose {
 		list = append(list, fmt.Sprintf("Z = %d in the last one of these", s.last))
+	}
+	if s.Stage > 1 && s.trained.total < s.total {
+		list = append(list, fmt.Sprintf("Kt = %d, Ut = %d: of the trained ones", s.trained.kept, s.trained.loose))
+	}
+	if s.Stage == 3 && s.early > 0 {
+		list = append(list, fmt.Sprintf("E = %d in units in front of the first one that is trained", s.early))
 	}
 	return list
 }

@@ -9,7 +9,8 @@ import (
 // Unit is a set of parameters that fsdp gathers and reduces together (Sharding.Unit, Sharding.Keep). Without fsdp, units do
 // not matter.
 type Unit struct {
-	Params []int // elements of each
+	Params []int // elements of each parameter that is trained
+	Frozen []int // and of each one that is frozen
 	Keep   bool
 }
 
@@ -74,15 +75,22 @@ type sizes struct {
 	Config
 	c, g, m       int // bytes of values in use, of gradients, of what the optimizer updates
 	moments       int
-	ranks         int // that a copy is cut over
-	total         int // elements: P
+	ranks         int    // that a copy is cut over
+	extent               // of all parameters
+	trained       extent // of those that have gradients
+	early         int    // elements of units in front of the first trained one: Backward does not reach them
+	units, params int
+	longest       int // elements of a trained parameter on one rank, at most
+	sums          int // that the norm of the gradients is made of
+}
+
+// extent counts elements.
+type extent struct {
+	total         int // P
 	part          int // of the rank with the largest part
 	kept, mine    int // of kept units: K; of these, this rank's
 	loose, blocks int // the largest unit that is not kept: U; how many there are
 	last          int // the last one of these
-	units, params int
-	longest       int // elements of a parameter on one rank, at most
-	sums          int // that the norm of the gradients is made of
 }
 
 // New returns the plan of training m, or an error that says in one sentence what cannot be.
@@ -165,8 +173,8 @@ func (c Config) check() error {
 	return c.Layout.check()
 }
 
-// sizes counts elements as fsdp cuts them: rank r of N has elements ⌊n/N⌋·r + min(r, n mod N) and following of a unit of n,
-// so rank 0's part is the largest. Without fsdp, it is all.
+// sizes counts elements as fsdp cuts them: rank r of N has elements ⌊n/N⌋·r + min(r, n mod N) and following of the n trained
+// elements of a unit, and of the frozen ones, so rank 0's part is the largest. Without fsdp, it is all.
 func (c Config) sizes(m Model) *sizes {
 	s := &sizes{Config: c, c: c.Params.Size(), g: c.grads().Size(), m: c.master().Size(), moments: 2, ranks: c.Layout.fsdp()}
 	if c.Optimizer == "sgd" {
@@ -176,28 +184,48 @@ func (c Config) sizes(m Model) *sizes {
 		s.Stage = 3
 	}
 	for _, u := range m.Units {
-		n := 0
-		for _, k := range u.Params {
-			n += k
-		}
-		if n == 0 {
-			continue
-		}
-		part := (n + s.ranks - 1) / s.ranks
-		s.units++
-		s.total, s.part = s.total+n, s.part+part
-		if u.Keep {
-			s.kept, s.mine = s.kept+n, s.mine+part
-		} else {
-			s.loose, s.blocks, s.last = max(s.loose, n), s.blocks+1, n
-		}
-		for _, k := range u.Params {
-			own := min(k, part) // rank 0 has what comes first
-			part -= own
-			s.params++
-			s.longest = max(s.longest, own)
-			s.sums += (own + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock
-		}
+		s.add(u)
 	}
 	return s
+}
+
+func (s *sizes) add(u Unit) {
+	n, frozen := sum(u.Params), sum(u.Frozen)
+	if n+frozen == 0 {
+		return
+	}
+	part := s.share(n)
+	s.units++
+	s.params += len(u.Params) + len(u.Frozen)
+	s.extent.add(n+frozen, part+s.share(frozen), u.Keep)
+	if n > 0 {
+		s.trained.add(n, part, u.Keep)
+	} else if s.trained.total == 0 && !u.Keep {
+		s.early += frozen
+	}
+	for _, k := range u.Params {
+		own := min(k, part) // rank 0 has what comes first
+		part -= own
+		s.longest = max(s.longest, own)
+		s.sums += (own + tensor.SumSquaresBlock - 1) / tensor.SumSquaresBlock
+	}
+}
+
+// share is the largest part of n elements.
+func (s *sizes) share(n int) int { return (n + s.ranks - 1) / s.ranks }
+
+func (e *extent) add(n, part int, keep bool) {
+	e.total, e.part = e.total+n, e.part+part
+	if keep {
+		e.kept, e.mine = e.kept+n, e.mine+part
+	} else {
+		e.loose, e.blocks, e.last = max(e.loose, n), e.blocks+1, n
+	}
+}
+
+func sum(list []int) (n int) {
+	for _, k := range list {
+		n += k
+	}
+	return n
 }

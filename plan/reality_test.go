@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,8 +24,6 @@ func chain() nn.Sequential {
 }
 
 var units = []plan.Unit{{Params: []int{7 * 15, 15}, Keep: true}, {Params: []int{15 * 17, 17}}, {Params: []int{17 * 16, 16}}, {Params: []int{16 * 3, 3}}}
-
-const largest = 17*16 + 16 // elements of the largest unit that does not stay
 
 // measured is what a rank counted.
 type measured struct {
@@ -65,9 +64,14 @@ func attach(r *dist.Rank, m nn.Sequential, c plan.Config) (nn.Params, optim.Norm
 }
 
 // train does some steps and returns what rank 0 counted.
-func train(t *testing.T, c plan.Config) (m measured) {
+func train(t *testing.T, c plan.Config, frozen ...int) (m measured) {
 	err := dist.Run(context.Background(), dist.Config{Ranks: c.Layout.Ranks(), Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
 		model := chain()
+		for _, i := range frozen {
+			for _, p := range nn.Within(model[i]) {
+				p.Freeze()
+			}
+		}
 		params, norm, groups, err := attach(r, model, c)
 		if err != nil {
 			return err
@@ -118,18 +122,45 @@ func TestReality(t *testing.T) {
 			plan.Config{Layout: plan.Layout{FSDP: 2}, Stage: stage, Params: half, Reduce: half}, plan.Config{Layout: plan.Layout{DP: 2, FSDP: 2}, Stage: stage})
 	}
 	for _, c := range cases {
-		p, err := plan.New(plan.Model{Units: units}, c)
-		require.NoError(t, err)
-		got := train(t, c)
-		for _, it := range p.Memory {
-			n := got.memory[it.Name].Peak
-			if it.Kind == tensor.Communication && c.Stage > 1 && n < it.Bytes {
-				n += largest * c.Reduce.Size() // a reduction was over before the next gradients needed room
+		compare(t, c, units)
+		for _, k := range [][]int{{0, 1}, {2}} {
+			some := slices.Clone(units)
+			for _, i := range k {
+				some[i] = plan.Unit{Frozen: units[i].Params, Keep: units[i].Keep}
 			}
-			require.Equal(t, it.Bytes, n, "%+v: %s", c, it.Name)
+			compare(t, c, some, k...)
 		}
-		require.Equal(t, p.SentBy("allgather", "fsdp"), got.sent["allgatherv"], "%+v", c)
-		require.Equal(t, p.SentBy("reducescatter", "fsdp"), got.sent["reducescatterv"], "%+v", c)
-		require.Equal(t, p.SentBy("allreduce", "dp"), got.sent["allreduce"], "%+v", c)
 	}
+}
+
+// compare trains a chain with some frozen units.
+func compare(t *testing.T, c plan.Config, units []plan.Unit, frozen ...int) {
+	layers := make([]int, len(frozen))
+	for i, k := range frozen {
+		layers[i] = 2 * k
+	}
+	p, err := plan.New(plan.Model{Units: units}, c)
+	require.NoError(t, err)
+	got := train(t, c, layers...)
+	for _, it := range p.Memory {
+		n := got.memory[it.Name].Peak
+		if it.Kind == tensor.Communication && c.Stage > 1 && n < it.Bytes {
+			n += largest(units) * c.Reduce.Size() // a reduction was over before the next gradients needed room
+		}
+		require.Equal(t, it.Bytes, n, "%+v, %v frozen: %s = %s", c, frozen, it.Name, it.Formula)
+	}
+	for op, sent := range map[string]int{"allgather": got.sent["allgatherv"], "reducescatter": got.sent["reducescatterv"]} {
+		require.Equal(t, p.SentBy(op, "fsdp"), sent, "%+v, %v frozen: %s", c, frozen, op)
+	}
+	require.Equal(t, p.SentBy("allreduce", "dp"), got.sent["allreduce"], "%+v, %v frozen", c, frozen)
+}
+
+// largest is how many trained elements the largest unit that does not stay has.
+func largest(units []plan.Unit) (n int) {
+	for _, u := range units {
+		if !u.Keep && len(u.Params) > 0 {
+			n = max(n, u.Params[0]+u.Params[1])
+		}
+	}
+	return n
 }

@@ -115,9 +115,7 @@ func (m *arena) report() {
 
 func (m *arena) fromDevice(n int) Ptr {
 	p, err := m.dev.Alloc(n)
-	if err != nil {
-		panic(&Failure{Op: "alloc", Err: err})
-	}
+	refuse(m.dev, n, err)
 	m.slabs = append(m.slabs, p)
 	m.report()
 	return p

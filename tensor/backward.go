@@ -14,8 +14,8 @@ type contrib struct {
 
 // BackwardOption changes one Backward.
 type BackwardOption struct {
-	more, scaled bool
-	scale        float64
+	more, scaled, defers bool
+	scale                float64
 }
 
 // More says that further microbatches follow before the optimizer's step: gradients add up, and parallel packages do
@@ -29,30 +29,70 @@ func Scale(s float64) BackwardOption { return BackwardOption{scaled: true, scale
 // frees activations as it goes and calls the owners of gradients. A collective that fails panics with a *Failure.
 func (t *Tape) Backward(loss Tensor, opts ...BackwardOption) {
 	h := t.arg(loss)
-	if t.noGrad {
-		fail("Backward", nil, "the tape was made with NoGrad")
-	}
+	t.checkBackward("Backward", t.putOff)
 	if h.n != 1 || !h.needs || h.leaf != nil {
 		fail("Backward", []Shape{h.shape()}, "needs one element, computed from parameters since the last Backward")
 	}
-	t.more, t.scale = false, 1
+	mustSeed("Backward", h)
+	h.kept = true
+	t.begin(opts)
+	t.root = h
+	t.addGrad(h, t.full(h, t.scale))
+	t.differentiate()
+}
+
+// checkBackward refuses what cannot be differentiated now.
+func (t *Tape) checkBackward(op string, putOff bool) {
+	switch {
+	case t.noGrad:
+		fail(op, nil, "the tape was made with NoGrad")
+	case t.open > 0:
+		fail(op, nil, "a Function, a Checkpoint or a Backward of this tape failed, or calls this: call Reset and begin the step anew")
+	case putOff:
+		fail(op, nil, "weight gradients of this tape are put off: call RunDeferred first")
+	}
+}
+
+// begin reads the options and tells the owners, or leaves that to RunDeferred.
+func (t *Tape) begin(opts []BackwardOption) {
+	t.more, t.scale, t.putOff = false, 1, false
 	for _, o := range opts {
-		t.more = t.more || o.more
+		t.more, t.putOff = t.more || o.more, t.putOff || o.defers
 		if o.scaled {
 			t.scale = o.scale
 		}
 	}
-	h.kept = true
-	t.inBackward, t.root = true, h
+	if t.putOff && t.more {
+		t.putOff = false
+		fail("Backward", nil, "More belongs to RunDeferred where DeferWeights is given")
+	}
+	t.open++
+	t.inBackward, t.root = true, nil
+	t.mem.report()
+	if !t.putOff {
+		t.beginOwners()
+	}
+}
+
+// beginOwners tells the owners of gradients.
+func (t *Tape) beginOwners() {
 	for _, s := range t.used { // another tape may have used the parameter since
 		s.p.last = s
 	}
-	t.mem.report()
 	for _, k := range t.owners {
 		k.BackwardBegin(!t.more)
 	}
-	t.addGrad(h, t.full(h, t.scale))
+}
+
+// differentiate runs the rules, from the gradients that are there.
+func (t *Tape) differentiate() {
 	t.run(0)
+	if t.putOff {
+		t.putOffNodes, t.inBackward = t.nn, false
+		t.open--
+		t.mem.report()
+		return
+	}
 	t.finishBackward()
 }
 
@@ -62,6 +102,11 @@ func (t *Tape) finishBackward() {
 		if s.pending != 0 { // uses that the loss does not depend on, inside a Checkpoint
 			s.pending = 0
 			s.ready()
+		}
+	}
+	for _, s := range t.used { // those that no owner has waited for
+		if s.more != nil {
+			t.await(&s.h, Pending{F: s})
 		}
 	}
 	for _, k := range t.owners {
@@ -75,6 +120,7 @@ func (t *Tape) finishBackward() {
 		}
 	}
 	t.inBackward = false
+	t.open--
 	t.mem.report()
 	t.dismiss()
 	t.count(t.more)
@@ -123,6 +169,10 @@ func (t *Tape) run(from int) {
 			t.vjp(n, m)
 		}
 		if m := n.need & n.leaf; m != 0 {
+			if t.putOff && from == 0 {
+				t.hold(n, m)
+				continue
+			}
 			t.deferred, t.deferMask = n, m
 			if i == from || t.node(i-1).op != OpApply {
 				t.drain()
@@ -152,7 +202,7 @@ func (t *Tape) gradOf(n *Node) bool {
 	if n.out.more != nil {
 		t.settleGrad(n.out)
 	}
-	have := n.out.grad != nil
+	have := n.out.grad != nil || n.seeds || n.op == OpAux
 	if n.call != nil {
 		for _, o := range n.call.outs {
 			t.settleGrad(o)
@@ -180,11 +230,20 @@ func (t *Tape) await(h *header, p Pending) {
 	}
 }
 
+// beforeUse makes the parameters that n's rule reads, or of which it reads views, resident. The rule would be wrong with
+// values that were changed since n was computed.
 func (t *Tape) beforeUse(n *Node) {
-	for _, h := range n.in {
-		if h != nil && h.leaf != nil && h.leaf.p.owner != nil {
-			h.leaf.p.owner.BeforeUse(h.leaf.p, Backward)
-			h.leaf.refresh()
+	for i, h := range n.in {
+		if h == nil || h.base == nil {
+			continue
+		}
+		s := h.base
+		if s.version != s.p.version && n.reads(i) {
+			s.stale(n.op.String())
+		}
+		if s.p.owner != nil {
+			s.p.owner.BeforeUse(s.p, Backward)
+			s.refresh()
 		}
 	}
 }
@@ -214,9 +273,13 @@ func (t *Tape) finish(n *Node) {
 	if n.call != nil {
 		n.call.finish()
 	}
-	if n.leaf == 0 {
-		return
+	if n.leaf != 0 && !t.putOff {
+		t.usesDone(n)
 	}
+}
+
+// usesDone notes that the uses of parameters by n are differentiated.
+func (t *Tape) usesDone(n *Node) {
 	for i, h := range n.in {
 		if n.leaf&(1<<i) != 0 {
 			if h.leaf.pending--; h.leaf.pending == 0 {
@@ -301,16 +364,13 @@ func (t *Tape) mergeGrad(h, g *header) {
 
 // addPending adds a contribution that is complete when p is done. Contributions are added in their order of arrival.
 func (t *Tape) addPending(h, g *header, p Pending) {
-	if h.leaf != nil {
-		t.drain()
-		t.await(h, p)
-		t.addGrad(h, g)
-		return
-	}
 	g.isGrad = true
 	c := t.newContrib()
 	*c = contrib{g: g, p: p}
 	tail := &h.more
+	if h.leaf != nil {
+		tail = &h.leaf.more
+	}
 	for *tail != nil {
 		tail = &(*tail).next
 	}

@@ -18,6 +18,19 @@ func (t *Tape) call(fn func(...Tensor) Tensor, in []Tensor) Tensor {
 	return fn(c.in...)
 }
 
+// reads reports whether the gradient rule reads input i.
+func (n *Node) reads(i int) bool {
+	if n.op == OpApply {
+		for _, h := range n.call.saved {
+			if h.base == n.in[i].base {
+				return true
+			}
+		}
+		return false
+	}
+	return ops[n.op].Saves&(1<<i) != 0
+}
+
 func (n *Node) markSaved() {
 	if n.op == OpApply {
 		for _, h := range n.call.saved {
@@ -58,9 +71,11 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 			need |= 1 << i
 		}
 	}
-	mark := t.nh
+	mark, seeds := t.nh, t.seeds
 	t.record = false
+	t.open++
 	y := t.arg(t.call(fn, in))
+	t.open--
 	t.record = true
 	if !t.madeSince(mark, y) { // one of in: there is nothing to run again
 		return y.tensor()
@@ -70,6 +85,7 @@ func (t *Tape) Checkpoint(fn func(...Tensor) Tensor, in ...Tensor) Tensor {
 		n := t.newNode()
 		n.op, n.need, n.out, n.in, n.fn = OpCheckpoint, need, y, hs, fn
 		n.I = t.rows.pack()
+		n.seeds = t.seeds > seeds
 	}
 	return y.tensor()
 }

@@ -54,7 +54,14 @@ func (d DType) String() string {
 }
 
 // Size returns the bytes of one element.
-func (d DType) Size() int { return dtypes[d].size }
+func (d DType) Size() int {
+	if d >= NumDTypes {
+		d.unknown()
+	}
+	return dtypes[d].size
+}
+
+func (d DType) unknown() { fail("use", nil, "%v is no element type", d) }
 
 // IsFloat reports whether d is one of the four floating-point types.
 func (d DType) IsFloat() bool { return d <= Float16 }

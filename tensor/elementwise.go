@@ -306,6 +306,9 @@ func (x Tensor) Affine(a, b float64) Tensor {
 	in := t.contiguous(t.arg(x))
 	out := t.newLike(in)
 	t.affine(out, in, a, b)
+	if b != 0 {
+		t.mustNotShift(OpAffine, in)
+	}
 	if n := t.rec(OpAffine, out, in); n != nil {
 		n.F[0] = a
 	}

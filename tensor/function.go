@@ -132,7 +132,9 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 	}
 	mark, was := t.nh, t.quiet
 	t.quiet = true
+	t.open++
 	y := t.arg(f.Forward(c, c.in))
+	t.open--
 	t.quiet = was
 	for _, o := range c.outs {
 		if !t.madeSince(mark, o) || o == y {
@@ -143,6 +145,9 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 		y = t.alias(y)
 	}
 	t.sweep(mark, t.nh, y, c)
+	if t.recording() {
+		t.applyTypes(f, c, y, hs)
+	}
 	if n := t.rec(OpApply, y, hs...); n != nil {
 		n.call = c
 	} else {
@@ -214,23 +219,32 @@ func applyVJP(t *Tape, n *Node, need uint8) {
 
 // auxVJP is the rule of WithAux: in = y, aux; F[0] = weight.
 func auxVJP(t *Tape, n *Node, need uint8) {
-	if need&1 != 0 {
+	if need&1 != 0 && n.out.grad != nil {
 		t.addGrad(n.in[0], t.alias(n.out.grad))
 	}
 	if need&2 != 0 {
+		if n.in[1] == t.root {
+			t.root = nil // its gradient is more than the seed
+		}
 		t.addGrad(n.in[1], t.full(n.in[1], n.F[0]*t.scale))
 	}
 }
 
 // WithAux returns y; Backward also seeds aux, a tensor of one element, with weight, as if weight·aux were part of the
-// loss (balancing losses of mixtures of experts).
+// loss (balancing losses of mixtures of experts), also where the loss does not depend on y.
 func WithAux(y, aux Tensor, weight float64) Tensor {
 	t := tapeOf("WithAux", y, aux)
 	yh, ah := t.arg(y), t.arg(aux)
 	if ah.n != 1 {
 		fail("WithAux", []Shape{ah.shape()}, "aux must have one element")
 	}
+	if t.recording() {
+		mustSeed("WithAux", ah)
+	}
 	out := t.alias(yh)
+	if ah.needs {
+		t.seeds++
+	}
 	if n := t.rec(OpAux, out, yh, ah); n != nil {
 		n.F[0] = weight
 	}

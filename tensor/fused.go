@@ -140,9 +140,6 @@ func (t *Tape) activationGrad(n *Node) *header {
 // where the device has no kernel for that, or there is no need for one.
 func (t *Tape) normGrads(op Op, n *Node, stats ...*header) bool {
 	x, w := n.in[0], n.in[1]
-	if n.I[0] != 0 {
-		return true // the rule's second call
-	}
 	if t.table[op][x.dtype] == nil || x.n == 0 || n.need&1 == 0 || n.need == 1 || x == w || n.in[len(n.in)-1] == x || len(n.in) == 3 && n.in[2] == w {
 		return false
 	}
@@ -163,6 +160,6 @@ func (t *Tape) normGrads(op Op, n *Node, stats ...*header) bool {
 			t.gradDone(n.in[i], d)
 		}
 	}
-	n.I[0] = 1
+	n.need = 0 // nothing is left to do
 	return true
 }

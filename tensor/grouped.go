@@ -48,13 +48,15 @@ func groupedVJP(t *Tape, n *Node, need uint8) {
 
 // checkCounts panics unless the groups are all rows.
 func checkCounts(counts []int64, rows int) {
-	sum := int64(0)
+	left := int64(rows)
 	for _, n := range counts {
-		if sum += n; n < 0 {
+		if n < 0 || n > left {
+			left = -1
 			break
 		}
+		left -= n
 	}
-	if sum != int64(rows) {
+	if left != 0 {
 		panic(&Failure{Op: "grouped_linear", Err: fmt.Errorf("groups of %v rows, of %d", counts, rows)})
 	}
 }

@@ -56,7 +56,7 @@ func TestGroupedLinearEqualsALinearForEachGroup(t *testing.T) {
 func TestGroupedLinearRefusesWrongCounts(t *testing.T) {
 	tape := NewTape(hostDevice)
 	x, w := tape.Input(random(hostDevice, Float32, 1, 4, 2)), tape.Input(random(hostDevice, Float32, 1, 2, 3, 2))
-	for _, counts := range [][]int64{{1, 2}, {-1, 5}, {3, 2}} {
+	for _, counts := range [][]int64{{1, 2}, {-1, 5}, {5, -1}, {3, 2}, {1<<63 - 1, 1<<63 - 1}} {
 		err := Try(func() { GroupedLinear(x, w, FromSlice(counts, 2)) })
 		assert.ErrorContains(t, err, "groups of")
 	}

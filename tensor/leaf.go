@@ -66,7 +66,11 @@ type leafState struct {
 	h       header
 	pending int    // uses that Backward has not differentiated yet
 	serial  uint32 // of the tape, when pending was reset
+	version uint32 // of the parameter's values, when they were first used since the last Backward
 	hooked  bool   // the tape's next Backward calls the owner
+
+	more          *contrib // to its gradient, whose collectives are still running
+	due, complete uint64   // how often the owner was given such, and how often they were added
 }
 
 // Use puts a parameter on the tape and returns its tensor. Layers call it in Forward, once for each use.
@@ -80,6 +84,7 @@ func (t *Tape) Use(p *Param) Tensor {
 		p.owner.BeforeUse(p, phase)
 	}
 	s.refresh()
+	s.h.ty = p.Types()
 	if !t.reaches(&s.h) {
 		fail("Use", []Shape{s.h.shape()}, "%s is on %v, the tape on %v (see Param.To)", p.name, s.h.st.dev, t.dev)
 	}
@@ -89,6 +94,9 @@ func (t *Tape) Use(p *Param) Tensor {
 		t.used = append(t.used, s)
 	}
 	s.enlist()
+	if t.inBackward && s.version != p.version {
+		s.stale("Use")
+	}
 	x := Tensor{&s.h, s.h.gen}
 	if p.through != nil {
 		return t.Apply(p.through, x)
@@ -105,7 +113,7 @@ func (t *Tape) leaf(p *Param) *leafState {
 	s := t.leaves[p]
 	if s == nil {
 		s = &leafState{p: p, t: t}
-		s.h.tape, s.h.leaf = t, s
+		s.h.tape, s.h.leaf, s.h.base = t, s, s
 		s.h.setDims(p.dims)
 		t.leaves[p] = s
 	}
@@ -113,6 +121,26 @@ func (t *Tape) leaf(p *Param) *leafState {
 		p.last = s
 	}
 	return s
+}
+
+// present makes the value that h is, or views, resident: the owner may have taken its memory since Use, when other parameters
+// were used in between or a Checkpoint runs its function again.
+func (s *leafState) present(h *header) {
+	if h.st == nil || h.st.ptr != nil || s.p.owner == nil {
+		return
+	}
+	phase := Forward
+	if s.t.inBackward {
+		phase = Backward
+	}
+	s.p.owner.BeforeUse(s.p, phase)
+	s.refresh()
+}
+
+// stale fails because values that op's gradient rule is about to read were changed.
+func (s *leafState) stale(op string) {
+	fail("Backward", []Shape{s.h.shape()}, "%s was changed (by an optimizer's step, SetValue or a load) after %s had used it on this tape: "+
+		"run the forward pass again", s.p.name, op)
 }
 
 // refresh makes the leaf's header refer to the parameter's present value: its owner may have moved it.
@@ -130,7 +158,7 @@ func (s *leafState) enlist() {
 	if s.hooked {
 		return
 	}
-	s.hooked = true
+	s.hooked, s.version = true, s.p.version
 	if k := s.p.owner; k != nil && !slices.Contains(s.t.owners, k) {
 		s.t.owners = append(s.t.owners, k)
 	}
@@ -144,11 +172,34 @@ func (t *Tape) dismiss() {
 	t.owners = t.owners[:0]
 }
 
-// ready is called when all uses have been differentiated.
+// ready is called when all uses have been differentiated. The owner is told what the gradient lacks.
 func (s *leafState) ready() {
-	if p := s.p; p.HasGrad() && p.owner != nil {
-		p.sync = p.owner.GradReady(p, Pending{})
+	p := s.p
+	if p.owner == nil || !p.HasGrad() && s.more == nil {
+		return
 	}
+	var after Pending
+	if s.more != nil {
+		s.due++
+		after = Pending{s, s.due}
+	}
+	p.sync = p.owner.GradReady(p, after)
+}
+
+// FenceDone reports whether the gradient is complete. It makes leafState a Fence.
+func (s *leafState) FenceDone(seq uint64) bool { return s.complete >= seq }
+
+// FenceWait waits for the contributions that were not there yet, and adds them in their order of arrival.
+func (s *leafState) FenceWait(uint64) error {
+	c := s.more
+	s.more, s.complete = nil, s.due
+	for ; c != nil; c = c.next {
+		if err := c.p.Wait(); err != nil {
+			return fmt.Errorf("gradient of %s: %w", s.p.name, err)
+		}
+		s.t.addGrad(&s.h, c.g)
+	}
+	return nil
 }
 
 // Awaited reports whether a gradient may still come in this Backward: whether its tape has uses of p that it has not

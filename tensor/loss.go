@@ -91,6 +91,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 		t.binary(OpMul, out, out, known)
 	}
 	n := t.rec(OpCrossEntropy, out, x, y)
+	t.lossType(out)
 	switch {
 	case known != nil:
 		t.keepStats(n, lse, known)
@@ -206,7 +207,9 @@ func pointLoss(op Op, x, y Tensor) Tensor {
 	t.unary(op, each, a, b)
 	count := float64(t.globalCount(op.String(), a))
 	out := t.meanLoss(each, count)
-	if n := t.rec(op, out, a, b); n != nil {
+	n := t.rec(op, out, a, b)
+	t.lossType(out)
+	if n != nil {
 		n.F[0] = count
 	}
 	return out.tensor()

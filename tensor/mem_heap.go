@@ -2,12 +2,26 @@
 
 package tensor
 
-import "unsafe"
+import (
+	"errors"
+	"unsafe"
+)
 
 // mapMemory returns memory of the Go heap: the race detector sees no other.
 func mapMemory(n int) ([]byte, error) {
+	if err := mappable(n); err != nil {
+		return nil, err
+	}
 	p, _ := alignedBytes(n)
 	return unsafe.Slice((*byte)(p), n), nil
 }
 
 func unmapMemory([]byte) {}
+
+// mappable returns an error if no machine has n bytes.
+func mappable(n int) error {
+	if n > 1<<42 {
+		return errors.New("out of memory")
+	}
+	return nil
+}

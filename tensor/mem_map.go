@@ -10,3 +10,12 @@ func mapMemory(n int) ([]byte, error) {
 }
 
 func unmapMemory(b []byte) { _ = unix.Munmap(b) }
+
+// mappable returns an error if the system would not give n bytes.
+func mappable(n int) error {
+	b, err := mapMemory(n)
+	if err == nil {
+		unmapMemory(b)
+	}
+	return err
+}

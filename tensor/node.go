@@ -4,6 +4,9 @@ package tensor
 type Node struct {
 	op         Op
 	need, leaf uint8 // inputs that want a gradient; those that are parameters
+	held       bool  // its weight gradients are put off
+	holds      uint8 // inputs that it holds until then
+	seeds      bool  // a Checkpoint with a WithAux inside: it has a gradient although its output may have none
 	in         []*header
 	out        *header
 	aux        [2]*header // further tensors that the rule reads
@@ -55,8 +58,16 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 		return nil
 	}
 	var need, leaf uint8
+	var s seen
 	for i, h := range in {
-		if h == nil || !h.needs {
+		if h == nil {
+			continue
+		}
+		if h.base != nil && !t.recompute {
+			h.base.enlist()
+		}
+		s.add(h)
+		if !h.needs {
 			continue
 		}
 		need |= 1 << i
@@ -65,8 +76,12 @@ func (t *Tape) rec(op Op, out *header, in ...*header) *Node {
 			leaf |= 1 << i
 			if !t.recompute {
 				h.leaf.pending++
-				h.leaf.enlist()
 			}
+		}
+	}
+	if op != OpApply {
+		if out.ty = s.types(); s.clash() != 0 {
+			op.mustFit(out, in, &s)
 		}
 	}
 	if need == 0 {

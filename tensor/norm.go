@@ -14,12 +14,12 @@ func normArgs(op string, x, w, b Tensor) (t *Tape, xh, wh, bh *header, cols int)
 	t.mustShape(op, xh.rank >= 1, xh)
 	cols = xh.dims[xh.rank-1]
 	if !w.IsZero() {
-		wh = t.arg(w)
+		wh = t.contiguous(t.arg(w))
 		t.sameDType(op, xh, wh)
 		t.mustShape(op, wh.n == cols, xh, wh)
 	}
 	if !b.IsZero() {
-		bh = t.arg(b)
+		bh = t.contiguous(t.arg(b))
 		t.sameDType(op, xh, bh)
 		t.mustShape(op, bh.n == cols, xh, bh)
 	}

@@ -29,8 +29,9 @@ type VJP func(t *Tape, n *Node, need uint8)
 type OpSpec struct {
 	Name  string
 	Saves SaveMask
-	VJP   VJP  // nil only with Const
-	Const bool // its output depends on no input in a differentiable way, or it is a step of another rule
+	VJP   VJP   // nil only with Const
+	Class Class // how it treats partial sums (see Types)
+	Const bool  // its output depends on no input in a differentiable way, or it is a step of another rule
 	// CPU holds the kernels of the host. Where there is one for Float32 but none for the 16-bit floats, these are
 	// computed through float32.
 	CPU [NumDTypes]Kernel

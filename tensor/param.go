@@ -18,6 +18,7 @@ type Param struct {
 	Shard Shard
 
 	name       string
+	layout     layout
 	dims       []int // of this rank's part
 	init       Initializer
 	frozen     bool
@@ -26,6 +27,7 @@ type Param struct {
 	owner      Hooks    // nil: none
 	through    Function // nil: none
 	state      gradState
+	version    uint32 // counts changes of the values
 	sync       Pending
 	last       *leafState
 }
@@ -66,8 +68,16 @@ func (p *Param) Dims() []int { return p.dims }
 // Len returns the number of elements of this rank's part. With fsdp, Local is a part of these.
 func (p *Param) Len() int { return product(p.dims) }
 
-// Freeze excludes the parameter from training: no gradient is computed for it.
+// Freeze excludes the parameter from training: no gradient is computed for it, from its next use on.
 func (p *Param) Freeze() { p.frozen = true }
+
+// Unfreeze takes Freeze back. An Attach and an optimizer have made room for what was not frozen by then: training what they
+// saw frozen is an error of theirs. A Buffer stays frozen.
+func (p *Param) Unfreeze() { p.frozen = p.buffer }
+
+// Changed says that the values were written to; optimizers and loads call it. A Backward that needs the values from before is
+// a Failure.
+func (p *Param) Changed() { p.version++ }
 
 // Frozen reports whether the parameter is excluded from training.
 func (p *Param) Frozen() bool { return p.frozen }
@@ -105,6 +115,7 @@ func (p *Param) SetValue(v Tensor) {
 		h.st.acct.recount(Parameters)
 	}
 	p.Value, p.Local = v, v
+	p.Changed()
 }
 
 // setPart makes the part of the model's tensor v that this rank holds its value.

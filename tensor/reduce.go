@@ -40,7 +40,9 @@ func (x Tensor) Sum(dims ...int) Tensor {
 		mask = 1<<in.rank - 1
 	}
 	out := t.sumMask(in, mask)
-	if n := t.rec(OpSum, out, in); n != nil {
+	n := t.rec(OpSum, out, in)
+	t.sumType(out, in, mask)
+	if n != nil {
 		n.I[0] = mask
 	}
 	return out.tensor()
@@ -92,7 +94,9 @@ func (x Tensor) Mean(dims ...int) Tensor {
 		return x.Cast(Float32).Mean(dims...).Cast(d)
 	}
 	s := x.Sum(dims...)
-	return s.Scale(float64(s.Len()) / float64(x.Len()))
+	s = s.Scale(float64(s.Len()) / float64(x.Len()))
+	s.h.meanType(x.h)
+	return s
 }
 
 func sumVJP(t *Tape, n *Node, _ uint8) {
@@ -122,6 +126,7 @@ func extremum(op Op, x Tensor, dim int) (values, indices *header) {
 	out.setDims(out.dims[:in.rank-1])
 	t.alloc(out)
 	idx := t.newTensor(Int64, out.dims[:out.rank]...)
+	idx.ty = in.ty
 	t.reduce(op, out, idx, in, d, 1)
 	if n := t.rec(op, out, in); n != nil {
 		n.I[0] = d
@@ -164,6 +169,7 @@ func (x Tensor) TopK(k int) (values, indices Tensor) {
 	dims := in.dims
 	dims[in.rank-1] = k
 	idx := t.newTensor(Int64, dims[:in.rank]...)
+	idx.ty = in.ty
 	if idx.n > 0 {
 		a := t.byRow(OpTopK, cols, in.dtype, []*header{idx}, []*header{in})
 		a.Dim[2] = k

@@ -15,6 +15,7 @@ func (s Span) holds(n int) bool {
 type Rows struct {
 	First, Stride, Total int
 	Seq                  Span
+	Over                 Axes // of the job, along which ranks hold other rows or another part of the sequence
 }
 
 // WithRows returns a tensor on x's memory that knows which rows of the global batch it holds; x stays as it is. Loaders
@@ -32,6 +33,7 @@ func (x Tensor) WithRows(r Rows) Tensor {
 		fail("WithRows", []Shape{h.shape()}, "dimension 1 is not a part of a sequence of %d from %d on", r.Seq.Total, r.Seq.First)
 	}
 	v := &header{dtype: h.dtype, st: h.st, off: h.off, ld: h.ld, n: h.n, rank: h.rank, dims: h.dims}
+	v.ty = h.ty.With(h.rowsOf().Over, Replicated).With(r.Over, Varying)
 	if r.Stride != 0 {
 		v.rows = &r
 	}
@@ -68,11 +70,11 @@ func (t *Tape) Rows() Rows { return t.rows.Rows }
 
 // pack returns b as the attributes of a node, and unpack makes b of these.
 func (b batch) pack() [8]int {
-	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.n, b.seq}
+	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.n, b.seq, int(b.Over)}
 }
 
 func unpack(i [8]int) batch {
-	return batch{Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{i[3], i[4]}}, i[5], i[6]}
+	return batch{Rows{First: i[0], Stride: i[1], Total: i[2], Seq: Span{i[3], i[4]}, Over: Axes(i[7])}, i[5], i[6]}
 }
 
 // of returns the batch as h sees it: with whole rows where h has the whole sequence, gathered over the ranks that share it.
@@ -149,6 +151,7 @@ type Region struct {
 // place returns what the kernels of dropout want to know of n elements whose leading dimensions are in's: First, Stride, Elems,
 // Cols, FullCols, Col, Line and Lines of kernel.Rows. The last dimension has cols columns of width elements.
 func (t *Tape) place(op string, in *header, n, cols, width int, at Region) (p [8]int) {
+	t.mustPlace(op, in, at)
 	b := t.rows.of(in)
 	if n == 0 {
 		return p

@@ -1,5 +1,7 @@
 package tensor
 
+import "slices"
+
 // copyTo copies x, read in the shape of dst, into dst.
 func (t *Tape) copyTo(dst, x *header) {
 	if dst.n == 0 {
@@ -80,6 +82,7 @@ func (x Tensor) Cast(d DType) Tensor {
 	in = t.contiguous(in)
 	out := t.newTensor(d, in.dims[:in.rank]...)
 	t.cast(out, in)
+	out.ty = in.ty
 	if in.dtype.IsFloat() && d.IsFloat() {
 		t.rec(OpCast, out, in)
 	}
@@ -104,13 +107,19 @@ func (x Tensor) Reshape(dims ...int) Tensor {
 	}
 	free, n := -1, 1
 	for i := range k {
-		if d[i] < 0 {
+		switch {
+		case d[i] != -1:
+			n *= d[i]
+		case free >= 0:
+			fail("reshape", []Shape{in.shape()}, "to %v: only one dimension may be -1", slices.Clone(dims))
+		default:
 			free = i
-			continue
 		}
-		n *= d[i]
 	}
-	if free >= 0 && n > 0 {
+	if free >= 0 {
+		if n <= 0 {
+			fail("reshape", []Shape{in.shape()}, "to %v: the others do not say what -1 is", slices.Clone(dims))
+		}
 		d[free] = in.n / n
 	}
 	out := t.alias(in)
@@ -286,7 +295,7 @@ func (t *Tape) region(op Op, part, whole *header, d, lo int, read bool) {
 // sliceVJP adds g to its part of the gradient of the whole, which is made once for all slices.
 func sliceVJP(t *Tape, n *Node, _ uint8) {
 	h, g := n.in[0], n.out.grad
-	if h.leaf == nil && h.more == nil && h.grad != nil && h.grad.st.refs == 1 {
+	if h.leaf == nil && h.more == nil && h.grad != nil && !h.grad.shared() {
 		t.region(OpAddTo, g, h.grad, n.I[0], n.I[1], false)
 		return
 	}

@@ -85,19 +85,30 @@ func alignedBytes(n int) (p, heap Ptr) {
 // newStorage returns zeroed memory that lives as long as something refers to it.
 func newStorage(dev Device, kind MemoryKind, bytes int) *storage {
 	s := &storage{bytes: bytes, refs: 1, dev: dev}
-	s.count(kind, bytes)
 	if dev.Host() {
+		if bytes > muchMemory {
+			refuse(dev, bytes, mappable(bytes))
+		}
+		s.count(kind, bytes)
 		s.ptr, s.heap = alignedBytes(max(bytes, 1))
 		return s
 	}
 	p, err := dev.Alloc(bytes)
-	if err != nil {
-		panic(&Failure{Op: "alloc", Err: err})
-	}
+	refuse(dev, bytes, err)
+	s.count(kind, bytes)
 	s.ptr = p
 	runtime.AddCleanup(s, dev.Free, p)
 	fillBytes(dev, p, bytes, 0)
 	return s
+}
+
+const muchMemory = 1 << 30 // the system is asked whether it has that, before Go ends the process because it has not
+
+// refuse panics if err says that a device did not give n bytes.
+func refuse(dev Device, n int, err error) {
+	if err != nil {
+		fail("alloc", nil, "%s on %v: %w", FormatBytes(n), dev, err)
+	}
 }
 
 // Borrow marks x's memory as used by operation seq of f until the fence passes: step memory is not reused before,

@@ -27,6 +27,11 @@ type Tape struct {
 	noGrad, training  bool
 	record, recompute bool // in the first run of a Checkpoint record is false; in the second recompute is true
 	quiet             bool // in a Function's Forward
+	open              int  // calls of Backward, Apply and Checkpoint that have not returned: more than are running after a Failure
+	seeds             int  // calls of WithAux
+	putOff            bool // weight gradients wait for RunDeferred
+	putOffNodes       int  // of how many nodes
+	ends              []*header
 	inBackward, more  bool
 	scale             float64
 	keepAll           bool // test hook: reuse nothing before Reset
@@ -41,6 +46,7 @@ type Tape struct {
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
 	rows              batch
+	shown             [2 * maxInputs]Types // to a Function
 	poller            Poller
 	sent              Pending // the last copy from host memory
 }
@@ -86,6 +92,7 @@ func (t *Tape) Memory() (live, peak int) { return t.mem.live, max(t.mem.peak, t.
 
 // Close returns the tape's memory to the device. Its tensors must not be used afterwards.
 func (t *Tape) Close() {
+	t.putOff = false
 	t.Reset()
 	t.mem.close()
 }
@@ -106,8 +113,8 @@ func (t *Tape) blankHeader() *header {
 	h := &t.headers[i][uint(t.nh)%slabLen]
 	t.nh++
 	// Zeroing it whole costs more than all else; own is set by alloc, and the shape by setDims.
-	h.st, h.off, h.ld, h.grad, h.more = nil, 0, 0, nil, nil
-	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses = false, false, false, false, false, 0
+	h.st, h.off, h.ld, h.grad, h.more, h.base = nil, 0, 0, nil, nil, nil
+	h.needs, h.kept, h.saved, h.local, h.isGrad, h.uses, h.ty = false, false, false, false, false, 0, Types{}
 	return h
 }
 
@@ -151,8 +158,8 @@ func (t *Tape) newLike(x *header) *header {
 func (t *Tape) alias(x *header) *header {
 	h := t.blankHeader()
 	h.sizeAs(x)
-	h.ld, h.off = x.ld, x.off
-	h.st = x.st
+	h.ld, h.off, h.ty = x.ld, x.off, x.ty
+	h.st, h.base = x.st, x.base
 	if h.st != nil && h.st.arena != nil {
 		h.st.refs++
 	}
@@ -221,14 +228,17 @@ func (t *Tape) Reset() {
 		s.settle()
 	}
 	t.reap()
+	lost := t.putOff && t.open == 0
 	for _, s := range t.used {
 		s.h.gen++
-		if t.inBackward && s.p.state == gradPartial {
+		s.more = nil
+		if (t.inBackward || t.putOff) && s.p.state == gradPartial {
 			s.p.state = gradEmpty
 		}
 	}
+	t.ends, t.putOff = t.ends[:0], false
 	t.nh, t.nn, t.np, t.nc, t.ncalls = 0, 0, 0, 0, 0
-	t.inBackward, t.record, t.recompute, t.quiet, t.deferred = false, true, false, false, nil
+	t.inBackward, t.record, t.recompute, t.quiet, t.deferred, t.open = false, true, false, false, nil, 0
 	t.dismiss()
 	t.used = t.used[:0]
 	t.rows = batch{}
@@ -236,6 +246,9 @@ func (t *Tape) Reset() {
 	_ = t.sent.Wait() // the next Sync returns the error
 	t.sent = Pending{}
 	t.mem.report()
+	if lost {
+		fail("Reset", nil, "weight gradients that DeferWeights put off are lost: RunDeferred comes before Reset")
+	}
 }
 
 // Input puts a tensor from outside (a batch) on the tape, with no copy where the memory is the device's already. x must
@@ -256,6 +269,7 @@ func (t *Tape) Input(x Tensor) Tensor {
 	default:
 		in = t.alias(h)
 	}
+	in.ty = h.ty
 	t.noteRows(h)
 	return in.tensor()
 }
@@ -287,6 +301,9 @@ func (t *Tape) reaches(h *header) bool {
 func (t *Tape) arg(x Tensor) *header {
 	h := x.hdr()
 	if h.tape == t {
+		if h.base != nil {
+			h.base.present(h)
+		}
 		return h
 	}
 	if h.tape != nil {

@@ -46,14 +46,16 @@ type header struct {
 	ld     int      // elements between rows of a 2-D view; 0: contiguous
 	tape   *Tape
 	leaf   *leafState
+	base   *leafState // of the parameter whose value it is, or a view of
 	gen    uint32
 	rank   uint8
 	dtype  DType
-	needs  bool  // wants a gradient
-	kept   bool  // survives Backward
-	saved  bool  // a gradient rule reads it
-	local  bool  // made inside a Function and saved by it
-	isGrad bool  // a gradient, or a contribution to one
+	needs  bool // wants a gradient
+	kept   bool // survives Backward
+	saved  bool // a gradient rule reads it
+	local  bool // made inside a Function and saved by it
+	isGrad bool // a gradient, or a contribution to one
+	ty     Types
 	uses   uint8 // recorded operations that it is an input of; 2 is many
 	dims   [MaxRank]int
 	grad   *header  // sum of the settled contributions
@@ -313,7 +315,7 @@ func storeFloat(p Ptr, d DType, i int, v float64) {
 // tape (on a tape, use Reshape, which is differentiable).
 func (x Tensor) View(dims ...int) Tensor {
 	h := x.hdr()
-	v := &header{dtype: h.dtype, st: h.st, off: h.off, rows: h.rows}
+	v := &header{dtype: h.dtype, st: h.st, off: h.off, rows: h.rows, ty: h.ty}
 	v.setDims(dims)
 	if h.tape != nil || h.ld != 0 || v.n != h.n {
 		fail("View", []Shape{h.shape(), v.shape()}, "needs a contiguous tensor outside a tape, of the same number of elements")

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -28,7 +29,7 @@ type Spec struct {
 	Timeout time.Duration
 }
 
-// Engine moves bytes for one rank of a job.
+// Engine moves bytes for one rank of a job. What it and its Backends may offer besides is in optional.go.
 type Engine interface {
 	// Name is "local", "tcp", … as -json reports it.
 	Name() string
@@ -55,80 +56,28 @@ type Backend interface {
 	Counters() *Counters
 }
 
-// Allocator is implemented by an Engine that may have memory which peers read and write in place.
-type Allocator interface {
-	// Alloc returns n bytes of zeroed memory. It is there while the engine is, or owner is reachable.
-	Alloc(n int) (p, owner tensor.Ptr, err error)
-	// Free gives memory of Alloc back. No operation may use it any more.
-	Free(p tensor.Ptr) error
-}
-
-// Closer is implemented by a Backend that holds something to give back. Close is called when all operations of this rank
-// are over; peers may still be finishing theirs.
-type Closer interface {
-	Close() error
-}
-
-// Finisher is implemented by an Engine that can tell the others that its rank issues no operation any more, in any group:
-// whoever waits for one fails at once with ErrLeft.
-type Finisher interface {
-	Finish()
-}
-
-// Suspecter is implemented by a Backend that can tell whom operation seq waits for, so that a timeout names the ranks
-// (indices in the group): absent ones have not started the operation, stalled ones have started and not finished it.
-type Suspecter interface {
-	Suspects(seq uint64) (absent, stalled []int)
-}
-
-// Orderer is implemented by a Backend whose operations run on queues of the rank's device. Order makes what is launched on
-// the device's compute queue from now on wait for operation seq, and reports whether it could: the host need not wait then.
-// It never blocks; it cannot yet while the operation is not queued on the device.
-type Orderer interface {
-	Order(seq uint64) bool
-}
-
-// Rebuilder is implemented by an Engine whose groups can be made anew after a failure. Survivors waits until the members of
-// the failed group s that are left have agreed on who they are, and returns their world ranks, in group order: the same list
-// to all of them, or an error. A list has a quorum of the group (more than half, or half with the first member), so that a
-// network that is cut goes on in one part at most. Members that are alive and have not called it are waited for up to
-// patience; who comes later gets an error. When ctx ends it returns ctx.Err(), and may be called again.
-type Rebuilder interface {
-	Survivors(ctx context.Context, s Spec, patience time.Duration) ([]int, error)
-}
-
-// Leaver is implemented by an Engine that does not notice by itself that its rank is done. Leave says so: nobody waits for
-// the rank in Survivors any more.
-type Leaver interface {
-	Leave()
-}
-
-// Peeker is implemented by a Backend with Caps.RecvAny. HasPosted reports whether the peer of a point-to-point group has
-// started its operation seq; Deserted returns ErrLeft or ErrClosed, in an Error, when it never will. The Engine is then a
-// Parker, which wakes up for both.
-type Peeker interface {
-	HasPosted(seq uint64) bool
-	Deserted(seq uint64) error
-}
-
-// Parker is implemented by an Engine with Caps.RecvAny, or with a Backend that is not Async: Park sleeps until any backend
-// of this rank may have got further since the last Park, or until ctx ends.
-type Parker interface {
-	Park(ctx context.Context) error
-}
-
-// Algorithms is implemented by a Backend that offers a choice: the names that Op.Algo may have.
-type Algorithms interface {
-	Algorithms() []string
-}
-
-// Caps tells what an engine can do.
+// Caps tells what an engine can do in host memory. What it cannot is refused before Issue.
 type Caps struct {
 	Kinds, Reds, DTypes uint64 // bit sets over Kind, Red, tensor.DType
 	RecvAny             bool   // Recv from any rank
-	Device              bool   // it takes memory of the rank's device; else package dist stages that through host memory
 	Async               bool   // the Backend makes progress without being driven; others of the engine may not
-	MaxCount            int    // elements in one operation; 0: no limit
+	MaxCount            int    // elements of the input, or of the output, of one operation; 0: no limit
+}
+
+// Lacks says what the engine cannot do of op, such as "bxor" or "int64"; "" when it can do it.
+func (c *Caps) Lacks(op *Op) string {
+	n := max(op.Src.Bytes, op.Dst.Bytes)
+	switch {
+	case c.Kinds>>op.Kind&1 == 0:
+		return op.Kind.String()
+	case op.Kind.Reduces() && c.Reds>>op.Red&1 == 0:
+		return op.Red.String()
+	case n > 0 && c.DTypes>>op.DType&1 == 0:
+		return op.DType.String()
+	case n > 0 && c.MaxCount > 0 && n/op.DType.Size() > c.MaxCount:
+		return fmt.Sprintf("%d elements, it has a limit of %d", n/op.DType.Size(), c.MaxCount)
+	}
+	return ""
 }
 
 // AllKinds, AllReds and AllDTypes are the full sets for Caps.

@@ -74,7 +74,7 @@ func (r Red) String() string {
 type Mem struct {
 	Ptr    tensor.Ptr
 	Bytes  int
-	Device bool // in memory of the rank's device that Go code may not touch; only where Caps.Device
+	Device bool // in memory of the rank's device that Go code may not touch; only where a DeviceTaker takes it
 }
 
 // RankOrder as Op.Algo leaves the algorithm to the engine, among those that combine elements in rank order.

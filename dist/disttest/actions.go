@@ -9,21 +9,31 @@ import (
 type action struct {
 	name string
 	run  func(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error)
+	// two is run for operations that touch the same memory, on g and on twin, another group of the same ranks, or g.
+	two func(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() error)
+}
+
+func (a *action) issue(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() error) {
+	if a.two != nil {
+		return a.two(s, r, g, twin)
+	}
+	return a.run(s, r, g)
 }
 
 var actions = []action{
-	{"allreduce", actAllReduce}, {"reduce", actReduce}, {"reducescatter", actReduceScatter}, {"broadcast", actBroadcast},
-	{"gather", actGather}, {"scatter", actScatter}, {"allgather", actAllGather}, {"alltoall", actAllToAll},
-	{"allgatherv", actAllGatherV}, {"alltoallv", actAllToAllV}, {"ring", actRing}, {"barrier", actBarrier},
-	{"monitoredbarrier", actMonitored}, {"reducescatterv", actReduceScatterV}, {"recvany", actRecvAny}, {"batch", actBatch},
+	{name: "chain", two: actChain}, {name: "relay", two: actRelay},
+	{name: "allreduce", run: actAllReduce}, {name: "reduce", run: actReduce}, {name: "reducescatter", run: actReduceScatter}, {name: "broadcast", run: actBroadcast},
+	{name: "gather", run: actGather}, {name: "scatter", run: actScatter}, {name: "allgather", run: actAllGather}, {name: "alltoall", run: actAllToAll},
+	{name: "allgatherv", run: actAllGatherV}, {name: "alltoallv", run: actAllToAllV}, {name: "ring", run: actRing}, {name: "barrier", run: actBarrier},
+	{name: "monitoredbarrier", run: actMonitored}, {name: "reducescatterv", run: actReduceScatterV}, {name: "recvany", run: actRecvAny}, {name: "batch", run: actBatch},
 }
 
 // different is another operation than that of s.
 func different(s *step) action {
 	if actions[s.what].name == "barrier" {
-		return action{"broadcast instead", actBroadcast}
+		return action{name: "broadcast instead", run: actBroadcast}
 	}
-	return action{"barrier instead", actBarrier}
+	return action{name: "barrier instead", run: actBarrier}
 }
 
 func fine() error { return nil }

@@ -29,7 +29,9 @@ func actRing(s *step, r *dist.Rank, g *dist.Group) (dist.Work, func() error) {
 }
 
 // messages reports whether the operation consists of messages, which are not compared with collectives.
-func (a *action) messages() bool { return a.name == "ring" || a.name == "recvany" || a.name == "batch" }
+func (a *action) messages() bool {
+	return a.name == "ring" || a.name == "recvany" || a.name == "batch" || a.name == "relay"
+}
 
 // actRecvAny collects a message of each other rank at the root, whoever comes first. Nobody goes on before that: a later
 // message of a rank would be as welcome as its first one.

@@ -152,7 +152,11 @@ func (p *Program) Run(r *dist.Rank) error {
 			if p.Mishap == Differs && me == p.Who && i == p.At {
 				act = different(s)
 			}
-			w, check := act.run(s, r, g)
+			twin := g
+			if s.family == world || s.family == other {
+				twin = groups[world+other-s.family]
+			}
+			w, check := act.issue(s, r, g, twin)
 			flying = append(flying, flight{fmt.Sprintf("step %d: %s on %s", i, act.name, g.Name()), w, check})
 		}
 		if s.flush || len(flying) >= p.depth {

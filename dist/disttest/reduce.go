@@ -31,7 +31,7 @@ func (s *suite) reductions(t *testing.T) {
 			s.ok(t, n, func(r *dist.Rank) error {
 				for red := range reds {
 					for d := tensor.DType(0); d < tensor.NumDTypes; d++ {
-						if !valid(reds[red].name, d) || !can(r, reds[red].name, d) {
+						if !valid(reds[red].name, d) {
 							continue
 						}
 						if err := reduceAll(r, red, d); err != nil {
@@ -43,12 +43,6 @@ func (s *suite) reductions(t *testing.T) {
 			})
 		})
 	}
-}
-
-// can tells which reductions the engine has in the memory of the rank's device.
-func can(r *dist.Rank, name string, d tensor.DType) bool {
-	bitwise := name == "band" || name == "bor" || name == "bxor"
-	return !bitwise || r.Device.Host() || r.Engine() != "nccl" || d == tensor.Bool && name != "bxor"
 }
 
 func reduceAll(r *dist.Rank, red int, d tensor.DType) error {

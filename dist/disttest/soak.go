@@ -111,7 +111,7 @@ func (l *soakLog) round(r *dist.Rank, groups []*dist.Group, round int) error {
 			continue
 		}
 		s := step{what: round % len(actions), dtype: tensor.Float32, count: round % 300, root: round}
-		w, check := actions[s.what].run(&s, r, g)
+		w, check := actions[s.what].issue(&s, r, g, g)
 		if err := w.Wait(); err != nil {
 			return err
 		}

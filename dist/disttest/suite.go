@@ -67,6 +67,7 @@ func (s *suite) run(t *testing.T, parts []string) {
 		{"Mesh", s.mesh},
 		{"InFlight", s.inFlight},
 		{"Backpressure", s.backpressure},
+		{"Dependent", s.dependent},
 		{"PointToPoint", s.pointToPoint},
 		{"Batch", s.batch},
 		{"Objects", s.objects},

@@ -65,11 +65,10 @@ const lookEvery = 50 * time.Microsecond
 // quietTime is how long a failed operation may keep a rank's memory: a device that runs longer is stuck.
 const quietTime = 10 * time.Second
 
-// Caps returns what the engine can do.
-func (b *end) Caps() backend.Caps {
-	c, h := caps, b.engine.hub
-	c.Device = h.devices == len(h.ranks) && h.apart == nil
-	return c
+// TakesDevice reports whether the ranks reach each other's device memory.
+func (b *end) TakesDevice(*backend.Op) bool {
+	h := b.engine.hub
+	return h.devices == len(h.ranks) && h.apart == nil
 }
 
 // prepare makes op one for the device: what the device has been given to compute by now comes before it. A barrier of a group

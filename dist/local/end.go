@@ -27,6 +27,9 @@ type end struct {
 	busy   bool      // it is not past all that direct has done
 }
 
+// Caps returns what the engine can do.
+func (b *end) Caps() backend.Caps { return caps }
+
 // Algorithms returns the names that Op.Algo may have.
 func (b *end) Algorithms() []string { return []string{"direct"} }
 

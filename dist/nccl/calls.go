@@ -33,17 +33,10 @@ func reduction(op *backend.Op) (nccl.RedOp, bool) {
 	return r, ok || op.Red == backend.PreMulSum
 }
 
-// check returns an error for what NCCL cannot do.
+// check returns an error for what no engine can do.
 func check(op *backend.Op) error {
 	if op.Src.Bytes > 0 && op.Dst.Bytes > 0 && op.Src.Device != op.Dst.Device {
 		return fmt.Errorf("input and output are in different memory, one of them the host's")
-	}
-	if !op.Kind.Reduces() {
-		return nil
-	}
-	if _, ok := reduction(op); !ok && !ranked(op) {
-		return fmt.Errorf("NCCL cannot do %v of %v in device memory; it has sum, prod, min, max, avg and premulsum, and RINGO_BITS=rank has all",
-			op.Red, op.DType)
 	}
 	return nil
 }

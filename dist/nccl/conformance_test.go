@@ -66,14 +66,14 @@ func startOver(t *testing.T, n int, cfg dist.Config, control func(rank int) back
 // What NCCL does its own way is left out: NaN in Min and Max, the rounding of 16-bit sums, bytes that nobody can count.
 func TestConformance(t *testing.T) {
 	machine(t)
-	disttest.RunEmulated(t, start, "Reductions", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh", "InFlight", "Backpressure",
+	disttest.RunEmulated(t, start, "Reductions", "Movement", "VForms", "InPlace", "Forms", "Groups", "Mesh", "InFlight", "Backpressure", "Dependent",
 		"PointToPoint", "Batch", "Objects", "RandomPrograms", "TwoGoroutines")
 }
 
 // Devices that are late: Wait returns long before an operation has run.
 func TestSlowDevices(t *testing.T) {
 	machineWith(t, emu.Config{Delay: 3 * time.Millisecond})
-	disttest.RunEmulated(t, start, "PointToPoint", "Batch")
+	disttest.RunEmulated(t, start, "Dependent", "PointToPoint", "Batch")
 	disttest.RunEmulated(t, startOnHost, "Lifetimes") // memory is left alone after a failure
 }
 
@@ -86,6 +86,7 @@ type hostEnd interface {
 	backend.Suspecter
 	backend.Peeker
 	backend.Algorithms
+	backend.DeviceTaker
 }
 
 func (e onHost) Open(s backend.Spec) (backend.Backend, error) {

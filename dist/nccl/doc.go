@@ -29,4 +29,6 @@
 // divides before it adds (Avg), and drops NaN in Min and Max. The bits are the
 // same in every run with the same topology and NCCL, not those of other engines. Under RINGO_BITS=rank NCCL only moves, and a
 // kernel of package peer adds in rank order: the bits are those of ranks in host memory, at the bytes of a ring.
+//
+// What NCCL does not have (bits of integers) the control engine does on copies in host memory.
 package nccl

@@ -68,15 +68,20 @@ type slot struct {
 
 func (b *end) slot(seq uint64) *slot { return &b.slots[seq%history] }
 
-// caps is what NCCL can do on device memory.
-var caps = backend.Caps{Kinds: backend.AllKinds, DTypes: backend.AllDTypes, Device: true,
-	Reds: 1<<backend.Sum | 1<<backend.Avg | 1<<backend.Prod | 1<<backend.Min | 1<<backend.Max | 1<<backend.PreMulSum}
-
-// Caps says what NCCL can do. Host memory goes through the control engine, which can do more.
+// Caps says what the control engine can do: it gets what is in host memory.
 func (b *end) Caps() backend.Caps {
-	c := caps
-	c.RecvAny = b.ctl.Caps().RecvAny
+	c := b.ctl.Caps()
+	c.Async = false
 	return c
+}
+
+// TakesDevice reports whether NCCL does op on device memory. Where it does not, the control engine works on a copy.
+func (b *end) TakesDevice(op *backend.Op) bool {
+	if !op.Kind.Reduces() || ranked(op) {
+		return true
+	}
+	_, ok := reduction(op)
+	return ok
 }
 
 // Algorithms returns the names that Op.Algo may have.
@@ -90,7 +95,7 @@ func (b *end) Choice(op *backend.Op) string {
 	case b.onDevice(op):
 		return "nccl"
 	}
-	if x, ok := b.ctl.(interface{ Choice(*backend.Op) string }); ok {
+	if x, ok := b.ctl.(backend.Chooser); ok {
 		return x.Choice(op)
 	}
 	return b.e.Control.Name()

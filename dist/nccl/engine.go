@@ -118,7 +118,7 @@ func (e *Engine) Close() error {
 
 // Crowd counts the ranks of this process that are awake; nil when the control engine does not.
 func (e *Engine) Crowd() *wait.Crowd {
-	if c, ok := e.Control.(interface{ Crowd() *wait.Crowd }); ok {
+	if c, ok := e.Control.(backend.Crowder); ok {
 		return c.Crowd()
 	}
 	return nil

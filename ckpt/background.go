@@ -1,0 +1,68 @@
+package ckpt
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// background is a save that goes on beside training.
+type background struct {
+	step   int
+	cancel context.CancelCauseFunc
+	done   chan struct{} // closed at its end
+	err    error         // then
+}
+
+// start saves in the background.
+func (w *writer) start(ctx context.Context) *background {
+	ctx, cancel := context.WithCancelCause(ctx)
+	b := &background{step: w.plan.man.Step, cancel: cancel, done: make(chan struct{})}
+	go func() {
+		b.err = w.save(ctx)
+		cancel(nil)
+		close(b.done)
+	}()
+	return b
+}
+
+// lastWait is how long an aborted save may take to end: a write that the disk has begun cannot be taken back.
+const lastWait = 10 * time.Second
+
+// atEnd waits for what goes on in the background when the rank's function is over. When ctx ends, it ends the save, and does
+// not wait for a disk that does not answer.
+func (s *Saver) atEnd(ctx context.Context) error {
+	if s.last == nil {
+		return s.removed(ctx)
+	}
+	select {
+	case <-s.last.done:
+	case <-ctx.Done():
+		s.last.cancel(context.Cause(ctx))
+		select {
+		case <-s.last.done:
+		case <-time.After(s.patience):
+			return fmt.Errorf("ckpt: step %d is not saved: the disk has not answered for %v, and the job ended: %w",
+				s.last.step, s.patience, context.Cause(ctx))
+		}
+	}
+	err := s.Wait()
+	if err != nil {
+		return err
+	}
+	return s.removed(ctx)
+}
+
+// removed waits until old checkpoints are gone. What is left when ctx ends, the next save removes.
+func (s *Saver) removed(ctx context.Context) error {
+	gone := make(chan struct{})
+	go func() {
+		s.removal.Wait()
+		close(gone)
+	}()
+	select {
+	case <-gone:
+	case <-ctx.Done():
+	}
+	return nil
+}

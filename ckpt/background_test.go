@@ -1,0 +1,186 @@
+package ckpt
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// slowFS is a disk that writes no data before the gate is open, and then fails with err, unless nil.
+type slowFS struct {
+	disk
+	gate  chan struct{}
+	err   error
+	once  sync.Once
+	began chan struct{} // closed when the disk has something to write
+}
+
+func (f *slowFS) Open(name string, write bool) (file, error) {
+	x, err := f.disk.Open(name, write)
+	if err != nil || !write {
+		return x, err
+	}
+	return &slowFile{x, f}, nil
+}
+
+type slowFile struct {
+	file
+	fs *slowFS
+}
+
+func (f *slowFile) WriteAt(b []byte, off int64) (int, error) {
+	f.fs.once.Do(func() { close(f.fs.began) })
+	<-f.fs.gate
+	if f.fs.err != nil {
+		return 0, f.fs.err
+	}
+	return f.file.WriteAt(b, off)
+}
+
+// saveAndLeave has two ranks save in the background and then return what end says: they neither wait nor close. Their disk begins to
+// write before end, and goes on, or fails with diskErr, after it; if it hangs, when gate is closed.
+func saveAndLeave(ctx context.Context, dir string, diskErr error, hangs chan struct{}, end func(ctx context.Context, r *dist.Rank) error) error {
+	gate := hangs
+	if gate == nil {
+		gate = make(chan struct{})
+	}
+	return dist.Run(ctx, dist.Config{Ranks: 2, Threads: 1, Timeout: time.Minute}, func(ctx context.Context, r *dist.Rank) error {
+		fsys := &slowFS{gate: gate, err: diskErr, began: make(chan struct{})}
+		s := newSaver(r.World, fsys, dir, Config{Async: true})
+		if hangs != nil {
+			s.patience = time.Millisecond
+		}
+		if err := s.Save(ctx, *newState(failNow{}, r.World, layouts["fsdp2"], 1)); err != nil {
+			return err
+		}
+		<-fsys.began
+		if err := r.World.Barrier().Wait(); err != nil {
+			return err
+		}
+		if r.World.Rank() == 0 && hangs == nil {
+			r.AtEnd(func(context.Context) error { // before the Saver's
+				close(gate)
+				return nil
+			})
+		}
+		return end(ctx, r)
+	})
+}
+
+func requireComplete(t *testing.T, dir string) {
+	t.Helper()
+	path, err := Latest(dir)
+	require.NoError(t, err)
+	require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+	loadAll(t, path, layouts["ddp3"], 1, LoadConfig{})
+}
+
+func requireNothing(t *testing.T, dir string) {
+	t.Helper()
+	names, err := disk{}.ReadDir(dir)
+	require.NoError(t, err)
+	require.Empty(t, names)
+}
+
+// TestRunJoinsSave: a program that returns while a save is in the background leaves a complete checkpoint.
+func TestRunJoinsSave(t *testing.T) {
+	dir := t.TempDir()
+	require.NoError(t, saveAndLeave(t.Context(), dir, nil, nil, func(context.Context, *dist.Rank) error { return nil }))
+	requireComplete(t, dir)
+}
+
+// TestRunReturnsError: that the disk failed after the function returned is Run's error.
+func TestRunReturnsError(t *testing.T) {
+	dir, full := t.TempDir(), errors.New("no space left on device")
+	err := saveAndLeave(t.Context(), dir, full, nil, func(context.Context, *dist.Rank) error { return nil })
+	require.ErrorContains(t, err, "ckpt: saving step 1: ")
+	require.ErrorContains(t, err, full.Error())
+	requireNothing(t, dir)
+}
+
+// TestFailedFunction: a function that fails by itself, on all ranks or on one, loses no save, and its error is Run's. The other
+// rank waits in a collective meanwhile.
+func TestFailedFunction(t *testing.T) {
+	wrong := errors.New("the loss is NaN")
+	fails := map[string]func() error{
+		"error":  func() error { return wrong },
+		"panic":  func() error { panic(wrong) },
+		"Goexit": func() error { runtime.Goexit(); return nil },
+	}
+	for name, fail := range fails {
+		for _, who := range []int{-1, 0} {
+			t.Run(fmt.Sprint(name, who), func(t *testing.T) {
+				dir := t.TempDir()
+				err := saveAndLeave(t.Context(), dir, nil, nil, func(_ context.Context, r *dist.Rank) error {
+					if who < 0 || r.World.Rank() == who {
+						return fail()
+					}
+					return r.World.AllReduce(tensor.FromSlice([]float32{1}, 1), dist.Sum).Wait()
+				})
+				if name == "Goexit" {
+					require.ErrorContains(t, err, "runtime.Goexit")
+				} else {
+					require.ErrorIs(t, err, wrong)
+				}
+				requireComplete(t, dir)
+			})
+		}
+	}
+}
+
+// TestFailedSaveToo: both errors are Run's.
+func TestFailedSaveToo(t *testing.T) {
+	wrong, full := errors.New("the loss is NaN"), errors.New("no space left on device")
+	err := saveAndLeave(t.Context(), t.TempDir(), full, nil, func(context.Context, *dist.Rank) error { return wrong })
+	require.ErrorIs(t, err, wrong)
+	require.ErrorContains(t, err, full.Error())
+}
+
+// TestAbortedSave: the disk hangs when the job is ended, by its context or by a group that fails. Run returns, says what is lost,
+// and does not take it for a checkpoint when the disk answers again.
+func TestAbortedSave(t *testing.T) {
+	gone := errors.New("Ctrl-C")
+	for name, end := range map[string]func(cancel context.CancelCauseFunc, r *dist.Rank) error{
+		"ctx": func(cancel context.CancelCauseFunc, r *dist.Rank) error {
+			cancel(gone)
+			return nil
+		},
+		"group": func(_ context.CancelCauseFunc, r *dist.Rank) error {
+			if r.World.Rank() == 1 {
+				r.World.Abort(gone)
+			}
+			return r.World.Barrier().Wait()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			dir, gate := t.TempDir(), make(chan struct{})
+			err := saveAndLeave(ctx, dir, nil, gate, func(_ context.Context, r *dist.Rank) error { return end(cancel, r) })
+			require.ErrorContains(t, err, "Ctrl-C")
+			require.ErrorContains(t, err, "ckpt: step 1 is not saved: the disk has not answered for 1ms, and the job ended: ")
+			close(gate)
+			_, err = Latest(dir)
+			require.ErrorIs(t, err, os.ErrNotExist)
+		})
+	}
+}
+
+const leaveVar = "RINGO_CKPT_TEST_LEAVE"
+
+// leave is a rank that saves in the background and returns.
+func leave(dir string) error {
+	return dist.Run(context.Background(), dist.Config{Threads: 1}, func(ctx context.Context, r *dist.Rank) error {
+		s := newSaver(r.World, disk{}, dir, Config{Async: true})
+		return s.Save(ctx, *newState(failNow{}, r.World, layouts["fsdp2"], 1))
+	})
+}

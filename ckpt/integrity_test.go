@@ -1,0 +1,95 @@
+package ckpt
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+)
+
+// flipFS is a disk that gives one bit of one file wrong.
+type flipFS struct {
+	disk
+	name string
+	bit  int64
+}
+
+func (f flipFS) Open(name string, write bool) (file, error) {
+	x, err := f.disk.Open(name, write)
+	if err != nil || filepath.Base(name) != f.name {
+		return x, err
+	}
+	return flipFile{x, f.bit}, nil
+}
+
+type flipFile struct {
+	file
+	bit int64
+}
+
+func (f flipFile) ReadAt(b []byte, off int64) (int, error) {
+	n, err := f.file.ReadAt(b, off)
+	if at := f.bit/8 - off; at >= 0 && at < int64(n) {
+		b[at] ^= 1 << (f.bit % 8)
+	}
+	return n, err
+}
+
+// TestLoadRefusesEveryFlip: a bit that is wrong in any byte of any file is refused by every layout, those that cut otherwise than the
+// ranks that saved among them. With RINGO_LONG every byte is tried, else some hundred for each pair.
+func TestLoadRefusesEveryFlip(t *testing.T) {
+	stride := int64(331)
+	if long() {
+		stride = 1
+	}
+	for k, from := range []string{"fsdp2", "tp2fsdp2", "ddp1"} {
+		path := save(t, t.TempDir(), layouts[from], 2)
+		names, err := disk{}.ReadDir(path)
+		require.NoError(t, err)
+		for i, to := range []string{"ddp1", "fsdp2", "tp2", "fsdp3", "fsdp5", "tp2fsdp2"} {
+			flips := 0
+			onRanks(t, layouts[to].ranks, func(g *dist.Group) error {
+				st := newState(t, g, layouts[to], 0)
+				st.Extra = nil
+				at := int64(7*i + 31*k)
+				for _, name := range names {
+					info, err := os.Stat(filepath.Join(path, name))
+					if err != nil {
+						return err
+					}
+					for ; at < info.Size(); at += stride {
+						if _, err := load(context.Background(), g, flipFS{disk{}, name, 8*at + at%8}, path, st, LoadConfig{}); err == nil {
+							return fmt.Errorf("rank %d of %s loaded what %s saved, with a wrong bit in byte %d of %s", g.Rank(), to, from, at, name)
+						}
+						if g.Rank() == 0 {
+							flips++
+						}
+					}
+					at -= info.Size()
+				}
+				return nil
+			})
+			require.Greater(t, flips, 60)
+		}
+	}
+}
+
+// TestFlipNamesThePlace: the error names file, tensor and reason, on a layout that holds no piece as a whole.
+func TestFlipNamesThePlace(t *testing.T) {
+	path := save(t, t.TempDir(), layouts["fsdp2"], 2)
+	info, err := os.Stat(filepath.Join(path, "optimizer-00006-of-00006.safetensors"))
+	require.NoError(t, err)
+	onRanks(t, 3, func(g *dist.Group) error {
+		st := newState(t, g, layouts["fsdp3"], 0)
+		st.Extra = nil
+		_, err := load(context.Background(), g, flipFS{disk{}, "optimizer-00006-of-00006.safetensors", 8*info.Size() - 3}, path, st, LoadConfig{})
+		require.ErrorContains(t, err, `optimizer-00006-of-00006.safetensors: tensor "`)
+		require.ErrorContains(t, err, "has another SHA-256 than ringo.json says: the data is damaged")
+		return nil
+	})
+}

@@ -1,0 +1,22 @@
+package ckpt_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/dist/disttest"
+)
+
+// TestProcessesJoinSave: ranks that are processes, and return while they save in the background, leave a complete checkpoint.
+func TestProcessesJoinSave(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "checkpoints")
+	disttest.Processes(t, 2, "RINGO_CKPT_TEST_LEAVE="+dir) // TestMain of package ckpt
+	path, err := ckpt.Latest(dir)
+	require.NoError(t, err)
+	v, err := ckpt.Verify(t.Context(), path, ckpt.VerifyConfig{})
+	require.NoError(t, err)
+	require.Empty(t, v.Errors)
+}

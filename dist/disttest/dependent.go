@@ -1,0 +1,211 @@
+package disttest
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// chain is a rank's part in programs whose operations touch the same memory and are issued back to back: only the last is
+// waited for.
+type chain struct {
+	me, n int
+	twin  *dist.Group // of the same ranks
+	part  int         // elements
+	x, y  tensor.Tensor
+	whole tensor.Tensor // a part of each rank
+}
+
+func (c *chain) mine(i int) float64 { return from4(c.me, i) }
+
+// from4 is element i of rank's data: small, so that sums of sums are exact.
+func from4(rank, i int) float64 { return float64((rank + i) % 4) }
+
+// sum is element i of the sum over ranks.
+func (c *chain) sum(i int) (s float64) {
+	for rank := range c.n {
+		s += from4(rank, i)
+	}
+	return s
+}
+
+// times is the sum over ranks, summed again k times.
+func (c *chain) times(k int) func(i int) float64 {
+	return func(i int) float64 {
+		s := c.sum(i)
+		for range k {
+			s *= float64(c.n)
+		}
+		return s
+	}
+}
+
+var chains = []struct {
+	name string
+	run  func(c *chain, g *dist.Group) error
+}{
+	{"four all-reduces", func(c *chain, g *dist.Group) error {
+		sum := func() dist.Work { return g.AllReduce(c.x, dist.Sum) }
+		return want(last(sum(), sum(), sum(), sum()), "x", c.x, c.times(3))
+	}},
+	{"reduce-scatter, all-gather", func(c *chain, g *dist.Group) error {
+		at := g.Rank() * c.part
+		mine := c.whole.Range(at, at+c.part)
+		return want(last(g.ReduceScatter(mine, c.whole, dist.Sum), g.AllGather(c.whole, mine)), "whole", c.whole, c.times(0))
+	}},
+	{"across groups", func(c *chain, g *dist.Group) error {
+		return want(last(g.AllReduce(c.x, dist.Sum), c.twin.AllReduce(c.x, dist.Sum), g.AllReduce(c.x, dist.Sum)), "x", c.x, c.times(2))
+	}},
+	{"parts that overlap", func(c *chain, g *dist.Group) error {
+		low, mid := c.part/3, 2*c.part/3
+		w := last(g.AllReduce(c.x.Range(0, mid), dist.Sum), c.twin.AllReduce(c.x.Range(low, c.part), dist.Sum), g.AllReduce(c.x, dist.Sum))
+		return want(w, "x", c.x, func(i int) float64 {
+			k := 1
+			if i >= low && i < mid {
+				k = 2
+			}
+			return c.times(k)(i)
+		})
+	}},
+	{"read, then overwritten", func(c *chain, g *dist.Group) error {
+		w := g.AllGather(c.whole, c.x)
+		if err := want(c.twin.Broadcast(c.x, 0), "x", c.x, func(i int) float64 { return from4(0, i) }); err != nil {
+			return err
+		}
+		return want(w, "whole", c.whole, func(i int) float64 { return from4(i/c.part, i%c.part) })
+	}},
+	{"send what was reduced", func(c *chain, g *dist.Group) error {
+		next, prev := neighbours(g)
+		got := g.Recv(c.y, prev, 0)
+		again := last(g.AllReduce(c.x, dist.Sum), g.Send(c.x, next, 0), g.AllReduce(c.x, dist.Sum))
+		if err := want(got, "y", c.y, c.times(0)); err != nil {
+			return err
+		}
+		return want(again, "x", c.x, c.times(1))
+	}},
+	{"reduce what was received", func(c *chain, g *dist.Group) error {
+		next, prev := neighbours(g)
+		sent := g.Send(c.x, next, 0)
+		if err := want(last(g.Recv(c.y, prev, 0), g.AllReduce(c.y, dist.Sum)), "y", c.y, c.times(0)); err != nil {
+			return err
+		}
+		return sent.Wait()
+	}},
+	{"a batch between", func(c *chain, g *dist.Group) error {
+		next, prev := neighbours(g)
+		swap := func(b *dist.Batch) {
+			b.Send(c.x, next, 0)
+			b.Recv(c.y, prev, 0)
+		}
+		return want(last(g.AllReduce(c.x, dist.Sum), g.Batch(swap), c.twin.AllReduce(c.y, dist.Sum)), "y", c.y, c.times(1))
+	}},
+	{"two groups in other order", func(c *chain, g *dist.Group) error {
+		a, b, x, y := g, c.twin, c.x, c.y
+		set(y, c.mine)
+		if g.Rank()%2 == 1 {
+			a, b, x, y = b, a, y, x
+		}
+		first := [2]dist.Work{a.AllReduce(x, dist.Sum), b.AllReduce(y, dist.Sum)}
+		v, w := last(first[0], a.AllReduce(x, dist.Sum)), last(first[1], b.AllReduce(y, dist.Sum))
+		if err := want(v, "first", x, c.times(1)); err != nil {
+			return err
+		}
+		return want(w, "second", y, c.times(1))
+	}},
+}
+
+// last returns the last of operations that were issued in this order.
+func last(works ...dist.Work) dist.Work { return works[len(works)-1] }
+
+func neighbours(g *dist.Group) (next, prev int) {
+	n := g.Size()
+	return (g.Rank() + 1) % n, (g.Rank() + n - 1) % n
+}
+
+// dependent runs each chain often, with inputs that are posted at once, with small, and with large ones.
+func (s *suite) dependent(t *testing.T) {
+	times := map[int]int{1: 20, 10: 20, 64: 20, 1000: 10, 16 << 10: 3}
+	if s.emulated {
+		times = map[int]int{1: 3, 64: 3, 1000: 3, 16 << 10: 1}
+	}
+	if s.long() {
+		times = map[int]int{1: 1000, 10: 1000, 64: 1000, 1000: 1000, 16 << 10: 1000, 256 << 10: 20, 4 << 20: 20}
+	}
+	for _, n := range []int{2, 3} {
+		for count, times := range times {
+			s.ok(t, n, func(r *dist.Rank) error {
+				c := &chain{me: r.World.Rank(), n: n, twin: r.World.With(dist.Name("twin")), part: count, x: tensor.New(r.Device, tensor.Float32, count),
+					y: tensor.New(r.Device, tensor.Float32, count), whole: tensor.New(r.Device, tensor.Float32, count*n)}
+				for k := range times {
+					for _, p := range chains {
+						set(c.x, c.mine)
+						set(c.whole, c.mine)
+						if err := p.run(c, r.World); err != nil {
+							return fmt.Errorf("%s of %d elements, time %d: %w", p.name, count, k, err)
+						}
+					}
+				}
+				return nil
+			})
+		}
+	}
+	t.Run("Independent", s.independent)
+}
+
+// independent: what does not overlap, and what is only read, waits for nothing. Each program would wait for itself otherwise.
+func (s *suite) independent(t *testing.T) {
+	s.ok(t, 3, func(r *dist.Rank) error {
+		g, me := r.World, r.World.Rank()
+		buf := filled(r, tensor.Float32, 20, func(i int) float64 { return float64(me) })
+		x, y, hello := buf.Range(0, 10), buf.Range(10, 20), tensor.New(r.Device, tensor.Float32, 1)
+		if me == 0 { // the others join in when they have heard
+			sum := g.AllReduce(x, dist.Sum)
+			works := []dist.Work{sum, g.Send(y, 1, 0), g.Send(y, 2, 0)} // rank 1 takes its own when rank 2 has got its own
+			for _, w := range works {
+				if err := w.Wait(); err != nil {
+					return err
+				}
+			}
+			return holds("x", x, func(int) float64 { return 3 })
+		}
+		if me == 1 {
+			if err := g.Recv(hello, 2, 1).Wait(); err != nil {
+				return err
+			}
+		}
+		if err := want(g.Recv(y, 0, 0), "y", y, func(int) float64 { return 0 }); err != nil {
+			return err
+		}
+		if me == 2 {
+			if err := g.Send(hello, 1, 1).Wait(); err != nil {
+				return err
+			}
+		}
+		return want(g.AllReduce(x, dist.Sum), "x", x, func(int) float64 { return 3 })
+	})
+}
+
+// actChain sums four times on two groups, and shares out and collects in between, in place and without a wait.
+func actChain(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() error) {
+	n, part := g.Size(), s.count/4
+	x := filled(r, tensor.Float64, part*n, func(i int) float64 { return from4(g.Rank(), i) })
+	mine := x.Range(g.Rank()*part, (g.Rank()+1)*part)
+	w := last(g.AllReduce(x, dist.Sum), twin.AllReduce(x, dist.Sum), g.ReduceScatter(mine, x, dist.Sum), twin.AllGather(x, mine),
+		g.AllReduce(x, dist.Sum))
+	return w, is(x, (&chain{n: n}).times(3))
+}
+
+// actRelay sums what it has received, and sends that on.
+func actRelay(s *step, r *dist.Rank, g, twin *dist.Group) (dist.Work, func() error) {
+	n, next, prev := g.Size(), (g.Rank()+1)%g.Size(), (g.Rank()+g.Size()-1)%g.Size()
+	if n == 1 {
+		return dist.Work{}, fine
+	}
+	x, y := filled(r, tensor.Float64, s.count, func(i int) float64 { return from4(g.Rank(), i) }), tensor.New(r.Device, tensor.Float64, s.count)
+	z := tensor.New(r.Device, tensor.Float64, s.count)
+	w := last(g.Send(x, next, s.root), g.Recv(y, prev, s.root), twin.AllReduce(y, dist.Sum),
+		g.Recv(z, prev, s.root), g.Send(y, next, s.root), g.AllReduce(z, dist.Sum))
+	return w, is(z, (&chain{n: n}).times(1))
+}

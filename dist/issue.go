@@ -1,0 +1,158 @@
+package dist
+
+import (
+	"context"
+	"fmt"
+	"unsafe"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+var background = context.Background()
+
+// call is what an operation was called with.
+type call struct {
+	kind     backend.Kind
+	op       Op
+	root     int // also the peer
+	tag      int
+	count    int
+	dtype    tensor.DType
+	of       tensor.Tensor // the tensor whose shape errors print
+	xs       [2]tensor.Tensor
+	src, dst backend.Mem
+	send     []int // rows per rank, V forms
+	recv     []int
+	row      int
+}
+
+// issue hands an operation to lane l. Every operation goes through here, but for the Batch of others. err is what a check
+// found: then nothing is sent, and the group fails, so that the peers do not wait.
+func (g *Group) issue(l *lane, c *call, err error) Work {
+	if e := g.enter(); e != nil {
+		return l.failed()
+	}
+	defer g.leave()
+	g.c.mu.Lock()
+	defer g.c.mu.Unlock()
+	if err == nil {
+		err = c.mine(g.c.dev)
+	}
+	if g.err == nil && g.closed {
+		err = errClosed
+	}
+	if g.err == nil && err != nil {
+		l.refuse(c.kind, err)
+	}
+	l.makeRoom()
+	u := g.useOf(c)
+	if g.err == nil {
+		if err := g.c.await(l, &u); err != nil {
+			g.fail(err) // that of another group
+		}
+	}
+	if g.err != nil || g.closed {
+		l.issued++
+		return Work{l, l.issued}
+	}
+	return l.start(c, u)
+}
+
+// refuse fails the group with what is wrong with the operation that lane l was to issue. It needs c.mu.
+func (l *lane) refuse(kind backend.Kind, err error) {
+	g := l.g
+	e := &Error{Rank: l.c.rank, Group: g.name, Op: kind.String(), Seq: l.issued + 1, Cause: err}
+	g.fail(e)
+	if g.victim == "" {
+		g.victim, g.seq = e.Op, e.Seq
+	}
+}
+
+// makeRoom waits while the lane has as many operations in flight as it holds. A failure shows in g.err. It needs c.mu.
+func (l *lane) makeRoom() {
+	for l.g.err == nil && l.issued-l.done.Load() >= backend.Depth {
+		_ = l.c.wait(background, l, l.issued-backend.Depth+1, false)
+	}
+}
+
+// start gives an operation to the engine. It needs c.mu.
+func (l *lane) start(c *call, u use) Work {
+	g, seq := l.g, l.issued+1
+	s := l.slot(seq)
+	op := s.fill(c, seq, g.algo.names[c.kind])
+	if what := l.lacks(op); what != "" {
+		l.refuse(c.kind, fmt.Errorf("engine %s cannot do %s", g.Engine(), what))
+		l.issued = seq
+		return Work{l, seq}
+	}
+	l.issued, l.uses[seq%backend.Depth] = seq, u
+	l.c.recorded(l, op)
+	g.payload[c.kind] += uint64(max(op.Src.Bytes, op.Dst.Bytes))
+	g.calls[c.kind]++
+	err := l.stage(s)
+	if err == nil {
+		err = l.be.Issue(op)
+	}
+	if err != nil {
+		g.fail(err)
+		return Work{l, seq}
+	}
+	l.c.activate(l)
+	s.xs = c.xs
+	for _, x := range c.xs {
+		if !x.IsZero() {
+			tensor.Borrow(x, l, seq)
+		}
+	}
+	return Work{l, seq}
+}
+
+// lacks says what the engine cannot do of op, "" when it can do it. An engine that takes memory of a device does what it takes.
+func (l *lane) lacks(op *backend.Op) string {
+	if op.OnDevice() && l.takes(op) {
+		return ""
+	}
+	return l.caps.Lacks(op)
+}
+
+// failed returns a Work of a group that has just been poisoned.
+func (l *lane) failed() Work {
+	l.c.mu.Lock()
+	defer l.c.mu.Unlock()
+	l.issued++
+	return Work{l, l.issued}
+}
+
+// fill writes the operation into its slot. It does not allocate once the slot has been used.
+func (s *slot) fill(c *call, seq uint64, algorithm string) *backend.Op {
+	s.counts, s.dims = s.counts[:0], s.dimsBuf[:0]
+	for _, n := range c.send {
+		s.counts = append(s.counts, n*c.row)
+	}
+	for _, n := range c.recv {
+		s.counts = append(s.counts, n*c.row)
+	}
+	if !c.of.IsZero() {
+		for i := range c.of.Rank() {
+			s.dims = append(s.dims, c.of.Dim(i))
+		}
+	} else if c.count > 0 {
+		s.dims = append(s.dims, c.count)
+	}
+	s.op = backend.Op{Kind: c.kind, Red: c.op.red, DType: c.dtype, Seq: seq, Count: c.count, Root: c.root, Peer: c.root,
+		Tag: c.tag, Factor: c.op.factor, Algo: algorithm, Src: c.src, Dst: c.dst, Row: c.row,
+		Shape: tensor.Shape{DType: c.dtype, Dims: s.dims}}
+	if len(c.send) > 0 {
+		s.op.SrcCounts = s.counts[:len(c.send)]
+	}
+	if len(c.recv) > 0 {
+		s.op.DstCounts = s.counts[len(c.send):]
+	}
+	return &s.op
+}
+
+// floats returns the memory of x.
+func floats(x []float64) backend.Mem {
+	return backend.Mem{Ptr: unsafe.Pointer(unsafe.SliceData(x)), Bytes: 8 * len(x)}
+}

@@ -1,0 +1,92 @@
+package dist
+
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/dist/backend"
+)
+
+// Operations of one rank that touch the same memory take effect in the order in which they were issued. Engines do not care
+// for it: some read an input as soon as it is posted, each lane goes its own way, and peers write into outputs. So an
+// operation waits, before an engine gets it, for those in flight whose result it reads or overwrites, and for those that
+// still read what it overwrites. Two that only read the same memory go side by side. Where the device can wait in place of
+// the host, it does (backend.Orderer): then later computing waits too.
+
+// span is memory from address lo up to hi. The zero value is empty.
+type span struct{ lo, hi uintptr }
+
+func spanOf(m backend.Mem) span {
+	if m.Bytes == 0 {
+		return span{}
+	}
+	lo := uintptr(m.Ptr)
+	return span{lo, lo + uintptr(m.Bytes)}
+}
+
+func (a span) meets(b span) bool { return a.lo < b.hi && b.lo < a.hi }
+
+// use is the memory of the user that an operation reads and writes.
+type use struct{ read, written span }
+
+func (g *Group) useOf(c *call) use {
+	u := use{spanOf(c.src), spanOf(c.dst)}
+	switch {
+	case c.kind == backend.Broadcast && c.root == g.rank: // its own value
+		u.written = span{}
+	case u.read == u.written:
+		u.read = span{}
+	}
+	return u
+}
+
+// clashes reports whether the order of two operations matters.
+func (u *use) clashes(v *use) bool {
+	return u.written.meets(v.written) || u.written.meets(v.read) || u.read.meets(v.written)
+}
+
+// await blocks until no operation in flight clashes with what lane l is about to issue. The failure of such an operation that
+// nobody has seen is an error here too: the result would be made from what it left. It needs c.mu.
+func (c *comm) await(l *lane, u *use) error {
+	if len(c.unseen) > 0 {
+		if err := c.spoilt(u); err != nil {
+			return err
+		}
+	}
+	for i := 0; i < len(c.active); {
+		on := c.active[i]
+		seq := on.clash(u)
+		if seq == 0 {
+			i++
+			continue
+		}
+		if err := c.waitFor(background, l, on, seq, true); err != nil {
+			return err
+		}
+		i = 0 // others may have been issued and finished meanwhile
+	}
+	return nil
+}
+
+// spoilt returns the failure, which nobody has seen, of an operation that clashes with u.
+func (c *comm) spoilt(u *use) (err error) {
+	c.unseen = slices.DeleteFunc(c.unseen, func(g *Group) bool { return g.reported || g.closed })
+	for _, g := range c.unseen {
+		g.eachLane(func(l *lane) {
+			if l.clash(u) > 0 {
+				err = g.err
+			}
+		})
+	}
+	return err
+}
+
+// clash returns the number of the last operation in flight that clashes with u; 0: there is none. Those before it are over
+// when it is.
+func (l *lane) clash(u *use) uint64 {
+	for seq, past := l.issued, max(l.done.Load(), l.ordered.Load()); seq > past; seq-- {
+		if l.uses[seq%backend.Depth].clashes(u) {
+			return seq
+		}
+	}
+	return 0
+}

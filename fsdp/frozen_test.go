@@ -1,0 +1,135 @@
+package fsdp_test
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// adapted is a frozen layer with a small trained one beside it, as in LoRA.
+type adapted struct {
+	Base     *nn.Linear
+	Down, Up *nn.Linear
+}
+
+func (a *adapted) Forward(x nn.T) nn.T {
+	return a.Base.Forward(x).Add(a.Up.Forward(a.Down.Forward(x))).Tanh()
+}
+
+// adapter is a frozen stem and adapted layers, each a unit.
+type adapter struct {
+	Stem   *nn.Linear
+	Layers []*adapted
+}
+
+const (
+	baseLen    = width*width + width
+	adapterLen = width*3 + 3 + 3*width + width
+	adapteds   = 3
+)
+
+func newAdapter() model {
+	a := &adapter{Stem: nn.NewLinear(width, width)}
+	freeze(a.Stem)
+	for range adapteds {
+		l := &adapted{nn.NewLinear(width, width), nn.NewLinear(width, 3), nn.NewLinear(3, width)}
+		freeze(l.Base)
+		a.Layers = append(a.Layers, l)
+	}
+	return a
+}
+
+func freeze(l *nn.Linear) {
+	l.W.Freeze()
+	l.B.Freeze()
+}
+
+func (a *adapter) Forward(x nn.T) nn.T {
+	x = a.Stem.Forward(x)
+	for _, l := range a.Layers {
+		x = l.Forward(x)
+	}
+	return x
+}
+
+func (a *adapter) units(s *fsdp.Sharding) {
+	s.Keep(a.Stem)
+	for _, l := range a.Layers {
+		s.Unit(l)
+	}
+}
+
+func TestMostlyFrozen(t *testing.T) {
+	j := job{steps: 10, batch: 18, micro: 2, cfg: fsdp.Config{DType: tensor.Float64}, model: newAdapter}
+	want := onOne(j).run(t)
+	require.Less(t, want.losses[9], want.losses[0])
+	for stage := 1; stage <= 3; stage++ {
+		for ranks := 1; ranks <= 4; ranks++ {
+			j.ranks, j.cfg.Stage, j.offload = ranks, stage, ranks == 3
+			requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
+		}
+	}
+}
+
+// share is the larger part of n elements, or the smaller one on the last of the ranks where n does not divide.
+func share(n, rank, ranks int) int {
+	k := n / ranks
+	if rank < n%ranks {
+		k++
+	}
+	return k
+}
+
+// Each rank has its share of what is trained, and of what is frozen: of the optimizer's state, too.
+func TestFrozenIsCutApart(t *testing.T) {
+	for _, ranks := range []int{1, 2, 3, 5} {
+		for stage := 1; stage <= 3; stage++ {
+			j := job{ranks: ranks, steps: 3, batch: 10, cfg: fsdp.Config{Stage: stage, Compute: tensor.BFloat16}, model: newAdapter}
+			j.inspect = func(r *dist.Rank, s *fsdp.Sharding, params nn.Params, opt *optim.Optimizer) error {
+				rank := r.World.Rank()
+				trained, frozen := adapteds*share(adapterLen, rank, ranks), (adapteds+1)*share(baseLen, rank, ranks)
+				values, grads := 4*(trained+frozen), 4*trained
+				if stage < 3 {
+					values += 2 * ((adapteds+1)*baseLen + adapteds*adapterLen)
+				}
+				if stage == 1 {
+					grads = 4 * adapteds * adapterLen
+				}
+				moments := 0
+				for _, st := range opt.State().Tensors {
+					moments += st.Tensor.Len() * st.Tensor.DType().Size()
+				}
+				require.Equal(t, 8*trained, moments, "stage %d, rank %d of %d", stage, rank, ranks)
+				m := r.Device.Memory()
+				for kind, n := range map[tensor.MemoryKind]int{tensor.Parameters: values, tensor.Gradients: grads} {
+					if got := m.Of(kind).Live; got != n {
+						return fmt.Errorf("stage %d, rank %d of %d: %d bytes of %v, want %d", stage, rank, ranks, got, kind, n)
+					}
+				}
+				return nil
+			}
+			j.run(t)
+		}
+	}
+}
+
+// A unit with both takes two gathers, and as many bytes as one.
+func TestFrozenTraffic(t *testing.T) {
+	const steps, ranks = 2, 3
+	all := adapteds * (baseLen + adapterLen)
+	got := count(t, job{ranks: ranks, steps: 4, batch: 12, model: newAdapter}, steps)
+	last := baseLen + adapterLen // is still there in Backward
+	require.Equal(t, traffic{
+		gathers:  steps * 2 * (2*adapteds - 1),
+		gathered: steps * uint64(4*(ranks-1)*(2*all-last)),
+		reduces:  steps * adapteds,
+		reduced:  steps * uint64(4*(ranks-1)*adapteds*adapterLen),
+	}, got, "the frozen stem stays")
+}

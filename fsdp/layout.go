@@ -1,0 +1,140 @@
+package fsdp
+
+import (
+	"slices"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// layOut gives units their memory, and parameters their values.
+func (s *Sharding) layOut() error {
+	for _, p := range s.params {
+		switch {
+		case s.of[p] != nil:
+		case s.foreign(p):
+		case p.Value.IsZero():
+			p.Make(s.exec.Device(), s.cfg.DType, s.cfg.Seed)
+		default:
+			if err := s.all.broadcast(p, s.exec.Device()); err != nil {
+				return err
+			}
+		}
+	}
+	s.values.g, s.values.kind = s.all.gathers, tensor.Gathered
+	for _, u := range s.units {
+		s.layOutValues(u)
+		if u.trained().n > 0 {
+			s.layOutGrads(u)
+		}
+		for _, pc := range u.pieces {
+			if err := s.adopt(pc); err != nil {
+				return err
+			}
+		}
+	}
+	s.initSums()
+	return nil
+}
+
+// layOutValues makes flat, and of each section flat, mine and local.
+func (s *Sharding) layOutValues(u *Unit) {
+	c := &s.cfg
+	inPlace := u.keep && u.compute == c.DType && c.Offload == nil
+	if u.keep {
+		u.flat = u.over.gathers.AllocFor(tensor.Uncounted, u.compute, u.n)
+		s.countKept(u, inPlace)
+	} else {
+		u.flat = tensor.FromPtr(s.exec.Device(), nil, u.compute, u.n)
+		s.values.want(u.flat)
+	}
+	for i := range u.sections {
+		sec := &u.sections[i]
+		if sec.n == 0 {
+			continue
+		}
+		sec.flat, sec.mine = u.flat.Range(sec.off, sec.off+sec.n), u.flat.Range(sec.lo, sec.hi)
+		switch {
+		case inPlace:
+			sec.local = sec.mine
+		case c.Offload != nil:
+			s.offloadValues(u, sec)
+		default:
+			sec.local = u.over.gathers.AllocFor(tensor.Parameters, c.DType, max(sec.hi-sec.lo, 1)).Range(0, sec.hi-sec.lo)
+		}
+	}
+}
+
+// countKept says what the values of a unit that stay are: whole parameters; but in stage 3, beyond this rank's part, what was
+// gathered.
+func (s *Sharding) countKept(u *Unit, inPlace bool) {
+	gathered, size := 0, u.compute.Size()
+	if s.cfg.Stage == 3 {
+		gathered = u.n
+		if inPlace {
+			gathered -= u.owned()
+		}
+	}
+	tensor.Count(u.flat, tensor.Gathered, gathered*size)
+	tensor.Count(u.flat, tensor.Parameters, (u.n-gathered)*size)
+}
+
+// layOutGrads makes grads, gmine, shard and host.
+func (s *Sharding) layOutGrads(u *Unit) {
+	c, sec := &s.cfg, u.trained()
+	n := sec.hi - sec.lo
+	if c.Stage == 1 {
+		u.grads = u.over.reduces.AllocFor(tensor.Gradients, u.reduce, sec.n)
+	} else {
+		u.grads = tensor.FromPtr(s.exec.Device(), nil, u.reduce, sec.n)
+		u.wholes.g, u.wholes.kind = u.over.reduces, tensor.Communication
+		u.wholes.want(u.grads)
+	}
+	u.gmine = u.grads.Range(sec.lo, sec.hi)
+	u.shard = u.gmine
+	if c.Stage > 1 {
+		u.shard = u.over.reduces.AllocFor(tensor.Gradients, u.reduce, max(n, 1)).Range(0, n)
+	}
+	u.host = u.shard
+	if c.Offload != nil {
+		u.host = tensor.NewFor(tensor.Gradients, c.Offload, u.reduce, max(n, 1)).Range(0, n)
+	}
+}
+
+// adopt makes the parameter's part, with its value, and its views.
+func (s *Sharding) adopt(pc *piece) error {
+	p, u := pc.p, pc.u
+	at := pc.off + pc.lo - pc.in.lo
+	if pc.lo == pc.hi {
+		at = 0
+	}
+	local := pc.in.local.Range(at, at+pc.hi-pc.lo)
+	if p.Value.IsZero() {
+		p.Fill(local, s.cfg.Seed, pc.lo)
+	} else {
+		if err := u.over.broadcast(p, s.exec.Device()); err != nil {
+			return err
+		}
+		s.setLocal(local, p.Value.View(p.Len()).Range(pc.lo, pc.hi))
+	}
+	p.Value = u.flat.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
+	p.Local = local
+	p.NarrowCounts(u.over.counts())
+	p.Shard.Flat = [2]int{pc.lo, pc.hi}
+	if pc.hi == 0 { // {0,0} would be all of it
+		p.Shard.Flat = [2]int{p.Len(), p.Len()}
+	}
+	p.Shard.Unit, p.Shard.Place = u.name, slices.Index(u.pieces, pc)
+	if !p.Frozen() {
+		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
+		pc.part = u.host.Range(at, at+pc.hi-pc.lo)
+		p.Grad = pc.part
+	}
+	return p.Own(s)
+}
+
+func (s *Sharding) cast(dst, src tensor.Tensor) {
+	if src.Len() > 0 {
+		s.exec.Args(tensor.OpCast, src.DType()).Out(dst).In(src)
+		s.exec.Launch()
+	}
+}

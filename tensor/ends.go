@@ -1,0 +1,144 @@
+package tensor
+
+import "slices"
+
+// Leaf puts x on the tape as Input does, as an input that wants a gradient: GradOf gives it. It is where a stage of a
+// pipeline begins, or an image whose pixels are looked at (saliency). A tensor of this tape is cut off from what it was
+// computed from. On a tape made with NoGrad it is an Input. Along axes of the job on which x is the same, so is the gradient.
+func (t *Tape) Leaf(x Tensor) Tensor {
+	h := x.hdr()
+	if !h.dtype.IsFloat() {
+		fail("Leaf", []Shape{h.shape()}, "needs floats: there is no gradient of %v", h.dtype)
+	}
+	if !t.record || t.recompute || t.quiet {
+		fail("Leaf", []Shape{h.shape()}, "inside a Checkpoint or a Function: make it outside and pass it in")
+	}
+	in := t.Input(x).h
+	if in == h {
+		in = t.alias(h)
+	}
+	in.kept = true
+	if !t.noGrad {
+		in.needs = true
+		in.ty = in.ty.With(in.ty.On(Replicated), Invariant) // its gradient is summed over no axis
+		t.ends = append(t.ends, in)
+	}
+	return in.tensor()
+}
+
+// GradOf returns the gradient of x, which Leaf made: the sum over the Backwards since then, none if there is none. It waits
+// for collectives that still write to it. It is valid until the tape's next Backward or Reset.
+func (t *Tape) GradOf(x Tensor) Tensor {
+	h := x.hdr()
+	if t.noGrad {
+		fail("GradOf", []Shape{h.shape()}, "the tape was made with NoGrad")
+	}
+	if !slices.Contains(t.ends, h) {
+		fail("GradOf", []Shape{h.shape()}, "not a tensor that Leaf of this tape returned")
+	}
+	t.settleGrad(h)
+	return h.grad.maybe()
+}
+
+// BackwardFrom is Backward from given gradients: grads[i], of the shape and type of outs[i], is that of outs[i]. A stage of
+// a pipeline gets them from the next stage. They stay as they are, must not change while it runs, and belong to this tape
+// or to none (see Input). Scale multiplies only WithAux's seeds: the gradients were scaled where they come from. The outputs are
+// freed like all that was recorded (see Keep).
+func (t *Tape) BackwardFrom(outs, grads []Tensor, opts ...BackwardOption) {
+	t.checkBackward("BackwardFrom", t.putOff)
+	if len(outs) == 0 || len(outs) != len(grads) {
+		fail("BackwardFrom", nil, "%d outputs and %d gradients", len(outs), len(grads))
+	}
+	for i := range outs {
+		t.checkEnd(outs, grads, i)
+	}
+	t.begin(opts)
+	for i, g := range grads {
+		t.addGrad(outs[i].h, t.alias(t.arg(g)))
+	}
+	t.differentiate()
+}
+
+func (t *Tape) checkEnd(outs, grads []Tensor, i int) {
+	h, g, wrong := outs[i].hdr(), grads[i].hdr(), ""
+	switch {
+	case h.tape != t:
+		wrong = "output %d is not of this tape"
+	case slices.Contains(outs[:i], outs[i]):
+		wrong = "output %d is given twice"
+	case !h.needs || h.leaf != nil:
+		wrong = "output %d was not computed from parameters or a Leaf since the last Backward"
+	case g.tape != nil && g.tape != t:
+		wrong = "gradient %d is of another tape (see Tape.Input)"
+	case h.dtype != g.dtype || !h.alike(g):
+		wrong = "gradient %d has another shape or type than its output"
+	default:
+		return
+	}
+	fail("BackwardFrom", []Shape{h.shape(), g.shape()}, wrong, i)
+}
+
+// DeferWeights makes Backward and BackwardFrom compute only what other ranks wait for, the gradients of activations, and
+// put off those of weights until RunDeferred: the order of zero-bubble pipelines (Qi et al. 2023). What these need stays in
+// memory. Put off is what operations compute for parameters that they read themselves; inside a Checkpoint, and by a
+// Function, it is computed at once.
+func DeferWeights() BackwardOption { return BackwardOption{defers: true} }
+
+// RunDeferred computes the weight gradients that DeferWeights put off. The owners of gradients are told here, not before:
+// BackwardBegin, GradReady and BackwardDone. So it is here that More says whether further ones follow.
+func (t *Tape) RunDeferred(opts ...BackwardOption) {
+	t.checkBackward("RunDeferred", false)
+	if !t.putOff {
+		fail("RunDeferred", nil, "nothing was put off (see DeferWeights)")
+	}
+	if t.nn != t.putOffNodes {
+		fail("RunDeferred", nil, "operations were recorded on the tape since gradients were put off")
+	}
+	t.more = false
+	for _, o := range opts {
+		if o.scaled || o.defers {
+			fail("RunDeferred", nil, "takes no option but More")
+		}
+		t.more = t.more || o.more
+	}
+	t.open++
+	t.inBackward, t.putOff = true, false
+	t.beginOwners()
+	for i := t.nn - 1; i >= 0; i-- {
+		if t.poller != nil {
+			t.poller.Poll()
+		}
+		if n := t.node(i); n.held {
+			t.at = i
+			t.runHeld(n)
+		} else if n.leaf != 0 {
+			t.usesDone(n)
+		}
+	}
+	t.finishBackward()
+}
+
+// hold puts off the weight gradients of n, which mask names. What its rule reads then stays in memory under names of n's
+// own: the nodes that made it end theirs.
+func (t *Tape) hold(n *Node, mask uint8) {
+	n.held, n.need, n.holds = true, mask, 0
+	n.out.needs = false // the graph behind it is gone
+	for i, h := range n.in {
+		if h != nil && h.leaf == nil && h.st != nil && ops[n.op].Saves&(1<<i) != 0 {
+			n.in[i] = t.alias(h)
+			n.holds |= 1 << i
+		}
+	}
+}
+
+func (t *Tape) runHeld(n *Node) {
+	t.beforeUse(n)
+	t.vjp(n, n.need)
+	for i, h := range n.in {
+		if n.holds&(1<<i) != 0 {
+			t.release(h)
+		}
+	}
+	n.held = false
+	t.finish(n)
+}

@@ -1,0 +1,167 @@
+package tensor
+
+import (
+	"fmt"
+	"math/bits"
+)
+
+// Kind says how the values that the ranks along one axis of the job have of a tensor belong together, and how those of its
+// gradient do.
+type Kind uint8
+
+// The kinds. All but Own and Cut are those of Megatron-LM's conjugate functions f and g.
+const (
+	Replicated Kind = iota // the same on all; the gradient is a partial sum
+	Varying                // each rank has other rows of the batch; so is the gradient
+	Partial                // the sum over the ranks is the value; the gradient is the same on all
+	Invariant              // the same on all, and so is the gradient
+	Own                    // a mean over this rank's rows, or what was made of one: a part of no whole
+	Cut                    // each rank has another part of the features or weights; so is the gradient
+)
+
+var kindNames = [8]string{"replicated", "varying", "partial", "invariant", "this rank's own", "cut", "?", "?"}
+
+// String returns the name.
+func (k Kind) String() string { return kindNames[k&7] }
+
+// Axes is a set of axes of the job: bit i is axis i. Package dist numbers and names them.
+type Axes uint8
+
+// first returns the lowest axis.
+func (a Axes) first() int { return bits.TrailingZeros8(uint8(a)) }
+
+// Types is a tensor's Kind on each of eight axes: bit i of b0, b1 and b2 make up that on axis i. The zero Types is Replicated on
+// all. On an axis that the job does not have, parameters are Invariant and inputs the same on all ranks, which fits everything.
+type Types struct{ b0, b1, b2 Axes }
+
+// At returns the Kind on an axis, 0 to 7.
+func (t Types) At(axis int) Kind {
+	return Kind(t.b2>>axis&1<<2 | t.b1>>axis&1<<1 | t.b0>>axis&1)
+}
+
+// With returns t with kind k on axes.
+func (t Types) With(axes Axes, k Kind) Types {
+	t.b0, t.b1, t.b2 = t.b0&^axes, t.b1&^axes, t.b2&^axes
+	if k&1 != 0 {
+		t.b0 |= axes
+	}
+	if k&2 != 0 {
+		t.b1 |= axes
+	}
+	if k&4 != 0 {
+		t.b2 |= axes
+	}
+	return t
+}
+
+// On returns the axes on which t is k.
+func (t Types) On(k Kind) Axes {
+	b0, b1, b2 := t.b0, t.b1, t.b2
+	if k&1 == 0 {
+		b0 = ^b0
+	}
+	if k&2 == 0 {
+		b1 = ^b1
+	}
+	if k&4 == 0 {
+		b2 = ^b2
+	}
+	return b0 & b1 & b2
+}
+
+// Bytes returns t as it is sent to another rank: a pipeline's stage sends the types of what it sends.
+func (t Types) Bytes() [3]byte { return [3]byte{byte(t.b0), byte(t.b1), byte(t.b2)} }
+
+// TypesFromBytes is the reverse of Bytes.
+func TypesFromBytes(b [3]byte) (Types, error) {
+	t := Types{Axes(b[0]), Axes(b[1]), Axes(b[2])}
+	if t.b2&t.b1 != 0 {
+		return Types{}, fmt.Errorf("tensor: bytes %v are no types: kind %d on an axis", b, t.At((t.b2 & t.b1).first()))
+	}
+	return t, nil
+}
+
+// Dual returns the types of the gradient of what is t: Replicated and Partial change places, the others stay.
+func (t Types) Dual() Types {
+	r, p := t.On(Replicated), t.On(Partial)
+	return t.With(r, Partial).With(p, Replicated)
+}
+
+// Convert is what a Function does that wants its input to be from on axes, and makes it to there. Where it wants Partial, Cut is as
+// good: products of parts with parts are to be summed. The error is a *TypeError.
+func (t Types) Convert(axes Axes, from, to Kind) (Types, error) {
+	have := t.On(from)
+	if from == Partial {
+		have |= t.On(Cut)
+	}
+	if bad := axes &^ have; bad != 0 {
+		return t, &TypeError{Axis: bad.first(), Clash: ClashInput, Have: t.At(bad.first()), Want: from}
+	}
+	return t.With(axes, to), nil
+}
+
+// Typed is a Function that communicates. Types checks the types of the inputs and returns those of the output and of all further
+// outputs; rows are the axes along which ranks hold other rows of the batch. It may write to in and return a part of it, so that
+// it allocates nothing. An input that no gradient flows into and that is the same on all ranks is shown as Invariant, and
+// where Types refuses that, as Replicated. A Function without Types computes on each rank alone, and not linearly.
+type Typed interface {
+	Types(in []Types, rows Axes) ([]Types, error)
+}
+
+// Types returns what x is along the axes of the job. On a tape made with NoGrad nothing is typed.
+func (x Tensor) Types() Types { return x.hdr().ty }
+
+// WithTypes says what x is along the axes of the job, which belongs to no tape: what another rank sent. Of a batch, WithRows says
+// it.
+func (x Tensor) WithTypes(ty Types) Tensor {
+	h := x.hdr()
+	if h.tape != nil {
+		fail("WithTypes", []Shape{h.shape()}, "a tensor of a tape has the types that it was computed with")
+	}
+	h.ty = ty
+	return x
+}
+
+// AsPart returns x and says that it, which differs between the ranks along axes, is this rank's part of a sum over them: a loss of
+// one's own. Its divisor must be a global count, such as GlobalMean takes.
+func AsPart(x Tensor, axes Axes) Tensor {
+	t := tapeOf("AsPart", x)
+	h := t.arg(x)
+	out := t.alias(h)
+	t.rec(OpReshape, out, h)
+	out.ty = h.ty.With(axes&(h.ty.On(Varying)|h.ty.On(Cut)|h.ty.On(Own)), Partial)
+	return out.tensor()
+}
+
+// layout is what a parameter is along the axes of the job: Invariant where it is nothing else.
+type layout struct{ cut, summed Axes }
+
+// Lay says what the parameter is along axes: Cut (ranks hold other parts of it) or Replicated (whoever calls it sums the gradient
+// over the ranks). Along all other axes a parameter is Invariant: the same, with a gradient that is the same before anybody
+// communicates. It panics with a *Failure where both are said, or Replicated twice: the gradient would be summed wrongly.
+func (p *Param) Lay(axes Axes, k Kind) {
+	l := &p.layout
+	switch k {
+	case Cut:
+		p.mustLay(axes&l.summed, k, "its gradient is summed over this axis, on whose ranks it is now cut")
+		l.cut |= axes
+	case Replicated:
+		p.mustLay(axes&l.cut, k, "it is cut over this axis: its gradient is this rank's alone and must not be summed over it")
+		p.mustLay(axes&l.summed, k, "its gradient is summed over this axis already")
+		l.summed |= axes
+	default:
+		fail("Lay", nil, "%v is %v: a parameter is cut or replicated", p, k)
+	}
+}
+
+func (p *Param) mustLay(bad Axes, k Kind, text string) {
+	if bad != 0 {
+		a := bad.first()
+		panic(&Failure{Op: "Lay", Err: &TypeError{Axis: a, Clash: ClashLay, Have: p.Types().At(a), Want: k, Text: fmt.Sprintf("%v: %s", p, text)}})
+	}
+}
+
+// Types returns what the parameter is along the axes of the job.
+func (p *Param) Types() Types {
+	return Types{b0: ^p.layout.summed, b1: ^(p.layout.summed | p.layout.cut), b2: p.layout.cut}
+}

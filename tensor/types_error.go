@@ -1,0 +1,150 @@
+package tensor
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// Clash says which rule of types is broken.
+type Clash uint8
+
+// The clashes.
+const (
+	ClashInput        Clash = iota // a Function wants another kind
+	ClashRows                      // an invariant tensor meets rows that differ
+	ClashFeatures                  // an invariant tensor meets a part of the features
+	ClashOwn                       // an invariant tensor meets a mean over one rank's rows
+	ClashRowsFeatures              // rows meet a part of the features
+	ClashOnce                      // an invariant tensor meets one whose gradient is a partial sum
+	ClashPart                      // a partial sum meets what differs between ranks
+	ClashNonlinear                 // a partial sum in an operation that is not linear
+	ClashAdded                     // something is added to a partial sum that is none
+	ClashProduct                   // a product of partial sums
+	ClashMask                      // random numbers for elements whose place is not known
+	ClashLoss                      // Backward's or WithAux' loss is no part of a sum
+	ClashGrad                      // a gradient that is given is not of the output's dual kind
+	ClashLay                       // contradictory calls of Param.Lay
+)
+
+// clashTexts say what is wrong. %[1]s is the first input of the one kind, %[2]s that of the other.
+var clashTexts = [...]string{
+	ClashInput:        "must be %[2]s",
+	ClashRows:         "%[1]s is the same on all ranks and counts its gradient once, %[2]s is other rows on each: the gradient lacks the sum over the ranks",
+	ClashFeatures:     "%[1]s is the same on all ranks and counts its gradient once, %[2]s is a part of the features: the gradient lacks the sum over the ranks, or a sum before this operation is missing",
+	ClashOwn:          "%[1]s is the same on all ranks, %[2]s is made of a mean over this rank's rows",
+	ClashRowsFeatures: "%[1]s is this rank's rows, %[2]s this rank's part of the features: rows must be gathered, or sent to where that part is",
+	ClashOnce:         "%[1]s counts its gradient once, that of %[2]s is added up over the ranks",
+	ClashPart:         "%[1]s is a partial sum, %[2]s differs between ranks",
+	ClashNonlinear:    "%[1]s is a partial sum: it must be summed over the ranks before an operation that is not linear",
+	ClashAdded:        "%[1]s is a partial sum: what is added to it would count once for each rank",
+	ClashProduct:      "a product of two partial sums is no partial sum",
+	ClashMask:         "%[1]s differs between ranks along an axis that its Rows do not tell of: different elements would get the same random numbers",
+}
+
+// lossTexts say of which kind a loss must not be.
+var lossTexts = [...]string{
+	Replicated: "the loss is computed from the same rows on all ranks, and gradients are summed over them: it would count once for each. Does the input lack its Rows?",
+	Varying:    "the loss differs between ranks and is no part of a sum: sum over rows and divide by the global count (see GlobalMean), or say AsPart",
+	Cut:        "the loss is that of a part of the features: a sum over the ranks is missing",
+	Own:        "the loss has a mean over this rank's rows in it, and other ranks have more: divide a sum by the global count (see GlobalMean), or say AsPart",
+}
+
+// TypeError is the cause of a *Failure: the types of tensors along an axis of the job do not fit.
+type TypeError struct {
+	Axis       int
+	Name       string // of the axis, which package dist knows
+	Clash      Clash
+	Have, Want Kind
+	Text       string // what is wrong
+	See        string // what to do about it, from package dist
+}
+
+// Error names the axis and says what is wrong.
+func (e *TypeError) Error() string {
+	axis, text := e.Name, e.Text
+	if axis == "" {
+		axis = fmt.Sprint(e.Axis)
+	}
+	if text == "" {
+		text = fmt.Sprintf("the input is %v, must be %v", e.Have, e.Want)
+	}
+	if e.See != "" {
+		text += "; " + e.See
+	}
+	return "axis " + axis + ": " + text
+}
+
+// clash panics with a *Failure if there is a bad axis.
+func (op Op) clash(in []*header, bad Axes, c Clash, have, want Kind) {
+	if bad != 0 {
+		clash(op.String(), in, bad, c, have, want)
+	}
+}
+
+func clash(op string, in []*header, bad Axes, c Clash, have, want Kind) {
+	axis := bad.first()
+	e := &TypeError{Axis: axis, Clash: c, Have: have, Want: want}
+	if c == ClashLoss {
+		e.Text = lossTexts[have]
+	} else {
+		e.Text = fmt.Sprintf(clashTexts[c]+"%[3]s", which(in, axis, have), which(in, axis, want), kinds(in, axis))
+	}
+	panic(&Failure{Op: op, Shapes: shapes(in), Err: e})
+}
+
+// failTypes panics with a *Failure: a Function refuses the types of its inputs.
+func failTypes(op string, in []*header, err error) {
+	var e *TypeError
+	if errors.As(err, &e) && e.Text == "" {
+		e.Text = fmt.Sprintf("an input is %v, must be %v%s", e.Have, e.Want, kinds(in, e.Axis))
+	}
+	panic(&Failure{Op: op, Shapes: shapes(in), Err: err})
+}
+
+func shapes(in []*header) []Shape {
+	var list []Shape
+	for _, h := range in {
+		if h != nil {
+			list = append(list, h.shape())
+		}
+	}
+	return list
+}
+
+// which names the first input that is k.
+func which(in []*header, axis int, k Kind) string {
+	for i, h := range in {
+		if h != nil && h.ty.At(axis) == k {
+			return h.label(i)
+		}
+	}
+	return k.String()
+}
+
+// kinds lists what the inputs are.
+func kinds(in []*header, axis int) string {
+	var list []string
+	for i, h := range in {
+		if h == nil {
+			continue
+		}
+		s := h.label(i) + " " + h.ty.At(axis).String()
+		if !h.needs {
+			s += ", no gradient"
+		}
+		list = append(list, s)
+	}
+	return " (" + strings.Join(list, "; ") + ")"
+}
+
+// label names an input: by its parameter, or by its number.
+func (h *header) label(i int) string {
+	switch {
+	case h.leaf != nil:
+		return "parameter " + h.leaf.p.String()
+	case h.st != nil && h.st.name != "":
+		return fmt.Sprintf("input %d (of %s)", i, h.st.name)
+	}
+	return fmt.Sprintf("input %d", i)
+}
