@@ -42,18 +42,19 @@ func (r *Rank) atEnd(ctx context.Context, next func(err error)) {
 		next(nil)
 		return
 	}
-	guard(r.c.rank, func() error { return f(ctx) }, func(mine error) {
+	guard(r, func() error { return f(ctx) }, func(mine error) {
 		r.atEnd(ctx, func(others error) { next(errors.Join(mine, others)) })
 	})
 }
 
 // guard calls f, and next with its error, into which a panic or runtime.Goexit is turned. After a Goexit nothing but deferred
 // functions runs on a goroutine: so next does.
-func guard(rank int, f func() error, next func(err error)) {
+func guard(r *Rank, f func() error, next func(err error)) {
 	var err error
-	returned := false
+	rank, returned := r.c.rank, false
 	defer func() {
 		if p := recover(); p != nil {
+			r.explain(p)
 			err = panicked(rank, p)
 		} else if !returned {
 			err = &Error{Rank: rank, Cause: fmt.Errorf("rank %d panicked: runtime.Goexit was called (testify's require does)\n%s", rank, debug.Stack())}
@@ -61,6 +62,7 @@ func guard(rank int, f func() error, next func(err error)) {
 		next(err)
 	}()
 	if err = f(); err != nil {
+		r.explain(err)
 		err = named(rank, err)
 	}
 	returned = true

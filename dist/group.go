@@ -30,6 +30,7 @@ type Group struct {
 	gen     uint32
 	parent  *Group // it was made from; nil: none
 	name    string
+	grid    *grid // of the axes of the job
 	ranks   []int // world ranks
 	rank    int
 	timeout time.Duration
@@ -106,7 +107,7 @@ func (c *comm) open(s backend.Spec, timeout time.Duration, a algos) (*Group, err
 	if err != nil {
 		return nil, err
 	}
-	g := &Group{c: c, id: s.ID, gen: s.Gen, name: s.Name, ranks: s.Ranks, rank: s.Rank, timeout: timeout, algo: a, pairs: map[pair]*lane{}}
+	g := &Group{c: c, id: s.ID, gen: s.Gen, name: s.Name, ranks: s.Ranks, rank: s.Rank, timeout: timeout, algo: a, pairs: map[pair]*lane{}, grid: &grid{n: len(s.Ranks)}}
 	if err := a.check(be); err != nil {
 		_ = be.Abort(err)
 		g.err = err
@@ -155,7 +156,7 @@ func (g *Group) child(s backend.Spec, timeout time.Duration, a algos) *Group {
 		panic(&tensor.Failure{Op: "group " + s.Name, Err: err})
 	}
 	g.c.mu.Lock()
-	made.parent = g
+	made.parent, made.grid = g, g.grid
 	closed := g.closed
 	g.c.mu.Unlock()
 	if closed { // a failure of g would not reach the new group

@@ -40,6 +40,7 @@ func (g *Group) Mesh(spec string) (*Mesh, error) {
 	if total != g.Size() {
 		return nil, fmt.Errorf("dist: mesh %q has %d places, group %s has %d ranks", spec, total, g.name, g.Size())
 	}
+	g.grid.fix(g.ranks, m.names, m.sizes)
 	m.all = g.With(Name("mesh " + spec))
 	m.all.Barrier() //discard: it compares the names; nobody waits for it
 	m.all.see()

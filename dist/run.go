@@ -147,13 +147,13 @@ func (j *job) run(ctx context.Context, r *Rank, fn func(ctx context.Context, r *
 		return
 	}
 	defer unbind()
-	guard(r.c.rank, func() error { return fn(ctx, r) }, func(err error) {
+	guard(r, func() error { return fn(ctx, r) }, func(err error) {
 		if err != nil {
 			j.endFailed(ctx, r, err)
 			return
 		}
 		r.atEnd(ctx, func(err error) {
-			guard(r.c.rank, r.finish, func(unseen error) {
+			guard(r, r.finish, func(unseen error) {
 				if err = errors.Join(err, unseen); err != nil {
 					j.fail(err)
 				} else if e, ok := r.c.engine.(backend.Finisher); ok && ctx.Err() == nil { // else the others end because of ctx

@@ -16,14 +16,16 @@ const (
 	numClasses  = 16 * 16
 )
 
-// arena hands out the step memory of one tape. What is freed is reused; nothing goes back to the device before close.
+// arena hands out the step memory of one tape. What is freed is reused. Before close only large blocks go back to the device:
+// see trim.
 type arena struct {
 	dev        Device
 	use        *Memory // of dev
 	known      int     // bytes that use counts for this arena
 	free       [numClasses][]Ptr
 	large      []block // sorted by bytes
-	slabs      []Ptr
+	slabs      []block
+	held       int // bytes of slabs
 	slab       Ptr
 	left       int
 	live, high int // high: the most since the last report
@@ -71,6 +73,9 @@ func (m *arena) take(n int) block {
 		return m.allocLarge(wholePages(n))
 	}
 	c, bytes := classOf(n)
+	if len(m.free[c]) == 0 && m.left < bytes && m.held-m.live > max(m.peak, m.high) {
+		c, bytes = m.larger(c, bytes)
+	}
 	m.account(bytes)
 	if k := len(m.free[c]); k > 0 {
 		p := m.free[c][k-1]
@@ -79,6 +84,7 @@ func (m *arena) take(n int) block {
 	}
 	if m.left < bytes {
 		m.left = max(bytes, min(firstSlab<<min(len(m.slabs), 8), largestSlab))
+		m.trim(m.left)
 		m.slab = m.fromDevice(m.left)
 	}
 	p := m.slab
@@ -96,6 +102,7 @@ func (m *arena) allocLarge(bytes int) block {
 		return b
 	}
 	m.account(bytes)
+	m.trim(bytes)
 	return block{m.fromDevice(bytes), bytes}
 }
 
@@ -115,8 +122,13 @@ func (m *arena) report() {
 
 func (m *arena) fromDevice(n int) Ptr {
 	p, err := m.dev.Alloc(n)
+	if err != nil && m.giveBack(0) {
+		p, err = m.dev.Alloc(n)
+	}
 	refuse(m.dev, n, err)
-	m.slabs = append(m.slabs, p)
+	m.slabs = append(m.slabs, block{p, n})
+	m.held += n
+	m.use.held.add(n)
 	m.report()
 	return p
 }
@@ -140,9 +152,10 @@ func (m *arena) spoil(b block) { spoil(m.dev, b.p, b.bytes) }
 
 // close gives all memory back to the device.
 func (m *arena) close() {
-	for _, p := range m.slabs {
-		m.dev.Free(p)
+	for _, b := range m.slabs {
+		m.dev.Free(b.p)
 	}
+	m.use.held.add(-m.held)
 	m.use.sub(Activations, m.known)
 	*m = arena{dev: m.dev, use: m.use, poison: m.poison}
 }

@@ -32,14 +32,17 @@ func (k MemoryKind) String() string { return memoryKindNames[k] }
 
 // Memory counts the bytes of a device by kind, now and at their most. Memory is counted when it is allocated, and until it
 // is given back; that of tensors outside tapes, which the garbage collector gives back, until it has seen that they are
-// unreachable. Step memory is counted while a tensor has it; what a tape holds beyond that, to use it again, is not. Tapes
+// unreachable. Step memory is counted while a tensor has it; what a tape holds beyond that, to use it again, is in Held only. Tapes
 // report it when Backward begins and ends, at Reset, and when they need more. The methods may be called by any goroutine.
 type Memory struct {
 	kinds [numMemoryKinds]gauge
 	peak  atomic.Int64 // of all kinds together
+	held  gauge
 }
 
 type gauge struct{ live, peak atomic.Int64 }
+
+func (g *gauge) add(bytes int) { raise(&g.peak, g.live.Add(int64(bytes))) }
 
 // MemoryUse is how many bytes there are now, and were at the most.
 type MemoryUse struct {
@@ -48,8 +51,7 @@ type MemoryUse struct {
 }
 
 func (m *Memory) add(k MemoryKind, bytes int) {
-	g := &m.kinds[k]
-	raise(&g.peak, g.live.Add(int64(bytes)))
+	m.kinds[k].add(bytes)
 	raise(&m.peak, m.live())
 }
 
@@ -73,6 +75,9 @@ func (m *Memory) Of(k MemoryKind) MemoryUse {
 	return MemoryUse{int(g.live.Load()), int(g.peak.Load())}
 }
 
+// Held returns the bytes that tapes have from the device: Activations, and what they keep to use it again.
+func (m *Memory) Held() MemoryUse { return MemoryUse{int(m.held.live.Load()), int(m.held.peak.Load())} }
+
 // Total returns the bytes of all kinds. Its peak is theirs together: less than the sum of the kinds' peaks, if these were at
 // different times.
 func (m *Memory) Total() MemoryUse { return MemoryUse{int(m.live()), int(m.peak.Load())} }
@@ -84,6 +89,7 @@ func (m *Memory) ResetPeak() {
 		g.peak.Store(g.live.Load())
 	}
 	m.peak.Store(m.live())
+	m.held.peak.Store(m.held.live.Load())
 }
 
 // ByName returns the bytes of each kind by its name, and of "total": for a summary in JSON.
@@ -109,6 +115,9 @@ func (m *Memory) String() string {
 		}
 	}
 	line("total", m.Total())
+	if u := m.Held(); u.Peak > 0 {
+		line("held by tapes", u)
+	}
 	_ = w.Flush() // to memory
 	return strings.TrimSuffix(b.String(), "\n")
 }

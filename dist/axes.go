@@ -1,0 +1,121 @@
+package dist
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// grid is a job's ranks as a box, along whose axes tensors have types (see tensor.Types): the first Mesh of the group that all others
+// come from, or one axis of all ranks if that group is asked for its Axes before there is a Mesh. It stays what it is: parameters and
+// batches have its numbers. All groups that come from one group share its grid.
+type grid struct {
+	mu    sync.Mutex
+	n     int   // ranks
+	ranks []int // world ranks, the last axis varying fastest; nil: not known yet
+	names []string
+	sizes []int // more than 1
+}
+
+// maxAxes is how many axes tensors have types along.
+const maxAxes = 8
+
+// fix makes the axes those of a mesh over ranks, unless they are known already or the mesh is not over all. Axes of one rank are
+// left out.
+func (g *grid) fix(ranks []int, names []string, sizes []int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ranks != nil || len(ranks) != g.n {
+		return
+	}
+	g.ranks = ranks
+	for i, n := range sizes {
+		if n > 1 {
+			g.names, g.sizes = append(g.names, names[i]), append(g.sizes, n)
+		}
+	}
+	if len(g.names) > maxAxes {
+		g.names, g.sizes = []string{"world"}, []int{g.n}
+	}
+}
+
+// axes returns the axes along which members differ, if they are whole there: all ranks that share a place on the other axes.
+func (g *grid) axes(members []int) (a tensor.Axes) {
+	if g.mu.Lock(); g.ranks == nil {
+		g.mu.Unlock()
+		g.fix(members, []string{"world"}, []int{len(members)})
+		g.mu.Lock()
+	}
+	defer g.mu.Unlock()
+	first := slices.Index(g.ranks, members[0])
+	for _, m := range members[1:] {
+		place := slices.Index(g.ranks, m)
+		if place < 0 || first < 0 {
+			return 0
+		}
+		a |= g.differ(first, place)
+	}
+	whole := 1
+	for i, n := range g.sizes {
+		if a>>i&1 == 1 {
+			whole *= n
+		}
+	}
+	if whole != len(members) {
+		return 0
+	}
+	return a
+}
+
+// differ returns the axes on which two places differ.
+func (g *grid) differ(x, y int) (a tensor.Axes) {
+	for i := len(g.sizes) - 1; i >= 0; i-- {
+		n := g.sizes[i]
+		if x%n != y%n {
+			a |= 1 << i
+		}
+		x, y = x/n, y/n
+	}
+	return a
+}
+
+// Axes returns the axes of the job along which the members differ: that is what tensor.Rows.Over, tensor.Param.Lay and the types of
+// Functions are about. The axes are those of the first Mesh over all ranks; without a Mesh there is one, "world", for all ranks, and
+// it stays so if Axes is called first. A group has axes, however it was made, if its members are all ranks along them; another one (a
+// part of an axis, a diagonal) has none, like a group of one rank: along it, types are not checked.
+func (g *Group) Axes() tensor.Axes { return g.grid.axes(g.ranks) }
+
+// sees says what to do about types that do not fit.
+var sees = map[tensor.Clash]string{
+	tensor.ClashRows:         "attach the parameter with ddp or fsdp over this axis, or let it go through autograd.Copy (Param.Through)",
+	tensor.ClashFeatures:     "see autograd.Copy for what is the same, autograd.Sum for parts of a sum",
+	tensor.ClashRowsFeatures: "see autograd.AllGather and autograd.AllToAll",
+	tensor.ClashOnce:         "see autograd.Copy and Param.Through",
+	tensor.ClashPart:         "see autograd.Sum",
+	tensor.ClashNonlinear:    "see autograd.Sum",
+	tensor.ClashAdded:        "see autograd.Sum",
+	tensor.ClashMask:         "see tensor.Region",
+}
+
+// explain adds to a type error, in what a rank failed or panicked with, what tensors do not know: the axis' name, and what to do.
+func (r *Rank) explain(failed any) {
+	err, ok := failed.(error)
+	var e *tensor.TypeError
+	if !ok || !errors.As(err, &e) || e.Name != "" {
+		return
+	}
+	e.Name, e.See = r.c.world.Load().grid.name(e.Axis), sees[e.Clash]
+}
+
+// name returns the name of an axis, or its number.
+func (g *grid) name(axis int) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if axis < len(g.names) {
+		return g.names[axis]
+	}
+	return fmt.Sprint(axis)
+}

@@ -1,0 +1,54 @@
+package tensor
+
+import "slices"
+
+// trim gives idle large blocks back before n further bytes are taken: with them, what is idle would be more than the most that
+// was ever in use. Where shapes differ from step to step (lengths of sequences, counts of experts, a cache that grows), old blocks
+// fit nothing any more, and a tape would hold more with each step. So what is idle is at most the peak, and a tape holds at
+// most twice that and a slab or two; small blocks cannot go back, but serve smaller tensors.
+func (m *arena) trim(n int) {
+	if most := max(m.peak, m.high); m.held+n-m.live > most {
+		m.giveBack(most + m.live - n)
+	}
+}
+
+// giveBack gives idle large blocks back, the smallest first, until no more than keep bytes are held. It reports whether it gave
+// any. A recording of the device's work keeps what it has seen.
+func (m *arena) giveBack(keep int) bool {
+	if g, ok := m.dev.(Grapher); ok && g.Recording() != nil {
+		return false
+	}
+	k := 0
+	for ; k < len(m.large) && m.held > keep; k++ {
+		b := m.large[k]
+		i := slices.Index(m.slabs, b)
+		m.slabs = slices.Delete(m.slabs, i, i+1)
+		m.held -= b.bytes
+		m.use.held.add(-b.bytes)
+		m.dev.Free(b.p)
+	}
+	m.large = slices.Delete(m.large, 0, k)
+	return k > 0
+}
+
+// larger returns the next class of at most twice the bytes that has an idle block, else c.
+func (m *arena) larger(c, bytes int) (class, size int) {
+	for k := c + 1; k < numClasses && bytesOf(k) <= 2*bytes; k++ {
+		if len(m.free[k]) > 0 {
+			return k, bytesOf(k)
+		}
+	}
+	return c, bytes
+}
+
+// bytesOf returns the bytes of a block of a class: see classOf.
+func bytesOf(class int) int {
+	if class == 0 {
+		return minBlock
+	}
+	e, k := 6+(class-1)/16, (class-1)%16+1
+	return 1<<e + k*max(1<<e/16, minBlock)
+}
+
+// Held returns the bytes that the tape has from its device: what is in use, and what it keeps to use it again.
+func (t *Tape) Held() int { return t.mem.held }

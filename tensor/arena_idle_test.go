@@ -1,0 +1,131 @@
+package tensor
+
+import (
+	"errors"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A tape whose shapes differ from step to step holds at most twice its peak. Without giving back, the first program here holds
+// some twenty times its peak, the second several hundred times.
+func TestHeldMemoryOfVaryingShapes(t *testing.T) {
+	for name, program := range map[string]func(tape *Tape, steps int){
+		"random lengths": func(tape *Tape, steps int) {
+			r := rand.New(rand.NewPCG(1, 2))
+			for range steps {
+				n := 100 + r.IntN(2001)
+				x := tape.New(Float32, n, 256)
+				y := MatMul(x, x, false, true).Softmax()
+				MatMul(y, x, false, false).Exp()
+				tape.Reset()
+			}
+		},
+		"a row a step": func(tape *Tape, steps int) {
+			cache := New(tape.Device(), Float32, 300, 1024)
+			for range steps {
+				x := Concat(0, tape.Input(cache), tape.New(Float32, 1, 1024)).Affine(1, 1)
+				cache = FromPtr(tape.Device(), cache.Ptr(), Float32, x.Dim(0), 1024) // a null device moves nothing
+				tape.Reset()
+			}
+		},
+	} {
+		dev := newNullDevice(t)
+		tape := NewTape(dev, NoGrad())
+		program(tape, 300)
+		_, peak := tape.Memory()
+		assert.LessOrEqual(t, tape.Held(), 2*peak+largestSlab, "%s: small blocks come by the slab", name)
+		assert.Equal(t, tape.Held(), dev.Memory().Held().Live, name)
+		assert.LessOrEqual(t, dev.Memory().Held().Peak, 2*peak+2*largestSlab, name)
+		assert.Contains(t, dev.Memory().String(), "held by tapes", name)
+		assert.Len(t, dev.CPU.mem, len(tape.mem.slabs), name)
+		tape.Close()
+		assert.Zero(t, dev.Memory().Held().Live, name)
+		assert.Empty(t, dev.CPU.mem, name)
+	}
+}
+
+// Where shapes stay the same, nothing is given back and taken again.
+func TestNothingIsGivenBackInSteadySteps(t *testing.T) {
+	dev := &counting{CPU: NewCPU(1)}
+	defer dev.CPU.Close()
+	tape := NewTape(dev, NoGrad())
+	step := func() {
+		x := tape.New(Float32, 700, 700)
+		for range 3 {
+			x = tape.Scope(func(in ...Tensor) Tensor { return tape.New(Float32, 900, 900) }, x)
+			tape.New(Float32, 2000, 300)
+		}
+		tape.Reset()
+	}
+	step()
+	taken := dev.allocs
+	for range 5 {
+		step()
+	}
+	assert.Equal(t, taken, dev.allocs)
+	assert.Zero(t, dev.frees)
+}
+
+// counting is a CPU that counts, and has only so much memory.
+type counting struct {
+	*CPU
+	allocs, frees, left int
+	recording           *Recording
+	limited             bool
+}
+
+var errFull = errors.New("full")
+
+func (d *counting) Alloc(n int) (Ptr, error) {
+	if d.limited && n > d.left {
+		return nil, errFull
+	}
+	d.allocs++
+	return d.CPU.Alloc(n)
+}
+
+func (d *counting) Free(p Ptr) {
+	d.frees++
+	d.left += len(d.CPU.mem[p])
+	d.CPU.Free(p)
+}
+
+func (d *counting) BeginGraph(r *Recording) error { d.recording = r; return nil }
+func (d *counting) EndGraph() (Graph, error)      { d.recording = nil; return nil, errFull }
+func (d *counting) Recording() *Recording         { return d.recording }
+func (d *counting) Vary(Kernel, *Args) func()     { return nil }
+
+// Memory that the device refuses is asked for again when idle blocks were given back; but not while a graph is recorded, which keeps
+// what it has seen.
+func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
+	skipInDebug(t)
+	dev := &counting{CPU: NewCPU(1)}
+	defer dev.CPU.Close()
+	tape := NewTape(dev, NoGrad())
+	tape.New(Uint8, 3<<20)
+	tape.Reset()
+	dev.limited = true
+	require.NoError(t, dev.BeginGraph(nil))
+	dev.recording = &Recording{on: dev}
+	err := Try(func() { tape.New(Uint8, 2<<20) })
+	require.ErrorIs(t, err, errFull)
+	assert.ErrorContains(t, err, "alloc: 2.00 MiB on cpu: full")
+	assert.Zero(t, dev.frees)
+	dev.recording = nil
+	tape.Reset()
+	tape.New(Uint8, 2<<20)
+	assert.Equal(t, 1, dev.frees)
+	assert.Equal(t, 2<<20, tape.Held())
+	require.ErrorIs(t, Try(func() { tape.New(Uint8, 4<<20) }), errFull, "there is no more")
+}
+
+// A class and its size say the same.
+func TestBytesOfAClass(t *testing.T) {
+	for n := 1; n <= largeBlock; n += 1 + n/100 {
+		class, bytes := classOf(n)
+		require.Equal(t, bytes, bytesOf(class), n)
+	}
+}
