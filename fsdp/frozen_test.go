@@ -132,4 +132,8 @@ func TestFrozenTraffic(t *testing.T) {
 		reduces:  steps * adapteds,
 		reduced:  steps * uint64(4*(ranks-1)*adapteds*adapterLen),
 	}, got, "the frozen stem stays")
+	// Where units stay, the optimizer changes trained elements only.
+	got = count(t, job{ranks: ranks, steps: 4, batch: 12, model: newAdapter, cfg: fsdp.Config{Stage: 2}}, steps)
+	trained := steps * uint64(4*(ranks-1)*adapteds*adapterLen)
+	require.Equal(t, traffic{gathers: steps * adapteds, gathered: trained, reduces: steps * adapteds, reduced: trained}, got)
 }

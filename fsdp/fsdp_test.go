@@ -52,6 +52,39 @@ func TestNaiveEqualsOneRank(t *testing.T) {
 	}
 }
 
+// A rank that does not use what others use adds zeros to its gradient.
+func TestNaiveUnused(t *testing.T) {
+	var grads [2][]float64
+	for i, skips := range []bool{false, true} {
+		require.NoError(t, onRanks(2, func(r *dist.Rank) error {
+			n := newToy()
+			params, err := fsdp.Naive(n, fsdp.Config{Shard: r.World})
+			if err != nil {
+				return err
+			}
+			tape := tensor.NewTape(r.Device, tensor.Eval())
+			x, y := batch(r.Device, tensor.Float32, 4*r.World.Rank(), 4)
+			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y))
+			for _, p := range params {
+				p.Consume()
+			}
+			tape.Reset()
+			factor := float64(1 - r.World.Rank()) // rank 1 has nothing to add
+			if skips && r.World.Rank() == 1 {
+				n.skip = func(i int) bool { return i == 2 }
+			}
+			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y).Scale(factor))
+			if r.World.Rank() == 1 {
+				for _, p := range params {
+					grads[i] = append(grads[i], tensor.Floats(p.Grad)...)
+				}
+			}
+			return nil
+		}))
+	}
+	require.Equal(t, grads[0], grads[1])
+}
+
 // Where sums have the same order, there is no other bit: ranks are summed in their order, and whole gradients of
 // microbatches before that. Stages 2 and 3 without HoldGrads sum microbatches last.
 func TestEqualsNaive(t *testing.T) {

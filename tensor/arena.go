@@ -31,6 +31,7 @@ type arena struct {
 	live, high int // high: the most since the last report
 	peak       int // before it
 	poison     bool
+	tapes      int // that share it and are not closed
 }
 
 type block struct {
@@ -157,5 +158,5 @@ func (m *arena) close() {
 	}
 	m.use.held.add(-m.held)
 	m.use.sub(Activations, m.known)
-	*m = arena{dev: m.dev, use: m.use, poison: m.poison}
+	*m = arena{dev: m.dev, use: m.use, poison: m.poison, tapes: m.tapes}
 }

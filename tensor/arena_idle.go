@@ -50,5 +50,17 @@ func bytesOf(class int) int {
 	return 1<<e + k*max(1<<e/16, minBlock)
 }
 
+// ShareMemory makes the tape take its step memory from where other does: the tapes of a pipeline's microbatches then hold the most
+// that they need together, not a full step's each. Tapes that share belong to one goroutine and one device. Memory, Held and the
+// peak are those of all of them.
+func ShareMemory(other *Tape) TapeOption {
+	return func(t *Tape) {
+		if t.dev != other.dev {
+			fail("ShareMemory", nil, "the tapes are on %v and another %v", t.dev, other.dev)
+		}
+		t.mem = other.mem
+	}
+}
+
 // Held returns the bytes that the tape has from its device: what is in use, and what it keeps to use it again.
 func (t *Tape) Held() int { return t.mem.held }

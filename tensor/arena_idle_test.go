@@ -129,3 +129,53 @@ func TestBytesOfAClass(t *testing.T) {
 		require.Equal(t, bytes, bytesOf(class), n)
 	}
 }
+
+// Tapes that share memory hold what they need together: here one is live at a time, so that four hold what one does. What one
+// frees another one uses, and Close leaves the others what is theirs.
+func TestTapesShareMemory(t *testing.T) {
+	dev := NewCPU(1)
+	defer dev.Close()
+	first := NewTape(dev)
+	tapes := []*Tape{first}
+	for range 3 {
+		tapes = append(tapes, NewTape(dev, ShareMemory(first)))
+	}
+	ps := &params{dev: dev, dtype: Float32}
+	m := newMLP(ps, 64, 512, 64)
+	x := random(dev, Float32, 1, 1000, 64)
+	step := func(tape *Tape) {
+		tape.Backward(m.forward(tape.Input(x)).Square().Sum())
+		ps.consume()
+		tape.Reset()
+	}
+	step(first)
+	one := first.Held()
+	assert.Positive(t, one)
+	for _, tape := range tapes {
+		step(tape)
+		assert.Equal(t, one, tape.Held())
+	}
+	assert.Equal(t, one, dev.Memory().Held().Live)
+	y := tapes[3].Input(x).Exp()
+	want := Floats(y)
+	for _, tape := range tapes[:3] {
+		step(tape)
+		tape.Close()
+	}
+	assert.Equal(t, want, Floats(y))
+	assert.GreaterOrEqual(t, dev.Memory().Held().Live, one)
+	tapes[3].Close()
+	assert.Zero(t, dev.Memory().Held().Live)
+	assert.ErrorContains(t, Try(func() { NewTape(NewCPU(1), ShareMemory(first)) }), "ShareMemory")
+}
+
+// A pipeline whose tapes share memory has the gradients of one tape, to the bit.
+func TestPipelineInSharedMemory(t *testing.T) {
+	skipInDebug(t)
+	want := newPipe(nil).whole()
+	for name, order := range pipeOrders {
+		m := newPipe(nil)
+		m.share = true
+		requireGrads(t, want, m.stages(order), 0, name)
+	}
+}

@@ -112,9 +112,9 @@ func TestOpenEndsRefuse(t *testing.T) {
 // pipe is a model in two stages, with all that weight gradients may be of: plain layers, fused ones, norms, a Checkpoint,
 // an embedding, a view of a parameter, a Function.
 type pipe struct {
-	ps   *params
-	w    [8]*Param
-	seen []string
+	ps    *params
+	w     [8]*Param
+	share bool // step memory, between all tapes
 }
 
 const pipeMicro = 4
@@ -178,6 +178,9 @@ func (m *pipe) stages(order string) [][]float64 {
 	var out, in, loss [pipeMicro]Tensor
 	for k := range a {
 		a[k], b[k] = NewTape(hostDevice), NewTape(hostDevice)
+		if m.share && k > 0 {
+			a[k], b[k] = NewTape(hostDevice, ShareMemory(a[0])), NewTape(hostDevice, ShareMemory(b[0]))
+		}
 		a[k].mem.poison, b[k].mem.poison = true, true
 	}
 	options := func(k int, deferred string) (opts []BackwardOption) {

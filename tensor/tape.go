@@ -10,7 +10,7 @@ const slabLen = 128 // headers, nodes and contributions are made in slabs of thi
 // heap. A Tape belongs to one goroutine; a rank may have several.
 type Tape struct {
 	Exec
-	mem     arena
+	mem     *arena
 	headers []*[slabLen]header
 	nh      int
 	nodes   []*[slabLen]Node
@@ -29,6 +29,7 @@ type Tape struct {
 	quiet             bool // in a Function's Forward
 	open              int  // calls of Backward, Apply and Checkpoint that have not returned: more than are running after a Failure
 	seeds             int  // calls of WithAux
+	closed            bool
 	putOff            bool // weight gradients wait for RunDeferred
 	putOffNodes       int  // of how many nodes
 	ends              []*header
@@ -71,12 +72,12 @@ func Trace(r *trace.Recorder) TapeOption { return func(t *Tape) { t.spans = r } 
 func NewTape(dev Device, opts ...TapeOption) *Tape {
 	t := &Tape{leaves: map[*Param]*leafState{}, record: true, training: true, scale: 1, serial: 1}
 	t.init(dev)
-	t.mem.dev, t.mem.use = dev, dev.Memory()
-	t.mem.poison = debugMode
+	t.mem = &arena{dev: dev, use: dev.Memory(), poison: debugMode}
 	t.poller, _ = dev.(Poller)
 	for _, o := range opts {
 		o(t)
 	}
+	t.mem.tapes++
 	return t
 }
 
@@ -90,11 +91,17 @@ func (t *Tape) Recomputing() bool { return t.recompute }
 // Memory returns the bytes of step memory in use now, and the most since NewTape.
 func (t *Tape) Memory() (live, peak int) { return t.mem.live, max(t.mem.peak, t.mem.high) }
 
-// Close returns the tape's memory to the device. Its tensors must not be used afterwards.
+// Close returns the tape's memory to the device, or to the tapes that share it. Its tensors must not be used afterwards.
 func (t *Tape) Close() {
 	t.putOff = false
 	t.Reset()
-	t.mem.close()
+	if t.closed {
+		return
+	}
+	t.closed = true
+	if t.mem.tapes--; t.mem.tapes == 0 {
+		t.mem.close()
+	}
 }
 
 // newHeader returns a header with no memory. dims does not escape.
@@ -122,7 +129,7 @@ func (t *Tape) blankHeader() *header {
 func (t *Tape) newSlab() *[slabLen]header {
 	hs := new([slabLen]header)
 	for i := range hs {
-		hs[i].tape, hs[i].own.dev, hs[i].own.arena = t, t.dev, &t.mem
+		hs[i].tape, hs[i].own.dev, hs[i].own.arena = t, t.dev, t.mem
 	}
 	return hs
 }
