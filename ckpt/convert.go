@@ -81,7 +81,7 @@ func convertPlan(src *source, c ConvertConfig) (*plan, error) {
 			if x.model && c.DType != nil && isFloat(d) {
 				d = dtypes[*c.DType]
 			}
-			out = append(out, tensorEntry{Name: x.Name, DType: d, Shape: x.Shape, Transposed: x.transposed, TP: x.rule, Unit: x.unit, Place: x.place, Pieces: []piece{{}}})
+			out = append(out, tensorEntry{Name: x.Name, DType: d, Shape: x.Shape, Transposed: x.transposed, TP: x.rule, Pieces: []piece{{}}})
 		}
 		return out
 	}
@@ -113,9 +113,9 @@ func (p *plan) copy(ctx context.Context, fsys fileSystem, src *source, dir strin
 	}
 	var jobs []job
 	total := int64(0)
-	p.eachPiece(func(model bool, e *tensorEntry, x *piece) {
+	p.eachPiece(func(model bool, e *tensorEntry, k int) {
 		s := src.tensors[itemKey(model, e.Name)]
-		jobs = append(jobs, job{s, e, &x.SHA256})
+		jobs = append(jobs, job{s, e, &e.Pieces[k].SHA256})
 		total += s.End - s.Start
 	})
 	var done atomic.Int64

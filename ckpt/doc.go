@@ -18,7 +18,7 @@
 // these files, so that nothing in them depends on the layout. A matrix whose field has the tag option "transposed" (package
 // nn) lies there as [in, out] and is transposed on its way, one tensor at a time. The optimizer's state lies in files of its
 // own beside the model's. ringo.json has the rest: step, states, the shape of every tensor, how tensor parallelism cuts it,
-// which unit of fsdp it is in, and a SHA-256 of every piece that a rank wrote, of every header, of the index and of itself.
+// and a SHA-256 of every piece that a rank wrote, of every header, of the index and of itself.
 // No byte of the folder is without a hash.
 //
 // # Nothing is lost
@@ -26,6 +26,9 @@
 // A checkpoint is complete or absent. It is written in a folder with a temporary name; files and folder are flushed; when
 // all ranks agree, the folder is renamed, and the new name is flushed. So a crash at any moment leaves the checkpoints that
 // were there, or one more. What it leaves half written has a name that is never read and is removed by the next save.
+//
+// What several ranks hold, one of them writes, and the work is shared: replicas, copies of shards, keys that tensor parallelism
+// replicates, an embedding that two stages of a pipeline have.
 //
 // A save in the background (Config.Async) is over when dist.Run returns, and its error is Run's.
 //

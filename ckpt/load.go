@@ -175,9 +175,12 @@ func (l *loader) check(s *stored, p part, b []byte, size int) error {
 	}
 	for i, piece := range s.pieces {
 		h := sha256.New()
+		at, within := p.find(piece.part)
 		switch {
 		case piece.equal(p):
 			h.Write(b)
+		case within:
+			h.Write(b[at*size : (at+piece.len())*size])
 		case p.whole():
 			for at, n := range piece.runs() {
 				h.Write(b[at*size : (at+n)*size])
@@ -219,7 +222,7 @@ func (l *loader) broadcast(ctx context.Context) error {
 			continue
 		}
 		buf := x.data
-		if !x.shared || x.memory != nil {
+		if !x.part.whole() || x.memory != nil {
 			buf = tensor.New(l.g.Device(), x.data.DType(), x.shape...)
 		}
 		if l.src != nil && failed == nil {

@@ -43,8 +43,7 @@ type fileEntry struct {
 	Header string `json:"header_sha256"` // of the bytes before the data
 }
 
-// tensorEntry is a tensor; where its bytes are in the file is said by the file's header. Whoever loads it in flat ranges cuts
-// the parameters of its unit, in the order of their places, as if they were one, in the shape that they have in memory.
+// tensorEntry is a tensor; where its bytes are in the file is said by the file's header.
 type tensorEntry struct {
 	Name       string            `json:"name"`
 	DType      safetensors.DType `json:"dtype"`
@@ -52,8 +51,6 @@ type tensorEntry struct {
 	Transposed bool              `json:"transposed,omitempty"` // in memory it has the other shape
 	File       string            `json:"file"`
 	TP         *Rule             `json:"tp,omitempty"`
-	Unit       string            `json:"unit,omitempty"`
-	Place      int               `json:"place,omitempty"`
 	Pieces     []piece           `json:"pieces"`
 }
 
@@ -119,12 +116,7 @@ func decodeManifest(text []byte) (*manifest, error) {
 		return nil, fmt.Errorf("format version %d; this program reads 1 to %d", version.Version, formatVersion)
 	}
 	m := &manifest{}
-	dec := json.NewDecoder(bytes.NewReader(body))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(m); err != nil {
-		return nil, err
-	}
-	return m, nil
+	return m, json.Unmarshal(body, m) // older programs also wrote the units of fsdp, of which nothing depends
 }
 
 // index is model.safetensors.index.json, as Hugging Face's libraries write and read it.

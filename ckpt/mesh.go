@@ -1,10 +1,8 @@
 package ckpt
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -60,45 +58,19 @@ func coordinates(mesh []axis, rank int) (at map[string]int, name string) {
 type cutter struct {
 	mesh  []axis
 	sizes map[string]int
-	units map[string][]*stored // the parameters of each unit of fsdp, in its order
-	known bool                 // the checkpoint says what the units are
-	made  map[unitRank]unitCut
 }
 
-// unitRank is a unit on a rank of tensor parallelism.
-type unitRank struct {
-	unit string
-	tp   int
-}
-
-// unitCut is where the parameters of a unit lie in it, by their place, and its length.
-type unitCut struct {
-	off map[int]int
-	n   int
-}
-
-func newCutter(mesh []axis, model []*stored) *cutter {
-	c := &cutter{mesh: mesh, sizes: map[string]int{"tp": 1, "fsdp": 1, "dp": 1}, units: map[string][]*stored{}, made: map[unitRank]unitCut{}}
+func newCutter(mesh []axis) *cutter {
+	c := &cutter{mesh: mesh, sizes: map[string]int{"tp": 1, "fsdp": 1, "dp": 1}}
 	for _, a := range mesh {
 		c.sizes[a.name] = a.size
-	}
-	for _, x := range model {
-		if x.unit != "" {
-			c.units[x.unit], c.known = append(c.units[x.unit], x), true
-		}
-	}
-	for _, list := range c.units {
-		slices.SortStableFunc(list, func(a, b *stored) int { return cmp.Compare(a.place, b.place) })
 	}
 	return c
 }
 
-// whole reports whether every rank of fsdp holds all of a tensor: a buffer, or what fsdp ignores.
-func (c *cutter) whole(x *stored) bool { return c.known && x.unit == "" }
-
 // layout reads what every rank of a layout would load, and verifies that the ranks get every element.
 func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error {
-	c := newCutter(mesh, f.src.model)
+	c := newCutter(mesh)
 	ranks, ruled := c.sizes["tp"]*c.sizes["fsdp"]*c.sizes["dp"], 0
 	for i := range ranks {
 		_, name := coordinates(mesh, i)
@@ -123,9 +95,6 @@ func (f *verifier) layout(ctx context.Context, mesh []axis, all []*stored) error
 	if c.sizes["tp"] > 1 && ruled == 0 {
 		f.fail(fmt.Errorf("nobody says how tensor parallelism cuts the tensors: the checkpoint has no rules, and none were given"))
 	}
-	if c.sizes["fsdp"] > 1 && !c.known {
-		f.v.Unchecked = append(f.v.Unchecked, "the units of fsdp, of which the checkpoint says nothing: each tensor is taken for one")
-	}
 	return nil
 }
 
@@ -142,7 +111,7 @@ func (f *verifier) layoutTensor(ctx context.Context, c *cutter, x *stored) error
 			return x.error(err)
 		}
 		f.v.Ranks[rank].Bytes += int64(p.len()) * int64(x.elementSize())
-		if at["dp"] > 0 || c.whole(x) && at["fsdp"] > 0 {
+		if at["dp"] > 0 {
 			continue
 		}
 		group := at["tp"]
@@ -192,45 +161,16 @@ func (c *cutter) inMemory(x *stored, tp int) (part, error) {
 	return newPart(shape, boxes, [2]int{})
 }
 
-// part returns what a rank loads of a tensor: its boxes by the rule, and of these its share of the unit.
+// part returns what a rank loads of a tensor: its boxes by the rule, and of their elements its share.
 func (c *cutter) part(x *stored, at map[string]int) (part, error) {
 	p, err := c.inMemory(x, at["tp"])
 	if err != nil {
 		return p, err
 	}
-	if !c.whole(x) {
-		u := unitCut{n: p.len()}
-		if x.unit != "" {
-			if u, err = c.unit(x.unit, at["tp"]); err != nil {
-				return p, err
-			}
-		}
-		lo, hi := share(u.n, at["fsdp"], c.sizes["fsdp"]), share(u.n, at["fsdp"]+1, c.sizes["fsdp"])
-		off, n := u.off[x.place], p.len()
-		p.lo = min(max(lo-off, 0), n)
-		p.hi = min(max(hi-off, p.lo), n)
-	}
+	n := p.len()
+	p.lo, p.hi = share(n, at["fsdp"], c.sizes["fsdp"]), share(n, at["fsdp"]+1, c.sizes["fsdp"])
 	if x.transposed {
 		p = p.transposed()
 	}
 	return p, nil
-}
-
-// unit returns how a unit is cut.
-func (c *cutter) unit(name string, tp int) (unitCut, error) {
-	key := unitRank{name, tp}
-	if u, ok := c.made[key]; ok {
-		return u, nil
-	}
-	u := unitCut{off: map[int]int{}}
-	for _, x := range c.units[name] {
-		p, err := c.inMemory(x, tp)
-		if err != nil {
-			return u, err
-		}
-		u.off[x.place] = u.n
-		u.n += p.len()
-	}
-	c.made[key] = u
-	return u, nil
 }

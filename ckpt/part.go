@@ -95,6 +95,40 @@ func (p part) equal(q part) bool {
 
 func sameBox(a, b tensor.Box) bool { return slices.Equal(a.Lo, b.Lo) && slices.Equal(a.Hi, b.Hi) }
 
+// segment is a range of the elements of one box, and where a part has them.
+type segment struct {
+	box    tensor.Box
+	lo, hi int
+	at     int
+}
+
+// segments cuts a part by its boxes.
+func (p part) segments() (list []segment) {
+	first := 0 // of the box
+	for _, b := range p.boxes {
+		end := first + volume(b)
+		if lo, hi := max(p.lo, first), min(p.hi, end); lo < hi {
+			list = append(list, segment{b, lo - first, hi - first, lo - p.lo})
+		}
+		first = end
+	}
+	return list
+}
+
+// find returns where p has the elements of q, if they are all in one segment of it.
+func (p part) find(q part) (at int, ok bool) {
+	want := q.segments()
+	if len(want) != 1 {
+		return 0, false
+	}
+	for _, s := range p.segments() {
+		if s.lo <= want[0].lo && want[0].hi <= s.hi && sameBox(s.box, want[0].box) {
+			return s.at + want[0].lo - s.lo, true
+		}
+	}
+	return 0, false
+}
+
 // runs yields, in the part's order, where consecutive elements are in the whole tensor and how many there are.
 func (p part) runs() iter.Seq2[int, int] {
 	return func(yield func(at, n int) bool) {

@@ -18,7 +18,7 @@ type plan struct {
 	files []plannedFile
 	at    map[string]place // of tensors, by key
 
-	copies map[string]bool // parts, by their key, that several ranks hold
+	extents map[string][]extent // of the pieces of each tensor, by key; not of a conversion
 }
 
 type plannedFile struct {
@@ -49,16 +49,20 @@ func newPlan(claims []claim, rules Rules, fileBytes int64) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{at: map[string]place{}, copies: map[string]bool{}}
+	p := &plan{at: map[string]place{}, extents: map[string][]extent{}}
 	p.man = manifest{Version: formatVersion, Step: claims[0].Step, Ranks: len(claims), Random: claims[0].Random, Extra: claims[0].Extra}
 	load := make([]int64, len(claims)) // bytes that each rank writes
 	var model, opt []tensorEntry
 	for _, t := range tensors {
-		t.findCopies(p.copies)
-		e := tensorEntry{Name: t.Name, DType: t.DType, Shape: t.Shape, Transposed: t.Transposed, Unit: t.Unit, Place: t.Place}
-		if e.Pieces, err = t.pieces(load); err != nil {
+		e := tensorEntry{Name: t.Name, DType: t.DType, Shape: t.Shape, Transposed: t.Transposed}
+		extents, err := t.extents(load)
+		if err != nil {
 			return nil, fmt.Errorf("%s: %w", t.Name, err)
 		}
+		for _, x := range extents {
+			e.Pieces = append(e.Pieces, x.piece(t.Transposed))
+		}
+		p.extents[t.key()] = extents
 		if e.TP = rules.find(t.paramName()); e.TP != nil {
 			if t.Transposed {
 				e.TP = e.TP.transposed()
@@ -172,48 +176,6 @@ func collect(claims []claim) ([]*owned, error) {
 	return order, nil
 }
 
-// pieces says who writes what: of a tensor that several ranks hold whole, the one that has the least to write so far.
-func (o *owned) pieces(load []int64) ([]piece, error) {
-	bits := int64(o.DType.Bits())
-	if o.Shared {
-		best := o.ranks[0]
-		for _, r := range o.ranks {
-			if load[r] < load[best] {
-				best = r
-			}
-		}
-		load[best] += int64(product(o.Shape)) * bits
-		return []piece{{Rank: best}}, nil
-	}
-	var list []piece
-	var parts []part
-	for i, x := range o.parts {
-		if !x.Counts || x.empty() {
-			continue
-		}
-		p, err := newPart(o.Shape, x.Boxes, x.Flat)
-		if err != nil {
-			return nil, err
-		}
-		load[o.ranks[i]] += int64(p.len()) * bits
-		parts = append(parts, p)
-		list = append(list, piece{Rank: o.ranks[i], Boxes: x.Boxes, Flat: x.Flat})
-	}
-	return list, tile(o.Shape, parts)
-}
-
-// findCopies adds the parts that several ranks hold.
-func (o *owned) findCopies(copies map[string]bool) {
-	seen := map[string]bool{}
-	for _, x := range o.parts {
-		key := x.partKey()
-		if seen[key] && !x.empty() {
-			copies[key] = true
-		}
-		seen[key] = true
-	}
-}
-
 // layOut cuts the tensors into files of at most fileBytes, where a tensor allows it, and adds them to the plan.
 func (p *plan) layOut(kind string, tensors []tensorEntry, fileBytes int64) ([]tensorEntry, error) {
 	var cuts [][]tensorEntry
@@ -250,12 +212,12 @@ func (p *plan) layOut(kind string, tensors []tensorEntry, fileBytes int64) ([]te
 	return slices.Concat(cuts...), nil
 }
 
-// eachPiece calls fn for every piece of every tensor, in an order that is the same on all ranks.
-func (p *plan) eachPiece(fn func(model bool, t *tensorEntry, x *piece)) {
+// eachPiece calls fn for every piece, the kth of its tensor, in an order that is the same on all ranks.
+func (p *plan) eachPiece(fn func(model bool, t *tensorEntry, k int)) {
 	each := func(model bool, list []tensorEntry) {
 		for i := range list {
 			for k := range list[i].Pieces {
-				fn(model, &list[i], &list[i].Pieces[k])
+				fn(model, &list[i], k)
 			}
 		}
 	}
@@ -268,7 +230,8 @@ func (p *plan) eachPiece(fn func(model bool, t *tensorEntry, x *piece)) {
 // setHashes puts in the hashes that each rank reported for its pieces.
 func (p *plan) setHashes(hashes [][]string) error {
 	var err error
-	p.eachPiece(func(_ bool, t *tensorEntry, x *piece) {
+	p.eachPiece(func(_ bool, t *tensorEntry, k int) {
+		x := &t.Pieces[k]
 		if len(hashes[x.Rank]) == 0 {
 			err = fmt.Errorf("rank %d reported no hash of %s", x.Rank, t.Name)
 			return

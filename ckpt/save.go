@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -110,21 +109,28 @@ func (s *Saver) Close() error {
 type writer struct {
 	*Saver
 	plan *plan
-	jobs []job
-	sums map[string]uint32
+	jobs []*job
 	err  error // of this rank, for all to hear
 }
 
-// job is a piece that this rank writes.
+// job is a tensor of which this rank holds pieces that it writes, or that it compares with other ranks.
 type job struct {
-	part   part
-	memory *part // an item's
-	data   []byte
-	size   int // of an element
-	at     place
-	hash   string
-	shared string // the part's key, if other ranks have it too; else ""
-	sum    uint32 // of the data then
+	item       item
+	transposed bool
+	size       int // of an element
+	at         place
+	pieces     []held
+}
+
+// held is a piece.
+type held struct {
+	extent
+	id   int // its place among all pieces
+	off  int // where the item has it, in elements
+	mine bool
+	data []byte
+	hash string // of what was written
+	sum  uint32 // of the data of a shared one
 }
 
 // begin agrees with the other ranks on what is written by whom, and takes hold of the data.
@@ -156,49 +162,69 @@ func (s *Saver) begin(st State) (*writer, error) {
 	return w, nil
 }
 
-// hold collects the bytes of the pieces that this rank writes: the tensors' memory, or a copy for a save in the background.
+// hold collects the bytes of the pieces that this rank writes: the tensors' memory, or a copy for a save in the background. Of pieces
+// that others write it takes the checksum.
 func (w *writer) hold(items []item) error {
+	w.jobs = w.assigned(items)
+	if short := len(w.jobs) - len(w.copies); short > 0 {
+		w.copies = append(w.copies, make([][]byte, short)...)
+	}
+	return parallel(len(w.jobs), func(i int) error {
+		j := w.jobs[i]
+		b, err := hostBytes(j.item.data)
+		if err != nil {
+			return err
+		}
+		if w.c.Async && j.item.data.Device().Host() && j.writes() {
+			w.copies[i] = append(w.copies[i][:0], b...)
+			b = w.copies[i]
+		}
+		for k := range j.pieces {
+			x := &j.pieces[k]
+			x.data = b[x.off*j.size : (x.off+x.len())*j.size]
+			if !x.mine {
+				x.sum, x.data = crc32.Checksum(x.data, castagnoli), nil
+			}
+		}
+		return nil
+	})
+}
+
+// assigned finds the pieces that concern this rank.
+func (w *writer) assigned(items []item) (jobs []*job) {
 	byKey := map[string]item{}
 	for _, x := range items {
 		byKey[x.key()] = x
 	}
-	var held []item
-	mine := map[string]bool{}
-	w.plan.eachPiece(func(model bool, t *tensorEntry, x *piece) {
-		if x.Rank == w.g.Rank() {
-			it := byKey[itemKey(model, t.Name)]
-			held = append(held, it)
-			mine[it.key()] = true
-			j := job{part: it.part, memory: it.memory, size: it.data.DType().Size(), at: w.plan.at[it.key()]}
-			if key := it.claim().partKey(); w.plan.copies[key] {
-				j.shared = key
-			}
-			w.jobs = append(w.jobs, j)
+	id := -1
+	w.plan.eachPiece(func(model bool, t *tensorEntry, k int) {
+		id++
+		key := itemKey(model, t.Name)
+		it, ok := byKey[key]
+		if !ok {
+			return
 		}
-	})
-	if short := len(held) - len(w.copies); short > 0 {
-		w.copies = append(w.copies, make([][]byte, short)...)
-	}
-	err := parallel(len(held), func(i int) error {
-		b, err := hostBytes(held[i].data)
-		if w.c.Async && held[i].data.Device().Host() {
-			w.copies[i] = append(w.copies[i][:0], b...)
-			b = w.copies[i]
+		x := held{extent: w.plan.extents[key][k], id: id}
+		if x.off, ok = it.held().find(x.part); !ok && x.len() > 0 {
+			return
 		}
-		w.jobs[i].data = b
-		return err
+		if x.mine = x.rank == w.g.Rank(); !x.mine && !x.shared {
+			return
+		}
+		if n := len(jobs); n == 0 || jobs[n-1].item.key() != key {
+			jobs = append(jobs, &job{item: it, transposed: t.Transposed, size: it.data.DType().Size(), at: w.plan.at[key]})
+		}
+		j := jobs[len(jobs)-1]
+		j.pieces = append(j.pieces, x)
 	})
-	var sumErr error
-	rest := slices.DeleteFunc(items, func(x item) bool { return mine[x.key()] }) // what this rank writes is summed up then
-	w.sums, sumErr = checksums(rest, w.plan.copies)
-	return errors.Join(err, sumErr)
+	return jobs
 }
 
 // verdict is what a rank reports after writing.
 type verdict struct {
 	Err    string
 	Hashes []string
-	Sums   map[string]uint32
+	Sums   map[int]uint32 // of pieces that several ranks hold, by their place among all
 }
 
 // finish writes, and commits when all ranks agree.
@@ -226,13 +252,9 @@ func (w *writer) finish(ctx context.Context) error {
 	if err := w.err; err != nil {
 		mine.Err = err.Error()
 	}
-	for i := range w.jobs {
-		mine.Hashes = append(mine.Hashes, w.jobs[i].hash)
-		if j := &w.jobs[i]; j.shared != "" && w.err == nil {
-			w.sums[j.shared] = j.sum
-		}
+	if w.err == nil {
+		mine.report(w.jobs)
 	}
-	mine.Sums = w.sums
 	all, err := dist.AllGatherObject(w.g, mine)
 	if err == nil {
 		err = w.agree(all)
@@ -253,6 +275,21 @@ func (w *writer) finish(ctx context.Context) error {
 	return err
 }
 
+// report collects hashes and checksums.
+func (v *verdict) report(jobs []*job) {
+	v.Sums = map[int]uint32{}
+	for _, j := range jobs {
+		for _, x := range j.pieces {
+			if x.mine {
+				v.Hashes = append(v.Hashes, x.hash)
+			}
+			if x.shared {
+				v.Sums[x.id] = x.sum
+			}
+		}
+	}
+}
+
 // drop removes what was written.
 func (w *writer) drop(tmp string, err error) error {
 	if tmp == "" || w.g.Rank() != 0 {
@@ -265,23 +302,27 @@ func (w *writer) drop(tmp string, err error) error {
 func (w *writer) agree(all []verdict) error {
 	var errs []error
 	hashes := make([][]string, len(all))
-	seen := map[string]int{} // who reported a checksum first
 	for r, v := range all {
 		if v.Err != "" {
 			errs = append(errs, fmt.Errorf("rank %d: %s", r, v.Err))
 		}
 		hashes[r] = v.Hashes
-		for key, crc := range v.Sums {
-			first, ok := seen[key]
-			if !ok {
-				seen[key] = r
-			} else if all[first].Sums[key] != crc {
-				_, name, _ := strings.Cut(key, ":")
-				name, _, _ = strings.Cut(name, " ")
-				errs = append(errs, fmt.Errorf("ranks differ: rank %d and rank %d have other bits in %s", first, r, name))
+	}
+	id := -1
+	w.plan.eachPiece(func(_ bool, t *tensorEntry, _ int) {
+		id++
+		first := -1 // who has it
+		for r, v := range all {
+			crc, ok := v.Sums[id]
+			switch {
+			case !ok:
+			case first < 0:
+				first = r
+			case all[first].Sums[id] != crc:
+				errs = append(errs, fmt.Errorf("ranks differ: rank %d and rank %d have other bits in %s", first, r, t.Name))
 			}
 		}
-	}
+	})
 	if len(errs) > 0 {
 		return errors.Join(errs...)
 	}
@@ -292,7 +333,7 @@ func (w *writer) agree(all []verdict) error {
 func (w *writer) write(ctx context.Context, tmp string) error {
 	files := make([]file, len(w.plan.files))
 	for i, f := range w.plan.files {
-		if w.g.Rank() != 0 && !slices.ContainsFunc(w.jobs, func(j job) bool { return j.at.file == i }) {
+		if w.g.Rank() != 0 && !slices.ContainsFunc(w.jobs, func(j *job) bool { return j.at.file == i && j.writes() }) {
 			continue
 		}
 		var err error
@@ -322,16 +363,32 @@ func closeAll(files []file) error {
 // writeChunk is how much is hashed and written at a time.
 const writeChunk = 4 << 20
 
+func (j *job) writes() bool {
+	return slices.ContainsFunc(j.pieces, func(x held) bool { return x.mine })
+}
+
+// write writes what this rank has to write of the tensor.
 func (j *job) write(ctx context.Context, files []file) error {
+	for k := range j.pieces {
+		if x := &j.pieces[k]; x.mine {
+			if err := x.write(ctx, j, files[j.at.file]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (x *held) write(ctx context.Context, j *job, f file) error {
 	h := sha256.New()
-	data := j.data
-	if j.shared != "" {
-		j.sum = crc32.Checksum(data, castagnoli)
+	data, p := x.data, x.part
+	if x.shared {
+		x.sum = crc32.Checksum(data, castagnoli)
 	}
-	if j.memory != nil {
-		data = j.memory.toFile(data, j.size)
+	if j.transposed {
+		data, p = p.toFile(data, j.size), p.transposed()
 	}
-	for at, n := range j.part.runs() {
+	for at, n := range p.runs() {
 		off := j.at.offset + int64(at)*int64(j.size)
 		for left := n * j.size; left > 0; {
 			if ctx.Err() != nil {
@@ -339,13 +396,13 @@ func (j *job) write(ctx context.Context, files []file) error {
 			}
 			b := data[:min(left, writeChunk)]
 			h.Write(b)
-			if _, err := files[j.at.file].WriteAt(b, off); err != nil {
+			if _, err := f.WriteAt(b, off); err != nil {
 				return err
 			}
 			data, left, off = data[len(b):], left-len(b), off+int64(len(b))
 		}
 	}
-	j.hash = hex.EncodeToString(h.Sum(nil))
+	x.hash = hex.EncodeToString(h.Sum(nil))
 	return nil
 }
 

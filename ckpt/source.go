@@ -44,8 +44,6 @@ type stored struct {
 
 	transposed bool // as in ringo.json
 	rule       *Rule
-	unit       string
-	place      int
 }
 
 type storedPiece struct {
@@ -267,7 +265,7 @@ func (s *source) checkEntry(model bool, e *tensorEntry) {
 		s.problem("%s: tensor %q is %s%v; %s says %s%v", e.File, e.Name, x.DType, x.Shape, manifestName, e.DType, e.Shape)
 		return
 	}
-	x.transposed, x.rule, x.unit, x.place = e.Transposed, e.TP, e.Unit, e.Place
+	x.transposed, x.rule = e.Transposed, e.TP
 	if x.transposed && len(x.Shape) != 2 {
 		s.problem("%s: tensor %q: transposed, in the shape %v", manifestName, e.Name, x.Shape)
 		return

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/nn"
@@ -36,13 +37,17 @@ type item struct {
 	model  bool // else the optimizer's
 	name   string
 	data   tensor.Tensor
-	shape  []int  // of the whole, in the file
-	part   part   // in the file
-	memory *part  // of a transposed parameter, as data has it; nil: as the file has it
-	shared bool   // every rank that lists it holds the whole
-	counts bool   // of the copies of this part, the one that is saved
-	unit   string // tensor.Shard's
-	place  int
+	shape  []int // of the whole, in the file
+	part   part  // in the file
+	memory *part // of a transposed parameter, as data has it; nil: as the file has it
+}
+
+// held returns the part that data has, in its order.
+func (x *item) held() part {
+	if x.memory != nil {
+		return *x.memory
+	}
+	return x.part
 }
 
 // items lists the tensors of a State.
@@ -70,10 +75,7 @@ func (st *State) items() ([]item, error) {
 }
 
 func newItem(name string, p *tensor.Param, data tensor.Tensor) (item, error) {
-	x := item{name: name, data: data, shape: p.Shard.Global, counts: p.Shard.Counts, unit: p.Shard.Unit, place: p.Shard.Place}
-	if x.shape == nil {
-		x.shape = append([]int{}, p.Dims()...)
-	}
+	x := item{name: name, data: data, shape: append([]int{}, p.Global()...)}
 	if data.IsZero() {
 		return x, fmt.Errorf("%s was never made: call nn.Init or Attach first", name)
 	}
@@ -90,16 +92,14 @@ func newItem(name string, p *tensor.Param, data tensor.Tensor) (item, error) {
 		x.memory, x.part = &memory, memory.transposed()
 		x.shape = x.part.shape
 	}
-	x.shared = p.Shard.Global == nil && len(p.Shard.Boxes) == 0 && p.Shard.Flat == [2]int{}
 	return x, nil
 }
 
 // claim is what a rank says of a tensor.
 func (x *item) claim() claimItem {
-	c := claimItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil, Unit: x.unit, Place: x.place,
-		Shared: x.shared, Counts: x.counts}
-	if !x.part.whole() {
-		c.Boxes, c.Flat = x.part.boxes, [2]int{x.part.lo, x.part.hi}
+	c := claimItem{Model: x.model, Name: x.name, DType: dtypes[x.data.DType()], Shape: x.shape, Transposed: x.memory != nil}
+	if p := x.held(); !p.whole() {
+		c.Boxes, c.Flat = p.boxes, [2]int{p.lo, p.hi}
 	}
 	return c
 }
@@ -144,18 +144,15 @@ type claim struct {
 	Items  []claimItem
 }
 
+// claimItem says which part of a tensor a rank holds.
 type claimItem struct {
 	Model      bool
 	Name       string
 	DType      safetensors.DType
-	Shape      []int
+	Shape      []int // in the file
 	Transposed bool
-	Unit       string
-	Place      int
-	Boxes      []tensor.Box `json:",omitempty"`
+	Boxes      []tensor.Box `json:",omitempty"` // in memory; none: all of the tensor
 	Flat       [2]int
-	Shared     bool
-	Counts     bool
 }
 
 func (st *State) claim(items []item) (claim, error) {
@@ -184,26 +181,6 @@ func (st *State) claim(items []item) (claim, error) {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// checksums returns a CRC-32C of each part that other ranks have too.
-func checksums(items []item, copies map[string]bool) (map[string]uint32, error) {
-	sums := make([]uint32, len(items))
-	err := parallel(len(items), func(i int) error {
-		if !copies[items[i].claim().partKey()] {
-			return nil
-		}
-		b, err := hostBytes(items[i].data)
-		sums[i] = crc32.Checksum(b, castagnoli)
-		return err
-	})
-	all := map[string]uint32{}
-	for i := range items {
-		if key := items[i].claim().partKey(); copies[key] {
-			all[key] = sums[i]
-		}
-	}
-	return all, err
-}
-
 // key tells a parameter from the optimizer's state of the same name.
 func (x *item) key() string { return itemKey(x.model, x.name) }
 
@@ -216,17 +193,23 @@ func itemKey(model bool, name string) string {
 
 func (c claimItem) key() string { return itemKey(c.Model, c.Name) }
 
-// partKey tells apart the parts of all tensors; ranks with the same one should hold the same bits.
-func (c claimItem) partKey() string { return fmt.Sprint(c.key(), " ", c.Boxes, c.Flat) }
+// part returns what the rank holds, in the shape that the tensor has in memory.
+func (c claimItem) part() (part, error) {
+	shape := c.Shape
+	if c.Transposed {
+		shape = []int{shape[1], shape[0]}
+	}
+	return newPart(shape, c.Boxes, c.Flat)
+}
 
 // empty reports whether the rank holds nothing of the tensor.
 func (c claimItem) empty() bool { return len(c.Boxes) > 0 && c.Flat[0] == c.Flat[1] }
 
 // kind is what ranks must agree on.
 func (c claimItem) kind() string {
-	return fmt.Sprintf("%s%v (sharded %v, unit %q place %d, transposed %v)", c.DType, c.Shape, !c.Shared, c.Unit, c.Place, c.Transposed)
+	return fmt.Sprintf("%s%v (transposed %v)", c.DType, c.Shape, c.Transposed)
 }
 
 func (c claimItem) sameTensor(d claimItem) bool {
-	return c.key() == d.key() && c.kind() == d.kind()
+	return c.Model == d.Model && c.Name == d.Name && c.DType == d.DType && c.Transposed == d.Transposed && slices.Equal(c.Shape, d.Shape)
 }

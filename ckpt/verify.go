@@ -35,7 +35,7 @@ type Verdict struct {
 	Ranks     []RankBytes `json:"ranks,omitempty"` // of the layout
 }
 
-// RankBytes is what a rank of a layout reads.
+// RankBytes is what a rank of a layout reads, if fsdp cuts every tensor evenly.
 type RankBytes struct {
 	Rank  int    `json:"rank"`
 	Place string `json:"place"` // such as "tp=1,fsdp=0"

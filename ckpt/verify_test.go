@@ -86,7 +86,7 @@ func TestLayoutParts(t *testing.T) {
 	for name, mesh := range map[string]string{"fsdp3": "fsdp=3", "tp2": "tp=2", "tp2fsdp2": "fsdp=2,tp=2", "tp2dp2": "dp=2,tp=2"} {
 		axes, err := parseLayout(mesh)
 		require.NoError(t, err)
-		c := newCutter(axes, src.model)
+		c := newCutter(axes)
 		l := layouts[name]
 		onRanks(t, l.ranks, func(g *dist.Group) error {
 			items, err := newState(t, g, l, 0).items()

@@ -1,8 +1,6 @@
 package fsdp
 
 import (
-	"slices"
-
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -123,7 +121,6 @@ func (s *Sharding) adopt(pc *piece) error {
 	if pc.hi == 0 { // {0,0} would be all of it
 		p.Shard.Flat = [2]int{p.Len(), p.Len()}
 	}
-	p.Shard.Unit, p.Shard.Place = u.name, slices.Index(u.pieces, pc)
 	if !p.Frozen() {
 		pc.grad = u.grads.Range(pc.off, pc.off+p.Len()).View(p.Dims()...)
 		pc.part = u.host.Range(at, at+pc.hi-pc.lo)

@@ -46,11 +46,6 @@ type Shard struct {
 	Boxes  []Box  // empty: all of it
 	Flat   [2]int // elements of the boxes, in order; {0,0}: all of them
 	Counts bool   // of all ranks that hold these elements, this one counts them in norms; see NarrowCounts
-
-	// Flat ranges come from cutting a buffer in which several parameters lie, one after another: its name, "" if there is
-	// none, and this parameter's place in that row, from 0 on.
-	Unit  string
-	Place int
 }
 
 // Cut makes p, which has no value yet, this rank's part of the model's tensor: the elements of boxes one after another, as

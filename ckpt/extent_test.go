@@ -1,0 +1,143 @@
+package ckpt
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func box(lohi ...int) (b tensor.Box) {
+	for i := 0; i < len(lohi); i += 2 {
+		b.Lo, b.Hi = append(b.Lo, lohi[i]), append(b.Hi, lohi[i+1])
+	}
+	return b
+}
+
+// cuts are ways to hold one parameter: boxes and a flat range of them for each rank.
+var cuts = map[string]struct {
+	ranks int
+	dims  []int
+	shard func(rank int) tensor.Shard
+}{
+	"one": {1, []int{8, 6, 3}, func(int) tensor.Shard { return tensor.Shard{} }},
+	"experts on ep 2, 2 copies": {4, []int{8, 6, 3}, func(r int) tensor.Shard {
+		return tensor.Shard{Boxes: []tensor.Box{box(r%2*4, r%2*4+4, 0, 6, 0, 3)}}
+	}},
+	"experts on ep 4": {4, []int{8, 6, 3}, func(r int) tensor.Shard { return tensor.Shard{Boxes: []tensor.Box{box(r*2, r*2+2, 0, 6, 0, 3)}} }},
+	"experts on ep 2, cut by fsdp 3": {6, []int{8, 6, 3}, func(r int) tensor.Shard {
+		return tensor.Shard{Boxes: []tensor.Box{box(r%2*4, r%2*4+4, 0, 6, 0, 3)}, Flat: [2]int{r / 2 * 24, r/2*24 + 24}}
+	}},
+	"tied on two stages, cut by fsdp 2 and 3": {5, []int{8, 6, 3}, func(r int) tensor.Shard {
+		if r < 2 {
+			return tensor.Shard{Flat: [2]int{r * 72, r*72 + 72}}
+		}
+		return tensor.Shard{Flat: [2]int{(r - 2) * 48, (r-2)*48 + 48}}
+	}},
+	"queries cut on tp 2, keys replicated, cut by fsdp 2": {4, []int{8, 6, 3}, func(r int) tensor.Shard { // 3 and 2 rows of queries
+		boxes := [][]tensor.Box{{box(0, 3, 0, 6, 0, 3), box(5, 8, 0, 6, 0, 3)}, {box(3, 5, 0, 6, 0, 3), box(5, 8, 0, 6, 0, 3)}}[r%2]
+		n := 18 * []int{6, 5}[r%2]
+		return tensor.Shard{Boxes: boxes, Flat: [2]int{r / 2 * (n / 2), n/2 + r/2*(n-n/2)}}
+	}},
+}
+
+func cutParam(t require.TestingT, g *dist.Group, name string, version int) *tensor.Param {
+	c := cuts[name]
+	p := tensor.NewParam(tensor.Constant(0), c.dims...)
+	p.SetName("w")
+	p.Shard = c.shard(g.Rank())
+	p.Shard.Global = c.dims
+	held, err := newPart(c.dims, p.Shard.Boxes, p.Shard.Flat)
+	require.NoError(t, err)
+	p.Local = tensor.New(g.Device(), tensor.Float64, held.len())
+	p.Value = p.Local
+	if version > 0 {
+		fillPart(p.Local, held, "w", version)
+	}
+	return p
+}
+
+// TestCuts: what is held in boxes, flat ranges of them and copies, in any mixture, is saved once and loaded by every other.
+func TestCuts(t *testing.T) {
+	for from := range cuts {
+		dir := t.TempDir()
+		onRanks(t, cuts[from].ranks, func(g *dist.Group) error {
+			s := NewSaver(g, dir, Config{})
+			if err := s.Save(context.Background(), State{Step: 1, Params: nn.Params{cutParam(t, g, from, 1)}}); err != nil {
+				return fmt.Errorf("%s: %w", from, err)
+			}
+			return s.Close()
+		})
+		path := filepath.Join(dir, stepName(1))
+		require.True(t, mustVerify(t, path, VerifyConfig{}).OK)
+		for to := range cuts {
+			onRanks(t, cuts[to].ranks, func(g *dist.Group) error {
+				p := cutParam(t, g, to, 0)
+				if _, err := Load(context.Background(), g, path, &State{Params: nn.Params{p}}, LoadConfig{}); err != nil {
+					return fmt.Errorf("%s on %s: %w", from, to, err)
+				}
+				require.Equal(t, cutParam(t, g, to, 1).Local.Bytes(), p.Local.Bytes(), "%s on %s", from, to)
+				return nil
+			})
+		}
+	}
+}
+
+// TestCopiesShareTheWork: of equal claims each is written by one rank, and copies write about the same.
+func TestCopiesShareTheWork(t *testing.T) {
+	dims := []int{4, 5}
+	claims := make([]claim, 4)
+	for r := range claims {
+		for i := range 10 {
+			claims[r].Items = append(claims[r].Items, claimItem{Model: true, Name: fmt.Sprint("w", i), DType: "F32", Shape: dims,
+				Boxes: []tensor.Box{box(0, 4, 0, 5)}, Flat: [2]int{r % 2 * 10, r%2*10 + 10}})
+		}
+	}
+	p, err := newPlan(claims, nil, maxFileBytes)
+	require.NoError(t, err)
+	writes := make([]int, 4)
+	p.eachPiece(func(_ bool, e *tensorEntry, k int) { writes[e.Pieces[k].Rank]++ })
+	require.Equal(t, []int{5, 5, 5, 5}, writes)
+}
+
+// TestOldCheckpoint: a checkpoint of a program that noted the units of fsdp is sound, and a wrong bit in it is refused on other layouts.
+func TestOldCheckpoint(t *testing.T) {
+	path := filepath.Join("testdata", "v1", stepName(4))
+	require.True(t, mustVerify(t, path, VerifyConfig{Layout: "fsdp=3"}).OK)
+	_, list, err := List(path)
+	require.NoError(t, err)
+	onRanks(t, 3, func(g *dist.Group) error {
+		for _, name := range []string{"", "model.safetensors"} {
+			var params nn.Params
+			for _, x := range list {
+				if x.Kind == "model" {
+					n := product(x.Shape)
+					dims := x.Shape
+					if x.Name == "c_fc.weight" {
+						dims = []int{dims[1], dims[0]}
+					}
+					p := tensor.NewParam(tensor.Constant(0), dims...)
+					p.SetName(x.Name)
+					p.SetTransposed(x.Name == "c_fc.weight")
+					lo, hi := share(n, g.Rank(), 3), share(n, g.Rank()+1, 3)
+					p.Shard = tensor.Shard{Global: dims, Flat: [2]int{lo, hi}}
+					p.Local = tensor.New(g.Device(), tensor.Float64, hi-lo)
+					params = append(params, p)
+				}
+			}
+			_, err := load(context.Background(), g, flipFS{disk{}, name, 8 * 1300}, path, &State{Params: params}, LoadConfig{})
+			if name == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "SHA-256")
+			}
+		}
+		return nil
+	})
+}
