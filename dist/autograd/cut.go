@@ -1,0 +1,240 @@
+package autograd
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Shares returns how many of total elements each of n ranks gets when the first ones get one more where total does not divide.
+func Shares(total, n int) []int {
+	s := make([]int, n)
+	for i := range s {
+		s[i] = total / n
+		if i < total%n {
+			s[i]++
+		}
+	}
+	return s
+}
+
+// cut is how a whole tensor is cut along a dimension into a part for each rank. Its numbers are the call's (tensor.Ctx.Ints), so that
+// Backward finds what Forward noted.
+type cut struct {
+	c    *tensor.Ctx
+	f    tensor.Function
+	g    *dist.Group
+	n    int
+	rank int   // of the tensor
+	dim  int   // that is cut
+	ints []int // rank, dim, the dimensions of the whole, n sizes along dim, n numbers of elements
+}
+
+const fixed = 2 + tensor.MaxRank
+
+// oldCut returns the cut that Forward noted in a slot, 0 or 1, of the call.
+func oldCut(c *tensor.Ctx, f tensor.Function, g *dist.Group, slot int) cut {
+	n := g.Size()
+	ints := c.Ints(2*(fixed+2*n) + tensor.MaxRank)[slot*(fixed+2*n):] // always as many: they move when they grow
+	return cut{c, f, g, n, ints[0], ints[1], ints}
+}
+
+// newCut is oldCut for Forward to note.
+func newCut(c *tensor.Ctx, f tensor.Function, g *dist.Group, slot, dim int) cut {
+	k := oldCut(c, f, g, slot)
+	k.dim = dim
+	return k
+}
+
+func (k *cut) dims() []int   { return k.ints[2:][:k.rank] }
+func (k *cut) counts() []int { return k.ints[fixed:][:k.n] }
+func (k *cut) elems() []int  { return k.ints[fixed+k.n:][:k.n] }
+
+func (k *cut) fail(x tensor.Tensor, format string, a ...any) {
+	panic(&tensor.Failure{Op: k.f.Name(), Shapes: []tensor.Shape{x.Shape()}, Err: fmt.Errorf(format, a...)})
+}
+
+// begin notes the dimensions of x.
+func (k *cut) begin(x tensor.Tensor) {
+	k.rank = x.Rank()
+	if k.dim < 0 {
+		k.dim += k.rank
+	}
+	if k.dim < 0 || k.dim >= k.rank {
+		k.fail(x, "has no dimension %d", k.dim)
+	}
+	k.ints[0], k.ints[1] = k.rank, k.dim
+	for i := range k.rank {
+		k.ints[2+i] = x.Dim(i)
+	}
+}
+
+// given notes sizes along the dimension that is cut, of which there must be one for each rank.
+func (k *cut) given(x tensor.Tensor, counts []int) {
+	if len(counts) != k.n {
+		k.fail(x, "%d counts for %d ranks", len(counts), k.n)
+	}
+	for i, m := range counts {
+		if m < 0 {
+			k.fail(x, "count %d is %d", i, m)
+		}
+		k.counts()[i] = m
+	}
+}
+
+// end notes how many elements the parts have, and the size of the whole.
+func (k *cut) end() {
+	each, total := 1, 0
+	for i, d := range k.dims() {
+		if i != k.dim {
+			each *= d
+		}
+	}
+	for i, m := range k.counts() {
+		k.elems()[i] = m * each
+		total += m
+	}
+	k.dims()[k.dim] = total
+}
+
+// split says that x is the whole.
+func (k *cut) split(x tensor.Tensor, counts []int) {
+	k.begin(x)
+	size := k.dims()[k.dim]
+	if counts == nil {
+		if size%k.n != 0 {
+			k.fail(x, "%d elements of dimension %d do not divide by %d ranks: give counts", size, k.dim, k.n)
+		}
+		k.equal(size / k.n)
+	} else {
+		k.given(x, counts)
+	}
+	if k.end(); k.dims()[k.dim] != size {
+		k.fail(x, "counts sum to %d, dimension %d has %d elements", k.dims()[k.dim], k.dim, size)
+	}
+}
+
+// join says that x is this rank's part.
+func (k *cut) join(x tensor.Tensor, counts []int) {
+	k.begin(x)
+	size := k.dims()[k.dim]
+	if counts == nil {
+		k.equal(size)
+	} else if k.given(x, counts); counts[k.g.Rank()] != size {
+		k.fail(x, "this rank's count is %d, dimension %d has %d elements", counts[k.g.Rank()], k.dim, size)
+	}
+	k.end()
+}
+
+// receive says that parts come of what others cut as this rank cut x: as from says.
+func (k *cut) receive(x tensor.Tensor, from *cut, counts []int) {
+	k.begin(x)
+	k.dims()[from.dim] = from.counts()[k.g.Rank()]
+	if counts == nil {
+		k.equal(k.dims()[k.dim])
+	} else {
+		k.given(x, counts)
+	}
+	k.end()
+}
+
+func (k *cut) equal(size int) {
+	for i := range k.n {
+		k.counts()[i] = size
+	}
+}
+
+// pack returns the parts of x, the whole, one after another.
+func (k *cut) pack(x tensor.Tensor) tensor.Tensor {
+	if k.dim == 0 {
+		return x.Reshape(-1)
+	}
+	y, at := k.flat(x.DType()), 0
+	lo := 0
+	for i, m := range k.counts() {
+		if k.elems()[i] > 0 {
+			tensor.Copy(y.Slice(0, at, at+k.elems()[i]), x.Slice(k.dim, lo, lo+m).Reshape(-1))
+		}
+		lo, at = lo+m, at+k.elems()[i]
+	}
+	return y
+}
+
+// unpack returns the whole of parts that lie one after another.
+func (k *cut) unpack(y tensor.Tensor) tensor.Tensor {
+	if k.dim == 0 {
+		return k.shaped(y)
+	}
+	return k.concat(y, 0, k.n)
+}
+
+// concat joins parts lo to hi, at most 8 at a time.
+func (k *cut) concat(y tensor.Tensor, lo, hi int) tensor.Tensor {
+	var parts [8]tensor.Tensor
+	step, n := max(1, (hi-lo+len(parts)-1)/len(parts)), 0
+	for i := lo; i < hi; i += step {
+		if step > 1 {
+			parts[n] = k.concat(y, i, min(i+step, hi))
+		} else {
+			parts[n] = k.part(y, i)
+		}
+		n++
+	}
+	return tensor.Concat(k.dim, parts[:n]...)
+}
+
+// part returns part i of those that lie one after another in y.
+func (k *cut) part(y tensor.Tensor, i int) tensor.Tensor {
+	at := 0
+	for _, m := range k.elems()[:i] {
+		at += m
+	}
+	return y.Slice(0, at, at+k.elems()[i]).Reshape(k.partDims(i)...)
+}
+
+// partDims returns the dimensions of part i, in memory that the next call uses again.
+func (k *cut) partDims(i int) []int {
+	d := k.c.Ints(2*(fixed+2*k.n) + tensor.MaxRank)[2*(fixed+2*k.n):][:k.rank] // behind both cuts
+	copy(d, k.dims())
+	d[k.dim] = k.counts()[i]
+	return d
+}
+
+// shaped gives y the dimensions of the whole.
+func (k *cut) shaped(y tensor.Tensor) tensor.Tensor { return y.Reshape(k.dims()...) }
+
+// flat returns memory for the whole.
+func (k *cut) flat(d tensor.DType) tensor.Tensor {
+	n := 0
+	for _, m := range k.elems() {
+		n += m
+	}
+	return k.c.New(d, n)
+}
+
+// gather returns the whole of which x is this rank's part.
+func (k *cut) gather(x tensor.Tensor, even bool) tensor.Tensor {
+	y, work := k.gatherFlat(x, even)
+	check(k.f, work.Wait())
+	return k.unpack(y)
+}
+
+// gatherFlat issues the all-gather of x and returns the parts, one after another.
+func (k *cut) gatherFlat(x tensor.Tensor, even bool) (tensor.Tensor, dist.Work) {
+	y := k.flat(x.DType())
+	if even {
+		return y, k.g.AllGather(y, x.Reshape(-1))
+	}
+	return y, k.g.AllGatherV(y, x.Reshape(-1), k.elems())
+}
+
+// scatter issues the reduce-scatter of x, the whole, and returns this rank's part.
+func (k *cut) scatter(x tensor.Tensor, even bool) (tensor.Tensor, dist.Work) {
+	y := k.c.New(x.DType(), k.partDims(k.g.Rank())...)
+	flat := y.Reshape(-1)
+	if even {
+		return y, k.g.ReduceScatter(flat, k.pack(x), dist.Sum)
+	}
+	return y, k.g.ReduceScatterV(flat, k.pack(x), k.elems(), dist.Sum)
+}

@@ -1,0 +1,181 @@
+package autograd
+
+import (
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// check ends the step with the error of a collective, if it has one.
+func check(f tensor.Function, err error) {
+	if err != nil {
+		panic(&tensor.Failure{Op: f.Name(), Err: err})
+	}
+}
+
+// Copy is the identity, and sums the gradient over the ranks: what all ranks have before each of them computes another part with
+// it. Megatron-LM's f.
+type Copy struct{ Group *dist.Group }
+
+// Name returns "autograd.Copy".
+func (*Copy) Name() string { return "autograd.Copy" }
+
+// Forward returns its input.
+func (*Copy) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor { return in[0] }
+
+// Backward issues an all-reduce of the gradient, in its own memory.
+func (f *Copy) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	if f.Group.Size() > 1 {
+		c.Pending(0, f.Group.AllReduce(g, dist.Sum).Pending())
+	}
+	grads[0] = g
+}
+
+// Sum adds its input up over the ranks, of which each has a part of the sum. The gradient of every part is that of the sum. Megatron-LM's g.
+type Sum struct{ Group *dist.Group }
+
+// Name returns "autograd.Sum".
+func (*Sum) Name() string { return "autograd.Sum" }
+
+// Forward returns the sum, of the input's shape.
+func (f *Sum) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	x := in[0]
+	if f.Group.Size() == 1 {
+		return x
+	}
+	y := c.Tape().NewLike(x)
+	tensor.Copy(y, x.Reshape(-1)) // the input may be read by a gradient's rule
+	check(f, f.Group.AllReduce(y, dist.Sum).Wait())
+	return y
+}
+
+// Backward returns the gradient.
+func (*Sum) Backward(_ *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) { grads[0] = g }
+
+// AllGather joins the ranks' parts of a tensor along a dimension. Each rank's gradient of the whole is a part of the sum, and each
+// rank gets the sum's gradient of its own part.
+type AllGather struct {
+	Group *dist.Group
+	Dim   int // counted from the end if negative
+	// Counts are the sizes of the parts along Dim, by rank; nil: all are as large as this rank's.
+	Counts []int
+}
+
+// Name returns "autograd.AllGather".
+func (*AllGather) Name() string { return "autograd.AllGather" }
+
+// Forward returns the whole.
+func (f *AllGather) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	if f.Group.Size() == 1 {
+		return in[0]
+	}
+	k := newCut(c, f, f.Group, 0, f.Dim)
+	k.join(in[0], f.Counts)
+	return k.gather(in[0], f.Counts == nil)
+}
+
+// Backward issues a reduce-scatter of the gradient.
+func (f *AllGather) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	if f.Group.Size() == 1 {
+		grads[0] = g
+		return
+	}
+	k := oldCut(c, f, f.Group, 0)
+	d, work := k.scatter(g, f.Counts == nil)
+	c.Pending(0, work.Pending())
+	grads[0] = d
+}
+
+// ReduceScatter adds its input up over the ranks, of which each has a part of the sum, and leaves each rank a part of the result along a
+// dimension. Each rank's gradient is that of all parts.
+type ReduceScatter struct {
+	Group *dist.Group
+	Dim   int // counted from the end if negative
+	// Counts are the sizes of the parts along Dim, by rank; nil: all are equal. Shares makes them.
+	Counts []int
+}
+
+// Name returns "autograd.ReduceScatter".
+func (*ReduceScatter) Name() string { return "autograd.ReduceScatter" }
+
+// Forward returns this rank's part of the sum.
+func (f *ReduceScatter) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	if f.Group.Size() == 1 {
+		return in[0]
+	}
+	k := newCut(c, f, f.Group, 0, f.Dim)
+	k.split(in[0], f.Counts)
+	y, work := k.scatter(in[0], f.Counts == nil)
+	check(f, work.Wait())
+	return y
+}
+
+// Backward issues an all-gather of the gradient.
+func (f *ReduceScatter) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	if f.Group.Size() == 1 {
+		grads[0] = g
+		return
+	}
+	k := oldCut(c, f, f.Group, 0)
+	if k.dim != 0 {
+		grads[0] = k.gather(g, f.Counts == nil)
+		return
+	}
+	d, work := k.gatherFlat(g, f.Counts == nil)
+	c.Pending(0, work.Pending())
+	grads[0] = k.shaped(d)
+}
+
+// AllToAll cuts its input along Split, gives each rank a part, and joins what it gets along Concat: a transposition over ranks.
+// From tokens that are cut to heads that are cut and back it is Ulysses' (Jacobs et al. 2023); rows sent to where their
+// experts are, and back, it is a mixture of experts' (Lepikhin et al. 2020, "GShard"). Its gradient is the way back.
+type AllToAll struct {
+	Group         *dist.Group
+	Split, Concat int // counted from the end if negative
+	// Send are the sizes of the parts along Split that each rank gets, Recv those of the parts along Concat that come from each
+	// rank: what rank i sends to rank j is what j expects from i. nil: equal parts, and as many elements along Concat from each
+	// rank as this one has.
+	Send, Recv []int
+}
+
+// Name returns "autograd.AllToAll".
+func (*AllToAll) Name() string { return "autograd.AllToAll" }
+
+// Forward returns what the ranks gave to this one.
+func (f *AllToAll) Forward(c *tensor.Ctx, in []tensor.Tensor) tensor.Tensor {
+	if f.Group.Size() == 1 {
+		return in[0]
+	}
+	to := newCut(c, f, f.Group, 1, f.Concat) // slot 1 first: both lie in one piece of memory
+	from := newCut(c, f, f.Group, 0, f.Split)
+	from.split(in[0], f.Send)
+	to.receive(in[0], &from, f.Recv)
+	y, work := f.exchange(&to, &from, in[0])
+	check(f, work.Wait())
+	return to.unpack(y)
+}
+
+// Backward sends gradients back.
+func (f *AllToAll) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
+	if f.Group.Size() == 1 {
+		grads[0] = g
+		return
+	}
+	to, from := oldCut(c, f, f.Group, 1), oldCut(c, f, f.Group, 0)
+	d, work := f.exchange(&from, &to, g)
+	if from.dim == 0 {
+		c.Pending(0, work.Pending())
+		grads[0] = from.shaped(d)
+		return
+	}
+	check(f, work.Wait())
+	grads[0] = from.unpack(d)
+}
+
+// exchange issues the all-to-all of x, cut as from says, and returns the parts that come, as to says, one after another.
+func (f *AllToAll) exchange(to, from *cut, x tensor.Tensor) (tensor.Tensor, dist.Work) {
+	y := to.flat(x.DType())
+	if f.Send == nil && f.Recv == nil {
+		return y, f.Group.AllToAll(y, from.pack(x))
+	}
+	return y, f.Group.AllToAllV(y, from.pack(x), to.elems(), from.elems())
+}
