@@ -1,7 +1,9 @@
 package ddp
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -23,6 +25,10 @@ type Config struct {
 	// AllowUnused lets parameters be without a gradient in a step, on some ranks (they count as zero there) or on all
 	// (the optimizer then skips them). It costs a small all-reduce a step.
 	AllowUnused bool
+	// Over, if not nil, returns the group of the ranks that hold the same part of p as this one, where these are not all of
+	// Attach's: with experts shared out over "ep", those that hold the same experts. nil is Attach's group. Gradients are sums
+	// over the tokens of all ranks wherever these were computed, so that there is no factor.
+	Over func(p *tensor.Param) *dist.Group
 	// DType and Seed make the values of a model that has none yet.
 	DType tensor.DType
 	Seed  uint64
@@ -38,7 +44,8 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sync{g: g, hook: c.Hook, cap: c.BucketBytes, allowUnused: c.AllowUnused, rebuilt: c.AllowUnused, exec: tensor.NewExec(g.Device())}
+	s := &sync{g: g, over: func(p *tensor.Param) *dist.Group { return c.group(g, p) }, hook: c.Hook, cap: c.BucketBytes, allowUnused: c.AllowUnused,
+		rebuilt: c.AllowUnused, exec: tensor.NewExec(g.Device())}
 	if s.hook == nil {
 		s.hook = allReduce{}
 	}
@@ -78,7 +85,9 @@ func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 	}
 	works := make([]dist.Work, len(params))
 	for i, p := range params {
-		works[i] = g.Broadcast(p.Value, 0)
+		over := c.group(g, p)
+		works[i] = over.Broadcast(p.Value, 0)
+		p.NarrowCounts(over.Rank() == 0)
 	}
 	for _, w := range works {
 		if err := w.Wait(); err != nil {
@@ -88,13 +97,45 @@ func prepare(g *dist.Group, model any, c Config) (nn.Params, error) {
 	return params, nil
 }
 
-// verify compares the configuration, and names, shapes and types over the ranks.
+// group returns the ranks that hold what this rank has of p.
+func (c *Config) group(g *dist.Group, p *tensor.Param) *dist.Group {
+	if c.Over != nil {
+		if over := c.Over(p); over != nil {
+			return over
+		}
+	}
+	return g
+}
+
+// verify compares the configuration and the parameters over the ranks: names, types and the model's shapes over all of them,
+// then this rank's parts over those that hold the same. All ranks return the same error.
 func verify(g *dist.Group, params nn.Params, c Config) error {
 	lines := []string{fmt.Sprintf("BucketBytes=%d Hook=%T AllowUnused=%v", c.BucketBytes, c.Hook, c.AllowUnused)}
+	groups := []*dist.Group{g}
+	parts := [][]string{nil}
 	for i, p := range params {
-		lines = append(lines, fmt.Sprintf("parameter %d: %s %v frozen=%v", i, p.Name(), tensor.Shape{DType: p.Value.DType(), Dims: p.Dims()}, p.Frozen()))
+		over := c.group(g, p)
+		k := slices.Index(groups, over)
+		if k < 0 {
+			k = len(groups)
+			groups, parts = append(groups, over), append(parts, nil)
+		}
+		whole := tensor.Shape{DType: p.Value.DType(), Dims: p.Global()}
+		line := fmt.Sprintf("parameter %d: %s %v frozen=%v", i, p.Name(), whole, p.Frozen())
+		if k > 0 {
+			line += fmt.Sprintf(" over the group number %d of Over", k)
+		}
+		lines = append(lines, line)
+		parts[k] = append(parts[k], fmt.Sprintf("of %s the part %v %v", p.Name(), p.Dims(), p.Shard.Boxes))
 	}
-	return dist.Agree(g, "ddp", lines, nil)
+	if err := dist.Agree(g, "ddp", append(lines, parts[0]...), nil); err != nil || len(groups) == 1 {
+		return err
+	}
+	var problem error
+	for k, over := range groups[1:] {
+		problem = errors.Join(problem, dist.Agree(over, "ddp", parts[k+1], nil))
+	}
+	return dist.Agree(g, "ddp", nil, problem)
 }
 
 func unusedError(ps []*tensor.Param) error {

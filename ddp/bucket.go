@@ -2,6 +2,7 @@ package ddp
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/tensor"
@@ -16,6 +17,7 @@ type Bucket struct {
 	Grad  tensor.Tensor // flat; Param.Grad are views of it
 	Wire  tensor.Tensor // a CommHook's own memory, made by Group.Alloc and kept between steps
 
+	first   bool // of its group and type
 	params  []*tensor.Param
 	waiting int              // parameters that have no gradient in this Backward yet
 	after   []tensor.Pending // what must be over before these are complete
@@ -69,7 +71,8 @@ func cast(e *tensor.Exec, dst, src tensor.Tensor) {
 	e.Launch()
 }
 
-// build cuts the parameters, in the order of s.params, into buckets and makes their gradients views of these.
+// build cuts the parameters, in the order of s.params, into buckets of one group and type, and makes their gradients views of
+// these. Buckets are in the order of their last parameters: the same on all ranks of a group.
 func (s *sync) build() {
 	for _, b := range s.buckets {
 		b.Group.Free(b.Grad)
@@ -78,20 +81,31 @@ func (s *sync) build() {
 		}
 	}
 	s.buckets, s.of = nil, make(map[*tensor.Param]*Bucket, len(s.params))
-	limit, bytes := min(firstBucketBytes, s.cap), 0
-	var b *Bucket
+	type kind struct {
+		g     *dist.Group
+		dtype tensor.DType
+	}
+	open, bytes := map[kind]*Bucket{}, map[*Bucket]int{}
 	for _, p := range s.params {
-		size := p.Len() * p.Value.DType().Size()
-		if b == nil || bytes+size > limit || b.params[0].Value.DType() != p.Value.DType() {
-			if b != nil {
-				limit = s.cap
-			}
-			b, bytes = &Bucket{Index: len(s.buckets), Group: s.g, Exec: s.exec}, 0
-			s.buckets = append(s.buckets, b)
+		k := kind{s.over(p), p.Value.DType()}
+		b, size := open[k], p.Len()*k.dtype.Size()
+		limit := s.cap
+		if b == nil || b.first {
+			limit = min(firstBucketBytes, s.cap)
 		}
+		if b == nil || bytes[b]+size > limit {
+			b = &Bucket{Group: k.g, Exec: s.exec, first: b == nil}
+			open[k] = b
+		} else {
+			s.buckets = slices.DeleteFunc(s.buckets, func(o *Bucket) bool { return o == b })
+		}
+		s.buckets = append(s.buckets, b) // in the order in which they are full
 		b.params = append(b.params, p)
-		bytes += size
+		bytes[b] += size
 		s.of[p] = b
+	}
+	for i, b := range s.buckets {
+		b.Index = i
 	}
 	for _, b := range s.buckets {
 		b.layOut()

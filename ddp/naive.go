@@ -9,13 +9,13 @@ import (
 )
 
 // Naive is Attach in its simplest form: after Backward, one all-reduce per parameter, one after the other. Of the Config
-// it knows DType, Seed and AllowUnused.
+// it knows Over, DType, Seed and AllowUnused.
 func Naive(g *dist.Group, model any, c Config) (nn.Params, error) {
 	params, err := prepare(g, model, c)
 	if err != nil {
 		return nil, err
 	}
-	n := &naive{g, params, c.AllowUnused, tensor.NewExec(g.Device())}
+	n := &naive{g, func(p *tensor.Param) *dist.Group { return c.group(g, p) }, params, c.AllowUnused, tensor.NewExec(g.Device())}
 	for _, p := range params {
 		if err := p.Own(n); err != nil {
 			return nil, fmt.Errorf("ddp: %w", err)
@@ -26,6 +26,7 @@ func Naive(g *dist.Group, model any, c Config) (nn.Params, error) {
 
 type naive struct {
 	g           *dist.Group
+	over        func(*tensor.Param) *dist.Group
 	params      nn.Params
 	allowUnused bool
 	exec        *tensor.Exec
@@ -57,7 +58,7 @@ func (n *naive) BackwardDone(last bool) error {
 		if !p.HasGrad() {
 			return unusedError([]*tensor.Param{p})
 		}
-		if err := n.g.AllReduce(p.Grad, dist.Sum).Wait(); err != nil {
+		if err := n.over(p).AllReduce(p.Grad, dist.Sum).Wait(); err != nil {
 			return err
 		}
 	}

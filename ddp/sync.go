@@ -10,6 +10,7 @@ import (
 // sync owns the gradients of one rank.
 type sync struct {
 	g           *dist.Group
+	over        func(*tensor.Param) *dist.Group
 	exec        *tensor.Exec
 	hook        CommHook
 	cap         int

@@ -7,7 +7,8 @@ import "github.com/ringo-ml/ringo/tensor"
 // same reason: x.Mean() is the mean over this rank's rows, and gradients that are summed over ranks would be too large.
 
 // CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels
-// [...]. Options, at most one, set label smoothing and an ignored label.
+// [...], or probabilities of labels (soft targets) of logits' shape. Options, at most one, set label smoothing, an ignored label,
+// weights of classes, or ask for the loss of each row.
 func CrossEntropy(logits, labels T, options ...tensor.CrossEntropyOptions) T {
 	switch len(options) {
 	case 0:

@@ -21,6 +21,33 @@ func TestStepAllocatesNothing(t *testing.T) {
 	}
 }
 
+// TestOpsAllocateNothing: nor do operations that no model of these tests has.
+func TestOpsAllocateNothing(t *testing.T) {
+	skipInDebug(t)
+	dev := NewCPU(2)
+	defer dev.Close()
+	tape, x, y, w := NewTape(dev), random(dev, Float32, 3, 12, 7), randomTokens(dev, 7, 12), random(dev, Float32, 4, 7)
+	p := NewParam(UniformInit(-1, 1), 12, 7)
+	p.SetName("p")
+	p.Make(dev, Float32, 1)
+	ignore := int64(3)
+	step := func() {
+		in := tape.Use(p).Add(tape.Input(x)).Clamp(-1, 1).CumSum(1)
+		sorted, _ := in.Sort(0, true)
+		ids := tape.Input(y)
+		soft := CrossEntropy(sorted, OneHot(ids, 7, Float32), CrossEntropyOptions{Weights: w})
+		hard := CrossEntropy(in, ids, CrossEntropyOptions{Weights: w, Ignore: &ignore, Smoothing: 0.1, PerRow: true})
+		mask := in.Lt(in.Detach()).And(in.Gt(in)).Or(in.Eq(in)).Not()
+		_ = Where(mask, in, in)
+		_, _ = ids.Bincount(7), tape.Arange(Int64, 0, 9, 1)
+		tape.Backward(soft.Add(hard.Sum()))
+		p.Consume()
+		tape.Reset()
+	}
+	step()
+	assert.Zero(t, testing.AllocsPerRun(20, step))
+}
+
 func mlpStep(dev Device, d DType) func() {
 	ps := &params{dev: dev, dtype: d}
 	m := newMLP(ps, 7, 16, 16, 5)

@@ -105,7 +105,9 @@ func binaries(f32 binaryFunc[float32], f64 binaryFunc[float64], i32 binaryFunc[i
 }
 
 func compares(f32 compareFunc[float32], f64 compareFunc[float64], i32 compareFunc[int32], i64 compareFunc[int64], u8 compareFunc[uint8]) [NumDTypes]Kernel {
-	return numbers(zip(f32), zip(f64), zip(i32), zip(i64), zip(u8))
+	k := numbers(zip(f32), zip(f64), zip(i32), zip(i64), zip(u8))
+	k[Bool] = k[Uint8]
+	return k
 }
 
 // strided calls f for a part of dimension 0 of a copy from operand 1 to operand 0.

@@ -14,14 +14,6 @@ const (
 	ActSiLU      = kernel.ActSiLU
 )
 
-// activationOps are the operations that compute an activation alone, and its gradient.
-var activationOps = [...]struct{ op, grad Op }{
-	ActReLU:     {OpReLU, OpReLUGrad},
-	ActGELU:     {OpGELU, OpGELUGrad},
-	ActGELUTanh: {OpGELUTanh, OpGELUTanhGrad},
-	ActSiLU:     {OpSiLU, OpSiLUGrad},
-}
-
 // Linear returns x·wᵀ + b for x [..., in], w [out, in] and b [out] (or none), as torch.nn.functional.linear.
 func Linear(x, w, b Tensor) Tensor { return LinearAct(x, w, b, NoActivation) }
 
@@ -58,38 +50,6 @@ func LinearAct(x, w, b Tensor, act Activation) Tensor {
 	return out.tensor()
 }
 
-// LinearAdd returns r + x·wᵀ + b for r [..., out], in one operation where the device has one: the residual connection of a
-// transformer's layers.
-func LinearAdd(x, w, b, r Tensor) Tensor {
-	t := tapeOfOp(OpLinearAdd, x, w)
-	xh, wh, rh := t.arg(x), t.arg(w), t.contiguous(t.arg(r))
-	var bh *header
-	if !b.IsZero() {
-		bh = t.arg(b)
-	}
-	t.checkLinear(xh, wh, bh)
-	t.sameDType("linear_add", xh, rh)
-	t.mustShape("linear_add", rh.rank == xh.rank && rh.n == xh.rowCount()*wh.dims[0] && rh.dims[rh.rank-1] == wh.dims[0], xh, wh, rh)
-	out := t.newLike(rh)
-	g := gemm{batch: 1, m: xh.rowCount(), n: wh.dims[0], k: wh.dims[1], tb: true, bias: bh}
-	if t.table[OpLinearAdd][out.dtype] != nil && g.k > 0 {
-		g.add = rh
-		t.gemm(out, xh, wh, &g)
-	} else {
-		t.gemm(out, xh, wh, &g)
-		t.binary(OpAdd, out, rh, out)
-	}
-	t.rec(OpLinearAdd, out, xh, wh, bh, rh)
-	return out.tensor()
-}
-
-func linearAddVJP(t *Tape, n *Node, need uint8) {
-	if need&8 != 0 {
-		t.addGrad(n.in[3], t.alias(n.out.grad))
-	}
-	linearGrads(t, n, need, n.out.grad)
-}
-
 func (t *Tape) checkLinear(x, w, b *header) {
 	if b != nil && (b.dtype != x.dtype || b.rank != 1 || b.n != w.dims[0]) {
 		t.sameDType("linear", x, w, b)
@@ -109,28 +69,17 @@ func (t *Tape) record3(op Op, out, x, w, b *header) *Node {
 	return t.rec(op, out, x, w, b)
 }
 
-// linear launches out = act(x·wᵀ + b), and pre = x·wᵀ + b if that is wanted; as two operations where the device has no
-// kernel for both.
-func (t *Tape) linear(out, x, w, b *header, act Activation, pre *header) {
-	g := gemm{batch: 1, m: x.rowCount(), n: w.dims[0], k: w.dims[1], tb: true, bias: b, act: act, pre: pre}
-	if act == NoActivation || t.table[OpLinearAct][out.dtype] != nil {
-		t.gemm(out, x, w, &g)
-		return
-	}
-	if pre == nil {
-		pre = out
-	}
-	g.act, g.pre = NoActivation, nil
-	t.gemm(pre, x, w, &g)
-	t.unary(activationOps[act].op, out, pre)
-}
-
 func linearVJP(t *Tape, n *Node, need uint8) { linearGrads(t, n, need, n.out.grad) }
 
 // linearGrads computes the gradients of x, w and b from that of x·wᵀ + b.
 func linearGrads(t *Tape, n *Node, need uint8, g *header) {
 	x, w := n.in[0], n.in[1]
 	m, out, in := x.rowCount(), w.dims[0], w.dims[1]
+	if sums := n.aux[1]; sums != nil && need&4 != 0 { // see activationGrad
+		n.aux[1] = nil
+		t.addGrad(n.in[2], sums)
+		need &^= 4
+	}
 	if need&1 != 0 {
 		t.linearGradX(x, g, w, gemm{batch: 1, m: m, n: in, k: out})
 	}
@@ -155,72 +104,6 @@ func linearGrads(t *Tape, n *Node, need uint8, g *header) {
 		}
 		t.gradDone(n.in[2], db)
 	}
-}
-
-// linearGradX computes the gradient of x. If the node before made x by an activation and nothing else reads x, that of the
-// activation's input takes its place: one launch less, where the device has a kernel for both.
-func (t *Tape) linearGradX(x, g, w *header, p gemm) {
-	if t.at > 0 && x.uses == 1 && x.n > 0 && t.table[OpLinearGradX][x.dtype] != nil {
-		by := t.node(t.at - 1)
-		if p.act = Activation(by.I[0]); by.out == x && by.op == OpLinearAct && p.act.NeedsInput() {
-			d := t.newLike(x)
-			p.slope, by.I[2] = by.aux[0], 1
-			t.gemm(d, g, w, &p)
-			t.addGrad(x, d)
-			return
-		}
-		p.act = NoActivation
-	}
-	dst, beta := t.gradTarget(x)
-	p.beta = beta
-	t.gemm(dst, g, w, &p)
-	t.gradDone(x, dst)
-}
-
-// linearActVJP is called twice when weight gradients are deferred: the first call makes the gradient of x·wᵀ + b, in
-// aux[0] in place of what it was computed from, and where one kernel does both that of b, in aux[1].
-func linearActVJP(t *Tape, n *Node, need uint8) {
-	if n.I[1] == 0 {
-		n.I[1] = 1
-		t.activationGrad(n)
-		t.dropGrad(n.out)
-	}
-	if db := n.aux[1]; db != nil && need&4 != 0 {
-		n.aux[1] = nil
-		t.addGrad(n.in[2], db)
-		need &^= 4
-	}
-	linearGrads(t, n, need, n.aux[0])
-}
-
-func (t *Tape) activationGrad(n *Node) {
-	g, act, from := n.out.grad, Activation(n.I[0]), n.out
-	if n.I[2] != 0 { // see linearGradX
-		t.release(n.aux[0])
-		n.aux[0] = t.alias(g)
-		return
-	}
-	if act.NeedsInput() {
-		from = n.aux[0]
-	}
-	d := from
-	if t.keepAll || !act.NeedsInput() {
-		d = t.newLike(n.out)
-		n.aux[0] = d
-	}
-	if t.table[OpActGrad][d.dtype] == nil || d.n == 0 {
-		t.unary(activationOps[act].grad, d, g, from)
-		return
-	}
-	a := t.Args(OpActGrad, d.dtype)
-	a.out(d)
-	if n.need&4 != 0 && t.table[OpLinearGradW][d.dtype] == nil { // else linearGrads has it for nothing
-		n.aux[1] = t.newLike(n.in[2])
-		a.out(n.aux[1])
-	}
-	a.in(g).in(from)
-	a.Dim[0], a.Dim[1], a.I[0] = n.out.rowCount(), n.out.dims[n.out.rank-1], int(act)
-	t.Launch()
 }
 
 // colSum launches dst = beta·dst + the sum over rows of x [rows, cols].

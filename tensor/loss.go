@@ -24,28 +24,45 @@ func (t *Tape) upstream(n *Node) *header {
 
 // CrossEntropyOptions changes CrossEntropy. The zero value is PyTorch's default, but that no label is ignored.
 type CrossEntropyOptions struct {
+	// Weights, if not none, has a weight for each class. The mean is over the weights of the labels then, as in PyTorch; that
+	// of soft targets over the rows. They get no gradient.
+	Weights Tensor
+	// PerRow asks for the loss of each label or row, [...], PyTorch's reduction "none": 0 where a label is ignored. It is
+	// divided by nothing, also where the batch is part of a global one: see GlobalMean.
+	PerRow bool
+
 	Smoothing float64 // label smoothing, 0 to 1
 	// Ignore, if not nil, is a label that does not count (PyTorch's ignore_index).
 	Ignore *int64
 	// Count is what the sum of losses is divided by; 0: the labels of the global batch. With ignored labels and a
-	// batch that is shared with other ranks it must be given: the number of labels that count, over all ranks.
+	// batch that is shared with other ranks it must be given: the number of labels that count, over all ranks. So must, with
+	// Weights, the sum of the weights of all labels.
 	Count float64
 }
 
+// ignored returns the label that does not count, or one that no label is.
+func (o *CrossEntropyOptions) ignored() int64 {
+	if o.Ignore == nil {
+		return -1 << 63
+	}
+	return *o.Ignore
+}
+
 // CrossEntropy returns the mean over labels of −log softmax(logits)[label], for logits [..., classes] and Int64 labels
-// [...], of which either may be flattened. On a tape whose input is part of a global batch (Rows.Total) it returns this rank's part of the mean: the sum
+// [...], of which either may be flattened. Labels of logits' shape and of a float type are soft targets: probabilities of the
+// classes, whose loss is −Σ q·log softmax(logits), and gradients flow to them. On a tape whose input is part of a global batch (Rows.Total) it returns this rank's part of the mean: the sum
 // over ranks is the loss. The loss of 16-bit logits is Float32.
 func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
-	t := tapeOf("cross_entropy", logits)
-	x, y := t.contiguous(t.arg(logits)), t.contiguous(t.arg(labels))
-	t.mustShape("cross_entropy", fitLabels(x, y), x, y)
 	if !(o.Smoothing >= 0 && o.Smoothing <= 1) {
 		fail("cross_entropy", nil, "label smoothing %v is not in [0,1]", o.Smoothing)
 	}
-	cols, ignore, count := x.dims[x.rank-1], int64(-1<<63), o.Count
-	if o.Ignore != nil {
-		ignore = *o.Ignore
+	if o.PerRow || !o.Weights.IsZero() || labels.DType().IsFloat() {
+		return generalCrossEntropy(logits, labels, o)
 	}
+	t := tapeOf("cross_entropy", logits)
+	x, y := t.contiguous(t.arg(logits)), t.contiguous(t.arg(labels))
+	t.mustShape("cross_entropy", fitLabels(x, y), x, y)
+	cols, ignore, count := x.dims[x.rank-1], o.ignored(), o.Count
 	counted, st := t.checkLabels(x, y, cols, ignore), statType(x.dtype)
 	var known *header // 1 over the number of labels that count, where only the device knows it
 	switch {
@@ -151,7 +168,7 @@ func (t *Tape) checkLabels(x, y *header, cols int, ignore int64) int {
 }
 
 func crossEntropyVJP(t *Tape, n *Node, _ uint8) {
-	x, y := n.in[0], n.in[1]
+	x := n.in[0]
 	d, known := n.aux[1], n.aux[1]
 	if n.I[1] != 0 {
 		n.aux[1], known = nil, nil
@@ -167,12 +184,18 @@ func crossEntropyVJP(t *Tape, n *Node, _ uint8) {
 		if known != nil {
 			t.binary(OpMul, g, g, known)
 		}
-		a := t.byRow(OpCrossEntropyGrad, x.dims[x.rank-1], x.dtype, []*header{d}, []*header{x, n.aux[0], y, g})
-		a.F[0], a.I[0] = n.F[1], n.I[0]
-		t.Launch()
+		t.crossEntropyGrad(d, n, g)
 		t.release(g)
 	}
 	t.addGrad(x, d)
+}
+
+// crossEntropyGrad launches d = the gradient of the logits of n, for g of one element or one for each row.
+func (t *Tape) crossEntropyGrad(d *header, n *Node, g *header) {
+	x := n.in[0]
+	a := t.byRow(OpCrossEntropyGrad, x.dims[x.rank-1], x.dtype, []*header{d}, []*header{x, n.aux[0], n.in[1], g})
+	a.F[0], a.I[0] = n.F[1], n.I[0]
+	t.Launch()
 }
 
 func pointLoss(op Op, x, y Tensor) Tensor {

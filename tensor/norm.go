@@ -79,34 +79,6 @@ func layerNormVJP(t *Tape, n *Node, need uint8) {
 	}
 }
 
-// normGrads computes all gradients of a norm in one pass over x and g, and adds that of x to what is there. It reports false
-// where the device has no kernel for that, or there is no need for one.
-func (t *Tape) normGrads(op Op, n *Node, stats ...*header) bool {
-	x, w := n.in[0], n.in[1]
-	if t.table[op][x.dtype] == nil || x.n == 0 || n.need&1 == 0 || n.need == 1 || x == w || n.in[len(n.in)-1] == x || len(n.in) == 3 && n.in[2] == w {
-		return false
-	}
-	var dst, ins [5]*header
-	var beta [8]float64
-	for i := range n.in {
-		if n.need&(1<<i) != 0 {
-			dst[i], beta[i] = t.gradTarget(n.in[i])
-		}
-	}
-	ins[0], ins[1], ins[2] = x, n.out.grad, w
-	copy(ins[3:], stats)
-	a := t.byRow(op, x.dims[x.rank-1], x.dtype, dst[:len(n.in)], ins[:3+len(stats)])
-	a.F = beta
-	t.Launch()
-	for i, d := range dst {
-		if d != nil {
-			t.gradDone(n.in[i], d)
-		}
-	}
-	n.need = 0 // nothing is left to do
-	return true
-}
-
 func (t *Tape) normGradW(op Op, cols int, beta float64, dst *header, in ...*header) {
 	if cols == 0 {
 		return

@@ -116,6 +116,17 @@ const (
 	OpClip
 	OpSGD
 	OpAdam
+
+	OpClamp
+	OpClampGrad
+	OpCumSum
+	OpSort
+	OpOneHot
+	OpBincount
+	OpArange
+	OpAnd
+	OpOr
+	OpCrossEntropyRows
 	numBuiltin
 )
 

@@ -34,6 +34,18 @@ func (s *strided) items(n int) int {
 
 func binary(name string) [tensor.NumDTypes]tensor.Kernel { return numbers("arith.cu", name, zipped) }
 
+// boolean makes a row of Bool, by a kernel of bytes: they are 0 or 1.
+func boolean(name string) (r [tensor.NumDTypes]tensor.Kernel) {
+	r[tensor.Bool] = cell(newKernel("arith.cu", name, elems[tensor.Uint8]), zipped)
+	return r
+}
+
+func compare(name string) [tensor.NumDTypes]tensor.Kernel {
+	r := binary(name)
+	r[tensor.Bool] = boolean(name)[tensor.Bool]
+	return r
+}
+
 var arithKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpAddTo:   numbers("arith.cu", "add_to", addTo),
 	tensor.OpAdd:     binary("add"),
@@ -43,10 +55,10 @@ var arithKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpMaximum: binary("maximum"),
 	tensor.OpMinimum: binary("minimum"),
 	tensor.OpPow:     floats("arith.cu", "pow_", zipped),
-	tensor.OpEq:      binary("eq"),
-	tensor.OpNe:      binary("ne"),
-	tensor.OpLt:      binary("lt"),
-	tensor.OpLe:      binary("le"),
-	tensor.OpGt:      binary("gt"),
-	tensor.OpGe:      binary("ge"),
+	tensor.OpEq:      compare("eq"),
+	tensor.OpNe:      compare("ne"),
+	tensor.OpLt:      compare("lt"),
+	tensor.OpLe:      compare("le"),
+	tensor.OpGt:      compare("gt"),
+	tensor.OpGe:      compare("ge"),
 }

@@ -64,6 +64,7 @@ func NewDevice(index int) (*Device, error) {
 	if err != nil {
 		return nil, err
 	}
+	opened.Store(true)
 	d := &Device{gpu: gpu, funcs: make([]*cuda.Func, len(kernels)), hosts: hosts{out: map[tensor.Ptr]*cuda.Host{}}}
 	if d.sms, err = gpu.Attribute(cuda.Multiprocessors); err != nil {
 		return nil, err

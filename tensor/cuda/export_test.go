@@ -24,7 +24,7 @@ func CompileAll(take func(what string) bool, compile func(what string, src cuda.
 			continue
 		}
 		seen[what] = true
-		src, err := source(k.file)
+		src, err := k.source()
 		if err != nil {
 			return 0, err
 		}

@@ -20,6 +20,7 @@ type kernel struct {
 	number     int
 	shared     int      // dynamic shared memory of a launch, for kernels that need more than every device allows
 	defines    []string // of a file with variants
+	text       string   // of a file from outside
 }
 
 // kernels are all that there are; a device keeps what it compiled by their numbers.
@@ -50,6 +51,14 @@ func source(file string) (cuda.Source, error) {
 	return cuda.Source{Name: file, Text: shared + text}, err
 }
 
+func (k *kernel) source() (cuda.Source, error) {
+	if k.text == "" {
+		return source(k.file)
+	}
+	shared, err := included("tensor.cuh")
+	return cuda.Source{Name: k.file, Text: fmt.Sprintf("%s#line 1 %q\n%s\n", shared, k.file, k.text)}, err
+}
+
 // included returns the text of a file with those that its first lines include.
 func included(file string) (string, error) {
 	text, err := sources.ReadFile("kernels/" + file)
@@ -72,7 +81,7 @@ func included(file string) (string, error) {
 
 // compile returns the function of a kernel.
 func (d *Device) compile(k *kernel) (f *cuda.Func, err error) {
-	src, err := source(k.file)
+	src, err := k.source()
 	if err != nil {
 		return nil, err
 	}

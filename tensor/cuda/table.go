@@ -5,10 +5,23 @@ import "github.com/ringo-ml/ringo/tensor"
 // table says which kernel computes an operation for an element type.
 var table tensor.Table
 
+// newKernels are the operations that need no more than a function to launch them: one line each.
+var newKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
+	tensor.OpClamp:     numbers("clamp.cu", "clamp", clamp),
+	tensor.OpClampGrad: floats("clamp.cu", "clamp_grad", clampGrad),
+	tensor.OpCumSum:    cumSums(),
+	tensor.OpSort:      sorts(),
+	tensor.OpOneHot:    row("onehot.cu", "one_hot", oneHot, append(numberTypes, tensor.Bool)),
+	tensor.OpBincount:  row("onehot.cu", "bincount", bincount, []tensor.DType{tensor.Int64}),
+	tensor.OpArange:    numbers("onehot.cu", "arange", arange),
+	tensor.OpAnd:       boolean("minimum"),
+	tensor.OpOr:        boolean("maximum"),
+}
+
 // groups are the tables of each file.
 var groups = []map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	unaryKernels, arithKernels, moveKernels, reduceKernels, indexKernels, floatKernels, optimKernels,
-	matmulKernels, rowKernels, normKernels, attentionKernels,
+	matmulKernels, rowKernels, normKernels, attentionKernels, newKernels,
 }
 
 func init() {

@@ -297,6 +297,10 @@ func checkIndices(a *tensor.Args) error {
 		return in(2, a.Len[0]/max(a.Dim[1], 1), -1<<63)
 	case tensor.OpGather, tensor.OpScatterAdd:
 		return in(2, a.Dim[1], -1<<63)
+	case tensor.OpOneHot:
+		return in(1, a.Dim[1], -1<<63)
+	case tensor.OpBincount:
+		return in(1, a.Len[0], -1<<63)
 	case tensor.OpCrossEntropy:
 		return in(3, a.Dim[1], int64(a.I[0]))
 	case tensor.OpCrossEntropyGrad:

@@ -92,12 +92,14 @@ func ValueCases() []ValueCase {
 	for i := range moving {
 		moving[i].Bools = moving[i].Name != "scatter_add"
 	}
-	return slices.Concat(elementCases(), moving, reducingCases(), matrixCases(), lossCases())
+	return slices.Concat(elementCases(), moving, reducingCases(), matrixCases(), lossCases(), sortingCases(), countingCases(), generalLossCases())
 }
 
 func elementCases() []ValueCase {
 	compare := func(name string, f func(x, y tensor.Tensor) tensor.Tensor, want func(x, y float64) bool) ValueCase {
-		return two(name, 0, true, f, func(x, y float64) float64 { return truth(want(x, y)) })
+		c := two(name, 0, true, f, func(x, y float64) float64 { return truth(want(x, y)) })
+		c.Bools = true
+		return c
 	}
 	return []ValueCase{
 		each("neg", 0, tensor.Tensor.Neg, func(v float64) float64 { return -v }),

@@ -1,0 +1,44 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+func init() {
+	define(OpArange, OpSpec{Name: "arange", Const: true, CPU: numbers(arangeKernel[float32](), arangeKernel[float64](),
+		arangeKernel[int32](), arangeKernel[int64](), arangeKernel[uint8]())})
+}
+
+// Arange returns start, start+step, start+2·step and so on up to end, which is not among them, in type d, as torch.arange.
+// Elements are computed in float64. Those of integers must be integers that the type can hold, of at most 2^53.
+func (t *Tape) Arange(d DType, start, end, step float64) Tensor {
+	n := math.Ceil((end - start) / step)
+	if !(n >= 0) || n > maxElems { // also NaN
+		fail("arange", nil, "from %v to %v in steps of %v", start, end, step)
+	}
+	if last := start + max(n-1, 0)*step; !d.IsFloat() && n > 0 {
+		for _, v := range []float64{start, step, last} {
+			if v != math.Trunc(v) || math.Abs(v) > 1<<53 || v != step && d.saturate(v) != int(v) {
+				fail("arange", nil, "%v from %v to %v in steps of %v: %v does not fit the type", d, start, end, step, v)
+			}
+		}
+	}
+	out := t.newTensor(d, int(n))
+	if out.n > 0 {
+		a := t.Args(OpArange, d)
+		a.out(out)
+		a.F[0], a.F[1] = start, step
+		t.Launch()
+	}
+	return out.tensor()
+}
+
+func arangeKernel[T kernel.Number]() Kernel {
+	return Parallel(outLen, one, func(a *Args, lo, hi int) {
+		for i, y := lo, slice[T](a, 0); i < hi; i++ {
+			y[i] = T(a.F[0] + float64(float64(i)*a.F[1])) // rounded twice, as on other devices
+		}
+	})
+}

@@ -1,0 +1,95 @@
+package tensor
+
+import (
+	"math"
+
+	"github.com/ringo-ml/ringo/internal/kernel"
+)
+
+func init() {
+	define(OpClamp, OpSpec{Name: "clamp", Saves: 1, VJP: clampVJP,
+		CPU: numbers(clampKernel[float32](), clampKernel[float64](), clampKernel[int32](), clampKernel[int64](), clampKernel[uint8]())})
+	define(OpClampGrad, OpSpec{Name: "clamp_grad", Const: true, CPU: floats(clampGradKernel[float32](), clampGradKernel[float64]())})
+}
+
+// Clamp returns x with elements below lo replaced by lo and those above hi by hi, as torch.clamp; infinities are no bounds. NaN
+// stays. Where lo is above hi, all elements are hi. The gradient passes where lo ≤ x ≤ hi, at the bounds too. Bounds of integers
+// are rounded inwards, and to what the type can hold.
+func (x Tensor) Clamp(lo, hi float64) Tensor {
+	t := tapeOf("clamp", x)
+	in := t.contiguous(t.arg(x))
+	if lo != lo || hi != hi {
+		fail("clamp", []Shape{in.shape()}, "a bound is NaN: %v, %v", lo, hi)
+	}
+	out := t.newLike(in)
+	if in.n > 0 {
+		a := t.Args(OpClamp, in.dtype)
+		a.out(out).in(in)
+		a.F[0], a.F[1] = lo, hi
+		if !in.dtype.IsFloat() {
+			a.I[0], a.I[1] = in.dtype.saturate(math.Ceil(lo)), in.dtype.saturate(math.Floor(hi))
+		}
+		t.Launch()
+	}
+	if n := t.rec(OpClamp, out, in); n != nil {
+		n.F[0], n.F[1] = lo, hi
+	}
+	return out.tensor()
+}
+
+func clampVJP(t *Tape, n *Node, _ uint8) {
+	g, d := t.inPlace(n)
+	if g.n > 0 {
+		a := t.Args(OpClampGrad, g.dtype)
+		a.out(d).in(g).in(n.in[0])
+		a.F[0], a.F[1] = n.F[0], n.F[1]
+		t.Launch()
+	}
+	t.addGrad(n.in[0], d)
+}
+
+// saturate returns v as an integer of type d, or the one that is next to it.
+func (d DType) saturate(v float64) int {
+	lo, hi := math.MinInt64, math.MaxInt64
+	switch d {
+	case Int32:
+		lo, hi = math.MinInt32, math.MaxInt32
+	case Uint8:
+		lo, hi = 0, math.MaxUint8
+	}
+	switch {
+	case v >= float64(hi):
+		return hi
+	case v <= float64(lo):
+		return lo
+	}
+	return int(v)
+}
+
+func clampKernel[T kernel.Number]() Kernel {
+	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, from, to, _ int) {
+		var lo, hi [1]T
+		if a.DType.IsFloat() {
+			lo[0], hi[0] = T(a.F[0]), T(a.F[1])
+		} else {
+			lo[0], hi[0] = T(a.I[0]), T(a.I[1])
+		}
+		y := slice[T](a, 0)[from:to]
+		kernel.Max(y, slice[T](a, 1)[from:to], lo[:])
+		kernel.Min(y, y, hi[:])
+	})
+}
+
+func clampGradKernel[T kernel.Float]() Kernel {
+	return spread(outLen, one, 16, func(_ *cpuQueue, a *Args, from, to, _ int) {
+		lo, hi := T(a.F[0]), T(a.F[1])
+		d, g, x := slice[T](a, 0)[from:to], slice[T](a, 1)[from:to], slice[T](a, 2)[from:to]
+		for i, v := range x {
+			if v >= lo && v <= hi {
+				d[i] = g[i]
+			} else {
+				d[i] = 0
+			}
+		}
+	})
+}

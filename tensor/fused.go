@@ -1,0 +1,165 @@
+package tensor
+
+// The optional fused operations: several others in one launch, on devices that have a kernel for that. They change no result but
+// by fewer roundings of 16-bit floats; without one, a step runs more launches. What each saves of a step of GPT-2 124M (bfloat16,
+// 32 × 1024 tokens, 233 launches, 71.4 GB, 47.8 ms on the model of an H100) when it alone is taken away (docs/BENCHMARKS.md):
+//
+//	OpLinearAct         an activation inside its product                  2.4 GB  12 launches  1.7 ms
+//	OpLinearAdd         a residual connection inside its product          2.4 GB  24 launches  1.3 ms
+//	OpLinearGradX       an activation's gradient in the product behind    4.8 GB  12 launches  2.5 ms
+//	OpLinearGradW       a bias's gradient in that of its weight           5.4 GB  48 launches  1.9 ms
+//	OpCrossEntropyBoth  a loss and its gradient (loss.go)                 3.3 GB   4 launches  1.2 ms
+//	OpLayerNormGrad     all gradients of a norm; OpRMSNormGrad the same   6.2 GB  74 launches  2.2 ms
+//	all                                                                  24.6 GB 174 launches 10.8 ms
+//
+// OpActGrad is for float32 and float64, where a product cannot apply a slope: an activation's gradient and the sums of its rows.
+
+// activationOps are the operations that compute an activation alone, and its gradient.
+var activationOps = [...]struct{ op, grad Op }{
+	ActReLU:     {OpReLU, OpReLUGrad},
+	ActGELU:     {OpGELU, OpGELUGrad},
+	ActGELUTanh: {OpGELUTanh, OpGELUTanhGrad},
+	ActSiLU:     {OpSiLU, OpSiLUGrad},
+}
+
+// linear launches out = act(x·wᵀ + b), and pre = x·wᵀ + b if that is wanted; as two operations where the device has no
+// kernel for both.
+func (t *Tape) linear(out, x, w, b *header, act Activation, pre *header) {
+	g := gemm{batch: 1, m: x.rowCount(), n: w.dims[0], k: w.dims[1], tb: true, bias: b, act: act, pre: pre}
+	if act == NoActivation || t.table[OpLinearAct][out.dtype] != nil {
+		t.gemm(out, x, w, &g)
+		return
+	}
+	if pre == nil {
+		pre = out
+	}
+	g.act, g.pre = NoActivation, nil
+	t.gemm(pre, x, w, &g)
+	t.unary(activationOps[act].op, out, pre)
+}
+
+// LinearAdd returns r + x·wᵀ + b for r [..., out], in one operation where the device has one: the residual connection of a
+// transformer's layers.
+func LinearAdd(x, w, b, r Tensor) Tensor {
+	t := tapeOfOp(OpLinearAdd, x, w)
+	xh, wh, rh := t.arg(x), t.arg(w), t.contiguous(t.arg(r))
+	var bh *header
+	if !b.IsZero() {
+		bh = t.arg(b)
+	}
+	t.checkLinear(xh, wh, bh)
+	t.sameDType("linear_add", xh, rh)
+	t.mustShape("linear_add", rh.rank == xh.rank && rh.n == xh.rowCount()*wh.dims[0] && rh.dims[rh.rank-1] == wh.dims[0], xh, wh, rh)
+	out := t.newLike(rh)
+	g := gemm{batch: 1, m: xh.rowCount(), n: wh.dims[0], k: wh.dims[1], tb: true, bias: bh}
+	if t.table[OpLinearAdd][out.dtype] != nil && g.k > 0 {
+		g.add = rh
+		t.gemm(out, xh, wh, &g)
+	} else {
+		t.gemm(out, xh, wh, &g)
+		t.binary(OpAdd, out, rh, out)
+	}
+	t.rec(OpLinearAdd, out, xh, wh, bh, rh)
+	return out.tensor()
+}
+
+func linearAddVJP(t *Tape, n *Node, need uint8) {
+	if need&8 != 0 {
+		t.addGrad(n.in[3], t.alias(n.out.grad))
+	}
+	linearGrads(t, n, need, n.out.grad)
+}
+
+// linearGradX computes the gradient of x. If the node before made x by an activation and nothing else reads x, that of the
+// activation's input is computed instead: the node is a plain product from then on, whose gradient is there.
+func (t *Tape) linearGradX(x, g, w *header, p gemm) {
+	if by := t.activationBefore(x); by != nil {
+		d := t.newLike(x)
+		p.act, p.slope = Activation(by.I[0]), by.aux[0]
+		t.gemm(d, g, w, &p)
+		t.addGrad(x, d)
+		by.op = OpLinear
+		return
+	}
+	dst, beta := t.gradTarget(x)
+	p.beta = beta
+	t.gemm(dst, g, w, &p)
+	t.gradDone(x, dst)
+}
+
+// activationBefore returns the node before the present one if it made x by an activation whose gradient a product can apply.
+func (t *Tape) activationBefore(x *header) *Node {
+	if t.at == 0 || x.uses != 1 || x.n == 0 || t.table[OpLinearGradX][x.dtype] == nil {
+		return nil
+	}
+	if by := t.node(t.at - 1); by.op == OpLinearAct && by.out == x && Activation(by.I[0]).NeedsInput() {
+		return by
+	}
+	return nil
+}
+
+// linearActVJP computes the gradient of x·wᵀ + b from that of the activation. The node is a plain product from then on, also
+// where its weight gradients are put off.
+func linearActVJP(t *Tape, n *Node, need uint8) {
+	d := t.activationGrad(n)
+	d.isGrad = true
+	t.dropGrad(n.out)
+	n.op, n.out.grad = OpLinear, d
+	linearVJP(t, n, need)
+}
+
+// activationGrad returns the gradient of the activation's input, in the memory of that where it is kept. The sum of its rows, the
+// gradient of b, goes to aux[1] if the kernel that makes it adds it up as well.
+func (t *Tape) activationGrad(n *Node) *header {
+	g, act, from, d := n.out.grad, Activation(n.I[0]), n.out, n.aux[0]
+	if act.NeedsInput() {
+		from = n.aux[0]
+	}
+	if t.keepAll || !act.NeedsInput() {
+		d = t.newLike(n.out)
+	} else {
+		n.aux[0] = nil
+	}
+	if t.table[OpActGrad][d.dtype] == nil || d.n == 0 {
+		t.unary(activationOps[act].grad, d, g, from)
+		return d
+	}
+	a := t.Args(OpActGrad, d.dtype)
+	a.out(d)
+	if n.need&4 != 0 && t.table[OpLinearGradW][d.dtype] == nil { // else linearGrads has it for nothing
+		n.aux[1] = t.newLike(n.in[2])
+		a.out(n.aux[1])
+	}
+	a.in(g).in(from)
+	a.Dim[0], a.Dim[1], a.I[0] = n.out.rowCount(), n.out.dims[n.out.rank-1], int(act)
+	t.Launch()
+	return d
+}
+
+// normGrads computes all gradients of a norm in one pass over x and g, and adds that of x to what is there. It reports false
+// where the device has no kernel for that, or there is no need for one.
+func (t *Tape) normGrads(op Op, n *Node, stats ...*header) bool {
+	x, w := n.in[0], n.in[1]
+	if t.table[op][x.dtype] == nil || x.n == 0 || n.need&1 == 0 || n.need == 1 || x == w || n.in[len(n.in)-1] == x || len(n.in) == 3 && n.in[2] == w {
+		return false
+	}
+	var dst, ins [5]*header
+	var beta [8]float64
+	for i := range n.in {
+		if n.need&(1<<i) != 0 {
+			dst[i], beta[i] = t.gradTarget(n.in[i])
+		}
+	}
+	ins[0], ins[1], ins[2] = x, n.out.grad, w
+	copy(ins[3:], stats)
+	a := t.byRow(op, x.dims[x.rank-1], x.dtype, dst[:len(n.in)], ins[:3+len(stats)])
+	a.F = beta
+	t.Launch()
+	for i, d := range dst {
+		if d != nil {
+			t.gradDone(n.in[i], d)
+		}
+	}
+	n.need = 0 // nothing is left to do
+	return true
+}

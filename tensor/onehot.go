@@ -1,0 +1,67 @@
+package tensor
+
+import "github.com/ringo-ml/ringo/internal/kernel"
+
+func init() {
+	k := numbers(oneHotKernel[float32](), oneHotKernel[float64](), oneHotKernel[int32](), oneHotKernel[int64](), oneHotKernel[uint8]())
+	k[Bool] = oneHotKernel[uint8]()
+	define(OpOneHot, OpSpec{Name: "one_hot", Const: true, CPU: k})
+	define(OpBincount, OpSpec{Name: "bincount", Const: true, CPU: [NumDTypes]Kernel{Int64: bincountKernel}})
+}
+
+// OneHot returns [..., classes] of type d for Int64 ids [...]: 1 at place ids[i] of row i, 0 elsewhere, as
+// torch.nn.functional.one_hot (which returns Int64). An id that is no class is an error.
+func OneHot(ids Tensor, classes int, d DType) Tensor {
+	t := tapeOf("one_hot", ids)
+	in := t.contiguous(t.arg(ids))
+	if int(in.rank) == MaxRank || classes < 0 {
+		fail("one_hot", []Shape{in.shape()}, "%d classes; at most %d dimensions", classes, MaxRank-1)
+	}
+	t.checkIndex("one_hot", in, in, classes)
+	out := t.newHeader(d, in.dims[:in.rank]...)
+	out.dims[out.rank] = classes
+	out.setDims(out.dims[:out.rank+1])
+	t.alloc(out)
+	if out.n > 0 {
+		a := t.Args(OpOneHot, d)
+		a.out(out).in(in)
+		a.Dim[0], a.Dim[1] = in.n, classes
+		t.Launch()
+	}
+	return out.tensor()
+}
+
+func oneHotKernel[T kernel.Number]() Kernel {
+	return Parallel(dim0, dim1, func(a *Args, lo, hi int) {
+		classes, y := a.Dim[1], slice[T](a, 0)
+		clear(y[lo*classes : hi*classes])
+		for r, id := range slice[int64](a, 1)[lo:hi] {
+			y[(lo+r)*classes+int(id)] = 1
+		}
+	})
+}
+
+// Bincount returns how often each of 0 to bins−1 is in x, which is Int64 of any shape, as Int64 [bins]. Unlike torch.bincount,
+// whose result is as long as the largest element wants, it needs no look at x: an element that is not in [0,bins) is an error.
+func (x Tensor) Bincount(bins int) Tensor {
+	t := tapeOf("bincount", x)
+	in := t.contiguous(t.arg(x))
+	t.checkIndex("bincount", in, in, bins)
+	out := t.newTensor(Int64, bins)
+	switch {
+	case in.n == 0:
+		t.fill(out, 0)
+	case bins > 0:
+		t.Args(OpBincount, Int64).out(out).in(in)
+		t.Launch()
+	}
+	return out.tensor()
+}
+
+func bincountKernel(_ Queue, a *Args) {
+	counts := slice[int64](a, 0)
+	clear(counts)
+	for _, v := range slice[int64](a, 1) {
+		counts[v]++
+	}
+}
