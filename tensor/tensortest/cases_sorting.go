@@ -43,11 +43,30 @@ func sortingCases() []ValueCase {
 		one("sort", true, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(-1, false); return v }, sorted(false, true)),
 		one("sort positions", true, func(x tensor.Tensor) tensor.Tensor { _, at := x.Sort(-1, false); return at }, sorted(false, false)),
 		one("sort descending", true, func(x tensor.Tensor) tensor.Tensor { _, at := x.Sort(-1, true); return at }, sorted(true, false)),
+		{Name: "sort with NaN", Dims: lines[1:2], F: func(x []tensor.Tensor) tensor.Tensor { _, at := oddNaN(x[0]).Sort(-1, false); return at },
+			Want: func(x []Array) Array { return oddNaNOf(x[0]).lines(sortedOf(false, false)) }},
+		{Name: "sort descending with NaN", Dims: lines[1:2], F: func(x []tensor.Tensor) tensor.Tensor { _, at := oddNaN(x[0]).Sort(-1, true); return at },
+			Want: func(x []Array) Array { return oddNaNOf(x[0]).lines(sortedOf(true, false)) }},
 		one("sort first", false, func(x tensor.Tensor) tensor.Tensor { v, _ := x.Sort(0, true); return v }, func(x Array) Array { return x.along(0, sortedOf(true, true)) }),
 		logic("and", tensor.Tensor.And, func(x, y bool) bool { return x && y }),
 		logic("or", tensor.Tensor.Or, func(x, y bool) bool { return x || y }),
 		logic("not", func(x, y tensor.Tensor) tensor.Tensor { return x.And(y).Not() }, func(x, y bool) bool { return !(x && y) }),
 	}
+}
+
+// oddNaN makes every other column of x [3, 5] NaN.
+func oddNaN(x tensor.Tensor) tensor.Tensor {
+	odd := Of(tensor.Bool, []float64{0, 1, 0, 1, 0}, 5)
+	return tensor.Where(x.Tape().Input(odd), scalar(math.NaN(), x), x)
+}
+
+func oddNaNOf(x Array) Array {
+	return build(x.Dims, func(i []int) float64 {
+		if i[1]%2 == 1 {
+			return math.NaN()
+		}
+		return x.at(i...)
+	})
 }
 
 func clampOf(lo, hi float64) func(x Array) Array {
