@@ -39,6 +39,18 @@ func TestSaliency(t *testing.T) {
 	assert.Equal(t, []float64{1, -2, 3, -4, 5}, Floats(image))
 }
 
+// A Leaf made inside a Scope lives on: it is asked for its gradient later.
+func TestLeafInsideAScope(t *testing.T) {
+	tape := NewTape(hostDevice)
+	var x Tensor
+	y := tape.Scope(func(...Tensor) Tensor {
+		x = tape.Leaf(FromSlice([]float64{3}, 1))
+		return x.Affine(2, 0).Affine(5, 0)
+	})
+	tape.Backward(y.Sum())
+	assert.Equal(t, []float64{10}, Floats(tape.GradOf(x)))
+}
+
 // The gradient of an input may come by a collective: GradOf waits for it.
 func TestGradOfWaits(t *testing.T) {
 	l := &lane{}
@@ -113,7 +125,7 @@ func TestOpenEndsRefuse(t *testing.T) {
 // an embedding, a view of a parameter, a Function.
 type pipe struct {
 	ps    *params
-	w     [8]*Param
+	w     [9]*Param
 	share bool // step memory, between all tapes
 }
 
@@ -121,7 +133,7 @@ const pipeMicro = 4
 
 func newPipe(owner Hooks) *pipe {
 	m := &pipe{ps: &params{dev: hostDevice, dtype: Float64}}
-	for i, dims := range [][]int{{7, 6}, {6}, {12, 6}, {12}, {6, 12}, {6, 6}, {12, 6}, {5, 6}} {
+	for i, dims := range [][]int{{7, 6}, {6}, {12, 6}, {12}, {6, 12}, {6, 6}, {12, 6}, {5, 6}, {6}} {
 		m.w[i] = m.ps.add(fmt.Sprint("w", i), NormalInit(0, 0.5), dims...)
 		if owner != nil {
 			if err := m.w[i].Own(owner); err != nil {
@@ -142,7 +154,7 @@ func (m *pipe) first(t *Tape, ids Tensor) Tensor {
 func (m *pipe) second(t *Tape, x, labels Tensor) Tensor {
 	u := func(i int) Tensor { return t.Use(m.w[i]) }
 	x = Linear(t.Apply(identity{}, x), u(6).Slice(0, 0, 6), Tensor{}).Square().Add(x)
-	x = t.Checkpoint(func(in ...Tensor) Tensor { return Linear(in[0], u(6).Slice(0, 6, 12), Tensor{}).Tanh() }, x)
+	x = t.Checkpoint(func(in ...Tensor) Tensor { return Linear(in[0], u(6).Slice(0, 6, 12), u(8)).Tanh() }, x)
 	x = WithAux(x, x.Square().Mean(), 0.1)
 	return CrossEntropy(Linear(LayerNorm(x, Tensor{}, Tensor{}, 1e-5), u(7), Tensor{}), labels, CrossEntropyOptions{Count: 12})
 }
@@ -267,7 +279,7 @@ func TestOwnersHearOfDeferredWeights(t *testing.T) {
 		}
 	}
 	require.NotEmpty(t, log)
-	assert.Equal(t, map[string]int{"w0": 1, "w1": 1, "w2": 1, "w3": 1, "w4": 1, "w5": 1, "w6": 1, "w7": 1}, ready)
+	assert.Equal(t, map[string]int{"w0": 1, "w1": 1, "w2": 1, "w3": 1, "w4": 1, "w5": 1, "w6": 1, "w7": 1, "w8": 1}, ready)
 	assert.Equal(t, []string{"s begin false", "s done false"}, []string{log[0], log[len(log)-1]})
 }
 
