@@ -98,9 +98,9 @@ func (c *Config) checkTypes(compute, reduce tensor.DType) error {
 	fits := func(d tensor.DType) bool { return d == c.DType || d.IsHalf() }
 	switch {
 	case !fits(compute) || !fits(reduce):
-		return fmt.Errorf("Compute %v and Reduce %v must each be %v or a 16-bit float type", compute, reduce, c.DType)
+		return fmt.Errorf("types Compute=%v and Reduce=%v must each be %v or a 16-bit float type", compute, reduce, c.DType)
 	case c.DType == tensor.Float64 && reduce != c.DType:
-		return fmt.Errorf("Reduce %v with values of %v", reduce, c.DType)
+		return fmt.Errorf("type Reduce=%v with values of %v", reduce, c.DType)
 	}
 	return nil
 }

@@ -151,5 +151,5 @@ func TestUnitTypes(t *testing.T) {
 		_, err := s.Attach(n)
 		return err
 	})
-	require.ErrorContains(t, err, "fsdp: unit 0: Compute float32 and Reduce float64 must each be float32 or a 16-bit float type")
+	require.ErrorContains(t, err, "fsdp: unit 0: types Compute=float32 and Reduce=float64 must each be float32 or a 16-bit float type")
 }

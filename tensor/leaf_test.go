@@ -12,14 +12,13 @@ import (
 // bucket is an owner that communicates the gradients of its parameters together, when the last one is ready: it waits for what
 // they lack just before, and not earlier.
 type bucket struct {
-	l       *lane
-	params  []*Param
-	after   []Pending
-	ready   int
-	early   int // collectives that were over when a gradient was ready, but for the last
-	late    int // gradients that were ready before they were complete
-	last    bool
-	release func(p *Param) // takes values away, as ZeRO-3 does
+	l      *lane
+	params []*Param
+	after  []Pending
+	ready  int
+	early  int // collectives that were over when a gradient was ready, but for the last
+	late   int // gradients that were ready before they were complete
+	last   bool
 }
 
 func (b *bucket) BeforeUse(*Param, Phase) {}

@@ -27,7 +27,7 @@ func gradOf(t *testing.T, x []float64, f func(x tensor.Tensor) tensor.Tensor) []
 	return tensor.Floats(p.Grad)
 }
 
-// TestClampLikePyTorch: the gradient passes at the bounds, and NaN stays, without a gradient; torch 2.x prints the same.
+// TestClampLikePyTorch: the gradient passes at the bounds, and NaN stays, without a gradient.
 func TestClampLikePyTorch(t *testing.T) {
 	x := []float64{-2, -1, 0.5, 1, 3, math.NaN()}
 	grad := gradOf(t, x, func(x tensor.Tensor) tensor.Tensor { return x.Clamp(-1, 1) })

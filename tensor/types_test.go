@@ -50,14 +50,6 @@ func ones(dims ...int) *Param {
 	return p
 }
 
-// clashOf returns the type error that fn panics with.
-func clashOf(t *testing.T, fn func()) *TypeError {
-	err := Try(fn)
-	var e *TypeError
-	require.ErrorAs(t, err, &e)
-	return e
-}
-
 const none = Kind(255) // an error
 
 // made returns the kind of what fn computes, none if types forbid it.
