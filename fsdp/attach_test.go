@@ -171,7 +171,7 @@ func TestAttachErrors(t *testing.T) {
 		"fsdp: Config.Stage is 4, not 1, 2 or 3": {cfg: fsdp.Config{Stage: 4}},
 		"fsdp: Config.DType is bfloat16":         {cfg: fsdp.Config{DType: tensor.BFloat16}},
 		"Compute int32 and Reduce float32":       {cfg: fsdp.Config{Compute: tensor.Int32}},
-		"Reduce bfloat16 with values of float64": {cfg: fsdp.Config{DType: tensor.Float64, Reduce: tensor.BFloat16}},
+		"type Reduce=bfloat16 with values of float64": {cfg: fsdp.Config{DType: tensor.Float64, Reduce: tensor.BFloat16}},
 	} {
 		err := onRanks(2, func(r *dist.Rank) error {
 			m, cfg := two(), c.cfg
