@@ -168,9 +168,9 @@ func TestAttachErrors(t *testing.T) {
 				s.Unit(b)
 			}
 		}},
-		"fsdp: Config.Stage is 4, not 1, 2 or 3": {cfg: fsdp.Config{Stage: 4}},
-		"fsdp: Config.DType is bfloat16":         {cfg: fsdp.Config{DType: tensor.BFloat16}},
-		"Compute int32 and Reduce float32":       {cfg: fsdp.Config{Compute: tensor.Int32}},
+		"fsdp: Config.Stage is 4, not 1, 2 or 3":      {cfg: fsdp.Config{Stage: 4}},
+		"fsdp: Config.DType is bfloat16":              {cfg: fsdp.Config{DType: tensor.BFloat16}},
+		"Compute=int32 and Reduce=float32":            {cfg: fsdp.Config{Compute: tensor.Int32}},
 		"type Reduce=bfloat16 with values of float64": {cfg: fsdp.Config{DType: tensor.Float64, Reduce: tensor.BFloat16}},
 	} {
 		err := onRanks(2, func(r *dist.Rank) error {
