@@ -20,7 +20,7 @@ func CompileAll(take func(what string) bool, compile func(what string, src cuda.
 	seen := map[string]bool{}
 	for _, k := range kernels {
 		what := fmt.Sprint(k.file, " ", k.options())
-		if seen[what] || len(k.defines) > 0 && !take(what) {
+		if seen[what] || len(k.defines) > 0 && !take(what) || k.file == "broken.cu" { // TestRegisterRefuses's, which does not compile
 			continue
 		}
 		seen[what] = true
