@@ -118,7 +118,7 @@ func (j job) step(r *dist.Rank, model *mlp, tape *tensor.Tape, n int, scale floa
 	lo, hi := rows*r.World.Rank()/r.World.Size(), rows*(r.World.Rank()+1)/r.World.Size()
 	x := tensor.New(r.Device, tensor.Float64, hi-lo, 7)
 	tensor.UniformInit(-1, 1).Fill(x, uint64(n), uint64(lo*7))
-	x = x.WithRows(tensor.Rows{First: lo, Stride: 1, Total: rows})
+	x = x.WithRows(r.World.Rows(lo, rows))
 	in := tape.Input(x)
 	if j.half {
 		in = in.Cast(tensor.Float16)

@@ -60,8 +60,11 @@ func (l *Loader) cut(all view, sx, sy tensor.Shape, global int) view {
 	first, rows := part(global, l.cfg.Sharder.Rank(), l.cfg.Sharder.Size())
 	v := view{x: firstRows(all.x, sx, rows), y: firstRows(all.y, sy, rows)}
 	v.Batch = Batch{X: firstRows(all.X, sx, rows), Y: firstRows(all.Y, sy, rows), First: first, Rows: rows, Global: global}
-	v.X = v.X.WithRows(tensor.Rows{First: first, Stride: 1, Total: global})
-	v.Y = v.Y.WithRows(tensor.Rows{First: first, Stride: 1, Total: global})
+	r := tensor.Rows{First: first, Stride: 1, Total: global}
+	if s, ok := l.cfg.Sharder.(interface{ Axes() tensor.Axes }); ok {
+		r.Over = s.Axes()
+	}
+	v.X, v.Y = v.X.WithRows(r), v.Y.WithRows(r)
 	return v
 }
 

@@ -54,8 +54,8 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	}
 	for i := len(params) - 1; i >= 0; i-- { // gradients come about in this order
 		p := params[i]
-		if err := p.Own(s); err != nil {
-			return nil, fmt.Errorf("ddp: %w", err)
+		if err := own(p, s, s.over(p)); err != nil {
+			return nil, err
 		}
 		if !p.Frozen() {
 			s.params = append(s.params, p)
@@ -63,6 +63,14 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	}
 	s.build()
 	return params, nil
+}
+
+// own makes h the owner of p's gradient, which it sums over g: that is p's type along g's axes.
+func own(p *tensor.Param, h tensor.Hooks, g *dist.Group) error {
+	if err := p.Own(h); err != nil {
+		return fmt.Errorf("ddp: %w", err)
+	}
+	return tensor.Try(func() { p.Lay(g.Axes(), tensor.Replicated) })
 }
 
 // prepare makes, verifies and broadcasts the values of all parameters and buffers.

@@ -213,8 +213,8 @@ func stepper(r *dist.Rank, cfg ddp.Config) (func() error, error) {
 	params, err := ddp.Attach(r.World, model, cfg)
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
 	tape := tensor.NewTape(r.Device)
-	x, y := batch(r.Device, tensor.Float32, 100*r.World.Rank(), 16)
-	x, y = tensortest.On(r.Device, x), tensortest.On(r.Device, y)
+	x, y := batch(r, tensor.Float32, 100*r.World.Rank(), 16)
+	x, y = tensortest.On(r.Device, x).WithRows(r.World.Rows(0, 16)), tensortest.On(r.Device, y)
 	return func() error {
 		tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y), tensor.More())
 		tape.Reset()

@@ -30,7 +30,7 @@ func TestOldBucketsAreFreed(t *testing.T) {
 			tape := tensor.NewTape(r.Device)
 			var live [4]int
 			for i := range live {
-				x, y := batch(r.Device, tensor.Float32, 0, 4)
+				x, y := batch(r, tensor.Float32, 0, 4)
 				tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))
 				tape.Reset()
 				if err := errors.Join(opt.Step(), r.World.Barrier().Wait()); err != nil {
@@ -103,7 +103,7 @@ func TestBackwardAfterFailure(t *testing.T) {
 			return err
 		}
 		tape := tensor.NewTape(r.Device)
-		x, y := batch(r.Device, tensor.Float32, 0, 4)
+		x, y := batch(r, tensor.Float32, 0, 4)
 		broken := tensor.Try(func() {
 			tape.Backward(nn.CrossEntropy(last.Forward(tape.Apply(breaking{}, first.Forward(tape.Input(x)))), y))
 		})

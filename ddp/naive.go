@@ -1,8 +1,6 @@
 package ddp
 
 import (
-	"fmt"
-
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
@@ -17,8 +15,8 @@ func Naive(g *dist.Group, model any, c Config) (nn.Params, error) {
 	}
 	n := &naive{g, func(p *tensor.Param) *dist.Group { return c.group(g, p) }, params, c.AllowUnused, tensor.NewExec(g.Device())}
 	for _, p := range params {
-		if err := p.Own(n); err != nil {
-			return nil, fmt.Errorf("ddp: %w", err)
+		if err := own(p, n, n.over(p)); err != nil {
+			return nil, err
 		}
 	}
 	return params, nil

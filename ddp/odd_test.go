@@ -142,7 +142,7 @@ func TestStepsAfterFailedOnes(t *testing.T) {
 		opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 		tape := tensor.NewTape(r.Device)
 		for step := range 5 {
-			x, y := batch(r.Device, tensor.Float32, step, 4)
+			x, y := batch(r, tensor.Float32, step, 4)
 			model.useB = step > 1
 			err := tensor.Try(func() { tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y)) })
 			if failed := err != nil; failed == model.useB {
@@ -189,7 +189,7 @@ func TestFailureInTheMiddleOfBackward(t *testing.T) {
 		}
 		opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 		tape := tensor.NewTape(r.Device)
-		x, y := batch(r.Device, tensor.Float32, 0, 4)
+		x, y := batch(r, tensor.Float32, 0, 4)
 		err = tensor.Try(func() {
 			for range 3 {
 				tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y))

@@ -18,10 +18,12 @@ import (
 type mixture struct {
 	Dense   *tensor.Param
 	Experts *tensor.Param // [4, 3]
+
+	dp, ep tensor.Axes // tokens differ along the first; along the second, they are at their experts
 }
 
 func newMixture() *mixture {
-	return &mixture{tensor.NewParam(tensor.UniformInit(-1, 1), 3), tensor.NewParam(tensor.UniformInit(-1, 1), 4, 3)}
+	return &mixture{Dense: tensor.NewParam(tensor.UniformInit(-1, 1), 3), Experts: tensor.NewParam(tensor.UniformInit(-1, 1), 4, 3)}
 }
 
 // loss is the sum over the tokens of experts first, first+1, …, of which each has those of the given number from token on.
@@ -33,6 +35,7 @@ func (m *mixture) loss(t *tensor.Tape, first, token, n int) nn.T {
 		for i := range n {
 			tensor.UniformInit(-1, 1).Fill(x.Range(3*i, 3*i+3), 8, uint64(3*(4*(token+i)+first+e)))
 		}
+		x = x.WithTypes(x.Types().With(m.dp, tensor.Varying).With(m.ep, tensor.Cut))
 		y := t.Input(x).Mul(experts.Slice(0, e, e+1)).Tanh().Mul(t.Use(m.Dense)).Tanh().Sum()
 		if sum.IsZero() {
 			sum = y
@@ -77,6 +80,8 @@ func TestOverSmallerGroups(t *testing.T) {
 			k := 4 / mode.ep
 			first := k * mesh.Coord("ep")
 			m.Experts.Cut([]int{k, 3}, tensor.Box{Lo: []int{first, 0}, Hi: []int{first + k, 3}})
+			m.dp, m.ep = mesh.Group("dp").Axes(), mesh.Group("ep").Axes()
+			m.Experts.Lay(m.ep, tensor.Cut)
 			params, err := mode.attach(r.World, m, ddp.Config{DType: tensor.Float64, Seed: 5, BucketBytes: 64, Over: func(p *tensor.Param) *dist.Group {
 				if p == m.Experts {
 					return mesh.Group("dp")

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/fsdp"
 	"github.com/ringo-ml/ringo/nn"
@@ -107,7 +108,7 @@ func (j cutJob) rank(r *dist.Rank) (res cutResult, err error) {
 			}
 			first += m * batch / micro
 			x, y := set.Samples(r.Device, step*batch+first, k)
-			loss := nn.CrossEntropy(n.Forward(tape.Input(x.WithRows(tensor.Rows{First: first, Stride: 1, Total: batch}))), y)
+			loss := nn.CrossEntropy(n.Forward(tape.Input(x.WithRows(rows.Rows(first, batch)))), y)
 			sum += loss.Item()
 			if m < micro-1 {
 				tape.Backward(loss, tensor.More())
@@ -151,69 +152,6 @@ func (j cutJob) equals(t *testing.T, want cutResult) {
 	requireClose(t, want.result, got.result, 1e-10, "%s, %+v", j.mesh, j.cfg)
 }
 
-// copied is the identity whose Backward sums over ranks, summed the sum whose Backward is the identity: what stands in front
-// of a layer that is cut by columns, and behind one that is cut by rows.
-type (
-	copied struct{ g *dist.Group }
-	summed struct{ g *dist.Group }
-)
-
-func (copied) Name() string                                          { return "copied" }
-func (copied) Forward(_ *tensor.Ctx, in []tensor.Tensor) nn.T        { return in[0] }
-func (summed) Name() string                                          { return "summed" }
-func (summed) Backward(_ *tensor.Ctx, g nn.T, grads []tensor.Tensor) { grads[0] = g }
-
-func (f copied) Backward(c *tensor.Ctx, g nn.T, grads []tensor.Tensor) {
-	w := f.g.AllReduce(g, dist.Sum)
-	grads[0] = g
-	c.Pending(0, w.Pending())
-}
-
-func (f summed) Forward(c *tensor.Ctx, in []tensor.Tensor) nn.T {
-	y := c.New(in[0].DType(), in[0].Shape().Dims...)
-	tensor.Copy(y, in[0])
-	if err := f.g.AllReduce(y, dist.Sum).Wait(); err != nil {
-		panic(&tensor.Failure{Op: "summed", Err: err})
-	}
-	return y
-}
-
-// gathered makes one tensor of all ranks' rows, scattered sums all ranks' tensors and leaves each rank its rows. The Backward of
-// one is the Forward of the other.
-type (
-	gathered  struct{ g *dist.Group }
-	scattered struct{ g *dist.Group }
-)
-
-func (gathered) Name() string                                      { return "gathered" }
-func (f gathered) Forward(c *tensor.Ctx, in []tensor.Tensor) nn.T  { return gatherRows(c, f.g, in[0]) }
-func (scattered) Name() string                                     { return "scattered" }
-func (f scattered) Forward(c *tensor.Ctx, in []tensor.Tensor) nn.T { return scatterRows(c, f.g, in[0]) }
-
-func (f gathered) Backward(c *tensor.Ctx, g nn.T, grads []tensor.Tensor) {
-	grads[0] = scatterRows(c, f.g, g)
-}
-
-func (f scattered) Backward(c *tensor.Ctx, g nn.T, grads []tensor.Tensor) {
-	grads[0] = gatherRows(c, f.g, g)
-}
-
-func gatherRows(c *tensor.Ctx, g *dist.Group, x nn.T) nn.T {
-	y := c.New(x.DType(), x.Dim(0)*g.Size(), x.Dim(1))
-	if err := g.AllGather(y, x).Wait(); err != nil {
-		panic(&tensor.Failure{Op: "gather rows", Err: err})
-	}
-	return y
-}
-
-func scatterRows(c *tensor.Ctx, g *dist.Group, x nn.T) nn.T {
-	y := c.New(x.DType(), x.Dim(0)/g.Size(), x.Dim(1))
-	if err := g.ReduceScatter(y, x, dist.Sum).Wait(); err != nil {
-		panic(&tensor.Failure{Op: "scatter rows", Err: err})
-	}
-	return y
-}
-
 const heads, perHead = 4, 3
 
 // mixer has a fused matrix of queries, keys and values that is cut by heads, a matrix that is cut by rows of its input, and a
@@ -250,7 +188,10 @@ func (n *mixer) cut(m *dist.Mesh) {
 	}
 	n.QKV.Cut([]int{3 * k, width}, boxes...)
 	n.Out.Cut([]int{width, k}, tensor.Box{Lo: []int{0, lo}, Hi: []int{width, lo + k}})
-	n.Gain.Through(copied{n.tp})
+	for _, p := range []*tensor.Param{n.QKV, n.Out} {
+		p.Lay(n.tp.Axes(), tensor.Cut)
+	}
+	n.Gain.Through(&autograd.Copy{Group: n.tp})
 	for _, p := range append(nn.Within(n.In), append(nn.Within(n.Norm), n.Gain)...) { // whole on all ranks of tp
 		p.NarrowCounts(n.tp.Rank() == 0)
 	}
@@ -278,7 +219,7 @@ func (n *mixer) Forward(x nn.T) nn.T {
 func (n *mixer) block(x nn.T) nn.T {
 	t, h := x.Tape(), x.Tanh()
 	if n.tp != nil {
-		h = t.Apply(copied{n.tp}, h)
+		h = t.Apply(&autograd.Copy{Group: n.tp}, h)
 	}
 	k := n.QKV.Dims()[0] / 3
 	y := tensor.Linear(h, t.Use(n.QKV), nn.T{})
@@ -286,7 +227,7 @@ func (n *mixer) block(x nn.T) nn.T {
 	a = a.Reshape(x.Dim(0)*k/perHead, perHead).Mul(t.Use(n.Gain)).Reshape(x.Dim(0), k)
 	y = tensor.Linear(a, t.Use(n.Out), nn.T{})
 	if n.tp != nil {
-		y = t.Apply(summed{n.tp}, y)
+		y = t.Apply(&autograd.Sum{Group: n.tp}, y)
 	}
 	return y.Add(x)
 }
@@ -326,6 +267,7 @@ func (n *experts) cut(m *dist.Mesh) {
 	n.ep = m.Group("ep")
 	k := expertsOfModel / n.ep.Size()
 	n.Experts.Cut([]int{k, width, width}, tensor.Box{Lo: []int{n.ep.Rank() * k, 0, 0}, Hi: []int{(n.ep.Rank() + 1) * k, width, width}})
+	n.Experts.Lay(n.ep.Axes(), tensor.Cut)
 }
 
 func (n *experts) sharding(m *dist.Mesh) (shard, replicate *dist.Group) {
@@ -344,7 +286,7 @@ func (n *experts) Forward(x nn.T) nn.T {
 	t, h := x.Tape(), n.In.Forward(x)
 	y := h
 	if n.ep != nil {
-		y = t.Apply(gathered{n.ep}, y)
+		y = t.Apply(&autograd.AllGather{Group: n.ep}, y)
 	}
 	k, rows := n.Experts.Dims()[0], y.Dim(0)
 	all, counts := make([]nn.T, k), make([]int64, k)
@@ -357,7 +299,7 @@ func (n *experts) Forward(x nn.T) nn.T {
 		sum = sum.Add(y.Slice(0, i*rows, (i+1)*rows))
 	}
 	if n.ep != nil {
-		sum = t.Apply(scattered{n.ep}, sum)
+		sum = t.Apply(&autograd.ReduceScatter{Group: n.ep}, sum)
 	}
 	return n.Head.Forward(sum.Add(h))
 }

@@ -29,7 +29,7 @@ func Example() {
 			n := 12 / r.World.Size() // this rank's part of a global batch of 12 rows
 			x := tensor.New(r.Device, tensor.Float64, n, 3)
 			tensor.UniformInit(-1, 1).Fill(x, 1, uint64(n*3*r.World.Rank()))
-			x = x.WithRows(tensor.Rows{First: n * r.World.Rank(), Stride: 1, Total: 12})
+			x = x.WithRows(r.World.Rows(n*r.World.Rank(), 12))
 			in := tape.Input(x)
 			l := nn.MSE(model.Forward(in), in.Sin().Slice(1, 0, 1))
 			tape.Backward(l)

@@ -76,7 +76,7 @@ func TestFailureInTheMiddleOfAGather(t *testing.T) {
 			}
 			opt := optim.NewAdamW(params, optim.AdamWConfig{Clip: 1, Norm: s})
 			tape := tensor.NewTape(r.Device)
-			x, y := batch(r.Device, tensor.Float32, rank, 4)
+			x, y := batch(r, tensor.Float32, rank, 4)
 			seen[rank] = tensor.Try(func() {
 				for ; step < 5; step++ {
 					tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(x)), y))
@@ -118,7 +118,7 @@ func TestStoppedPeer(t *testing.T) {
 			return err
 		}
 		tape := tensor.NewTape(r.Device)
-		x, y := batch(r.Device, tensor.Float32, rank, 4)
+		x, y := batch(r, tensor.Float32, rank, 4)
 		step := func() error {
 			return tensor.Try(func() { tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(x)), y)) })
 		}
@@ -155,7 +155,7 @@ func TestSkippedStep(t *testing.T) {
 				opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1, Momentum: 0.9})
 				tape := tensor.NewTape(r.Device, tensor.Eval())
 				for step := range 6 {
-					x, y := batch(r.Device, tensor.Float32, 8*step+r.World.Rank(), 4)
+					x, y := batch(r, tensor.Float32, 8*step+r.World.Rank(), 4)
 					scale := 1.0
 					if overflow && step%2 == 1 {
 						scale = math.Inf(1)
@@ -198,7 +198,7 @@ func TestLossScaling(t *testing.T) {
 			scaler := &optim.Scaler{Scale: 1 << 24}
 			opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, Norm: s, Scaler: scaler})
 			tape := tensor.NewTape(r.Device)
-			x, y := batch(r.Device, tensor.Float32, 0, 12)
+			x, y := batch(r, tensor.Float32, 0, 12)
 			for range 40 {
 				loss := nn.CrossEntropy(n.Forward(tape.Input(x).Cast(tensor.Float16)), y).Scale(1 / float64(ranks))
 				losses[r.World.Rank()] = append(losses[r.World.Rank()], loss.Item()*float64(ranks))
@@ -234,7 +234,7 @@ func TestStepAfterFailedBackward(t *testing.T) {
 				opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 				tape := tensor.NewTape(r.Device, tensor.Eval())
 				for step := range 5 {
-					x, y := batch(r.Device, tensor.Float32, 8*step+r.World.Rank(), 4)
+					x, y := batch(r, tensor.Float32, 8*step+r.World.Rank(), 4)
 					if fail && step == 3 {
 						tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y), tensor.More())
 						tape.Reset()

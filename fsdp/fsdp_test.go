@@ -63,7 +63,7 @@ func TestNaiveUnused(t *testing.T) {
 				return err
 			}
 			tape := tensor.NewTape(r.Device, tensor.Eval())
-			x, y := batch(r.Device, tensor.Float32, 4*r.World.Rank(), 4)
+			x, y := batch(r, tensor.Float32, 4*r.World.Rank(), 4)
 			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y))
 			for _, p := range params {
 				p.Consume()
@@ -200,7 +200,7 @@ func TestEvaluation(t *testing.T) {
 			want := onOne(j).run(t)
 			j.before = func(r *dist.Rank, n model, _ *fsdp.Sharding, _ nn.Params, step int) error {
 				eval := tensor.NewTape(r.Device, tensor.NoGrad())
-				x, _ := batch(r.Device, tensor.Float64, 0, 4)
+				x, _ := batch(r, tensor.Float64, 0, 4)
 				if c, ok := n.(*chain); ok && step > 3 { // a part of the model, which is not the same on all ranks
 					c.Layers[:2+r.World.Rank()].Forward(eval.Input(x))
 				}
@@ -234,7 +234,7 @@ func forwardBeforeStep(t *testing.T, r *dist.Rank, n model, stage int) error {
 	}
 	opt := optim.NewSGD(params, optim.SGDConfig{LR: 0.1})
 	tape, eval := tensor.NewTape(r.Device, tensor.Eval()), tensor.NewTape(r.Device, tensor.NoGrad(), tensor.Eval())
-	x, y := batch(r.Device, tensor.Float32, 0, 4)
+	x, y := batch(r, tensor.Float32, 0, 4)
 	look := func() []float64 { defer eval.Reset(); return tensor.Floats(n.Forward(eval.Input(x))) }
 	before := look()
 	tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y))
@@ -267,7 +267,7 @@ func TestOptimizerOfSomeParameters(t *testing.T) {
 			}
 			opt := optim.NewSGD(params[4:6], optim.SGDConfig{LR: 1})
 			tape := tensor.NewTape(r.Device)
-			x, y := batch(r.Device, tensor.Float32, 0, 4)
+			x, y := batch(r, tensor.Float32, 0, 4)
 			var losses []float64
 			for range 4 {
 				loss := nn.CrossEntropy(n.Forward(tape.Input(x)), y)

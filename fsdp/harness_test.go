@@ -323,8 +323,9 @@ func places(s tensor.Shard) (at []int) {
 }
 
 // batch returns samples first, first+1, … of the training set.
-func batch(dev tensor.Device, dtype tensor.DType, first, n int) (x, y tensor.Tensor) {
-	return disttest.Dataset{DType: dtype, Features: width}.Samples(dev, first, n)
+func batch(r *dist.Rank, dtype tensor.DType, first, n int) (x, y tensor.Tensor) {
+	x, y = disttest.Dataset{DType: dtype, Features: width}.Samples(r.Device, first, n)
+	return x.WithRows(r.World.Rows(0, n)), y
 }
 
 func requireClose(t *testing.T, want, got result, tol float64, msg string, args ...any) {

@@ -126,7 +126,15 @@ func (s *Sharding) adopt(pc *piece) error {
 		pc.part = u.host.Range(at, at+pc.hi-pc.lo)
 		p.Grad = pc.part
 	}
-	return p.Own(s)
+	return own(p, s, u.over.axes())
+}
+
+// own makes h the owner of p's gradient, which it sums along axes: that is p's type there.
+func own(p *tensor.Param, h tensor.Hooks, axes tensor.Axes) error {
+	if err := p.Own(h); err != nil {
+		return err
+	}
+	return tensor.Try(func() { p.Lay(axes, tensor.Replicated) })
 }
 
 func (s *Sharding) cast(dst, src tensor.Tensor) {

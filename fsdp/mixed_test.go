@@ -60,7 +60,7 @@ func TestReduceInFloat32(t *testing.T) {
 				return err
 			}
 			tape := tensor.NewTape(r.Device)
-			x, y := batch(r.Device, tensor.Float32, r.World.Rank(), 4)
+			x, y := batch(r, tensor.Float32, r.World.Rank(), 4)
 			tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x).Cast(tensor.BFloat16)), y))
 			if r.World.Rank() == 0 {
 				for _, p := range params {

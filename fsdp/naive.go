@@ -74,7 +74,7 @@ func (n *naive) shard(p *tensor.Param) error {
 		p.Shard.Flat = [2]int{p.Len(), p.Len()}
 	}
 	n.of[p], n.parts = pt, append(n.parts, pt)
-	return p.Own(n)
+	return own(p, n, n.g.Axes())
 }
 
 // String names the owner of gradients in errors.

@@ -162,7 +162,7 @@ func TestGradientsThatWereNotConsumed(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		attached(t, 2, fsdp.Config{Stage: stage}, newChain, func(r *dist.Rank, m model, _ *fsdp.Sharding, _ nn.Params) {
 			tape, layers := tensor.NewTape(r.Device), m.(*chain).Layers
-			x, y := batch(r.Device, tensor.Float32, 0, 4)
+			x, y := batch(r, tensor.Float32, 0, 4)
 			tape.Backward(nn.CrossEntropy(layers[:2].Forward(tape.Input(x)), y))
 			tape.Reset()
 			err := tensor.Try(func() { tape.Backward(nn.CrossEntropy(layers[2:].Forward(tape.Input(x)), y)) })
@@ -181,7 +181,7 @@ func TestGivenUpValue(t *testing.T) {
 			return err
 		}
 		tape := tensor.NewTape(r.Device)
-		x, _ := batch(r.Device, tensor.Float32, 0, 4)
+		x, _ := batch(r, tensor.Float32, 0, 4)
 		early := tape.Use(c.Layers[0].(*nn.Linear).W)
 		now := tensor.Floats(tensor.Linear(tape.Input(x), early, nn.T{}))
 		c.Layers[1:].Forward(tape.Input(x))
@@ -202,7 +202,7 @@ func TestNextUnitIsGathered(t *testing.T) {
 		}
 		gathers := func() uint64 { return s.Groups()[0].Stats().Calls["allgatherv"] }
 		tape := tensor.NewTape(r.Device, tensor.NoGrad())
-		x, _ := batch(r.Device, tensor.Float32, 0, 4)
+		x, _ := batch(r, tensor.Float32, 0, 4)
 		for pass := range 3 {
 			before := gathers()
 			do = func() {

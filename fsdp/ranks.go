@@ -26,6 +26,15 @@ func (o *ranks) open() {
 	}
 }
 
+// axes returns the axes of the job along which gradients are summed.
+func (o *ranks) axes() tensor.Axes {
+	a := o.shard.Axes()
+	if o.replicate != nil {
+		a |= o.replicate.Axes()
+	}
+	return a
+}
+
 // groups returns those that carry the traffic.
 func (o *ranks) groups() []*dist.Group {
 	if o.copies == nil {

@@ -103,7 +103,7 @@ func TestSlowReader(t *testing.T) {
 				return err
 			}
 			tape := tensor.NewTape(r.Device)
-			x, y := batch(r.Device, tensor.Float32, 4*r.World.Rank(), 4)
+			x, y := batch(r, tensor.Float32, 4*r.World.Rank(), 4)
 			tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(x)), y))
 			tape.Reset()
 			if r.World.Rank() == 1 {

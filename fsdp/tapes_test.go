@@ -75,9 +75,9 @@ func oneStep(r *dist.Rank, n model, tapes []*tensor.Tape, step int, schedule str
 		tape := tapes[k]
 		if schedule[at] == 'F' {
 			first, rows := disttest.Part(9, r.World.Rank(), r.World.Size())
-			x, y := batch(r.Device, tensor.Float64, 36*step+9*k+first, rows)
+			x, y := batch(r, tensor.Float64, 36*step+9*k+first, rows)
 			tape.SetStep(step, k)
-			losses[k] = nn.CrossEntropy(n.Forward(tape.Input(x.WithRows(tensor.Rows{First: 9*k + first, Stride: 1, Total: 36}))), y)
+			losses[k] = nn.CrossEntropy(n.Forward(tape.Input(x.WithRows(r.World.Rows(9*k+first, 36)))), y)
 			continue
 		}
 		if left > 3 {

@@ -1,31 +1,20 @@
 package autograd
 
-import (
-	"github.com/ringo-ml/ringo/dist"
-	"github.com/ringo-ml/ringo/tensor"
-)
-
-// axesOf returns the axes of the job along which the ranks of g differ: none where groups do not know them.
-func axesOf(g *dist.Group) tensor.Axes {
-	if t, ok := any(g).(interface{ Axes() tensor.Axes }); ok {
-		return t.Axes()
-	}
-	return 0
-}
+import "github.com/ringo-ml/ringo/tensor"
 
 // Types wants what is invariant, and makes it replicated.
 func (f *Copy) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
-	return convert(in, axesOf(f.Group), tensor.Invariant, tensor.Replicated)
+	return convert(in, f.Group.Axes(), tensor.Invariant, tensor.Replicated)
 }
 
 // Types wants a partial sum, or parts whose products are one, and makes it invariant.
 func (f *Sum) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
-	return convert(in, axesOf(f.Group), tensor.Partial, tensor.Invariant)
+	return convert(in, f.Group.Axes(), tensor.Partial, tensor.Invariant)
 }
 
 // Types wants what varies over rows, or is cut, and makes it replicated.
 func (f *AllGather) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
-	axes := axesOf(f.Group)
+	axes := f.Group.Axes()
 	if axes != 0 && in[0].On(tensor.Cut)&axes == axes {
 		return convert(in, axes, tensor.Cut, tensor.Replicated)
 	}
@@ -34,12 +23,12 @@ func (f *AllGather) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, err
 
 // Types wants a partial sum, or parts whose products are one, and makes it vary over rows.
 func (f *ReduceScatter) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
-	return convert(in, axesOf(f.Group), tensor.Partial, tensor.Varying)
+	return convert(in, f.Group.Axes(), tensor.Partial, tensor.Varying)
 }
 
 // Types makes what varies over rows cut, and what is cut vary over rows.
 func (f *AllToAll) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) {
-	axes := axesOf(f.Group)
+	axes := f.Group.Axes()
 	if axes != 0 && in[0].On(tensor.Cut)&axes == axes {
 		return convert(in, axes, tensor.Cut, tensor.Varying)
 	}

@@ -2,7 +2,6 @@ package disttest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"testing"
@@ -38,11 +37,7 @@ func Dims(dims ...int) func(rank, ranks int) []int { return func(int, int) []int
 // outputs, and gradients of inputs.
 func Adjoint(t *testing.T, ranks int, f func(r *dist.Rank) Communicating, in ...Operand) {
 	t.Helper()
-	err := AdjointError(ranks, f, in...)
-	if errors.Is(err, errNoAxes) {
-		t.Skip(err)
-	}
-	require.NoError(t, err)
+	require.NoError(t, AdjointError(ranks, f, in...))
 }
 
 // AdjointError is Adjoint for tests of itself.
@@ -64,26 +59,12 @@ type adjoint struct {
 	to tensor.Kind // of the output
 }
 
-// axesOf returns the axes of the job along which the ranks of g differ: none where groups do not know them.
-func axesOf(g *dist.Group) tensor.Axes {
-	if t, ok := any(g).(interface{ Axes() tensor.Axes }); ok {
-		return t.Axes()
-	}
-	return 0
-}
-
-// errNoAxes is the result of a proof on a group that does not know its axes: there are no types to prove.
-var errNoAxes = errors.New("disttest: groups have no axes: a Function's types mean nothing")
-
 // types asks f what the output is.
 func (p *adjoint) types() error {
-	axes := axesOf(p.r.World)
+	axes := p.r.World.Axes()
 	in := make([]tensor.Types, len(p.in))
 	for i, o := range p.in {
 		in[i] = in[i].With(axes, o.Kind)
-	}
-	if axes == 0 && p.r.World.Size() > 1 {
-		return errNoAxes
 	}
 	out, err := p.f.Types(in, axes)
 	if err != nil {
@@ -130,7 +111,7 @@ func (p *adjoint) leaf(tape *tensor.Tape, v []float64, k tensor.Kind, dims []int
 	w := tensor.NewParam(tensor.Constant(0), dims...)
 	w.SetValue(tensor.FromSlice(v, dims...))
 	w.To(p.r.Device)
-	ty := tensor.Types{}.With(255, tensor.Invariant).With(axesOf(p.r.World), k)
+	ty := tensor.Types{}.With(255, tensor.Invariant).With(p.r.World.Axes(), k)
 	return tape.Apply(&capture{ty, grad}, tape.Use(w))
 }
 

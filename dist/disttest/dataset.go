@@ -35,7 +35,7 @@ func (d Dataset) Backward(r *dist.Rank, tape *tensor.Tape, step, batch, micro in
 	first, n := Part(rows, r.World.Rank(), r.World.Size())
 	for m := range micro {
 		x, y := d.Samples(r.Device, step*batch+m*rows+first, n)
-		x = x.WithRows(tensor.Rows{First: m*rows + first, Stride: 1, Total: batch})
+		x = x.WithRows(r.World.Rows(m*rows+first, batch))
 		l := loss(tape.Input(x), y)
 		sum += l.Item()
 		if m < micro-1 {
