@@ -38,6 +38,7 @@ func benchStep(b *testing.B, name string, rows, ranks int) {
 		tape := tensor.NewTape(r.Device)
 		x, y := tensor.New(r.Device, tensor.Float32, rows, 784), tensor.New(r.Device, tensor.Int64, rows)
 		tensor.UniformInit(0, 1).Fill(x, 1, 0)
+		x = x.WithRows(r.World.Rows(rows*r.World.Rank(), rows*ranks))
 		for i := range tensor.Data[int64](y) {
 			tensor.Data[int64](y)[i] = int64(i % 10)
 		}

@@ -116,6 +116,7 @@ func benchSteps(r *dist.Rank, stage int, net func() *benchNet) (steps [2]func() 
 	for k := range steps {
 		model := net()
 		x, y := model.x(r.Device), model.y(r.Device)
+		x = x.WithRows(r.World.Rows(x.Dim(0)*r.World.Rank(), x.Dim(0)*r.World.Size()))
 		var params nn.Params
 		if k == 0 {
 			params, err = ddp.Attach(r.World, model, ddp.Config{})

@@ -79,7 +79,7 @@ func train(t *testing.T, c plan.Config, frozen ...int) (m measured) {
 		opt := optim.NewAdamW(params, optim.AdamWConfig{Clip: 1, Norm: norm})
 		tape := tensor.NewTape(r.Device)
 		defer tape.Close()
-		x, y := tensor.New(r.Device, c.Params, 4, 7), tensor.New(r.Device, tensor.Int64, 4)
+		x, y := tensor.New(r.Device, c.Params, 4, 7).WithRows(r.World.Rows(4*r.World.Rank(), 4*r.World.Size())), tensor.New(r.Device, tensor.Int64, 4)
 		sent := map[string]int{}
 		for step := range 3 {
 			for op, g := range groups {

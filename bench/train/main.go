@@ -129,6 +129,9 @@ func (o *options) trainer(r *dist.Rank) (*trainer, error) {
 			return nil, fmt.Errorf("-model %s: mlp or gpt", o.model)
 		}
 	}
+	for i, x := range t.x {
+		t.x[i] = x.WithRows(r.World.Rows(o.batch*r.World.Rank(), o.batch*r.World.Size()))
+	}
 	if o.model == "mlp" {
 		t.model = nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
 	} else {
