@@ -163,7 +163,7 @@ func whole(dev tensor.Device, key, n uint64, dims ...int) tensor.Tensor {
 func (t *trainer) steps(n int) error {
 	for range n {
 		loss := nn.CrossEntropy(t.model.Forward(t.tape.Input(t.x[t.next])), t.y[t.next])
-		t.loss = loss.Item()
+		t.loss = loss.Item() * float64(t.r.World.Size()) // a mean over this rank's rows
 		t.tape.Backward(loss)
 		if err := t.opt.Step(); err != nil {
 			return err
