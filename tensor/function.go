@@ -22,6 +22,7 @@ type Ctx struct {
 	grads []Tensor
 	over  []Pending // what must be over before grads[i] is read
 	need  uint8     // inputs that want a gradient
+	types []Types   // of the outputs, as a Typed Function says; none of another
 	saved []*header
 	outs  []*header // further outputs
 	ints  []int
@@ -130,6 +131,9 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 			c.need |= 1 << i
 		}
 	}
+	if t.recording() {
+		t.askTypes(f, c, hs)
+	}
 	mark, was := t.nh, t.quiet
 	t.quiet = true
 	t.open++
@@ -146,7 +150,7 @@ func (t *Tape) Apply(f Function, in ...Tensor) Tensor {
 	}
 	t.sweep(mark, t.nh, y, c)
 	if t.recording() {
-		t.applyTypes(f, c, y, hs)
+		c.applyTypes(y, hs)
 	}
 	if n := t.rec(OpApply, y, hs...); n != nil {
 		n.call = c

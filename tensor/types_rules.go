@@ -139,10 +139,29 @@ func mustSeed(op string, h *header) {
 	}
 }
 
-// applyTypes types the outputs of a Function.
-func (t *Tape) applyTypes(f Function, c *Ctx, y *header, in []*header) {
+// askTypes asks a Function what its outputs are, before it communicates: what does not fit is refused on each rank alone.
+func (t *Tape) askTypes(f Function, c *Ctx, in []*header) {
 	typed, ok := f.(Typed)
-	if !ok {
+	if c.types = c.types[:0]; !ok {
+		return
+	}
+	out, err := typed.Types(t.showTypes(in, Invariant), t.rows.Over)
+	if err != nil {
+		if again, e := typed.Types(t.showTypes(in, Replicated), t.rows.Over); e == nil {
+			out, err = again, nil
+		}
+	}
+	if err != nil {
+		failTypes(f.Name(), in, err)
+	}
+	if c.types = append(c.types, out...); len(out) == 0 {
+		fail(f.Name(), nil, "Types gives no types")
+	}
+}
+
+// applyTypes types the outputs of a Function.
+func (c *Ctx) applyTypes(y *header, in []*header) {
+	if len(c.types) == 0 {
 		var s seen
 		for _, h := range in {
 			s.add(h)
@@ -155,21 +174,12 @@ func (t *Tape) applyTypes(f Function, c *Ctx, y *header, in []*header) {
 		}
 		return
 	}
-	out, err := typed.Types(t.showTypes(in, Invariant), t.rows.Over)
-	if err != nil {
-		if again, e := typed.Types(t.showTypes(in, Replicated), t.rows.Over); e == nil {
-			out, err = again, nil
-		}
+	if len(c.types) != 1+len(c.outs) {
+		fail(c.f.Name(), nil, "Types gives %d types for %d outputs", len(c.types), 1+len(c.outs))
 	}
-	if err != nil {
-		failTypes(f.Name(), in, err)
-	}
-	if len(out) != 1+len(c.outs) {
-		fail(f.Name(), nil, "Types gives %d types for %d outputs", len(out), 1+len(c.outs))
-	}
-	y.ty = out[0]
+	y.ty = c.types[0]
 	for i, o := range c.outs {
-		o.ty = out[1+i]
+		o.ty = c.types[1+i]
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 
 // Steps through all Functions, along the first and another dimension, even and uneven, allocate nothing.
 func TestStepAllocatesNothing(t *testing.T) {
-	disttest.SteadySteps(t, dist.Run, 5, 20, func(r *dist.Rank) (func() error, error) {
+	disttest.SteadySteps(t, dist.Run, 12, 6, func(r *dist.Rank) (func() error, error) {
 		g := r.World
 		tape := tensor.NewTape(r.Device)
 		x := tensor.NewParam(tensor.UniformInit(-1, 1), 6, 4)
