@@ -89,7 +89,7 @@ func (c training) rank(r *dist.Rank, dp, tp *dist.Group) (res []float64, err err
 	if c.over != nil {
 		over = c.over(dp, r.World)
 	}
-	params := nn.ParamsOf(b)
+	var params []*tensor.Param
 	if over == nil {
 		params = nn.Init(b, r.Device, tensor.Float64, 3)
 	} else if params, err = ddp.Attach(over, b, ddp.Config{DType: tensor.Float64, Seed: 3, BucketBytes: 100}); err != nil {
