@@ -124,7 +124,12 @@ type Dropout struct {
 }
 
 // NewDropout returns a layer that drops with probability p, 0 ≤ p < 1.
-func NewDropout(p float64) *Dropout { return &Dropout{P: p} }
+func NewDropout(p float64) *Dropout {
+	if !(p >= 0 && p < 1) {
+		fail("NewDropout", "probability %v is not in [0,1)", p)
+	}
+	return &Dropout{P: p}
+}
 
 func (d *Dropout) setName(name string) { d.name, d.key = name, tensor.HashName(name) }
 
