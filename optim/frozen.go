@@ -3,8 +3,19 @@ package optim
 import (
 	"fmt"
 
+	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
+
+// frozen returns those that are not trained now.
+func frozen(params nn.Params) (list nn.Params) {
+	for _, p := range params {
+		if p.Frozen() {
+			list = append(list, p)
+		}
+	}
+	return list
+}
 
 // checkIdle panics if a parameter that was frozen when the optimizer was made has a gradient now: the step would leave it as it
 // is, and the next Backward would find the gradient.

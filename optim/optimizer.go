@@ -36,13 +36,9 @@ type slot struct {
 
 func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	c.check()
-	o := &Optimizer{common: c, rule: r}
+	o := &Optimizer{common: c, rule: r, idle: frozen(params)}
 	taken := map[string]bool{}
-	for _, p := range params {
-		if p.Frozen() {
-			o.idle = append(o.idle, p)
-			continue
-		}
+	for _, p := range params.Trainable() {
 		if taken[p.Name()] {
 			fail("parameter %v is given twice, or two have its name", p)
 		}
