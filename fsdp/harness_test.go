@@ -2,9 +2,7 @@ package fsdp_test
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"testing"
 	"time"

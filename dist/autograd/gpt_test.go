@@ -3,8 +3,6 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/fsdp"
@@ -196,5 +194,3 @@ func TestSequenceParallelEqualsOneRank(t *testing.T) {
 	requireOneRank(t, newSequenceGPT, layout{dp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 3, cut: "tp=2"}, layout{dp: 1, cut: "tp=3"},
 		layout{dp: 2, fsdp: 2, cut: "tp=2"})
 }
-
-var _ = require.NoError

@@ -3,8 +3,6 @@ package autograd_test
 import (
 	"testing"
 
-	"github.com/stretchr/testify/require"
-
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/dist/autograd"
 	"github.com/ringo-ml/ringo/dist/disttest"
@@ -108,8 +106,7 @@ func TestWrongProgramsAreRefused(t *testing.T) {
 			if c.over != nil {
 				j.over = func(_ model, _ *dist.Mesh, all *dist.Group) *dist.Group { return c.over(all) }
 			}
-			_, err := j.run()
-			require.ErrorContains(t, err, c.want)
+			requireRefused(t, c.want, j)
 		})
 	}
 }

@@ -213,6 +213,7 @@ func (c training) save(ctx context.Context, r *dist.Rank, st ckpt.State) ([]floa
 // checkpoint of the layout before it, in a circle that one rank belongs to, from the bits that were saved.
 func requireOneRank(t *testing.T, make func() model, layouts ...layout) {
 	t.Helper()
+	t.Parallel() // flushing checkpoints takes time, not CPUs
 	one := training{model: make, saved: t.TempDir()}
 	want, err := one.run()
 	require.NoError(t, err)
@@ -278,4 +279,24 @@ func leaveWhole(g *dist.Group, params nn.Params) {
 			p.NarrowCounts(g.Rank() == 0)
 		}
 	}
+}
+
+// requireRefused requires that a wrong program fails before a step is trained, with an error that says this.
+func requireRefused(t *testing.T, want string, c training) {
+	t.Helper()
+	res, err := c.run()
+	require.Error(t, err)
+	text, _, _ := strings.Cut(err.Error(), "\ngoroutine")
+	require.Contains(t, text, want)
+	require.Empty(t, res.norms, "steps were trained")
+}
+
+// bare returns a parameter like p, cut along axes, that goes through no Function.
+func bare(p *tensor.Param, axes tensor.Axes) *tensor.Param {
+	q := tensor.NewParam(tensor.Constant(1), p.Global()...)
+	if len(p.Shard.Boxes) > 0 {
+		q.Cut(p.Dims(), p.Shard.Boxes...)
+		q.Lay(axes, tensor.Cut)
+	}
+	return q
 }
