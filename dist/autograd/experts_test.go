@@ -13,9 +13,9 @@ import (
 
 const numExperts = 6
 
-// mixture is a layer of stacked experts that all see all tokens, weighted by a router, between two others. The experts are cut over
+// stacked is a layer of stacked experts that all see all tokens, weighted by a router, between two others. The experts are cut over
 // ep, unevenly on 4 ranks, whose ranks have other rows too.
-type mixture struct {
+type stacked struct {
 	In, Router *nn.Linear
 	Up, Down   *tensor.Param // [experts, hidden, features] and [experts, features, hidden]
 	Norm       *nn.LayerNorm
@@ -27,13 +27,13 @@ type mixture struct {
 	scatter *autograd.ReduceScatter
 }
 
-func newMixture() model {
-	return &mixture{In: nn.NewLinear(features, features), Router: nn.NewLinear(features, numExperts), Norm: nn.NewLayerNorm(features),
+func newStacked() model {
+	return &stacked{In: nn.NewLinear(features, features), Router: nn.NewLinear(features, numExperts), Norm: nn.NewLayerNorm(features),
 		Up:   tensor.NewParam(tensor.KaimingUniform(features), numExperts, hidden, features),
 		Down: tensor.NewParam(tensor.KaimingUniform(hidden), numExperts, features, hidden), Head: nn.NewLinear(features, 5)}
 }
 
-func (m *mixture) cut(mesh *dist.Mesh) {
+func (m *stacked) cut(mesh *dist.Mesh) {
 	m.ep = mesh.Group("ep")
 	cutAlong(m.ep, m.Up, 0, 1, 1)
 	cutAlong(m.ep, m.Down, 0, 1, 1)
@@ -41,13 +41,13 @@ func (m *mixture) cut(mesh *dist.Mesh) {
 	m.gather, m.scatter = &autograd.AllGather{Group: m.ep}, &autograd.ReduceScatter{Group: m.ep}
 }
 
-func (m *mixture) units(s *fsdp.Sharding, mesh *dist.Mesh) {
+func (m *stacked) units(s *fsdp.Sharding, mesh *dist.Mesh) {
 	s.Unit(m.In, m.Router)
 	s.Unit(m.Up, m.Down).Over(mesh.Group("fsdp"), mesh.Group("dp"))
 	s.Keep(m.Norm, m.Head)
 }
 
-func (m *mixture) loss(t *tensor.Tape, s samples) nn.T {
+func (m *stacked) loss(t *tensor.Tape, s samples) nn.T {
 	x, y := disttest.Dataset{DType: tensor.Float64, Features: features}.Samples(s.dev, s.first, s.n)
 	h := m.In.Forward(t.Input(x.WithRows(s.rows)))
 	if m.ep == nil {
@@ -55,7 +55,7 @@ func (m *mixture) loss(t *tensor.Tape, s samples) nn.T {
 	}
 	counts, err := dist.AllGatherObject(m.ep, s.n)
 	if err != nil {
-		panic(&tensor.Failure{Op: "mixture", Err: err})
+		panic(&tensor.Failure{Op: "stacked", Err: err})
 	}
 	m.gather.Counts, m.scatter.Counts = counts, counts
 	z := t.Apply(m.scatter, m.experts(t, t.Apply(m.gather, h)))
@@ -63,7 +63,7 @@ func (m *mixture) loss(t *tensor.Tape, s samples) nn.T {
 }
 
 // experts returns what this rank's experts make of x, each weighted.
-func (m *mixture) experts(t *tensor.Tape, x nn.T) nn.T {
+func (m *stacked) experts(t *tensor.Tape, x nn.T) nn.T {
 	k, rows := m.Up.Dims()[0], x.Dim(0)
 	all, counts := make([]nn.T, k), make([]int64, k)
 	for i := range k {
@@ -85,7 +85,7 @@ func (m *mixture) experts(t *tensor.Tape, x nn.T) nn.T {
 }
 
 // Stacked experts train as on one rank, where some ranks have no rows too.
-func TestExpertsEqualOneRank(t *testing.T) {
-	requireOneRank(t, newMixture, layout{dp: 2, cut: "ep=2"}, layout{dp: 1, fsdp: 3, cut: "ep=4"}, layout{dp: 1, cut: "ep=4"},
+func TestStackedExpertsEqualOneRank(t *testing.T) {
+	requireOneRank(t, newStacked, layout{dp: 2, cut: "ep=2"}, layout{dp: 1, fsdp: 3, cut: "ep=4"}, layout{dp: 1, cut: "ep=4"},
 		layout{dp: 1, fsdp: 3, cut: "ep=2"}, layout{dp: 2, fsdp: 2, cut: "ep=2"})
 }
