@@ -54,11 +54,10 @@ func Only(params ...*tensor.Param) func(*tensor.Param) bool {
 	return func(p *tensor.Param) bool { return slices.Contains(params, p) }
 }
 
-// Norm adds up x over all ranks, in place. A group of package dist is one. With data parallelism alone every rank holds
-// all gradients, and no Norm is needed.
-//
-// With a Norm, a parameter with a Shard counts on the rank where Shard.Counts is true, and one with the zero Shard is
-// taken to be held by every rank of the Norm.
+// Norm adds up x over all ranks of the model, in place: r.World, in most cases. With data parallelism alone every rank holds all
+// gradients, and no Norm is needed; where a rank holds a part of a parameter, it is demanded. A parameter with a Shard counts on
+// the rank where Shard.Counts is true, one with the zero Shard must be whole on every rank. The first Step is an error
+// unless the ranks together count each element once.
 type Norm interface {
 	SumFloats(x []float64) error
 }

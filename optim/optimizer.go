@@ -50,6 +50,7 @@ func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	if len(o.slots) == 0 {
 		fail("no trainable parameters")
 	}
+	o.mustHoldAll()
 	slices.SortStableFunc(o.slots, func(a, b slot) int { return a.group - b.group })
 	dev := o.slots[0].p.Local.Device()
 	o.exec = tensor.NewExec(dev)
