@@ -29,6 +29,9 @@ type Config struct {
 	// Attach's: with experts shared out over "ep", those that hold the same experts. nil is Attach's group. Gradients are sums
 	// over the tokens of all ranks wherever these were computed, so that there is no factor.
 	Over func(p *tensor.Param) *dist.Group
+	// CheckEvery, if not 0, compares the parameters' values over the ranks in every so many steps, by checksums, in place of in the first
+	// step alone. It reads all parameters, on the host.
+	CheckEvery int
 	// DType and Seed make the values of a model that has none yet.
 	DType tensor.DType
 	Seed  uint64
@@ -44,7 +47,7 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sync{g: g, over: func(p *tensor.Param) *dist.Group { return c.group(g, p) }, hook: c.Hook, cap: c.BucketBytes, allowUnused: c.AllowUnused,
+	s := &sync{g: g, all: params, checks: check{every: c.CheckEvery, rows: &dist.RowCheck{}}, over: func(p *tensor.Param) *dist.Group { return c.group(g, p) }, hook: c.Hook, cap: c.BucketBytes, allowUnused: c.AllowUnused,
 		rebuilt: c.AllowUnused, exec: tensor.NewExec(g.Device())}
 	if s.hook == nil {
 		s.hook = allReduce{}
@@ -118,7 +121,7 @@ func (c *Config) group(g *dist.Group, p *tensor.Param) *dist.Group {
 // verify compares the configuration and the parameters over the ranks: names, types and the model's shapes over all of them,
 // then this rank's parts over those that hold the same. All ranks return the same error.
 func verify(g *dist.Group, params nn.Params, c Config) error {
-	lines := []string{fmt.Sprintf("BucketBytes=%d Hook=%T AllowUnused=%v", c.BucketBytes, c.Hook, c.AllowUnused)}
+	lines := []string{fmt.Sprintf("BucketBytes=%d Hook=%T AllowUnused=%v", c.BucketBytes, c.Hook, c.AllowUnused), fmt.Sprintf("CheckEvery=%d", c.CheckEvery)}
 	groups := []*dist.Group{g}
 	parts := [][]string{nil}
 	for i, p := range params {

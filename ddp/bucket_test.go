@@ -56,7 +56,7 @@ func TestBucketLayout(t *testing.T) {
 		opt := optim.NewSGD(params, optim.SGDConfig{LR: 1e-6})
 		tape := tensor.NewTape(r.Device)
 		for range 3 {
-			tape.Backward(model.Forward(tape.Input(tensor.New(r.Device, tensor.Float32, 1, 10).WithRows(r.World.Rows(0, 1)))))
+			tape.Backward(model.Forward(tape.Input(tensor.New(r.Device, tensor.Float32, 1, 10).WithRows(r.World.Rows(r.World.Rank(), 2)))))
 			if err := opt.Step(); err != nil {
 				return err
 			}

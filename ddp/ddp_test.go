@@ -214,7 +214,7 @@ func stepper(r *dist.Rank, cfg ddp.Config) (func() error, error) {
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3})
 	tape := tensor.NewTape(r.Device)
 	x, y := batch(r, tensor.Float32, 100*r.World.Rank(), 16)
-	x, y = tensortest.On(r.Device, x).WithRows(r.World.Rows(0, 16)), tensortest.On(r.Device, y)
+	x, y = tensortest.On(r.Device, x).WithRows(r.World.Rows(16*r.World.Rank(), 32)), tensortest.On(r.Device, y)
 	return func() error {
 		tape.Backward(nn.CrossEntropy(model.Forward(tape.Input(x)), y), tensor.More())
 		tape.Reset()

@@ -122,7 +122,7 @@ func (j job) rank(r *dist.Rank) (res result, err error) {
 // batch returns samples first, first+1, … of the training set.
 func batch(r *dist.Rank, dtype tensor.DType, first, n int) (x, y tensor.Tensor) {
 	x, y = disttest.Dataset{DType: dtype, Features: 19}.Samples(r.Device, first, n)
-	return x.WithRows(r.World.Rows(0, n)), y
+	return x.WithRows(r.World.Rows(n*r.World.Rank(), n*r.World.Size())), y
 }
 
 func requireClose(t *testing.T, want, got []float64, tol float64, what string, n int) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -16,6 +17,7 @@ type sync struct {
 	cap         int
 	allowUnused bool
 
+	all     nn.Params       // of the model
 	params  []*tensor.Param // in bucket order
 	buckets []*Bucket
 	of      map[*tensor.Param]*Bucket
@@ -26,6 +28,7 @@ type sync struct {
 	seen    map[*tensor.Param]bool
 	rebuilt bool          // or never: with AllowUnused the order of the first step says little
 	used    tensor.Tensor // AllowUnused: 1 for each parameter that some rank used
+	checks  check
 }
 
 // String names the owner of gradients in errors.
@@ -36,6 +39,7 @@ func (s *sync) BeforeUse(*tensor.Param, tensor.Phase) {}
 
 // BackwardBegin starts counting.
 func (s *sync) BackwardBegin(last bool) {
+	s.checks.begin()
 	if !s.rebuilt && len(s.ready) == len(s.params) {
 		s.rebuild()
 	} else {
@@ -91,6 +95,7 @@ func (s *sync) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
 		panic(&tensor.Failure{Op: "ddp", Err: fmt.Errorf("%s was frozen at Attach, and unfrozen since: nobody would sum its gradient; "+
 			"unfreeze it before Attach, and freeze it again afterwards", p.Name())})
 	}
+	s.checks.note(p)
 	if !s.last {
 		return after
 	}
@@ -117,6 +122,7 @@ func (s *sync) count(p *tensor.Param) {
 
 // BackwardDone waits for all buckets.
 func (s *sync) BackwardDone(last bool) error {
+	s.checks.begun = false
 	if !last {
 		return nil
 	}
@@ -129,7 +135,7 @@ func (s *sync) BackwardDone(last bool) error {
 		}
 		s.hook.Finish(b)
 	}
-	return nil
+	return s.check()
 }
 
 // complete deals with parameters that got no gradient in the last Backward.

@@ -129,7 +129,7 @@ func stepper(r *dist.Rank, c fsdp.Config, n model) (func() error, error) {
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-3, Clip: 1, Norm: s})
 	tape := tensor.NewTape(r.Device)
 	x, y := batch(r, c.DType, 100*r.World.Rank(), 16)
-	x, y = tensortest.On(r.Device, x).WithRows(r.World.Rows(0, 16)), tensortest.On(r.Device, y)
+	x, y = tensortest.On(r.Device, x).WithRows(r.World.Rows(16*r.World.Rank(), 32)), tensortest.On(r.Device, y)
 	forward := func() nn.T {
 		in := tape.Input(x)
 		if c.Compute != c.DType {

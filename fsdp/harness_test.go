@@ -262,7 +262,7 @@ func (j *job) loss(n model, x, y nn.T) nn.T {
 // batch returns samples first, first+1, … of the training set.
 func batch(r *dist.Rank, dtype tensor.DType, first, n int) (x, y tensor.Tensor) {
 	x, y = disttest.Dataset{DType: dtype, Features: width}.Samples(r.Device, first, n)
-	return x.WithRows(r.World.Rows(0, n)), y
+	return x.WithRows(r.World.Rows(n*r.World.Rank(), n*r.World.Size())), y
 }
 
 func requireClose(t *testing.T, want, got result, tol float64, msg string, args ...any) {

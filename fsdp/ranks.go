@@ -111,8 +111,8 @@ func (s *Sharding) shareRanks() {
 // verify compares configuration and units over ranks. All ranks return the first one's problem.
 func (s *Sharding) verify(problem error) error {
 	c := s.cfg
-	lines := []string{fmt.Sprintf("Stage=%d DType=%v Seed=%d Compute=%v Reduce=%v HoldGrads=%v Offload=%v",
-		c.Stage, c.DType, c.Seed, c.Compute, c.Reduce, c.HoldGrads, c.Offload != nil)}
+	lines := []string{fmt.Sprintf("Stage=%d DType=%v Seed=%d Compute=%v Reduce=%v HoldGrads=%v Offload=%v CheckEvery=%d",
+		c.Stage, c.DType, c.Seed, c.Compute, c.Reduce, c.HoldGrads, c.Offload != nil, c.CheckEvery)}
 	for _, u := range s.units {
 		if u.over == s.all {
 			lines = append(lines, u.shape())

@@ -119,7 +119,7 @@ func (t *Tape) finishBackward() {
 			s.p.state = gradReady
 		}
 	}
-	t.inBackward = false
+	t.inBackward, t.fed.n = false, 0
 	t.open--
 	t.mem.report()
 	t.dismiss()

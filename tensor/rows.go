@@ -64,6 +64,7 @@ func (t *Tape) noteRows(h *header) {
 		if r.Seq.Total != 0 {
 			t.rows.seq = h.dims[1]
 		}
+		t.fed.add(t.rows)
 	}
 }
 

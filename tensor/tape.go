@@ -47,6 +47,7 @@ type Tape struct {
 	seed, step, micro uint64
 	serial            uint32 // counts Resets
 	rows              batch
+	fed               inputs               // of rows, since the last Backward
 	shown             [2 * maxInputs]Types // to a Function
 	poller            Poller
 	sent              Pending // the last copy from host memory
@@ -248,7 +249,7 @@ func (t *Tape) Reset() {
 	t.inBackward, t.record, t.recompute, t.quiet, t.deferred, t.open = false, true, false, false, nil, 0
 	t.dismiss()
 	t.used = t.used[:0]
-	t.rows = batch{}
+	t.rows, t.fed.n = batch{}, 0
 	t.serial++
 	_ = t.sent.Wait() // the next Sync returns the error
 	t.sent = Pending{}

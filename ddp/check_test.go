@@ -1,0 +1,196 @@
+package ddp_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// part is what a rank is given in a microbatch: n rows, and of each, if seq is not none, positions.
+type part struct {
+	first, n, total int
+	seq             tensor.Span
+	positions       int
+}
+
+// trainOn does a step on parts, by rank and microbatch.
+func trainOn(parts [][]part, step func(r *dist.Rank, n int, backward func() error) error) error {
+	return dist.Run(context.Background(), dist.Config{Ranks: len(parts), Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		model := nn.NewLinear(3, 2)
+		params, err := ddp.Attach(r.World, model, ddp.Config{})
+		if err != nil {
+			return err
+		}
+		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
+		mine := parts[r.World.Rank()]
+		for i := range 2 {
+			if err := step(r, i, func() error {
+				for m, p := range mine {
+					rows := r.World.Rows(p.first, p.total)
+					dims := []int{p.n, 3}
+					if rows.Seq = p.seq; p.positions > 0 {
+						dims = []int{p.n, p.positions, 3}
+					}
+					loss := tensor.GlobalMean(model.Forward(tape.Input(tensor.New(r.Device, tensor.Float32, dims...).WithRows(rows))))
+					if m < len(mine)-1 {
+						tape.Backward(loss, tensor.More())
+					} else {
+						tape.Backward(loss)
+					}
+					tape.Reset()
+				}
+				return opt.Step()
+			}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Rows.Total that is not what the ranks have together is refused in the first step; what is right is not.
+func TestRowsOfTheFirstStep(t *testing.T) {
+	half := func(first int) tensor.Span { return tensor.Span{First: first, Total: 6} }
+	for name, c := range map[string]struct {
+		parts [][]part
+		want  string
+	}{
+		"uneven":                      {parts: [][]part{{{n: 3, total: 4}}, {{first: 3, n: 1, total: 4}}}},
+		"a rank without rows":         {parts: [][]part{{{n: 3, total: 3}}, {{first: 3, n: 0, total: 3}}}},
+		"microbatches":                {parts: [][]part{{{n: 3, total: 8}, {first: 4, n: 2, total: 8}}, {{first: 3, n: 1, total: 8}, {first: 6, n: 2, total: 8}}}},
+		"microbatches of their own":   {parts: [][]part{{{n: 2, total: 4}, {n: 2, total: 4}}, {{first: 2, n: 2, total: 4}, {first: 2, n: 2, total: 4}}}},
+		"microbatches, other batches": {parts: [][]part{{{n: 2, total: 4}, {n: 3, total: 5}}, {{first: 2, n: 2, total: 4}, {first: 3, n: 2, total: 5}}}},
+		"microbatches that overlap":   {parts: [][]part{{{n: 2, total: 4}, {first: 1, n: 2, total: 4}}, {{first: 3, n: 1, total: 4}, {first: 3, n: 1, total: 4}}}},
+		"parts of a sequence":         {parts: [][]part{{{n: 2, total: 2, seq: half(0), positions: 2}}, {{n: 2, total: 2, seq: half(2), positions: 4}}}},
+		"one rank's total":            {parts: [][]part{{{n: 3, total: 4}}, {{first: 3, n: 1, total: 5}}}, want: "rank 0 has 3 of 4, rank 1 has 1 of 5"},
+		"all ranks' total":            {parts: [][]part{{{n: 3, total: 8}}, {{first: 3, n: 1, total: 8}}}, want: "rank 0 has 3 of 8, rank 1 has 1 of 8; losses divide by the total"},
+		"the same rows on both":       {parts: [][]part{{{n: 4, total: 4}}, {{n: 4, total: 4}}}, want: "rank 0 has 4 of 4, rank 1 has 4 of 4"},
+		"a microbatch is missing":     {parts: [][]part{{{n: 2, total: 8}, {first: 2, n: 2, total: 8}}, {{first: 4, n: 2, total: 8}, {first: 4, n: 2, total: 8}}}, want: "rank 0 has 4 of 8, rank 1 has 2 of 8"},
+		"positions are missing":       {parts: [][]part{{{n: 2, total: 2, seq: half(0), positions: 2}}, {{n: 2, total: 2, seq: half(2), positions: 3}}}, want: "rank 0 has 4 of 2×6 positions, rank 1 has 6 of 2×6 positions"},
+		"one rank":                    {parts: [][]part{{{n: 2, total: 2}}}},
+		"one rank's too large total":  {parts: [][]part{{{n: 2, total: 3}}}, want: "rank 0 has 2 of 3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := trainOn(c.parts, func(_ *dist.Rank, _ int, backward func() error) error { return tensor.Try(func() { _ = backward() }) })
+			if c.want == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "ddp: the rows of the first step do not add up: "+c.want)
+			}
+		})
+	}
+}
+
+// After the first step nobody asks again; and a step that failed, and began anew on other rows, counts once.
+func TestChecksAreOfTheFirstStep(t *testing.T) {
+	parts := [][]part{{{n: 3, total: 4}}, {{first: 3, n: 1, total: 4}}}
+	require.NoError(t, trainOn(parts, func(r *dist.Rank, n int, backward func() error) error {
+		before := r.World.Stats().Calls
+		if err := backward(); err != nil {
+			return err
+		}
+		after := r.World.Stats().Calls
+		if asked := after["allgatherv"]+after["allgather"] > before["allgatherv"]+before["allgather"]; asked != (n == 0) {
+			return fmt.Errorf("step %d: %v, before %v", n, after, before)
+		}
+		return nil
+	}))
+	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		first, second := nn.NewLinear(3, 3), nn.NewLinear(3, 2)
+		if _, err := ddp.Attach(r.World, nn.Sequential{first, second}, ddp.Config{}); err != nil {
+			return err
+		}
+		tape := tensor.NewTape(r.Device)
+		backward := func(from, total int, bad bool, more ...tensor.BackwardOption) error {
+			defer tape.Reset()
+			y := first.Forward(tape.Input(tensor.New(r.Device, tensor.Float32, 2, 3).WithRows(r.World.Rows(from+2*r.World.Rank(), total))))
+			if bad {
+				y = tape.Apply(fails{}, y).Tanh()
+			}
+			return tensor.Try(func() { tape.Backward(tensor.GlobalMean(second.Forward(y)), more...) })
+		}
+		require.Error(t, backward(0, 100, true, tensor.More()))
+		require.NoError(t, backward(0, 8, false, tensor.More()))
+		return backward(4, 8, false)
+	}))
+}
+
+// fails fails in Backward.
+type fails struct{}
+
+func (fails) Name() string                                            { return "fails" }
+func (fails) Forward(_ *tensor.Ctx, in []tensor.Tensor) tensor.Tensor { return in[0] }
+func (fails) Backward(*tensor.Ctx, tensor.Tensor, []tensor.Tensor) {
+	panic(&tensor.Failure{Op: "fails", Err: io.ErrUnexpectedEOF})
+}
+func (fails) Types(in []tensor.Types, _ tensor.Axes) ([]tensor.Types, error) { return in[:1], nil }
+
+// A value that is changed on one rank only is found in the first step, and later with CheckEvery: the parameter and the ranks are
+// named. Experts are compared with those that hold the same ones.
+func TestValuesThatDiffer(t *testing.T) {
+	for _, c := range []struct {
+		every, step int
+		expert      bool
+		want        string
+	}{
+		{0, 0, false, "ddp: dense must have the same values on all ranks of world, and ranks [2] have others than rank 0"},
+		{0, 0, true, "ddp: experts must have the same values on all ranks of dp, and ranks [2] have others than rank 0"},
+		{0, 1, false, ""},
+		{2, 1, false, "dense must have the same values"},
+		{2, 3, true, "experts must have the same values"},
+		{3, 4, false, ""},
+	} {
+		err := dist.Run(context.Background(), dist.Config{Ranks: 4, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+			mesh, err := r.Mesh("dp=2,ep=2")
+			if err != nil {
+				return err
+			}
+			m := newMixture()
+			first := 2 * mesh.Coord("ep")
+			m.Experts.Cut([]int{2, 3}, tensor.Box{Lo: []int{first, 0}, Hi: []int{first + 2, 3}})
+			m.dp, m.ep = mesh.Group("dp").Axes(), mesh.Group("ep").Axes()
+			m.Experts.Lay(m.ep, tensor.Cut)
+			params, err := ddp.Attach(r.World, m, ddp.Config{DType: tensor.Float64, CheckEvery: c.every, Over: func(p *tensor.Param) *dist.Group {
+				if p == m.Experts {
+					return mesh.Group("dp")
+				}
+				return nil
+			}})
+			if err != nil {
+				return err
+			}
+			opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
+			for step := range 5 {
+				if step == c.step && r.World.Rank() == 2 {
+					p := m.Dense
+					if c.expert {
+						p = m.Experts
+					}
+					tensor.Data[float64](p.Value)[2] += 1e-9
+				}
+				if err := tensor.Try(func() { tape.Backward(m.loss(tape, first, 4*mesh.Coord("dp"), 4)) }); err != nil {
+					return err
+				}
+				if err := opt.Step(); err != nil {
+					return err
+				}
+				tape.Reset()
+			}
+			return nil
+		})
+		if c.want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, c.want)
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package dist
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// RowCheck compares what ranks trained on with Rows.Total, by which losses divide: where that is wrong, gradients are too large or
+// too small by a factor, and nothing else shows it. Owners of gradients have one in the first step.
+type RowCheck struct {
+	fed     []fed
+	unknown bool
+}
+
+// fed is a part of the global batch that a rank was given.
+type fed struct {
+	Rank int
+	tensor.Fed
+}
+
+// Note notes what the tape that p's gradient is from was given. Owners call it in GradReady.
+func (c *RowCheck) Note(p *tensor.Param) {
+	list, all := p.Fed()
+	c.unknown = c.unknown || !all
+	for _, f := range list {
+		if !slices.ContainsFunc(c.fed, func(x fed) bool { return x.Fed == f }) {
+			c.fed = append(c.fed, fed{Fed: f})
+		}
+	}
+}
+
+// Forget drops what was noted: the step begins anew.
+func (c *RowCheck) Forget() { *c = RowCheck{} }
+
+// Check returns an error unless the ranks of the first group, and of the others in turn, have together the rows that Rows.Total says. It
+// is collective, and all ranks return the same. what begins the error. Nothing is said of rows that differ along other axes
+// than the groups' (axes), along which types are not checked, or that are not known.
+func (c *RowCheck) Check(what string, axes tensor.Axes, groups ...*Group) error {
+	if c.unknown { // of a rank that has none: others cannot know that
+		c.fed = []fed{{Fed: tensor.Fed{N: -1}}}
+	}
+	for i := range c.fed {
+		c.fed[i].Rank = groups[0].ranks[groups[0].rank]
+	}
+	all, ranks := c.fed, 1
+	for _, g := range groups {
+		ranks *= g.Size()
+		if g.Size() == 1 {
+			continue
+		}
+		lists, err := AllGatherObject(g, all)
+		if err != nil {
+			return err
+		}
+		all = slices.Concat(lists...)
+	}
+	if axes == 0 && ranks > 1 {
+		return nil
+	}
+	for _, f := range all {
+		if f.N < 0 || f.Over != axes {
+			return nil
+		}
+	}
+	return addUp(what, all)
+}
+
+// batchOf is what all parts of one global batch have in common.
+type batchOf struct{ rows, positions int }
+
+func (f *fed) batch() batchOf { return batchOf{f.Total, max(f.Seq.Total, 1)} }
+
+// addUp compares the parts of each global batch with it.
+func addUp(what string, all []fed) error {
+	have := map[batchOf]int{}
+	var says []string
+	for len(all) > 0 {
+		first := all[0]
+		same := func(f fed) bool { return f.Rank == first.Rank && f.batch() == first.batch() }
+		var mine []fed
+		for _, f := range all {
+			if same(f) {
+				mine = append(mine, f)
+			}
+		}
+		all = slices.DeleteFunc(slices.Clone(all), same)
+		n := elements(mine)
+		have[first.batch()] += n
+		says = append(says, fmt.Sprintf("rank %d has %s", first.Rank, first.batch().say(n)))
+	}
+	for b, n := range have {
+		if n != b.rows*b.positions {
+			slices.Sort(says)
+			return fmt.Errorf("%s: the rows of the first step do not add up: %s; losses divide by the total, so Rows.Total must be what all ranks have together, "+
+				"in all microbatches, and no rank may have another one's rows (see Group.Rows)", what, strings.Join(says, ", "))
+		}
+	}
+	return nil
+}
+
+func (b batchOf) say(n int) string {
+	if b.positions == 1 {
+		return fmt.Sprintf("%d of %d", n, b.rows)
+	}
+	return fmt.Sprintf("%d of %d×%d positions", n, b.rows, b.positions)
+}
+
+// elements returns how many rows, or positions of rows, a rank has; what it has twice counts once.
+func elements(parts []fed) (n int) {
+	rows := map[tensor.Span]map[int]bool{} // by which positions of the sequence
+	for _, f := range parts {
+		span := tensor.Span{First: f.Seq.First, Total: max(f.Positions, 1)}
+		if rows[span] == nil {
+			rows[span] = map[int]bool{}
+		}
+		for i := range f.N {
+			rows[span][f.First+i*f.Stride] = true
+		}
+	}
+	for span, r := range rows {
+		n += len(r) * span.Total
+	}
+	return n
+}

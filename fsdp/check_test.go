@@ -1,0 +1,97 @@
+package fsdp_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// onCopies trains two layers, a unit each, on two copies of two parts. before is called at the beginning of each of four steps and
+// returns how many rows in two microbatches this rank has, from which on, and the total.
+func onCopies(every, stage int, before func(rank, step int, params nn.Params) (first, n, total int)) error {
+	return onRanks(4, func(r *dist.Rank) error {
+		mesh, err := r.Mesh("dp=2,fsdp=2")
+		if err != nil {
+			return err
+		}
+		m := nn.Sequential{nn.NewLinear(3, 4), nn.NewLinear(4, 2)}
+		s := fsdp.New(fsdp.Config{Shard: mesh.Group("fsdp"), Replicate: mesh.Group("dp"), Stage: stage, CheckEvery: every})
+		s.Unit(m[0])
+		s.Unit(m[1])
+		params, err := s.Attach(m)
+		if err != nil {
+			return err
+		}
+		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
+		for step := range 4 {
+			first, n, total := before(r.World.Rank(), step, params)
+			if err := tensor.Try(func() {
+				for micro := range 2 {
+					x := tensor.New(r.Device, tensor.Float32, n, 3).WithRows(r.World.Rows(micro*total/2+first, total))
+					loss := tensor.GlobalMean(m.Forward(tape.Input(x)))
+					if micro == 0 {
+						tape.Backward(loss, tensor.More())
+					} else {
+						tape.Backward(loss)
+					}
+					tape.Reset()
+				}
+			}); err != nil {
+				return err
+			}
+			if err := opt.Step(); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// Rows.Total that is not what ranks have together, over parts and copies, is refused in the first step.
+func TestRowsOfTheFirstStep(t *testing.T) {
+	rows := func(rank int) (first, n int) { return []int{0, 0, 3, 4}[rank], []int{0, 3, 1, 2}[rank] }
+	right := func(rank, _ int, _ nn.Params) (int, int, int) {
+		first, n := rows(rank)
+		return first, n, 12
+	}
+	wrong := func(rank, step int, params nn.Params) (int, int, int) {
+		first, n, total := right(rank, step, params)
+		if rank == 2 {
+			total += 2
+		}
+		return first, n, total
+	}
+	for stage := 1; stage <= 3; stage++ {
+		require.NoError(t, onCopies(0, stage, right))
+		require.ErrorContains(t, onCopies(0, stage, wrong), "fsdp: the rows of the first step do not add up: rank 0 has 0 of 12, rank 1 has 6 of 12, rank 2 has 2 of 14, rank 3 has 4 of 12")
+	}
+}
+
+// What one copy of a part has and the other one has not is found in the first step, and later with CheckEvery.
+func TestCopiesThatDiffer(t *testing.T) {
+	for _, c := range []struct {
+		every, step int
+		want        string
+	}{
+		{0, 0, "fsdp: 1.weight must have the same values on all ranks of dp control, and ranks [2] have others than rank 0"},
+		{0, 1, ""}, {2, 1, "fsdp: 1.weight must have the same values"}, {2, 3, ""}, {3, 2, "fsdp: 1.weight must have the same values"},
+	} {
+		err := onCopies(c.every, 3, func(rank, step int, params nn.Params) (int, int, int) {
+			if p := params.ByName("1.weight"); step == c.step && rank == 2 {
+				tensor.Data[float32](p.Local)[0] += 1e-5
+			}
+			return rank, 1, 8
+		})
+		if c.want == "" {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, c.want)
+		}
+	}
+}
