@@ -98,7 +98,7 @@ func TestProcessesOnCUDA(t *testing.T) {
 // A step neither copies anything nor waits for the device: the loss is read at the end of an epoch.
 func TestSteadyStep(t *testing.T) {
 	o := short()
-	o.ranks = 2
+	o.ranks, o.lr = 2, 0.01
 	images, _, err := o.load(tensor.Float32)
 	require.NoError(t, err)
 	disttest.SteadySteps(t, disttest.GPUs()[1].Start(t, 2), 20, 1, func(r *dist.Rank) (func() error, error) {
