@@ -46,8 +46,8 @@ type suite struct {
 	compared  int // value cases
 }
 
-// long reports whether every case comes in every way (RINGO_LONG=1).
-func long() bool { return os.Getenv("RINGO_LONG") == "1" }
+// long reports whether every case comes in every way: with RINGO_LONG=1, and on a GPU that is no emulator.
+func long() bool { return os.Getenv("RINGO_LONG") == "1" || os.Getenv("RINGO_TEST_GPU") == "1" }
 
 // Run compares a device with the CPU. newDevice is called for each test; the test's Cleanup closes what it returns.
 func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
