@@ -76,16 +76,20 @@ func (c moeTraining) rank(r *dist.Rank, g moeMesh) (numbers []float64, params nn
 
 // attach shares out the model: gradients of experts are summed over the ranks that hold the same ones, all others over all ranks.
 func (c moeTraining) attach(m *moeModel, g moeMesh) (nn.Params, error) {
-	if c.fsdp {
-		s := fsdp.New(fsdp.Config{Shard: g.all, DType: tensor.Float64, Seed: 3})
-		s.Unit(m.In, m.Router)
-		s.Unit(m.Up, m.Down).Over(g.edp, nil)
-		s.Unit(m.Shared, m.Out)
-		return s.Attach(m)
-	}
 	all := g.all
 	if c.dense != nil {
 		all = c.dense(g)
+	}
+	if c.fsdp {
+		experts := g.edp
+		if c.over != nil {
+			experts = c.over(m, g, m.Up)
+		}
+		s := fsdp.New(fsdp.Config{Shard: all, DType: tensor.Float64, Seed: 3})
+		s.Unit(m.In, m.Router)
+		s.Unit(m.Up, m.Down).Over(experts, nil)
+		s.Unit(m.Shared, m.Out)
+		return s.Attach(m)
 	}
 	return ddp.Attach(all, m, ddp.Config{DType: tensor.Float64, Seed: 3, BucketBytes: 300, Over: func(p *tensor.Param) *dist.Group {
 		switch {
