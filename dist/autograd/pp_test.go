@@ -39,6 +39,24 @@ func newPipeline(stage, stages int) *pipeline {
 	return m
 }
 
+func (m *pipeline) embed(t *tensor.Tape, ids nn.T) nn.T {
+	return tensor.Embedding(t.Use(m.Tok), t.Input(ids))
+}
+
+// layers applies the blocks of this stage.
+func (m *pipeline) layers(x nn.T) nn.T {
+	for _, b := range m.Blocks {
+		if b != nil {
+			x = b.Forward(x)
+		}
+	}
+	return x
+}
+
+func (m *pipeline) loss(x, labels nn.T) nn.T {
+	return nn.CrossEntropy(tensor.Linear(m.Norm.Forward(x), x.Tape().Use(m.Tok), nn.T{}), labels)
+}
+
 func (b *ppBlock) Forward(x nn.T) nn.T {
 	return x.Add(b.Drop.Forward(b.Down.Forward(b.Up.Forward(b.Norm.Forward(x)).GELU())))
 }
@@ -171,22 +189,18 @@ func (e *runner) forward(step, k int) (loss float64) {
 	ids, labels := e.words(step, k)
 	var x nn.T
 	if e.first() {
-		x = tensor.Embedding(t.Use(e.m.Tok), t.Input(ids))
+		x = e.m.embed(t, ids)
 	} else {
 		e.in[k] = t.Leaf(e.recv(e.pp.Rank()-1, k))
 		x = e.in[k]
 	}
-	for _, b := range e.m.Blocks {
-		if b != nil {
-			x = b.Forward(x)
-		}
-	}
+	x = e.m.layers(x)
 	if !e.last() {
 		e.out[k] = e.ends(x)
 		e.send(e.out[k], e.pp.Rank()+1, k)
 		return 0
 	}
-	e.out[k] = nn.CrossEntropy(tensor.Linear(e.m.Norm.Forward(x), t.Use(e.m.Tok), nn.T{}), labels)
+	e.out[k] = e.m.loss(x, labels)
 	return e.out[k].Item()
 }
 
