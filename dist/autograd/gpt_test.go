@@ -189,8 +189,8 @@ func TestTensorParallelEqualsOneRank(t *testing.T) {
 		layout{dp: 2, fsdp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 2, cut: "tp=1"})
 }
 
-// The same with tokens that are cut between the parallel layers.
+// The same with tokens that are cut between the parallel layers. With five ranks of data one has no rows.
 func TestSequenceParallelEqualsOneRank(t *testing.T) {
 	requireOneRank(t, newSequenceGPT, layout{dp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 3, cut: "tp=2"}, layout{dp: 1, cut: "tp=3"},
-		layout{dp: 2, fsdp: 2, cut: "tp=2"})
+		layout{dp: 2, fsdp: 2, cut: "tp=2"}, layout{dp: 5, cut: "tp=2"})
 }
