@@ -11,9 +11,9 @@ import (
 
 const moeFeatures, moeHidden, moeExperts = 7, 6, 8
 
-// mixture is a model with a mixture of experts between two layers: a router sends each token to the top experts (Shazeer et al. 2017),
+// moeModel is a model with a mixture of experts between two layers: a router sends each token to the top experts (Shazeer et al. 2017),
 // which are stacked and shared out over ep; a shared expert sees all tokens (Dai et al. 2024, "DeepSeekMoE").
-type mixture struct {
+type moeModel struct {
 	In       *nn.Linear
 	Router   *nn.Linear
 	Up, Down *tensor.Param // [experts, hidden, features] and [experts, features, hidden]
@@ -29,8 +29,8 @@ type mixture struct {
 	dropped  int
 }
 
-func newMixture(top, capacity int) *mixture {
-	m := &mixture{
+func newMoE(top, capacity int) *moeModel {
+	m := &moeModel{
 		In: nn.NewLinear(moeFeatures, moeFeatures), Router: nn.NewLinear(moeFeatures, moeExperts),
 		Up:     tensor.NewParam(tensor.KaimingUniform(moeFeatures), moeExperts, moeHidden, moeFeatures),
 		Down:   tensor.NewParam(tensor.KaimingUniform(moeHidden), moeExperts, moeFeatures, moeHidden),
@@ -43,7 +43,7 @@ func newMixture(top, capacity int) *mixture {
 }
 
 // cut leaves this rank its experts.
-func (m *mixture) cut(ep, all *dist.Group) {
+func (m *moeModel) cut(ep, all *dist.Group) {
 	m.ep, m.all = ep, all
 	n := moeExperts / ep.Size()
 	lo := n * ep.Rank()
@@ -83,13 +83,13 @@ func balance(c auxCase) nn.T {
 }
 
 // Forward returns the logits of 5 classes.
-func (m *mixture) Forward(x nn.T) nn.T {
+func (m *moeModel) Forward(x nn.T) nn.T {
 	h := m.In.Forward(x).Tanh()
 	return m.Out.Forward(h.Add(m.experts(h)).Add(m.Shared.Forward(h).GELU()))
 }
 
 // experts returns what each token gets from its experts, weighted by the router.
-func (m *mixture) experts(x nn.T) nn.T {
+func (m *moeModel) experts(x nn.T) nn.T {
 	t, rows := x.Tape(), x.Dim(0)
 	logits := m.Router.Forward(x)
 	probs := logits.Softmax()
@@ -139,7 +139,7 @@ type routing struct {
 }
 
 // route plans on the host: how many rows come is what the sizes of tensors depend on.
-func (m *mixture) route(ids []int64) *routing {
+func (m *moeModel) route(ids []int64) *routing {
 	p := &routing{mine: make([]int64, moeExperts), total: make([]int64, moeExperts)}
 	for _, e := range ids {
 		p.mine[e]++
@@ -162,7 +162,7 @@ func (m *mixture) route(ids []int64) *routing {
 }
 
 // count sets p.total, and returns how many tokens of earlier ranks chose each expert: they are served first.
-func (m *mixture) count(p *routing) (before []int64) {
+func (m *moeModel) count(p *routing) (before []int64) {
 	all := make([]int64, moeExperts*m.all.Size())
 	must(m.all.AllGather(tensor.FromSlice(all, len(all)), tensor.FromSlice(p.mine, moeExperts)).Wait())
 	before = make([]int64, moeExperts)
@@ -175,7 +175,7 @@ func (m *mixture) count(p *routing) (before []int64) {
 }
 
 // sizes tells the ranks of ep how many rows each of their experts gets from this one.
-func (m *mixture) sizes(p *routing, mine []int64) {
+func (m *moeModel) sizes(p *routing, mine []int64) {
 	n, per := m.ep.Size(), moeExperts/m.ep.Size()
 	come := make([]int64, moeExperts)
 	must(m.ep.AllToAll(tensor.FromSlice(come, moeExperts), tensor.FromSlice(mine, moeExperts)).Wait())

@@ -21,9 +21,9 @@ type moeTraining struct {
 	top, capacity int
 	edp, ep       int
 	fsdp          bool
-	idle          bool                        // rank 0 has all tokens
-	change        func(m *mixture, g moeMesh) // breaks the program, after the experts are cut
-	over          func(m *mixture, g moeMesh, p *tensor.Param) *dist.Group
+	idle          bool                         // rank 0 has all tokens
+	change        func(m *moeModel, g moeMesh) // breaks the program, after the experts are cut
+	over          func(m *moeModel, g moeMesh, p *tensor.Param) *dist.Group
 	dense         func(g moeMesh) *dist.Group // what Attach gets; nil: all ranks
 }
 
@@ -40,7 +40,7 @@ func (c moeTraining) run() (*trained, error) {
 }
 
 func (c moeTraining) rank(r *dist.Rank, g moeMesh) (numbers []float64, params nn.Params, err error) {
-	m := newMixture(c.top, c.capacity)
+	m := newMoE(c.top, c.capacity)
 	m.cut(g.ep, g.all)
 	if c.change != nil {
 		c.change(m, g)
@@ -75,7 +75,7 @@ func (c moeTraining) rank(r *dist.Rank, g moeMesh) (numbers []float64, params nn
 }
 
 // attach shares out the model: gradients of experts are summed over the ranks that hold the same ones, all others over all ranks.
-func (c moeTraining) attach(m *mixture, g moeMesh) (nn.Params, error) {
+func (c moeTraining) attach(m *moeModel, g moeMesh) (nn.Params, error) {
 	if c.fsdp {
 		s := fsdp.New(fsdp.Config{Shard: g.all, DType: tensor.Float64, Seed: 3})
 		s.Unit(m.In, m.Router)
@@ -98,7 +98,7 @@ func (c moeTraining) attach(m *mixture, g moeMesh) (nn.Params, error) {
 	}})
 }
 
-func (c moeTraining) loss(m *mixture, tape *tensor.Tape, r *dist.Rank, micro int) nn.T {
+func (c moeTraining) loss(m *moeModel, tape *tensor.Tape, r *dist.Rank, micro int) nn.T {
 	const rows = 11
 	first, n := disttest.Part(rows, r.World.Rank(), r.World.Size())
 	if c.idle {
@@ -114,7 +114,7 @@ func (c moeTraining) loss(m *mixture, tape *tensor.Tape, r *dist.Rank, micro int
 
 // A mixture of experts trains as on one rank, under ddp and under fsdp, whatever the mesh: with one, two or four experts a token, with
 // tokens dropped at a capacity, and with ranks that have no tokens.
-func TestExpertsEqualOneRank(t *testing.T) {
+func TestMixtureOfExpertsEqualsOneRank(t *testing.T) {
 	for _, c := range []moeTraining{{top: 1}, {top: 2}, {top: 4}, {top: 2, capacity: 3}, {top: 2, idle: true}} {
 		c.edp, c.ep = 1, 1
 		want, err := c.run()

@@ -34,16 +34,16 @@ func (s *stay) Backward(c *tensor.Ctx, g tensor.Tensor, grads []tensor.Tensor) {
 // Each program sums a gradient over the wrong ranks, or brings tokens to where their experts are not, and is refused before a step is trained.
 func TestWrongExpertsAreRefused(t *testing.T) {
 	aux := func(f func(c auxCase) tensor.Tensor) moeTraining {
-		return moeTraining{change: func(m *mixture, _ moeMesh) { m.aux = f }}
+		return moeTraining{change: func(m *moeModel, _ moeMesh) { m.aux = f }}
 	}
-	expert := func(m *mixture, p *tensor.Param) bool { return p == m.Up || p == m.Down }
+	expert := func(m *moeModel, p *tensor.Param) bool { return p == m.Up || p == m.Down }
 	for name, c := range map[string]struct {
 		moeTraining
 		want string
 	}{
-		"experts summed over all ranks": {moeTraining{over: func(*mixture, moeMesh, *tensor.Param) *dist.Group { return nil }},
+		"experts summed over all ranks": {moeTraining{over: func(*moeModel, moeMesh, *tensor.Param) *dist.Group { return nil }},
 			"has of up the part"},
-		"experts not summed over edp": {moeTraining{over: func(m *mixture, g moeMesh, p *tensor.Param) *dist.Group {
+		"experts not summed over edp": {moeTraining{over: func(m *moeModel, g moeMesh, p *tensor.Param) *dist.Group {
 			if expert(m, p) {
 				return g.none
 			}
@@ -51,16 +51,16 @@ func TestWrongExpertsAreRefused(t *testing.T) {
 		}}, "axis edp: parameter up[4 6 7] is the same on all ranks"},
 		"dense parameters summed over edp only": {moeTraining{dense: func(g moeMesh) *dist.Group { return g.edp }},
 			"axis ep: parameter in.weight[7 7] is the same on all ranks"},
-		"router summed over edp only": {moeTraining{over: func(m *mixture, g moeMesh, p *tensor.Param) *dist.Group {
+		"router summed over edp only": {moeTraining{over: func(m *moeModel, g moeMesh, p *tensor.Param) *dist.Group {
 			if expert(m, p) || p == m.Router.W {
 				return g.edp
 			}
 			return nil
 		}}, "axis ep: parameter router.weight[8 7] is the same on all ranks"},
-		"no combine": {moeTraining{change: func(m *mixture, _ moeMesh) {
+		"no combine": {moeTraining{change: func(m *moeModel, _ moeMesh) {
 			m.back = func(f *autograd.AllToAll) tensor.Function { return &stay{f} }
 		}}, "axis ep: input 1 is this rank's rows, input 0 this rank's part"},
-		"dispatch over edp": {moeTraining{change: func(m *mixture, g moeMesh) { m.ep = g.edp }},
+		"dispatch over edp": {moeTraining{change: func(m *moeModel, g moeMesh) { m.ep = g.edp }},
 			"axis ep: input 0 is this rank's rows, parameter up[4 6 7] this rank's part of the features"},
 		"auxiliary loss: this rank's mean": {aux(func(c auxCase) tensor.Tensor {
 			return c.probs.Mul(fractions(c.probs.Tape(), c.total)).Mean()
@@ -94,7 +94,7 @@ func TestWrongCountsDifferFromOneRank(t *testing.T) {
 			return balance(c)
 		},
 	} {
-		got, err := moeTraining{top: 2, edp: 2, ep: 2, change: func(m *mixture, _ moeMesh) { m.aux = aux }}.run()
+		got, err := moeTraining{top: 2, edp: 2, ep: 2, change: func(m *moeModel, _ moeMesh) { m.aux = aux }}.run()
 		require.NoError(t, err, name)
 		worst, where := got.differs(one)
 		require.Greater(t, worst, 1e-4, "%s: %s", name, where)
