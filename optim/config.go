@@ -27,7 +27,7 @@ type AdamWConfig AdamConfig
 
 // SGDConfig configures NewSGD. The zero value of a field is its default.
 type SGDConfig struct {
-	LR          float64  // learning rate; 0: 1e-3
+	LR          float64  // learning rate, which must be given
 	Momentum    float64  // 0: none
 	Dampening   float64  // the gradient enters the momentum times 1−Dampening
 	Nesterov    bool     // needs momentum and no dampening
@@ -74,6 +74,9 @@ type TensorNorm interface {
 func NewSGD(params nn.Params, c SGDConfig) *Optimizer {
 	if c.Nesterov && (c.Momentum == 0 || c.Dampening != 0) {
 		fail("Nesterov needs momentum and no dampening")
+	}
+	if c.LR == 0 {
+		fail("SGDConfig has no LR, and SGD has no usual one; with SetLR(0) or Freeze parameters stay as they are")
 	}
 	notNegative("Momentum", c.Momentum)
 	notNegative("Dampening", c.Dampening)
