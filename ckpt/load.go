@@ -95,6 +95,9 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 	if err := l.match(); err != nil {
 		return &l.report, err
 	}
+	for _, p := range st.Params {
+		p.Changed() // a Backward of what was computed before is refused
+	}
 	var err error
 	if c.Strategy == Broadcast {
 		err = l.broadcast(ctx)

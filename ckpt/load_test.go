@@ -349,3 +349,24 @@ func TestReadOnlyDirectory(t *testing.T) {
 		require.ErrorContains(t, err, why, "rank %d", rank)
 	}
 }
+
+// What was computed before a Load has no backward pass with the values of now.
+func TestLoadChangesValues(t *testing.T) {
+	dir := t.TempDir()
+	onRanks(t, 1, func(g *dist.Group) error {
+		l, dev := nn.NewLinear(2, 1), tensor.NewCPU(1)
+		defer dev.Close()
+		st := &State{Params: nn.Init(l, dev, tensor.Float64, 1)}
+		if err := NewSaver(g, dir, Config{}).Save(context.Background(), *st); err != nil {
+			return err
+		}
+		tape, x := tensor.NewTape(dev), tensor.FromSlice([]float64{1, 2}, 1, 2)
+		loss := l.Forward(tape.Input(x)).Square().Sum()
+		if _, err := Load(context.Background(), g, filepath.Join(dir, stepName(0)), st, LoadConfig{}); err != nil {
+			return err
+		}
+		err := tensor.Try(func() { tape.Backward(loss) })
+		require.ErrorContains(t, err, "weight was changed")
+		return nil
+	})
+}

@@ -138,11 +138,13 @@ func (s *slot) begin(last bool) error {
 	return nil
 }
 
-// end notes the end of the step that used the batch, and waits for collectives that read it.
+// end notes the end of the step that used the batch, and waits for collectives that read it. In debug mode it shows who kept it.
 func (s *slot) end(last bool) {
 	v := s.view(last)
 	tensor.Settle(v.X)
 	tensor.Settle(v.Y)
+	tensor.Spoil(v.X)
+	tensor.Spoil(v.Y)
 	s.mark()
 }
 

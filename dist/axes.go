@@ -98,6 +98,7 @@ var sees = map[tensor.Clash]string{
 	tensor.ClashNonlinear:    "see autograd.Sum",
 	tensor.ClashAdded:        "see autograd.Sum",
 	tensor.ClashMask:         "see tensor.Region",
+	tensor.ClashGrad:         "send the types of Tape.GradOf along (Types.Bytes), and see Tensor.WithTypes",
 }
 
 // explain adds to a type error, in what a rank failed or panicked with, what tensors do not know: the axis' name, and what to do.

@@ -3,6 +3,7 @@ package dist
 import (
 	"context"
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/ringo-ml/ringo/dist/backend"
@@ -53,10 +54,23 @@ func (g *Group) issue(l *lane, c *call, err error) Work {
 		}
 	}
 	if g.err != nil || g.closed {
-		l.issued++
-		return Work{l, l.issued}
+		return l.lost(u)
 	}
 	return l.start(c, u)
+}
+
+// lost notes an operation that a failed group does not begin: what would use its result fails too, until somebody is told. It
+// needs c.mu.
+func (l *lane) lost(u use) Work {
+	l.issued++
+	l.uses[l.issued%backend.Depth] = u
+	if g := l.g; !g.closed {
+		g.reported = false
+		if !slices.Contains(l.c.unseen, g) {
+			l.c.unseen = append(l.c.unseen, g)
+		}
+	}
+	return Work{l, l.issued}
 }
 
 // refuse fails the group with what is wrong with the operation that lane l was to issue. It needs c.mu.
@@ -83,8 +97,7 @@ func (l *lane) start(c *call, u use) Work {
 	op := s.fill(c, seq, g.algo.names[c.kind])
 	if what := l.lacks(op); what != "" {
 		l.refuse(c.kind, fmt.Errorf("engine %s cannot do %s", g.Engine(), what))
-		l.issued = seq
-		return Work{l, seq}
+		return l.lost(u)
 	}
 	l.issued, l.uses[seq%backend.Depth] = seq, u
 	l.c.recorded(l, op)

@@ -39,3 +39,42 @@ func (g *Group) Free(x tensor.Tensor) {
 		_ = a.Free(x.Ptr()) // an error says that it was ordinary memory, which nobody has to give back
 	}
 }
+
+// StepMemory makes a tape take its step memory (activations, their gradients) from where Alloc does, so that collectives on
+// what the tape computed need no copy through a buffer: for tensor, sequence and expert parallelism.
+//
+//	tape := tensor.NewTape(r.Device, r.StepMemory())
+//
+// Where there is no such memory, or no room in it, the tape takes the device's.
+func (r *Rank) StepMemory() tensor.TapeOption {
+	a, ok := r.World.c.engine.(backend.Allocator)
+	if !ok || !r.Device.Host() {
+		return func(*tensor.Tape) {}
+	}
+	return tensor.MemoryFrom(&stepMemory{a, r.Device, map[tensor.Ptr]tensor.Ptr{}})
+}
+
+// stepMemory is shared memory, and the device's where there is too little.
+type stepMemory struct {
+	from   backend.Allocator
+	dev    tensor.Device
+	owners map[tensor.Ptr]tensor.Ptr // of shared memory, kept reachable
+}
+
+func (m *stepMemory) Alloc(n int) (tensor.Ptr, error) {
+	p, owner, err := m.from.Alloc(n)
+	if err != nil {
+		return m.dev.Alloc(n)
+	}
+	m.owners[p] = owner
+	return p, nil
+}
+
+func (m *stepMemory) Free(p tensor.Ptr) {
+	if m.owners[p] == nil {
+		m.dev.Free(p)
+		return
+	}
+	delete(m.owners, p)
+	_ = m.from.Free(p) // the engine is closed: the memory goes with its owner
+}

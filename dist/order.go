@@ -84,6 +84,9 @@ func (c *comm) spoilt(u *use) (err error) {
 // when it is.
 func (l *lane) clash(u *use) uint64 {
 	for seq, past := l.issued, max(l.done.Load(), l.ordered.Load()); seq > past; seq-- {
+		if l.issued-seq == backend.Depth { // the group has failed, and who knows what these used
+			return seq
+		}
 		if l.uses[seq%backend.Depth].clashes(u) {
 			return seq
 		}

@@ -62,6 +62,31 @@ func TestDependentFails(t *testing.T) {
 	}))
 }
 
+// So is that of an operation that a failed group did not even begin, however many others it did not begin since. Who was told of
+// it goes on with the memory.
+func TestDependentOnWhatNeverBegan(t *testing.T) {
+	require.NoError(t, run(2, func(r *dist.Rank) error {
+		x, y := tensor.New(r.Device, tensor.Float32, 100), tensor.New(r.Device, tensor.Float32, 1)
+		for _, more := range []int{0, 1, 100} {
+			a, b := r.World.With(dist.Name("a")), r.World.With(dist.Name("b"))
+			a.Abort(errors.New("boom"))
+			if err := r.World.Barrier().Wait(); err != nil {
+				return err
+			}
+			assert.ErrorContains(t, a.AllReduce(x, dist.Sum).Wait(), "boom")
+			assert.NoError(t, b.AllReduce(x, dist.Sum).Wait(), "told")
+			lost := a.AllReduce(x, dist.Sum)
+			for range more {
+				lost = last(lost, a.AllReduce(y, dist.Sum))
+			}
+			assert.ErrorContains(t, last(lost, b.AllReduce(x, dist.Sum)).Wait(), "boom", "%d more", more)
+			assert.ErrorContains(t, a.Err(), "boom")
+			assert.ErrorContains(t, b.Err(), "boom")
+		}
+		return r.World.Barrier().Wait()
+	}))
+}
+
 // A goroutine of a rank waits for an operation, and another one is to overwrite its result in another group: both wake up.
 func TestDependentOfTwoGoroutines(t *testing.T) {
 	require.NoError(t, run(2, func(r *dist.Rank) error {

@@ -25,8 +25,11 @@ import (
 func TestMain(m *testing.M) {
 	if how := os.Getenv("DIST_TEST_CHILD"); how != "" {
 		do := child
-		if how == "measure" {
+		switch how {
+		case "measure":
 			do = measure
+		case "measuretape":
+			do = measureTape
 		}
 		if err := do(how); err != nil {
 			fmt.Println("error:", err)

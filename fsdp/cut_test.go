@@ -90,7 +90,7 @@ func (j cutJob) rank(r *dist.Rank) (res cutResult, err error) {
 	if err != nil {
 		return res, err
 	}
-	if res.first, err = wholes(r.World, params); err != nil {
+	if res.first, err = disttest.Whole(r.World, params...); err != nil {
 		return res, err
 	}
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 1e-2, WeightDecay: 0.1, Clip: 0.5, Norm: r.World})
@@ -128,20 +128,8 @@ func (j cutJob) rank(r *dist.Rank) (res cutResult, err error) {
 	if j.look != nil && s != nil {
 		j.look(s, params)
 	}
-	res.params, err = wholes(r.World, params)
+	res.params, err = disttest.Whole(r.World, params...)
 	return res, err
-}
-
-// wholes returns the elements of all parameters.
-func wholes(g *dist.Group, params nn.Params) (all []float64, err error) {
-	for _, p := range params {
-		x, err := whole(g, p)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, x...)
-	}
-	return all, nil
 }
 
 // equals compares a training with the one on one rank: to the bit at the beginning.
@@ -324,7 +312,7 @@ func requireFull(t *testing.T, s *fsdp.Sharding, params nn.Params) {
 	dict, err := s.StateDict()
 	require.NoError(t, err)
 	for _, p := range params {
-		want, err := whole(s.Groups()[0], p)
+		want, err := disttest.Whole(s.Groups()[0], p)
 		require.NoError(t, err)
 		full, err := s.Full(p)
 		require.NoError(t, err)

@@ -2,9 +2,7 @@ package fsdp_test
 
 import (
 	"context"
-	"fmt"
 	"io"
-	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -236,12 +234,8 @@ func (j *job) rank(r *dist.Rank) (res result, err error) {
 	if err := r.World.SumFloats(res.losses); err != nil {
 		return res, err
 	}
-	for _, p := range params {
-		x, err := whole(r.World, p)
-		if err != nil {
-			return res, err
-		}
-		res.params = append(res.params, x...)
+	if res.params, err = disttest.Whole(r.World, params...); err != nil {
+		return res, err
 	}
 	if j.inspect != nil {
 		err = j.inspect(r, s, params, opt)
@@ -263,63 +257,6 @@ func (j *job) loss(n model, x, y nn.T) nn.T {
 		x = x.Cast(c)
 	}
 	return nn.CrossEntropy(n.Forward(x), y)
-}
-
-// held is what a rank has of a parameter.
-type held struct {
-	Shard  tensor.Shard
-	Values []float64
-}
-
-// whole returns all elements of a parameter, as Param.Shard of the ranks says where they lie. It is collective.
-func whole(g *dist.Group, p *tensor.Param) ([]float64, error) {
-	all, err := dist.AllGatherObject(g, held{p.Shard, tensor.Floats(p.Local)})
-	if err != nil || p.Shard.Global == nil {
-		return tensor.Floats(p.Local), err
-	}
-	n := 1
-	for _, d := range p.Shard.Global {
-		n *= d
-	}
-	out, known := make([]float64, n), make([]bool, n)
-	for _, h := range all {
-		flat := h.Shard.Flat
-		if flat == [2]int{} {
-			flat[1] = len(h.Values)
-		}
-		for i, at := range places(h.Shard)[flat[0]:flat[1]] {
-			if known[at] && out[at] != h.Values[i] {
-				return nil, fmt.Errorf("%s: ranks differ in element %d: %v and %v", p.Name(), at, out[at], h.Values[i])
-			}
-			out[at], known[at] = h.Values[i], true
-		}
-	}
-	if i := slices.Index(known, false); i >= 0 {
-		return nil, fmt.Errorf("%s: no rank has element %d", p.Name(), i)
-	}
-	return out, nil
-}
-
-// places returns the global indices of the elements of a shard's boxes, in order.
-func places(s tensor.Shard) (at []int) {
-	boxes := s.Boxes
-	if len(boxes) == 0 {
-		boxes = []tensor.Box{{Lo: make([]int, len(s.Global)), Hi: s.Global}}
-	}
-	for _, b := range boxes {
-		list := []int{0}
-		for d, size := range s.Global {
-			var next []int
-			for _, i := range list {
-				for k := b.Lo[d]; k < b.Hi[d]; k++ {
-					next = append(next, i*size+k)
-				}
-			}
-			list = next
-		}
-		at = append(at, list...)
-	}
-	return at
 }
 
 // batch returns samples first, first+1, … of the training set.

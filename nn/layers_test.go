@@ -122,6 +122,12 @@ func TestHits(t *testing.T) {
 	assert.ErrorContains(t, err, "do not fit")
 }
 
+func TestDropoutProbability(t *testing.T) {
+	for _, p := range []float64{-0.1, 1, 1.5, math.NaN()} {
+		assert.ErrorContains(t, tensor.Try(func() { nn.NewDropout(p) }), "is not in [0,1)")
+	}
+}
+
 func TestDropout(t *testing.T) {
 	d := nn.NewDropout(0.25)
 	x := tensor.New(host, tensor.Float32, 64, 64)

@@ -57,6 +57,8 @@ type walker struct {
 	// insides of others, such as groups of ranks, are not looked at: they may be in use.
 	search bool
 	pkg    string // of the struct that the walk is in
+
+	skip reflect.Type // structs that the walk does not enter, or nil
 }
 
 func walk(model any) *walker {
@@ -125,6 +127,8 @@ func (w *walker) pointer(v reflect.Value, at place) {
 
 func (w *walker) structure(v reflect.Value, at place) {
 	switch v.Type() {
+	case w.skip:
+		return
 	case paramType, bufferType, dropoutType:
 		fail("ParamsOf", "%q is a %v by value; hold a pointer", at.name, v.Type())
 	}

@@ -9,6 +9,7 @@ type clipping struct {
 	sums   tensor.Tensor // over the gradients that all ranks hold, over the others, and how many ranks' sums these are
 	factor tensor.Tensor // of the gradients, and their norm
 	at     int           // blocks in use
+	sound  bool          // ranks were found to count each element once
 }
 
 // clipFloats is the number of floats besides the blocks.
@@ -51,22 +52,6 @@ func (o *Optimizer) gradScale() (ok bool, err error) {
 
 // scales reports whether gradients are multiplied before they are used.
 func (o *Optimizer) scales() bool { return o.clip != 0 || o.scaler != nil }
-
-// sumOverRanks adds up the sums over ranks, in the memory of the device if the Norm can.
-func (o *Optimizer) sumOverRanks() error {
-	if o.sums.Device().Host() {
-		return o.norm.SumFloats(tensor.Data[float64](o.sums))
-	}
-	if n, ok := o.norm.(TensorNorm); ok {
-		return n.SumTensor(o.sums)
-	}
-	x := tensor.ToHost(o.sums)
-	if err := o.norm.SumFloats(tensor.Data[float64](x)); err != nil {
-		return err
-	}
-	tensor.Copy(o.sums, x)
-	return nil
-}
 
 // sumSquares makes the sums of squares of the gradients of parameters that this rank answers for alone, or of those that all
 // ranks hold.

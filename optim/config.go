@@ -27,7 +27,7 @@ type AdamWConfig AdamConfig
 
 // SGDConfig configures NewSGD. The zero value of a field is its default.
 type SGDConfig struct {
-	LR          float64  // learning rate; 0: 1e-3
+	LR          float64  // learning rate, which must be given
 	Momentum    float64  // 0: none
 	Dampening   float64  // the gradient enters the momentum times 1−Dampening
 	Nesterov    bool     // needs momentum and no dampening
@@ -54,11 +54,10 @@ func Only(params ...*tensor.Param) func(*tensor.Param) bool {
 	return func(p *tensor.Param) bool { return slices.Contains(params, p) }
 }
 
-// Norm adds up x over all ranks, in place. A group of package dist is one. With data parallelism alone every rank holds
-// all gradients, and no Norm is needed.
-//
-// With a Norm, a parameter with a Shard counts on the rank where Shard.Counts is true, and one with the zero Shard is
-// taken to be held by every rank of the Norm.
+// Norm adds up x over all ranks of the model, in place: r.World, in most cases. With data parallelism alone every rank holds all
+// gradients, and no Norm is needed; where a rank holds a part of a parameter, it is demanded. A parameter with a Shard counts on
+// the rank where Shard.Counts is true, one with the zero Shard must be whole on every rank. The first Step is an error
+// unless the ranks together count each element once.
 type Norm interface {
 	SumFloats(x []float64) error
 }
@@ -75,6 +74,9 @@ type TensorNorm interface {
 func NewSGD(params nn.Params, c SGDConfig) *Optimizer {
 	if c.Nesterov && (c.Momentum == 0 || c.Dampening != 0) {
 		fail("Nesterov needs momentum and no dampening")
+	}
+	if c.LR == 0 {
+		fail("SGDConfig has no LR, and SGD has no usual one; with SetLR(0) or Freeze parameters stay as they are")
 	}
 	notNegative("Momentum", c.Momentum)
 	notNegative("Dampening", c.Dampening)

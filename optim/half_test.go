@@ -78,7 +78,7 @@ func TestGradientOfAnotherType(t *testing.T) {
 	require.NoError(t, opt.Step())
 	assert.Equal(t, []float64{5, -2, -3}, []float64{opt.GradNorm(), p.Value.Item(), q.Value.Item()})
 	wide := one("wide", tensor.Float64, []float64{1}, []float64{0})
-	opt = optim.NewSGD(nn.Params{wide}, optim.SGDConfig{})
+	opt = optim.NewSGD(nn.Params{wide}, optim.SGDConfig{LR: 1e-3})
 	wide.Grad = p.Grad
 	assert.ErrorContains(t, tensor.Try(func() { _ = opt.Step() }), "needs one of its own type")
 }

@@ -12,7 +12,8 @@ type Optimizer struct {
 	common
 	rule  rule
 	exec  *tensor.Exec
-	slots []slot // those of a group together
+	slots []slot    // those of a group together
+	idle  nn.Params // frozen when the optimizer was made: there is no state for them
 	steps int
 	rate  float64 // LR of this step
 	clipping
@@ -35,7 +36,7 @@ type slot struct {
 
 func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	c.check()
-	o := &Optimizer{common: c, rule: r}
+	o := &Optimizer{common: c, rule: r, idle: frozen(params)}
 	taken := map[string]bool{}
 	for _, p := range params.Trainable() {
 		if taken[p.Name()] {
@@ -50,6 +51,7 @@ func newOptimizer(params nn.Params, r rule, c common) *Optimizer {
 	if len(o.slots) == 0 {
 		fail("no trainable parameters")
 	}
+	o.mustHoldAll()
 	slices.SortStableFunc(o.slots, func(a, b slot) int { return a.group - b.group })
 	dev := o.slots[0].p.Local.Device()
 	o.exec = tensor.NewExec(dev)
@@ -111,6 +113,7 @@ func (o *Optimizer) GradNorm() float64 { return tensor.Data[float64](tensor.ToHo
 // Step updates the parameters that have gradients and uses these up; see Scaler for steps that are skipped. Its error is that of Config.Norm; no parameter is
 // changed then.
 func (o *Optimizer) Step() error {
+	o.checkIdle()
 	for i := range o.slots {
 		o.slots[i].check()
 	}

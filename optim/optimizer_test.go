@@ -86,20 +86,21 @@ func TestConfigMisuse(t *testing.T) {
 	raw := tensor.NewParam(tensor.Constant(0), 2)
 	raw.SetName("raw")
 	for want, f := range map[string]func(){
+		"SGDConfig has no LR":       func() { optim.NewSGD(ps, optim.SGDConfig{Momentum: 0.9}) },
 		"LR is -1":                  func() { optim.NewSGD(ps, optim.SGDConfig{LR: -1}) },
 		"LR is NaN":                 func() { optim.NewSGD(ps, optim.SGDConfig{LR: math.NaN()}) },
 		"LR is +Inf":                func() { optim.NewSGD(ps, optim.SGDConfig{LR: math.Inf(1)}) },
-		"Dampening is NaN":          func() { optim.NewSGD(ps, optim.SGDConfig{Momentum: 1, Dampening: math.NaN()}) },
+		"Dampening is NaN":          func() { optim.NewSGD(ps, optim.SGDConfig{LR: 1e-3, Momentum: 1, Dampening: math.NaN()}) },
 		"WeightDecay is -1":         func() { optim.NewAdam(ps, optim.AdamConfig{WeightDecay: -1}) },
 		"Clip is -1":                func() { optim.NewAdamW(ps, optim.AdamWConfig{Clip: -1}) },
-		"Momentum is -1":            func() { optim.NewSGD(ps, optim.SGDConfig{Momentum: -1}) },
-		"Nesterov needs":            func() { optim.NewSGD(ps, optim.SGDConfig{Nesterov: true}) },
+		"Momentum is -1":            func() { optim.NewSGD(ps, optim.SGDConfig{LR: 1e-3, Momentum: -1}) },
+		"Nesterov needs":            func() { optim.NewSGD(ps, optim.SGDConfig{LR: 1e-3, Nesterov: true}) },
 		"not in [0,1)":              func() { optim.NewAdam(ps, optim.AdamConfig{Betas: [2]float64{0.9, 1}}) },
 		"Eps is -1":                 func() { optim.NewAdam(ps, optim.AdamConfig{Eps: -1}) },
-		"group 0 has no Match":      func() { optim.NewSGD(ps, optim.SGDConfig{Groups: make([]optim.Group, 1)}) },
-		"no trainable parameters":   func() { optim.NewSGD(nil, optim.SGDConfig{}) },
-		"raw[2] was never made":     func() { optim.NewSGD(nn.Params{raw}, optim.SGDConfig{}) },
-		"p0[4 3] is given twice":    func() { optim.NewSGD(append(ps, ps[0]), optim.SGDConfig{}) },
+		"group 0 has no Match":      func() { optim.NewSGD(ps, optim.SGDConfig{LR: 1e-3, Groups: make([]optim.Group, 1)}) },
+		"no trainable parameters":   func() { optim.NewSGD(nil, optim.SGDConfig{LR: 1e-3}) },
+		"raw[2] was never made":     func() { optim.NewSGD(nn.Params{raw}, optim.SGDConfig{LR: 1e-3}) },
+		"p0[4 3] is given twice":    func() { optim.NewSGD(append(ps, ps[0]), optim.SGDConfig{LR: 1e-3}) },
 		"Cosine needs at least one": func() { optim.Cosine(0, 0) },
 	} {
 		err := tensor.Try(f)
@@ -111,7 +112,7 @@ func TestConfigMisuse(t *testing.T) {
 
 func TestGradientOfAnotherShape(t *testing.T) {
 	a := one("a", tensor.Float64, []float64{1, 2}, []float64{3, 4})
-	opt := optim.NewSGD(nn.Params{a}, optim.SGDConfig{})
+	opt := optim.NewSGD(nn.Params{a}, optim.SGDConfig{LR: 1e-3})
 	a.Grad = tensor.New(host, tensor.Float64, 3)
 	err := tensor.Try(func() { _ = opt.Step() })
 	assert.ErrorContains(t, err, "optim.Step a float64[2], float64[3]")
@@ -120,7 +121,7 @@ func TestGradientOfAnotherShape(t *testing.T) {
 
 func TestNaNReachesParameters(t *testing.T) {
 	a := one("a", tensor.Float64, []float64{1}, []float64{math.NaN()})
-	require.NoError(t, optim.NewSGD(nn.Params{a}, optim.SGDConfig{Clip: 1}).Step())
+	require.NoError(t, optim.NewSGD(nn.Params{a}, optim.SGDConfig{LR: 1e-3, Clip: 1}).Step())
 	assert.True(t, math.IsNaN(a.Value.Item()))
 }
 
@@ -154,7 +155,9 @@ func TestStepAllocatesNothing(t *testing.T) {
 		t.Skip("the checks of debug mode allocate")
 	}
 	for name, build := range map[string]func(ps nn.Params) *optim.Optimizer{
-		"sgd": func(ps nn.Params) *optim.Optimizer { return optim.NewSGD(ps, optim.SGDConfig{Momentum: 0.9, Clip: 1}) },
+		"sgd": func(ps nn.Params) *optim.Optimizer {
+			return optim.NewSGD(ps, optim.SGDConfig{LR: 1e-3, Momentum: 0.9, Clip: 1})
+		},
 		"adamw": func(ps nn.Params) *optim.Optimizer {
 			return optim.NewAdamW(ps, optim.AdamWConfig{Clip: 1, Norm: &ranks{n: 1}})
 		},

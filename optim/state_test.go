@@ -77,15 +77,15 @@ func TestStateNames(t *testing.T) {
 	}
 	assert.Equal(t, []string{"p0.exp_avg", "p0.exp_avg_sq", "p1.exp_avg", "p1.exp_avg_sq", "p2.exp_avg",
 		"p2.exp_avg_sq", "p3.exp_avg", "p3.exp_avg_sq", "p3.master"}, names(optim.NewAdam(mixed(), optim.AdamConfig{})))
-	assert.Equal(t, []string{"p3.master"}, names(optim.NewSGD(mixed(), optim.SGDConfig{})))
-	sgd := optim.NewSGD(mixed()[:1], optim.SGDConfig{Momentum: 0.5})
+	assert.Equal(t, []string{"p3.master"}, names(optim.NewSGD(mixed(), optim.SGDConfig{LR: 1e-3})))
+	sgd := optim.NewSGD(mixed()[:1], optim.SGDConfig{LR: 1e-3, Momentum: 0.5})
 	assert.Equal(t, []string{"p0.momentum_buffer"}, names(sgd))
 	assert.Equal(t, map[string]int{"p0": 0}, sgd.State().Counts)
 }
 
 func TestStateOfFreshMaster(t *testing.T) {
 	p := one("p", tensor.BFloat16, []float64{3}, []float64{1})
-	st := optim.NewSGD(nn.Params{p}, optim.SGDConfig{}).State()
+	st := optim.NewSGD(nn.Params{p}, optim.SGDConfig{LR: 1e-3}).State()
 	assert.Equal(t, 3.0, st.Tensors[0].Tensor.Item())
 }
 

@@ -20,8 +20,9 @@ const (
 // see trim.
 type arena struct {
 	dev        Device
-	use        *Memory // of dev
-	known      int     // bytes that use counts for this arena
+	from       StepMemory // dev, or what MemoryFrom said
+	use        *Memory    // of dev
+	known      int        // bytes that use counts for this arena
 	free       [numClasses][]Ptr
 	large      []block // sorted by bytes
 	slabs      []block
@@ -122,9 +123,9 @@ func (m *arena) report() {
 }
 
 func (m *arena) fromDevice(n int) Ptr {
-	p, err := m.dev.Alloc(n)
+	p, err := m.from.Alloc(n)
 	if err != nil && m.giveBack(0) {
-		p, err = m.dev.Alloc(n)
+		p, err = m.from.Alloc(n)
 	}
 	refuse(m.dev, n, err)
 	m.slabs = append(m.slabs, block{p, n})
@@ -154,9 +155,9 @@ func (m *arena) spoil(b block) { spoil(m.dev, b.p, b.bytes) }
 // close gives all memory back to the device.
 func (m *arena) close() {
 	for _, b := range m.slabs {
-		m.dev.Free(b.p)
+		m.from.Free(b.p)
 	}
 	m.use.held.add(-m.held)
 	m.use.sub(Activations, m.known)
-	*m = arena{dev: m.dev, use: m.use, poison: m.poison, tapes: m.tapes}
+	*m = arena{dev: m.dev, from: m.from, use: m.use, poison: m.poison, tapes: m.tapes}
 }

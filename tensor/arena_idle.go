@@ -25,7 +25,7 @@ func (m *arena) giveBack(keep int) bool {
 		m.slabs = slices.Delete(m.slabs, i, i+1)
 		m.held -= b.bytes
 		m.use.held.add(-b.bytes)
-		m.dev.Free(b.p)
+		m.from.Free(b.p)
 	}
 	m.large = slices.Delete(m.large, 0, k)
 	return k > 0
@@ -59,6 +59,24 @@ func ShareMemory(other *Tape) TapeOption {
 			fail("ShareMemory", nil, "the tapes are on %v and another %v", t.dev, other.dev)
 		}
 		t.mem = other.mem
+	}
+}
+
+// StepMemory is where a tape takes its step memory from, in slabs of many tensors. Every Device is one.
+type StepMemory interface {
+	// Alloc returns n bytes of the tape's device, aligned to 64.
+	Alloc(n int) (Ptr, error)
+	// Free gives back what Alloc returned.
+	Free(p Ptr)
+}
+
+// MemoryFrom makes the tape take its step memory from m in place of the device: see dist.Rank.StepMemory.
+func MemoryFrom(m StepMemory) TapeOption {
+	return func(t *Tape) {
+		if t.mem.tapes > 0 {
+			fail("MemoryFrom", nil, "the tape shares the memory of another: say it for that one")
+		}
+		t.mem.from = m
 	}
 }
 

@@ -179,3 +179,25 @@ func TestPipelineInSharedMemory(t *testing.T) {
 		requireGrads(t, want, m.stages(order), 0, name)
 	}
 }
+
+// A tape with MemoryFrom takes all its step memory from there, and gives it back there.
+func TestMemoryFrom(t *testing.T) {
+	dev, from := NewCPU(1), &counting{CPU: NewCPU(1)}
+	defer dev.Close()
+	defer from.CPU.Close()
+	tape := NewTape(dev, NoGrad(), MemoryFrom(from))
+	other := NewTape(dev, NoGrad(), ShareMemory(tape))
+	for range 3 {
+		tape.New(Float32, 10)
+		other.New(Uint8, 3<<20)
+		tape.Reset()
+		other.Reset()
+	}
+	assert.Equal(t, 2, from.allocs)
+	assert.Empty(t, dev.mem)
+	tape.Close()
+	assert.Zero(t, from.frees)
+	other.Close()
+	assert.Equal(t, 2, from.frees)
+	assert.ErrorContains(t, Try(func() { NewTape(dev, ShareMemory(NewTape(dev)), MemoryFrom(from)) }), "shares the memory of another")
+}

@@ -1,6 +1,9 @@
 package tensor
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Leaf puts x on the tape as Input does, as an input that wants a gradient: GradOf gives it. It is where a stage of a
 // pipeline begins, or an image whose pixels are looked at (saliency). A tensor of this tape is cut off from what it was
@@ -27,7 +30,8 @@ func (t *Tape) Leaf(x Tensor) Tensor {
 }
 
 // GradOf returns the gradient of x, which Leaf made: the sum over the Backwards since then, none if there is none. It waits
-// for collectives that still write to it. It is valid until the tape's next Backward or Reset.
+// for collectives that still write to it. It is valid until the tape's next Backward or Reset. Its types are those that a
+// gradient of x has (see Types.Dual).
 func (t *Tape) GradOf(x Tensor) Tensor {
 	h := x.hdr()
 	if t.noGrad {
@@ -37,6 +41,9 @@ func (t *Tape) GradOf(x Tensor) Tensor {
 		fail("GradOf", []Shape{h.shape()}, "not a tensor that Leaf of this tape returned")
 	}
 	t.settleGrad(h)
+	if h.grad != nil {
+		h.grad.ty = h.ty.Dual()
+	}
 	return h.grad.maybe()
 }
 
@@ -51,6 +58,7 @@ func (t *Tape) BackwardFrom(outs, grads []Tensor, opts ...BackwardOption) {
 	}
 	for i := range outs {
 		t.checkEnd(outs, grads, i)
+		mustGrad(outs[i].h, grads[i].h, i)
 	}
 	t.begin(opts)
 	for i, g := range grads {
@@ -76,6 +84,21 @@ func (t *Tape) checkEnd(outs, grads []Tensor, i int) {
 		return
 	}
 	fail("BackwardFrom", []Shape{h.shape(), g.shape()}, wrong, i)
+}
+
+// mustGrad panics with a *Failure unless g is what a gradient of h is over the ranks. What is the same on all ranks may be replicated or
+// invariant: no gradient flows into a gradient.
+func mustGrad(h, g *header, i int) {
+	want, same := h.ty.Dual(), g.ty.On(Replicated)|g.ty.On(Invariant)
+	bad := Axes(0)
+	for k := range Cut + 1 {
+		bad |= want.On(k) &^ g.ty.On(k)
+	}
+	if bad &^= same & (want.On(Replicated) | want.On(Invariant)); bad != 0 {
+		axis := bad.first()
+		panic(&Failure{Op: "BackwardFrom", Shapes: []Shape{h.shape(), g.shape()}, Err: &TypeError{Axis: axis, Clash: ClashGrad, Have: g.ty.At(axis), Want: want.At(axis),
+			Text: fmt.Sprintf("gradient %d is %v, but output %d is %v: its gradient must be %v", i, g.ty.At(axis), i, h.ty.At(axis), want.At(axis))}})
+	}
 }
 
 // DeferWeights makes Backward and BackwardFrom compute only what other ranks wait for, the gradients of activations, and

@@ -40,6 +40,9 @@ func (x Tensor) WithRows(r Rows) Tensor {
 	return Tensor{v, 0}
 }
 
+// Rows returns what WithRows said of x; zero if nothing.
+func (x Tensor) Rows() Rows { return x.hdr().rowsOf() }
+
 // rowsOf returns the rows that h was said to hold.
 func (h *header) rowsOf() Rows {
 	if h.rows == nil {

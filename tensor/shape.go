@@ -318,11 +318,12 @@ func (x Tensor) Split(dim int, sizes ...int) []Tensor {
 	return out
 }
 
-// Concat joins up to 8 tensors along dim.
-func Concat(dim int, xs ...Tensor) Tensor {
-	t := tapeOf("concat", xs...)
-	if len(xs) > 8 {
-		fail("concat", nil, "%d tensors, at most 8", len(xs))
+// Concat joins tensors along dim. More than 8 are joined in two halves.
+func Concat(dim int, xs ...Tensor) Tensor { return tapeOf("concat", xs...).concat(dim, xs...) }
+
+func (t *Tape) concat(dim int, xs ...Tensor) Tensor {
+	if n := len(xs); n > maxInputs {
+		return t.concat(dim, t.concat(dim, xs[:n/2]...), t.concat(dim, xs[n/2:]...))
 	}
 	in := t.operands(len(xs))
 	total := 0

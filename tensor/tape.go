@@ -72,7 +72,7 @@ func Trace(r *trace.Recorder) TapeOption { return func(t *Tape) { t.spans = r } 
 func NewTape(dev Device, opts ...TapeOption) *Tape {
 	t := &Tape{leaves: map[*Param]*leafState{}, record: true, training: true, scale: 1, serial: 1}
 	t.init(dev)
-	t.mem = &arena{dev: dev, use: dev.Memory(), poison: debugMode}
+	t.mem = &arena{dev: dev, from: dev, use: dev.Memory(), poison: debugMode}
 	t.poller, _ = dev.(Poller)
 	for _, o := range opts {
 		o(t)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/require"
 
@@ -186,5 +187,56 @@ func TestSharedAllocOutlivesRun(t *testing.T) {
 		}
 		runtime.KeepAlive(&kept)
 	}
+	awaitMappings(t, before)
+}
+
+// inShared reports whether p lies in a segment of shared memory.
+func inShared(t *testing.T, p unsafe.Pointer) bool {
+	text, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	for line := range strings.Lines(string(text)) {
+		var lo, hi uintptr
+		_, err := fmt.Sscanf(line, "%x-%x", &lo, &hi)
+		require.NoError(t, err, line)
+		if lo <= uintptr(p) && uintptr(p) < hi {
+			return strings.Contains(line, "memfd:ringo rank")
+		}
+	}
+	return false
+}
+
+// What a tape with Rank.StepMemory computes lies where peers read and write in place. Close gives it back; a tape that is not closed
+// keeps it as long as it or a tensor of it is reachable.
+func TestTapeInSharedMemory(t *testing.T) {
+	const n = 2
+	before := mappings(t)
+	var kept tensor.Tensor
+	require.NoError(t, startShared(t, n, dist.Config{Threads: 1}, func(r *dist.Rank) error {
+		tape := tensor.NewTape(r.Device, r.StepMemory())
+		for _, count := range []int{1000, 100_000, 500_000} {
+			x := tensor.New(r.Device, tensor.Float32, count)
+			tensor.Constant(2).Fill(x, 0, 0)
+			y := tape.Input(x).Scale(2)
+			if err := r.World.AllReduce(y, dist.Sum).Wait(); err != nil {
+				return err
+			}
+			got := tensor.Floats(y)
+			if !inShared(t, y.Ptr()) || got[0] != 4*n || got[count-1] != 4*n {
+				return fmt.Errorf("shared: %t, %v and %v", inShared(t, y.Ptr()), got[0], got[count-1])
+			}
+			if r.World.Rank() == 1 {
+				kept = y
+				continue
+			}
+			tape.Reset()
+		}
+		if r.World.Rank() == 0 {
+			tape.Close()
+		}
+		return nil
+	}))
+	awaitMappings(t, before+1)
+	require.Equal(t, 4.*n, tensor.Floats(kept)[499_999])
+	kept = tensor.Tensor{}
 	awaitMappings(t, before)
 }

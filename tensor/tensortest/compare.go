@@ -23,11 +23,11 @@ func Of(d tensor.DType, v []float64, dims ...int) tensor.Tensor {
 	return x
 }
 
-// On returns a copy of x, which is contiguous, on dev.
+// On returns a copy of x, which is contiguous, on dev, for the same rows.
 func On(dev tensor.Device, x tensor.Tensor) tensor.Tensor {
 	y := tensor.New(dev, x.DType(), x.Shape().Dims...)
 	tensor.Copy(y, x)
-	return y
+	return y.WithRows(x.Rows())
 }
 
 // uniform returns a number in [0,1).

@@ -1,0 +1,191 @@
+package autograd_test
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// ring is causal attention of sequences that are cut over ranks, into equal parts one after another (Liu et al. 2023, "Ring
+// Attention"). Its input is this rank's queries, keys and values [rows, positions, 3·heads·headDim]. Keys and values go around,
+// and parts of the output are joined by their logarithmic sums; in Backward the gradients of keys and values go along with them.
+type ring struct {
+	g       *dist.Group
+	headDim int
+}
+
+func (*ring) Name() string { return "ring" }
+
+func (f *ring) Types(in []tensor.Types, _ tensor.Axes) (_ []tensor.Types, err error) {
+	in[0], err = in[0].Convert(f.g.Axes(), tensor.Varying, tensor.Varying)
+	return in[:1], err
+}
+
+// launch runs an attention kernel.
+func (f *ring) launch(t *tensor.Tape, op tensor.Op, causal bool, outs, ins []nn.T) {
+	a := t.Args(op, ins[0].DType())
+	for _, x := range outs {
+		a.Out(x)
+	}
+	for _, x := range ins {
+		a.In(x)
+	}
+	a.Dim[0], a.Dim[1], a.Dim[2] = ins[0].Dim(0), ins[0].Dim(1), ins[0].Dim(2)
+	if a.I[0] = f.headDim; causal {
+		a.I[1] = 1
+	}
+	a.F[0] = 1 / math.Sqrt(float64(f.headDim))
+	t.Launch()
+}
+
+// pass sends x to the next rank, and returns what comes from the one before.
+func (f *ring) pass(x nn.T) nn.T {
+	n, rank := f.g.Size(), f.g.Rank()
+	y := x.Tape().NewLike(x)
+	must(f.g.Batch(func(b *dist.Batch) {
+		b.Send(x, (rank+1)%n, 0)
+		b.Recv(y, (rank+n-1)%n, 0)
+	}).Wait())
+	return y
+}
+
+// from is the rank whose keys are here after so many passes: those of later ranks are hidden.
+func (f *ring) from(pass int) int { return (f.g.Rank() - pass + f.g.Size()) % f.g.Size() }
+
+func (f *ring) Forward(c *tensor.Ctx, in []nn.T) nn.T {
+	x := in[0]
+	rows, n, width := x.Dim(0), x.Dim(1), x.Dim(2)/3
+	q, kv := x.Slice(2, 0, width), x.Slice(2, width, 3*width)
+	var out, lse nn.T
+	for pass := range f.g.Size() {
+		if pass > 0 {
+			kv = f.pass(kv)
+		}
+		if f.from(pass) > f.g.Rank() {
+			continue
+		}
+		o, l := c.New(x.DType(), rows, n, width), c.New(x.DType(), rows, width/f.headDim, n)
+		f.launch(c.Tape(), tensor.OpAttention, pass == 0, []nn.T{o, l}, []nn.T{tensor.Concat(2, q, kv)})
+		if pass == 0 {
+			out, lse = o, l
+		} else {
+			out, lse = f.join(out, lse, o, l)
+		}
+	}
+	c.Save(x)
+	c.Save(out)
+	c.Save(lse)
+	return out
+}
+
+// join is the attention over two sets of keys.
+func (f *ring) join(o1, l1, o2, l2 nn.T) (o, l nn.T) {
+	top := l1.Maximum(l2)
+	l = top.Add(l1.Sub(top).Exp().Add(l2.Sub(top).Exp()).Log())
+	rows, n, width := o1.Dim(0), o1.Dim(1), o1.Dim(2)
+	part := func(o, of nn.T) nn.T {
+		w := of.Sub(l).Exp().Transpose(1, 2).Reshape(rows, n, width/f.headDim, 1)
+		return o.Reshape(rows, n, width/f.headDim, f.headDim).Mul(w)
+	}
+	return part(o1, l1).Add(part(o2, l2)).Reshape(rows, n, width), l
+}
+
+func (f *ring) Backward(c *tensor.Ctx, g nn.T, grads []nn.T) {
+	x, out, lse := c.Saved(0), c.Saved(1), c.Saved(2)
+	width := x.Dim(2) / 3
+	q, kv := x.Slice(2, 0, width), x.Slice(2, width, 3*width)
+	dq, dkv := q.Scale(0), kv.Scale(0)
+	for pass := range f.g.Size() {
+		if pass > 0 {
+			kv, dkv = f.pass(kv), f.pass(dkv)
+		}
+		if f.from(pass) > f.g.Rank() {
+			continue
+		}
+		d := c.Tape().NewLike(x)
+		f.launch(c.Tape(), tensor.OpAttentionGrad, pass == 0, []nn.T{d}, []nn.T{tensor.Concat(2, q, kv), out, g, lse})
+		dq, dkv = dq.Add(d.Slice(2, 0, width)), dkv.Add(d.Slice(2, width, 3*width))
+	}
+	if f.g.Size() > 1 {
+		dkv = f.pass(dkv) // home
+	}
+	grads[0] = tensor.Concat(2, dq, dkv)
+}
+
+// gathered is the same attention out of operations: each rank gathers all keys and values. Parts may differ in size.
+func gathered(gather tensor.Function, qkv nn.T, headDim int) nn.T {
+	t, rows, n, width := qkv.Tape(), qkv.Dim(0), qkv.Dim(1), qkv.Dim(2)/3
+	kv := t.Apply(gather, qkv.Slice(2, width, 3*width))
+	heads := func(x nn.T) nn.T { return x.Reshape(rows, x.Dim(1), width/headDim, headDim).Transpose(1, 2) }
+	q, k, v := heads(qkv.Slice(2, 0, width)), heads(kv.Slice(2, 0, width)), heads(kv.Slice(2, width, 2*width))
+	hidden := make([]float64, n*kv.Dim(1)) // what comes after a query's place in the sequence
+	for i := range hidden {
+		if i%kv.Dim(1) > t.Rows().Seq.First+i/kv.Dim(1) {
+			hidden[i] = math.Inf(-1)
+		}
+	}
+	scores := tensor.MatMul(q, k, false, true).Scale(1 / math.Sqrt(float64(headDim)))
+	p := scores.Add(t.Input(tensor.FromSlice(hidden, n, kv.Dim(1)))).Softmax()
+	return tensor.MatMul(p, v, false, false).Transpose(1, 2).Reshape(rows, n, width)
+}
+
+// alone gathers nothing.
+type alone struct{}
+
+func (*alone) Name() string { return "alone" }
+
+func (*alone) Forward(_ *tensor.Ctx, in []nn.T) nn.T { return in[0] }
+
+func (*alone) Backward(_ *tensor.Ctx, g nn.T, grads []nn.T) { grads[0] = g }
+
+// sequences is a model of sequences with learned positions, attention and dropout.
+type sequences struct {
+	Pos  *tensor.Param // [positions, width]
+	In   *nn.Linear
+	QKV  *nn.Linear
+	Drop *nn.Dropout
+	Out  *nn.Linear
+
+	attention func(qkv nn.T) nn.T
+}
+
+const cpPositions, cpFeatures, cpWidth, cpHead = 12, 5, 6, 3
+
+func newSequences() *sequences {
+	m := &sequences{Pos: tensor.NewParam(tensor.NormalInit(0, 1), cpPositions, cpWidth), In: nn.NewLinear(cpFeatures, cpWidth),
+		QKV: nn.NewLinear(cpWidth, 3*cpWidth), Drop: nn.NewDropout(0.3), Out: nn.NewLinear(cpWidth, 5)}
+	m.QKV.B = nil // the gradient of the keys' bias is zero but for rounding, which AdamW would make a step of
+	return m
+}
+
+// Forward returns logits [rows, positions, 5].
+func (m *sequences) Forward(x nn.T) nn.T {
+	t := x.Tape()
+	first := t.Rows().Seq.First
+	h := m.In.Forward(x).Add(t.Use(m.Pos).Slice(0, first, first+x.Dim(1)))
+	return m.Out.Forward(m.Drop.Forward(h.Add(m.attention(m.QKV.Forward(h)))))
+}
+
+// attend returns an attention of the given kind over cp.
+func attend(kind string, cp *dist.Group) func(qkv nn.T) nn.T {
+	return func(qkv nn.T) nn.T {
+		switch kind {
+		case "whole":
+			return tensor.Attention(qkv, cpHead, tensor.AttentionOptions{Causal: true})
+		case "ring":
+			return qkv.Tape().Apply(&ring{cp, cpHead}, qkv)
+		case "gathered":
+			return gathered(&autograd.AllGather{Group: cp, Dim: 1, Counts: cpCounts(cp.Size())}, qkv, cpHead)
+		case "alone": // each rank's part of a sequence by itself, by operations that do not know of others
+			return gathered(&alone{}, qkv, cpHead)
+		}
+		panic(fmt.Sprintf("no attention %q", kind))
+	}
+}
+
+// cpCounts are the positions of each of n ranks.
+func cpCounts(n int) []int { return autograd.Shares(cpPositions, n) }

@@ -1,0 +1,91 @@
+package autograd_test
+
+import (
+	"testing"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const numExperts = 6
+
+// stacked is a layer of stacked experts that all see all tokens, weighted by a router, between two others. The experts are cut over
+// ep, unevenly on 4 ranks, whose ranks have other rows too.
+type stacked struct {
+	In, Router *nn.Linear
+	Up, Down   *tensor.Param // [experts, hidden, features] and [experts, features, hidden]
+	Norm       *nn.LayerNorm
+	Head       *nn.Linear
+
+	ep      *dist.Group // nil: one rank
+	first   int         // expert that this rank has
+	gather  *autograd.AllGather
+	scatter *autograd.ReduceScatter
+}
+
+func newStacked() model {
+	return &stacked{In: nn.NewLinear(features, features), Router: nn.NewLinear(features, numExperts), Norm: nn.NewLayerNorm(features),
+		Up:   tensor.NewParam(tensor.KaimingUniform(features), numExperts, hidden, features),
+		Down: tensor.NewParam(tensor.KaimingUniform(hidden), numExperts, features, hidden), Head: nn.NewLinear(features, 5)}
+}
+
+func (m *stacked) cut(mesh *dist.Mesh) {
+	m.ep = mesh.Group("ep")
+	cutAlong(m.ep, m.Up, 0, 1, 1)
+	cutAlong(m.ep, m.Down, 0, 1, 1)
+	m.first, _ = share(numExperts, m.ep)
+	m.gather, m.scatter = &autograd.AllGather{Group: m.ep}, &autograd.ReduceScatter{Group: m.ep}
+}
+
+func (m *stacked) units(s *fsdp.Sharding, mesh *dist.Mesh) {
+	s.Unit(m.In, m.Router)
+	s.Unit(m.Up, m.Down).Over(mesh.Group("fsdp"), mesh.Group("dp"))
+	s.Keep(m.Norm, m.Head)
+}
+
+func (m *stacked) loss(t *tensor.Tape, s samples) nn.T {
+	x, y := disttest.Dataset{DType: tensor.Float64, Features: features}.Samples(s.dev, s.first, s.n)
+	h := m.In.Forward(t.Input(x.WithRows(s.rows)))
+	if m.ep == nil {
+		return nn.CrossEntropy(m.Head.Forward(m.Norm.Forward(m.experts(t, h).Add(h))), y)
+	}
+	counts, err := dist.AllGatherObject(m.ep, s.n)
+	if err != nil {
+		panic(&tensor.Failure{Op: "stacked", Err: err})
+	}
+	m.gather.Counts, m.scatter.Counts = counts, counts
+	z := t.Apply(m.scatter, m.experts(t, t.Apply(m.gather, h)))
+	return nn.CrossEntropy(m.Head.Forward(m.Norm.Forward(z.Add(h))), y)
+}
+
+// experts returns what this rank's experts make of x, each weighted.
+func (m *stacked) experts(t *tensor.Tape, x nn.T) nn.T {
+	k, rows := m.Up.Dims()[0], x.Dim(0)
+	all, counts := make([]nn.T, k), make([]int64, k)
+	for i := range k {
+		all[i], counts[i] = x, int64(rows)
+	}
+	n := t.Input(tensor.FromSlice(counts, k))
+	y := tensor.GroupedLinear(tensor.GroupedLinear(tensor.Concat(0, all...), t.Use(m.Up), n).Tanh(), t.Use(m.Down), n)
+	weights := m.Router.Forward(x).Softmax()
+	var sum nn.T
+	for i := range k {
+		z := y.Slice(0, i*rows, (i+1)*rows).Mul(weights.Slice(1, m.first+i, m.first+i+1))
+		if i == 0 {
+			sum = z
+		} else {
+			sum = sum.Add(z)
+		}
+	}
+	return sum
+}
+
+// Stacked experts train as on one rank, where some ranks have no rows too.
+func TestStackedExpertsEqualOneRank(t *testing.T) {
+	requireOneRank(t, newStacked, layout{dp: 2, cut: "ep=2"}, layout{dp: 1, fsdp: 3, cut: "ep=4"}, layout{dp: 1, cut: "ep=4"},
+		layout{dp: 1, fsdp: 3, cut: "ep=2"}, layout{dp: 2, fsdp: 2, cut: "ep=2"})
+}

@@ -1,0 +1,210 @@
+package autograd_test
+
+import (
+	"testing"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const length, heads, headDim, wide, vocab = 5, 3, 2, 7, 11
+
+// layer is a transformer's: attention whose queries, keys and values are one matrix, then two linear layers, with dropout of
+// probabilities, hidden features and what is added to the residual stream.
+type layer struct {
+	N1   *nn.LayerNorm
+	QKV  *nn.Linear
+	Out  *nn.Linear
+	Drop *nn.Dropout
+	N2   *nn.LayerNorm
+	Up   *nn.Linear
+	Thin *nn.Dropout
+	Down *nn.Linear
+
+	heads func() tensor.Region // that this rank has; nil: all
+	probs uint64               // key of the probabilities' dropout
+}
+
+// gpt is a small language model on flat tokens [rows·length, d]. Heads, hidden features and the vocabulary are unevenly cut over tp;
+// with sequence parallelism so are the tokens between the parallel layers.
+type gpt struct {
+	Tok    *nn.Embedding
+	Layers []*layer
+	Norm   *nn.LayerNorm
+	Head   *nn.Linear
+
+	seq     bool
+	tp      *dist.Group // nil: one rank
+	first   int         // token of the vocabulary that this rank has
+	gather  *autograd.AllGather
+	scatter *autograd.ReduceScatter
+	again   *againLinear                            // in place of gather before Up; nil: none
+	rows    int                                     // of the microbatch
+	lossOf  func(logits, labels tensor.Tensor) nn.T // in place of the vocabulary's cross-entropy
+}
+
+func newGPT() model {
+	const d = heads * headDim
+	m := &gpt{Tok: nn.NewEmbedding(vocab, d), Norm: nn.NewLayerNorm(d), Head: nn.NewLinear(d, vocab)}
+	for _, name := range []string{"first", "second"} {
+		m.Layers = append(m.Layers, &layer{N1: nn.NewLayerNorm(d), QKV: nn.NewLinear(d, 3*d), Out: nn.NewLinear(d, d), Drop: nn.NewDropout(0.1),
+			N2: nn.NewLayerNorm(d), Up: nn.NewLinear(d, wide), Thin: nn.NewDropout(0.2), Down: nn.NewLinear(wide, d), probs: tensor.HashName(name)})
+	}
+	return m
+}
+
+func newSequenceGPT() model {
+	m := newGPT().(*gpt)
+	m.seq = true
+	return m
+}
+
+// tokens returns ids [rows, length] and those that follow them, which depend on the one before.
+func (s samples) tokens() (ids, next tensor.Tensor) {
+	a, b := make([]int64, s.n*length), make([]int64, s.n*length)
+	for i := range a {
+		k := s.first*length + i
+		a[i] = int64(k * k % 19 % vocab)
+		b[i] = (3*a[i] + int64(k%2)) % vocab
+	}
+	return tensor.FromSlice(a, s.n, length).WithRows(s.rows), tensor.FromSlice(b, s.n, length).WithRows(s.rows)
+}
+
+func (m *gpt) loss(t *tensor.Tape, s samples) nn.T {
+	ids, next := s.tokens()
+	m.rows = s.n
+	m.share()
+	x := m.embed(t, t.Input(ids).Reshape(-1))
+	x = m.Layers[0].forward(m, x)
+	x = t.Checkpoint(func(in ...nn.T) nn.T { return m.Layers[1].forward(m, in[0]) }, x)
+	logits, next := m.Head.Forward(m.Norm.Forward(x)), t.Input(next).Reshape(-1)
+	switch {
+	case m.lossOf != nil:
+		return m.lossOf(logits, next)
+	case m.tp == nil:
+		return nn.CrossEntropy(logits, next)
+	}
+	return t.Apply(&vocabLoss{m.tp, m.first}, logits, next)
+}
+
+// share says which rank has how many tokens of the microbatch.
+func (m *gpt) share() {
+	if m.seq && m.tp != nil {
+		m.gather.Counts = autograd.Shares(m.rows*length, m.tp.Size())
+		m.scatter.Counts = m.gather.Counts
+		if m.again != nil {
+			m.again.counts = m.gather.Counts
+		}
+	}
+}
+
+func (l *layer) forward(m *gpt, x nn.T) nn.T {
+	y := l.QKV.Forward(l.N1.Forward(x))
+	o := tensor.AttentionOptions{Causal: true, Drop: 0.2, Layer: l.probs}
+	if l.heads != nil {
+		o.At = l.heads()
+	}
+	y = tensor.Attention(y.Reshape(m.rows, length, y.Dim(1)), headDim, o)
+	y = l.Out.Forward(y.Reshape(m.rows*length, y.Dim(2)))
+	x = x.Add(l.Drop.Forward(y))
+	return x.Add(l.Down.Forward(l.Thin.Forward(m.up(l, l.N2.Forward(x)).GELU())))
+}
+
+func (m *gpt) up(l *layer, x nn.T) nn.T {
+	if m.again == nil || m.tp == nil {
+		return l.Up.Forward(x)
+	}
+	return x.Tape().Apply(m.again, x, x.Tape().Use(l.Up.W), x.Tape().Use(l.Up.B))
+}
+
+// embed looks up what this rank has of the vocabulary, zeros for the rest, and sums over the ranks.
+func (m *gpt) embed(t *tensor.Tape, ids nn.T) nn.T {
+	w := t.Use(m.Tok.W)
+	if m.tp == nil {
+		return tensor.Embedding(w, ids)
+	}
+	at, mine := within(ids, m.first, w.Dim(0))
+	y := tensor.Embedding(w, at).Mul(mine.Cast(tensor.Float64).Reshape(-1, 1))
+	if m.Tok.Post == nil {
+		return y
+	}
+	return t.Apply(m.Tok.Post, y)
+}
+
+// within returns where ids are among n of the vocabulary from first on, 0 for others, and which are there.
+func within(ids nn.T, first, n int) (at, mine nn.T) {
+	c := func(v int) nn.T { return ids.Tape().Arange(tensor.Int64, float64(v), float64(v+1), 1) }
+	at = ids.Sub(c(first))
+	mine = at.Ge(c(0)).And(at.Lt(c(n)))
+	return at.Mul(mine.Cast(tensor.Int64)), mine
+}
+
+func (m *gpt) cut(mesh *dist.Mesh) {
+	m.tp = mesh.Group("tp")
+	var pre, post tensor.Function = &autograd.Copy{Group: m.tp}, &autograd.Sum{Group: m.tp}
+	if m.seq {
+		m.gather, m.scatter = &autograd.AllGather{Group: m.tp}, &autograd.ReduceScatter{Group: m.tp}
+		pre, post = m.gather, m.scatter
+		if m.again != nil {
+			m.again.group = m.tp
+		}
+	}
+	cutAlong(m.tp, m.Tok.W, 0, 1, 1)
+	m.first, _ = share(vocab, m.tp)
+	m.Tok.Post = post
+	for _, l := range m.Layers {
+		l.cut(m, pre, post)
+	}
+	cutAlong(m.tp, m.Head.W, 0, 1, 1)
+	cutAlong(m.tp, m.Head.B, 0, 1, 1)
+	m.Head.Pre = pre
+	params := nn.ParamsOf(m)
+	leaveWhole(m.tp, params)
+	for _, p := range params {
+		if m.seq && len(p.Shard.Boxes) == 0 { // it is used on a part of the tokens
+			p.Through(&autograd.Copy{Group: m.tp})
+		}
+	}
+}
+
+func (l *layer) cut(m *gpt, pre, post tensor.Function) {
+	cutAlong(m.tp, l.QKV.W, 0, 3, headDim)
+	cutAlong(m.tp, l.QKV.B, 0, 3, headDim)
+	cutAlong(m.tp, l.Out.W, 1, 1, headDim)
+	cutAlong(m.tp, l.Up.W, 0, 1, 1)
+	cutAlong(m.tp, l.Up.B, 0, 1, 1)
+	cutAlong(m.tp, l.Down.W, 1, 1, 1)
+	l.QKV.Pre, l.Out.Post, l.Up.Pre, l.Down.Post = pre, post, pre, post
+	head, _ := share(heads, m.tp)
+	l.heads = func() tensor.Region { return tensor.Region{Cols: tensor.Span{First: head, Total: heads}} }
+	column, _ := share(wide, m.tp)
+	l.Thin.At = func(nn.T) tensor.Region { return tensor.Region{Cols: tensor.Span{First: column, Total: wide}} }
+	if m.seq {
+		l.Drop.At = func(nn.T) tensor.Region {
+			token, _ := share(m.rows*length, m.tp)
+			return tensor.Region{Rows: tensor.Span{First: token, Total: m.rows * length}}
+		}
+	}
+}
+
+func (m *gpt) units(s *fsdp.Sharding, _ *dist.Mesh) {
+	s.Keep(m.Tok, m.Norm, m.Head)
+	for _, l := range m.Layers {
+		s.Unit(l)
+	}
+}
+
+// A transformer whose heads, hidden features and vocabulary are cut trains as on one rank, under ddp, fsdp and both.
+func TestTensorParallelEqualsOneRank(t *testing.T) {
+	requireOneRank(t, newGPT, layout{dp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 3, cut: "tp=2"}, layout{dp: 1, cut: "tp=3"},
+		layout{dp: 2, fsdp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 2, cut: "tp=1"})
+}
+
+// The same with tokens that are cut between the parallel layers. With five ranks of data one has no rows.
+func TestSequenceParallelEqualsOneRank(t *testing.T) {
+	requireOneRank(t, newSequenceGPT, layout{dp: 2, cut: "tp=2"}, layout{dp: 1, fsdp: 3, cut: "tp=2"}, layout{dp: 1, cut: "tp=3"},
+		layout{dp: 2, fsdp: 2, cut: "tp=2"}, layout{dp: 5, cut: "tp=2"})
+}

@@ -1,0 +1,125 @@
+package autograd_test
+
+import (
+	"testing"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/autograd"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/fsdp"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+const positions, queryHeads, kvHeads = 3, 6, 2
+
+// grouped is attention where three heads of queries share a head of keys and values (Ainslie et al. 2023, "GQA"). Over kv each rank has
+// other heads of keys and values; the ranks of rep hold the same ones, for other queries.
+type grouped struct {
+	Norm *nn.LayerNorm
+	Q    *nn.Linear
+	KV   *nn.Linear // keys on top of values
+	Out  *nn.Linear
+	Head *nn.Linear
+
+	query, last int // heads of queries that this rank has
+	key         int // its first head of keys and values
+}
+
+func newGrouped() model {
+	return &grouped{Norm: nn.NewLayerNorm(features), Q: nn.NewLinear(features, queryHeads*headDim), KV: nn.NewLinear(features, 2*kvHeads*headDim),
+		Out: nn.NewLinear(queryHeads*headDim, features), Head: nn.NewLinear(positions*features, 5), last: queryHeads}
+}
+
+func (m *grouped) cut(mesh *dist.Mesh) {
+	tp, kv, rep := mesh.Group("kv", "rep"), mesh.Group("kv"), mesh.Group("rep")
+	first, end := share(kvHeads, kv)
+	lo, hi := share((end-first)*queryHeads/kvHeads, rep)
+	before := first * queryHeads / kvHeads
+	m.key, m.query, m.last = first, before+lo, before+hi
+
+	n, all := (hi-lo)*headDim, queryHeads*headDim
+	from, to := m.query*headDim, m.last*headDim
+	m.Q.W.Cut([]int{n, features}, tensor.Box{Lo: []int{from, 0}, Hi: []int{to, features}})
+	m.Q.B.Cut([]int{n}, tensor.Box{Lo: []int{from}, Hi: []int{to}})
+	m.Out.W.Cut([]int{features, n}, tensor.Box{Lo: []int{0, from}, Hi: []int{features, to}})
+	if all != n {
+		for _, p := range []*tensor.Param{m.Q.W, m.Q.B, m.Out.W} {
+			p.Lay(tp.Axes(), tensor.Cut)
+		}
+	}
+	for _, p := range []*tensor.Param{m.KV.W, m.KV.B} {
+		cutAlong(kv, p, 0, 2, headDim)
+		p.NarrowCounts(rep.Rank() == 0)
+		p.Through(&autograd.Copy{Group: rep}) // each rank's gradient is that of its queries
+	}
+	leaveWhole(tp, nn.ParamsOf(m))
+	m.Q.Pre, m.KV.Pre, m.Out.Post = &autograd.Copy{Group: tp}, &autograd.Copy{Group: tp}, &autograd.Sum{Group: tp}
+}
+
+func (m *grouped) units(s *fsdp.Sharding, _ *dist.Mesh) {
+	s.Unit(m.Norm)
+	s.Unit(m.Q, m.KV, m.Out)
+	s.Unit(m.Head)
+}
+
+func (m *grouped) loss(t *tensor.Tape, s samples) nn.T {
+	x, y := disttest.Dataset{DType: tensor.Float64, Features: positions * features}.Samples(s.dev, s.first, s.n)
+	h := t.Input(x.WithRows(s.rows)).Reshape(s.n, positions, features)
+	h = m.Out.Forward(m.attend(m.Norm.Forward(h))).Add(h)
+	return nn.CrossEntropy(m.Head.Forward(h.Reshape(s.n, positions*features)), y)
+}
+
+// attend gives each head of queries its keys and values.
+func (m *grouped) attend(x nn.T) nn.T {
+	kv := m.KV.Forward(x)
+	width := kv.Dim(2) / 2
+	var keys, values []nn.T
+	for h := m.query; h < m.last; h++ {
+		at := (h/(queryHeads/kvHeads) - m.key) * headDim
+		keys = append(keys, kv.Slice(2, at, at+headDim))
+		values = append(values, kv.Slice(2, width+at, width+at+headDim))
+	}
+	qkv := tensor.Concat(2, m.Q.Forward(x), tensor.Concat(2, keys...), tensor.Concat(2, values...))
+	return tensor.Attention(qkv, headDim, tensor.AttentionOptions{Causal: true, Drop: 0.2, Layer: tensor.HashName("grouped"),
+		At: tensor.Region{Cols: tensor.Span{First: m.query, Total: queryHeads}}})
+}
+
+// Fewer heads of keys and values than ranks train as on one rank, replicated or shared.
+func TestGroupedQueriesEqualOneRank(t *testing.T) {
+	requireOneRank(t, newGrouped, layout{dp: 2, cut: "kv=2,rep=2"}, layout{dp: 1, fsdp: 3, cut: "kv=1,rep=2"}, layout{dp: 1, cut: "kv=1,rep=4"},
+		layout{dp: 2, fsdp: 2, cut: "kv=2,rep=1"})
+}
+
+// What replicated keys and values need in one place too few or too many.
+func TestWrongGroupedQueriesAreRefused(t *testing.T) {
+	type groups = map[string]*dist.Group
+	for name, c := range map[string]struct {
+		change func(m *grouped, g groups)
+		want   string
+	}{
+		"keys without Copy":       {func(m *grouped, g groups) { m.KV.W = bare(m.KV.W, g["kv"].Axes()) }, "axis rep"},
+		"their bias without Copy": {func(m *grouped, g groups) { m.KV.B = bare(m.KV.B, g["kv"].Axes()) }, "axis rep"},
+		"keys through Copy over all": {func(m *grouped, g groups) {
+			m.KV.W = bare(m.KV.W, g["kv"].Axes())
+			m.KV.W.Through(&autograd.Copy{Group: g["tp"]})
+		}, "axis kv"},
+		"keys through Copy over kv": {func(m *grouped, g groups) {
+			m.KV.W = bare(m.KV.W, g["kv"].Axes())
+			m.KV.W.Through(&autograd.Copy{Group: g["kv"]})
+		}, "axis kv"},
+		"queries through Copy, too":     {func(m *grouped, g groups) { m.Q.W.Through(&autograd.Copy{Group: g["rep"]}) }, "autograd.Copy"},
+		"no Copy before the keys":       {func(m *grouped, _ groups) { m.KV.Pre = nil }, "autograd.Copy"},
+		"Copy over kv before the keys":  {func(m *grouped, g groups) { m.KV.Pre = &autograd.Copy{Group: g["kv"]} }, "axis rep"},
+		"Copy over rep before the keys": {func(m *grouped, g groups) { m.KV.Pre = &autograd.Copy{Group: g["rep"]} }, "axis kv"},
+		"Copy over kv before queries":   {func(m *grouped, g groups) { m.Q.Pre = &autograd.Copy{Group: g["kv"]} }, "axis rep"},
+		"Sum over kv behind the heads":  {func(m *grouped, g groups) { m.Out.Post = &autograd.Sum{Group: g["kv"]} }, "axis rep"},
+		"Sum over rep behind the heads": {func(m *grouped, g groups) { m.Out.Post = &autograd.Sum{Group: g["rep"]} }, "axis kv"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			requireRefused(t, c.want, training{layout: layout{dp: 2, cut: "kv=2,rep=2"}, model: newGrouped, change: func(n model, m *dist.Mesh, _ *dist.Group) {
+				c.change(n.(*grouped), groups{"tp": m.Group("kv", "rep"), "kv": m.Group("kv"), "rep": m.Group("rep")})
+			}})
+		})
+	}
+}

@@ -1,0 +1,105 @@
+package autograd_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"math"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// trained is what a job leaves: numbers that all ranks know, such as losses, and the model's parameters by name, put together from the
+// parts that ranks hold.
+type trained struct {
+	mu      sync.Mutex
+	numbers []float64
+	params  map[string][]float64
+}
+
+// train runs a job, of which each rank returns its numbers and the parameters that it holds or has a part of.
+func train(ranks int, rank func(r *dist.Rank) ([]float64, nn.Params, error)) (*trained, error) {
+	res := &trained{params: map[string][]float64{}}
+	err := dist.Run(context.Background(), dist.Config{Ranks: ranks, Threads: 1, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		numbers, params, err := rank(r)
+		if err != nil {
+			return err
+		}
+		res.mu.Lock()
+		defer res.mu.Unlock()
+		res.numbers = numbers
+		for _, p := range params {
+			if err := res.add(p); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return res, err
+}
+
+// add puts in what this rank holds of p. Ranks that hold the same elements must have the same values.
+func (res *trained) add(p *tensor.Param) error {
+	whole := res.params[p.Name()]
+	if whole == nil {
+		n := 1
+		for _, d := range p.Global() {
+			n *= d
+		}
+		whole = make([]float64, n)
+		for i := range whole {
+			whole[i] = math.NaN()
+		}
+		res.params[p.Name()] = whole
+	}
+	v, first := tensor.Floats(p.Local), p.Shard.Flat[0]
+	for at, n := range p.Runs(first, first+len(v)) {
+		for i, x := range v[:n] {
+			if old := whole[at+i]; old == old && old != x {
+				return fmt.Errorf("element %d of %s is %v on one rank and %v on another", at+i, p.Name(), old, x)
+			}
+			whole[at+i] = x
+		}
+		v = v[n:]
+	}
+	return nil
+}
+
+// differs returns how far res is from want, and where.
+func (res *trained) differs(want *trained) (worst float64, where string) {
+	compare := func(what string, a, b []float64) {
+		if len(a) != len(b) {
+			worst, where = math.Inf(1), fmt.Sprintf("%s: %d elements, want %d", what, len(a), len(b))
+			return
+		}
+		for i := range a {
+			d := math.Abs(a[i] - b[i])
+			if d != d { // no rank has it
+				d = math.Inf(1)
+			}
+			if d > worst {
+				worst, where = d, fmt.Sprintf("%s[%d] is %v, want %v", what, i, a[i], b[i])
+			}
+		}
+	}
+	compare("numbers", res.numbers, want.numbers)
+	for name := range want.params {
+		compare(name, res.params[name], want.params[name])
+	}
+	return worst, where
+}
+
+// requireSame requires what one rank computes, but for rounding.
+func (res *trained) requireSame(t *testing.T, want *trained) {
+	t.Helper()
+	require.Len(t, res.params, len(want.params))
+	worst, where := res.differs(want)
+	require.LessOrEqual(t, worst, 1e-10, where)
+	t.Logf("differs by %.1e", worst)
+}

@@ -1,0 +1,56 @@
+package dist
+
+import (
+	"errors"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// little is shared memory with room for one slab.
+type little struct {
+	bytes []byte
+	freed bool
+}
+
+func (l *little) Alloc(n int) (p, owner tensor.Ptr, err error) {
+	if l.bytes != nil {
+		return nil, nil, errors.New("no room")
+	}
+	l.bytes = make([]byte, n)
+	return unsafe.Pointer(&l.bytes[0]), unsafe.Pointer(l), nil
+}
+
+func (l *little) Free(p tensor.Ptr) error {
+	l.freed = p == unsafe.Pointer(&l.bytes[0])
+	return nil
+}
+
+// freeing is a CPU that says what it got back.
+type freeing struct {
+	*tensor.CPU
+	got []tensor.Ptr
+}
+
+func (d *freeing) Free(p tensor.Ptr) {
+	d.got = append(d.got, p)
+	d.CPU.Free(p)
+}
+
+// A tape goes on in the device's memory when there is no room in the shared one, and gives back to each what is its own.
+func TestStepMemoryWithoutRoom(t *testing.T) {
+	dev := &freeing{CPU: tensor.NewCPU(1)}
+	defer dev.CPU.Close()
+	l := &little{}
+	tape := tensor.NewTape(dev, tensor.MemoryFrom(&stepMemory{l, dev, map[tensor.Ptr]tensor.Ptr{}}))
+	first, second := tape.New(tensor.Uint8, 2<<20), tape.New(tensor.Uint8, 2<<20)
+	require.Equal(t, unsafe.Pointer(&l.bytes[0]), first.Ptr())
+	want := []tensor.Ptr{second.Ptr()}
+	tape.Close()
+	assert.True(t, l.freed)
+	assert.Equal(t, want, dev.got)
+}

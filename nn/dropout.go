@@ -1,0 +1,44 @@
+package nn
+
+import "github.com/ringo-ml/ringo/tensor"
+
+// Dropout zeroes elements with probability P on a tape in training, and divides the others by 1−P. Which ones depends
+// on the tape's seed and step, the layer's name and an element's place in the global batch. A Dropout that is used
+// twice in a step drops the same places twice: have one for each use.
+type Dropout struct {
+	P    float64
+	At   func(x T) tensor.Region `nn:"-"` // the part of the whole that x is; nil: x is whole. Packages that cut activations set it
+	name string
+	key  uint64
+}
+
+// NewDropout returns a layer that drops with probability p, 0 ≤ p < 1.
+func NewDropout(p float64) *Dropout {
+	if !(p >= 0 && p < 1) {
+		fail("NewDropout", "probability %v is not in [0,1)", p)
+	}
+	return &Dropout{P: p}
+}
+
+func (d *Dropout) setName(name string) { d.name, d.key = name, tensor.HashName(name) }
+
+// Forward returns x, thinned out in training. The leading dimension of x is the batch's, but for At. It panics if the layer has no
+// name yet: Init, ParamsOf and each Attach give one.
+func (d *Dropout) Forward(x T) T {
+	d.check(x)
+	return x.DropoutAt(d.P, d.key, d.region(x))
+}
+
+func (d *Dropout) region(x T) tensor.Region {
+	if d.At == nil {
+		return tensor.Region{}
+	}
+	return d.At(x)
+}
+
+// check panics if the layer is to drop elements of x and has no name.
+func (d *Dropout) check(x T) {
+	if d.P != 0 && d.key == 0 && tapeOf(x).Training() {
+		fail("Dropout", "has no name, and so no random numbers: call nn.Init or ParamsOf on the model first")
+	}
+}

@@ -1,0 +1,30 @@
+package optim
+
+import (
+	"fmt"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// frozen returns those that are not trained now.
+func frozen(params nn.Params) (list nn.Params) {
+	for _, p := range params {
+		if p.Frozen() {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// checkIdle panics if a parameter that was frozen when the optimizer was made has a gradient now: the step would leave it as it
+// is, and the next Backward would find the gradient.
+func (o *Optimizer) checkIdle() {
+	for _, p := range o.idle {
+		if p.HasGrad() && !p.Frozen() {
+			panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{p.Local.Shape()},
+				Err: fmt.Errorf("it was frozen when the optimizer was made, which has no state for it, and unfrozen since: make the optimizer while all that " +
+					"will train is unfrozen, and freeze again afterwards, or make a new one")})
+		}
+	}
+}
