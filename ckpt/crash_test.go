@@ -127,9 +127,9 @@ func crash(t *testing.T, l layout, first, every int, seeds uint64) {
 	require.NotZero(t, seen[1])
 }
 
-// TestFaults fails every operation of a save once (the short test: every second one), as a full or a broken disk does.
+// TestFaults fails every operation of a save once (the short test: every third one), as a full or a broken disk does.
 func TestFaults(t *testing.T) {
-	every := 2
+	every := 3
 	if long() {
 		every = 1
 	}

@@ -50,4 +50,5 @@
 // use a unit gathers it all the same and contributes zeros. At the end of Backward the ranks compare what they used. A unit
 // that no rank used has no gradient, and the optimizer leaves it alone. One that some ranks used and others did not is an
 // error that names it; so is one that is used at another place than before.
+// Where a pipeline puts weight gradients off (tensor.DeferWeights), units are used again for them: make these with Keep.
 package fsdp

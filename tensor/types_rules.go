@@ -110,7 +110,8 @@ func (h *header) meanType(in *header) {
 // lossType types a loss, which is a sum over rows, divided by their number in the global batch.
 func (t *Tape) lossType(out *header) { out.ty = out.ty.With(out.ty.On(Varying)&t.rows.Over, Partial) }
 
-// mustPlace panics with a *Failure where random numbers for the elements of x would be the same on ranks that hold others.
+// mustPlace panics with a *Failure where random numbers for the elements of x would be the same on ranks that hold others. A rank
+// without rows has no elements.
 func (t *Tape) mustPlace(op string, x *header, at Region) {
 	var bad Axes
 	if at.Rows.Total == 0 {
@@ -119,7 +120,7 @@ func (t *Tape) mustPlace(op string, x *header, at Region) {
 	if at.Cols.Total == 0 {
 		bad |= x.ty.On(Cut)
 	}
-	if bad != 0 && t.recording() {
+	if bad != 0 && x.n > 0 && t.recording() {
 		clash(op, []*header{x}, bad, ClashMask, x.ty.At(bad.first()), Replicated)
 	}
 }

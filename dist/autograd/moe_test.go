@@ -27,6 +27,7 @@ type moeModel struct {
 	aux      func(c auxCase) nn.T
 	back     func(f *autograd.AllToAll) tensor.Function // that brings tokens home
 	dropped  int
+	log      func(what string) // if not nil, the shared expert works while tokens are on their way
 }
 
 func newMoE(top, capacity int) *moeModel {
@@ -85,10 +86,10 @@ func balance(c auxCase) nn.T {
 // Forward returns the logits of 5 classes.
 func (m *moeModel) Forward(x nn.T) nn.T {
 	h := m.In.Forward(x).Tanh()
-	return m.Out.Forward(h.Add(m.experts(h)).Add(m.Shared.Forward(h).GELU()))
+	return m.Out.Forward(h.Add(m.experts(h)))
 }
 
-// experts returns what each token gets from its experts, weighted by the router.
+// experts returns what each token gets from its experts, weighted by the router, and from the shared one.
 func (m *moeModel) experts(x nn.T) nn.T {
 	t, rows := x.Tape(), x.Dim(0)
 	logits := m.Router.Forward(x)
@@ -100,14 +101,14 @@ func (m *moeModel) experts(x nn.T) nn.T {
 	for i, slot := range p.kept {
 		token[i] = slot / m.top
 	}
-	y := t.Apply(&autograd.AllToAll{Group: m.ep, Send: p.send, Recv: p.recv}, pick(x, token))
+	y, shared := m.dispatch(x, pick(x, token), p)
 	y = pick(y, p.sorted)
 	groups := t.Input(tensor.FromSlice(p.groups, len(p.groups)))
 	y = tensor.GroupedLinear(y, t.Use(m.Up), groups).GELU()
 	y = tensor.GroupedLinear(y, t.Use(m.Down), groups)
 	y = t.Apply(m.back(&autograd.AllToAll{Group: m.ep, Send: p.recv, Recv: p.send}), pick(y, inverse(p.sorted, len(p.sorted))))
 	y = pick(y.Pad(0, 0, 1), inverse(p.kept, rows*m.top)) // a row of zeros for what was dropped
-	y = y.Mul(weights.Reshape(rows*m.top, 1)).Reshape(rows, m.top, moeFeatures).Sum(1)
+	y = y.Mul(weights.Reshape(rows*m.top, 1)).Reshape(rows, m.top, moeFeatures).Sum(1).Add(shared)
 	return tensor.WithAux(y, m.aux(auxCase{logits, probs, p.mine, p.total, m.top}), 0.1)
 }
 

@@ -76,16 +76,20 @@ func (c moeTraining) rank(r *dist.Rank, g moeMesh) (numbers []float64, params nn
 
 // attach shares out the model: gradients of experts are summed over the ranks that hold the same ones, all others over all ranks.
 func (c moeTraining) attach(m *moeModel, g moeMesh) (nn.Params, error) {
-	if c.fsdp {
-		s := fsdp.New(fsdp.Config{Shard: g.all, DType: tensor.Float64, Seed: 3})
-		s.Unit(m.In, m.Router)
-		s.Unit(m.Up, m.Down).Over(g.edp, nil)
-		s.Unit(m.Shared, m.Out)
-		return s.Attach(m)
-	}
 	all := g.all
 	if c.dense != nil {
 		all = c.dense(g)
+	}
+	if c.fsdp {
+		experts := g.edp
+		if c.over != nil {
+			experts = c.over(m, g, m.Up)
+		}
+		s := fsdp.New(fsdp.Config{Shard: all, DType: tensor.Float64, Seed: 3})
+		s.Unit(m.In, m.Router)
+		s.Unit(m.Up, m.Down).Over(experts, nil)
+		s.Unit(m.Shared, m.Out)
+		return s.Attach(m)
 	}
 	return ddp.Attach(all, m, ddp.Config{DType: tensor.Float64, Seed: 3, BucketBytes: 300, Over: func(p *tensor.Param) *dist.Group {
 		switch {
@@ -110,6 +114,32 @@ func (c moeTraining) loss(m *moeModel, tape *tensor.Tape, r *dist.Rank, micro in
 	x, y := disttest.Dataset{DType: tensor.Float64, Features: moeFeatures}.Samples(r.Device, micro*rows+first, n)
 	place := r.World.Rows(micro%2*rows+first, 2*rows)
 	return nn.CrossEntropy(m.Forward(tape.Input(x.WithRows(place))), y)
+}
+
+// On one rank, each token gets what its experts make of it, weighted by the router.
+func TestMixtureOfExpertsOfATensor(t *testing.T) {
+	r, err := train(1, func(r *dist.Rank) ([]float64, nn.Params, error) {
+		m := newMoE(2, 0)
+		m.cut(r.World, r.World)
+		nn.Init(m, r.Device, tensor.Float64, 3)
+		tape := tensor.NewTape(r.Device, tensor.NoGrad())
+		v, _ := disttest.Dataset{DType: tensor.Float64, Features: moeFeatures}.Samples(r.Device, 0, 6)
+		x := tape.Input(v)
+		got := m.experts(x).Sub(m.Shared.Forward(x).GELU())
+		weights, idx := m.Router.Forward(x).Softmax().TopK(2)
+		for i, e := range tensor.Data[int64](idx) {
+			row, k := x.Slice(0, i/2, i/2+1), int(e)
+			part := func(p *tensor.Param) nn.T { return tape.Use(p).Slice(0, k, k+1).Reshape(p.Dims()[1:]...) }
+			y := tensor.Linear(tensor.Linear(row, part(m.Up), nn.T{}).GELU(), part(m.Down), nn.T{})
+			y = y.Scale(tensor.Floats(weights)[i])
+			got = got.Sub(y.Pad(0, i/2, 5-i/2))
+		}
+		return tensor.Floats(got), nil, nil
+	})
+	require.NoError(t, err)
+	for _, d := range r.numbers {
+		require.InDelta(t, 0, d, 1e-12)
+	}
 }
 
 // A mixture of experts trains as on one rank, under ddp and under fsdp, whatever the mesh: with one, two or four experts a token, with

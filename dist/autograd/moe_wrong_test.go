@@ -57,6 +57,12 @@ func TestWrongExpertsAreRefused(t *testing.T) {
 			}
 			return nil
 		}}, "axis ep: parameter router.weight[8 7] is the same on all ranks"},
+		"experts cut over all ranks by fsdp": {moeTraining{fsdp: true, over: func(_ *moeModel, g moeMesh, _ *tensor.Param) *dist.Group { return g.all }},
+			"fsdp: ranks differ: "},
+		"experts cut over no ranks by fsdp": {moeTraining{fsdp: true, over: func(_ *moeModel, g moeMesh, _ *tensor.Param) *dist.Group { return g.none }},
+			"axis edp: parameter up[4 6 7] is the same on all ranks"},
+		"dense parameters cut over edp only by fsdp": {moeTraining{fsdp: true, dense: func(g moeMesh) *dist.Group { return g.edp }},
+			"axis ep: parameter in.weight[7 7] is the same on all ranks"},
 		"no combine": {moeTraining{change: func(m *moeModel, _ moeMesh) {
 			m.back = func(f *autograd.AllToAll) tensor.Function { return &stay{f} }
 		}}, "axis ep: input 1 is this rank's rows, input 0 this rank's part"},

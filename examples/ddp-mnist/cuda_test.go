@@ -64,23 +64,23 @@ func TestMain(m *testing.M) {
 }
 
 func child() (err error) {
-	o := tenSteps()
+	o := fiveSteps()
 	if o.device, err = dist.Devices("cuda"); err != nil {
 		return err
 	}
-	return run(o, os.Stdout)
+	return runOn(o, 10000, 300, os.Stdout)
 }
 
-func tenSteps() options {
+func fiveSteps() options {
 	o := short()
-	o.steps, o.batch = 10, 64
+	o.steps, o.batch = 5, 64
 	return o
 }
 
 // Two processes with a GPU each, which NCCL connects, train as one rank does; to the bit as goroutine ranks do, since the
 // order of two summands does not matter.
 func TestProcessesOnCUDA(t *testing.T) {
-	o := tenSteps()
+	o := fiveSteps()
 	o.device = disttest.CUDA(t, emu.Config{})
 	one := train(t, o)
 	o.ranks = 2
@@ -98,8 +98,8 @@ func TestProcessesOnCUDA(t *testing.T) {
 // A step neither copies anything nor waits for the device: the loss is read at the end of an epoch.
 func TestSteadyStep(t *testing.T) {
 	o := short()
-	o.ranks, o.lr = 2, 0.01
-	images, _, err := o.load(tensor.Float32)
+	o.ranks, o.batch, o.lr = 2, 7, 0.01
+	images, err := synthetic(300, o.seed, tensor.Float32)
 	require.NoError(t, err)
 	disttest.SteadySteps(t, disttest.GPUs()[1].Start(t, 2), 20, 1, func(r *dist.Rank) (func() error, error) {
 		x, err := newTrainer(o, tensor.Float32, r, images, images)

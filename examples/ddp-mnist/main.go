@@ -69,6 +69,11 @@ func run(o options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
+	return o.run(dtype, train, test, w)
+}
+
+// run trains on images.
+func (o options) run(dtype tensor.DType, train, test *data.Images, w io.Writer) error {
 	cfg := dist.Config{Ranks: o.ranks, Threads: o.threads, Device: o.device, Log: w}
 	flag.Visit(func(f *flag.Flag) { cfg.Exact = cfg.Exact || f.Name == "ranks" })
 	if o.trace != "" {

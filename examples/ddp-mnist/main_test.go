@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"os"
 	"path/filepath"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/ringo-ml/ringo/data"
+	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
 )
 
@@ -23,12 +26,60 @@ func short() options {
 
 func train(t *testing.T, o options) summary {
 	t.Helper()
+	return trainOn(t, o, 10000, 300)
+}
+
+// trainOn trains on so many synthetic images, if o does not say otherwise.
+func trainOn(t *testing.T, o options, images, tests int) summary {
+	t.Helper()
 	var out bytes.Buffer
-	require.NoError(t, run(o, &out))
+	require.NoError(t, runOn(o, images, tests, &out))
 	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
 	var s summary
 	require.NoError(t, json.Unmarshal(lines[len(lines)-1], &s))
 	return s
+}
+
+// runOn is run on so many synthetic images, if o does not say otherwise.
+func runOn(o options, images, tests int, w io.Writer) error {
+	if o.data != "synthetic" {
+		return run(o, w)
+	}
+	dtype, err := o.check()
+	if err != nil {
+		return err
+	}
+	train, err := synthetic(images, o.seed, dtype)
+	if err != nil {
+		return err
+	}
+	test, err := synthetic(tests, o.seed+1, dtype)
+	if err != nil {
+		return err
+	}
+	return o.run(dtype, train, test, w)
+}
+
+// imageSet is the arguments of data.Synthetic.
+type imageSet struct {
+	n     int
+	seed  uint64
+	dtype tensor.DType
+}
+
+// sets are what synthetic has made: that takes longer than most of the trainings here.
+var sets = map[imageSet]*data.Images{}
+
+func synthetic(n int, seed uint64, dtype tensor.DType) (*data.Images, error) {
+	key := imageSet{n, seed, dtype}
+	if sets[key] == nil {
+		made, err := data.Synthetic(n, seed, dtype)
+		if err != nil {
+			return nil, err
+		}
+		sets[key] = made
+	}
+	return sets[key], nil
 }
 
 func TestSummary(t *testing.T) {
@@ -139,7 +190,8 @@ func TestFiles(t *testing.T) {
 // parameters of one that does not stop, bit by bit; on another number of ranks, up to rounding.
 func TestResume(t *testing.T) {
 	o := short()
-	o.ranks, o.batch, o.optim, o.steps = 2, 2500, "adamw", 6 // 4 steps an epoch
+	o.ranks, o.batch, o.optim, o.steps = 2, 75, "adamw", 6
+	train := func(t *testing.T, o options) summary { return trainOn(t, o, 300, 300) } // 4 steps an epoch
 	want := train(t, o)
 	for _, stop := range []int{3, 4} {
 		o.save, o.saveEvery, o.steps = t.TempDir(), 1, stop
@@ -192,6 +244,7 @@ func TestBadFlags(t *testing.T) {
 func TestHalf(t *testing.T) {
 	o := short()
 	o.ranks, o.steps, o.optim, o.lr = 2, 60, "adamw", 1e-3
+	train := func(t *testing.T, o options) summary { return trainOn(t, o, 10000, 2000) }
 	full := train(t, o)
 	for _, o.dtype = range []string{"bfloat16", "float16"} {
 		half := train(t, o)
@@ -201,9 +254,9 @@ func TestHalf(t *testing.T) {
 		require.Less(t, half.FinalLoss, 0.05)
 		require.InDelta(t, full.TestAccuracy, half.TestAccuracy, 0.01)
 		require.Equal(t, full.PayloadBytes/2, half.PayloadBytes)
-		two := o
-		two.threads = 2
-		require.Equal(t, half.ParamsSHA256, train(t, two).ParamsSHA256)
+		few, two := o, o
+		few.steps, two.steps, two.threads = 10, 10, 2
+		require.Equal(t, train(t, few).ParamsSHA256, train(t, two).ParamsSHA256)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -42,7 +43,11 @@ type suite struct {
 	Options
 	newDevice func(t *testing.T) tensor.Device
 	spy       *spy
+	compared  int // value cases
 }
+
+// long reports whether every case comes in every way: with RINGO_LONG=1, and on a GPU that is no emulator.
+func long() bool { return os.Getenv("RINGO_LONG") == "1" || os.Getenv("RINGO_TEST_GPU") == "1" }
 
 // Run compares a device with the CPU. newDevice is called for each test; the test's Cleanup closes what it returns.
 func Run(t *testing.T, newDevice func(t *testing.T) tensor.Device, o Options) {
@@ -198,11 +203,16 @@ func (s *suite) values(t *testing.T) {
 	}
 }
 
-// value compares one case on one set of inputs, however they come in.
+// value compares one case on one set of inputs, however they come in: in the short form aligned and in one other way, which
+// changes with the type and from case to case.
 func (s *suite) value(t *testing.T, dev tensor.Device, c ValueCase, d tensor.DType, in []tensor.Tensor, msg string) {
 	t.Helper()
 	here := placings(s.spy)
+	s.compared++
 	for i, p := range placings(dev) {
+		if !long() && i > 0 && i-1 != s.compared%(len(here)-1) {
+			continue
+		}
 		var want []float64
 		if s.needs(t, dev, func() { want = c.on(s.spy, here[i], in) }) {
 			RequireClose(t, want, c.on(dev, p, in), s.tol(d), msg+" "+p.name)
@@ -230,12 +240,16 @@ func (s *suite) gradients(t *testing.T) {
 	for _, op := range slices.Sorted(maps.Keys(cases)) {
 		for _, c := range cases[op] {
 			t.Run(op.String()+"/"+c.Name, func(t *testing.T) {
-				r := rand.New(rand.NewPCG(uint64(op), 13))
+				r, whole := rand.New(rand.NewPCG(uint64(op), 13)), false // whole: there was a shape without a zero
 				for k := range uint64(3) {
 					dims := c.Shapes(r)
 					for _, d := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
+						if whole && d != tensor.Float32 && !long() {
+							continue // one shape will do
+						}
 						s.gradient(t, dev, c, d, dims, k)
 					}
+					whole = whole || !slices.ContainsFunc(dims, func(d []int) bool { return slices.Contains(d, 0) })
 				}
 			})
 		}
