@@ -53,7 +53,10 @@ func ownerName(h Hooks) string {
 // tokens or heads (norms under sequence parallelism, replicated keys): f is the identity whose Backward is an all-reduce.
 // A second Through is a Failure.
 func (p *Param) Through(f Function) {
-	if p.through != nil {
+	switch {
+	case f == nil:
+		fail("Through", nil, "%s: there is no Function", p.name)
+	case p.through != nil:
 		fail("Through", nil, "%s goes through %s already; %s cannot be added", p.name, p.through.Name(), f.Name())
 	}
 	p.through = f

@@ -172,4 +172,5 @@ func TestThrough(t *testing.T) {
 	tape.Backward(tape.Use(p).Add(tape.Use(p)).Sum())
 	assert.Equal(t, 4.0, p.Grad.Item())
 	assert.ErrorContains(t, Try(func() { p.Through(identity{}) }), "p goes through now_scale already; identity cannot be added")
+	assert.ErrorContains(t, Try(func() { p.Through(nil) }), "p: there is no Function")
 }
