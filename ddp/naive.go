@@ -60,6 +60,7 @@ func (n *naive) BackwardDone(last bool) error {
 			return err
 		}
 	}
+	complete(n.params)
 	return nil
 }
 

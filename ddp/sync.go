@@ -135,7 +135,17 @@ func (s *sync) BackwardDone(last bool) error {
 		}
 		s.hook.Finish(b)
 	}
+	complete(s.params)
 	return s.check()
+}
+
+// complete marks gradients as summed, also those of earlier microbatches alone.
+func complete(params []*tensor.Param) {
+	for _, p := range params {
+		if p.HasGrad() {
+			p.FillGrad()
+		}
+	}
 }
 
 // complete deals with parameters that got no gradient in the last Backward.

@@ -1,6 +1,7 @@
 package optim
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/ringo-ml/ringo/nn"
@@ -26,5 +27,13 @@ func (o *Optimizer) checkIdle() {
 				Err: fmt.Errorf("it was frozen when the optimizer was made, which has no state for it, and unfrozen since: make the optimizer while all that " +
 					"will train is unfrozen, and freeze again afterwards, or make a new one")})
 		}
+	}
+}
+
+// mustBeSummed panics if p's gradient is this rank's alone: replicas would drift.
+func mustBeSummed(p *tensor.Param) {
+	if p.Unsummed() {
+		panic(&tensor.Failure{Op: "optim.Step " + p.Name(), Shapes: []tensor.Shape{p.Local.Shape()},
+			Err: errors.New("its gradient is not summed over the ranks yet: the last Backward before a step has no tensor.More")})
 	}
 }

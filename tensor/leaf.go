@@ -48,6 +48,9 @@ func ownerName(h Hooks) string {
 	return fmt.Sprintf("%T", h)
 }
 
+// Unsummed reports whether p has an owner that waits for a Backward without More before it sums the gradient.
+func (p *Param) Unsummed() bool { return p.owner != nil && p.state == gradPartial }
+
 // Through makes Use apply f to the parameter: what f's Backward does to the gradient becomes part of the graph, under every
 // owner, in every microbatch and in a Checkpoint. Its main use is a parameter that is whole on ranks which see different
 // tokens or heads (norms under sequence parallelism, replicated keys): f is the identity whose Backward is an all-reduce.

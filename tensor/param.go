@@ -154,7 +154,7 @@ func (p *Param) HasGrad() bool { return p.state != gradEmpty }
 // Consume marks the gradient as used: the next Backward overwrites it. Optimizers call it in Step.
 func (p *Param) Consume() { p.state = gradEmpty }
 
-// FillGrad marks the gradient as written, by an owner that completed it itself (zeros for an unused parameter).
+// FillGrad marks the gradient as complete, by an owner that summed it or made it itself (zeros for an unused parameter).
 func (p *Param) FillGrad() { p.state = gradReady }
 
 // undoWrite takes back what leafGrad noted: the gradient is added by another way.

@@ -1,0 +1,39 @@
+package ddp_test
+
+import (
+	"context"
+	"io"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ddp"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// A step on gradients that nobody summed yet, because the last Backward said More, is refused: replicas would drift. A parameter
+// that only an earlier microbatch used is summed like the others.
+func TestStepBeforeTheLastMicrobatchIsRefused(t *testing.T) {
+	for name, attach := range map[string]attacher{"Attach": ddp.Attach, "Naive": ddp.Naive} {
+		require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+			model := nn.Sequential{nn.NewLinear(2, 3), nn.NewLinear(3, 1)}
+			params, err := attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 1})
+			if err != nil {
+				return err
+			}
+			opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
+			x := tensor.FromSlice([]float64{1, float64(r.World.Rank())}, 1, 2)
+			first := func() tensor.Tensor { return model[0].Forward(tape.Input(x.WithRows(r.World.Rows(r.World.Rank(), 2)))) }
+			tape.Backward(model[1].Forward(first()).Sum(), tensor.More())
+			err = tensor.Try(func() { _ = opt.Step() })
+			assert.ErrorContains(t, err, "not summed over the ranks yet", name)
+			assert.ErrorContains(t, err, "tensor.More", name)
+			tape.Backward(first().Sum())
+			return opt.Step()
+		}), name)
+	}
+}
