@@ -74,6 +74,7 @@ func TestRowsOfTheFirstStep(t *testing.T) {
 		"one rank's total":            {parts: [][]part{{{n: 3, total: 4}}, {{first: 3, n: 1, total: 5}}}, want: "rank 0 has 3 of 4, rank 1 has 1 of 5"},
 		"all ranks' total":            {parts: [][]part{{{n: 3, total: 8}}, {{first: 3, n: 1, total: 8}}}, want: "rank 0 has 3 of 8, rank 1 has 1 of 8; losses divide by the total"},
 		"the same rows on both":       {parts: [][]part{{{n: 4, total: 4}}, {{n: 4, total: 4}}}, want: "rank 0 has 4 of 4, rank 1 has 4 of 4"},
+		"one rank's rows on both":     {parts: [][]part{{{n: 2, total: 4}}, {{n: 2, total: 4}}}, want: "rank 0 has 2 of 4, rank 1 has 2 of 4, some of them twice"},
 		"a microbatch is missing":     {parts: [][]part{{{n: 2, total: 8}, {first: 2, n: 2, total: 8}}, {{first: 4, n: 2, total: 8}, {first: 4, n: 2, total: 8}}}, want: "rank 0 has 4 of 8, rank 1 has 2 of 8"},
 		"positions are missing":       {parts: [][]part{{{n: 2, total: 2, seq: half(0), positions: 2}}, {{n: 2, total: 2, seq: half(2), positions: 3}}}, want: "rank 0 has 4 of 2×6 positions, rank 1 has 6 of 2×6 positions"},
 		"one rank":                    {parts: [][]part{{{n: 2, total: 2}}}},

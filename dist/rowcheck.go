@@ -75,30 +75,34 @@ func (f *fed) batch() batchOf { return batchOf{f.Total, max(f.Seq.Total, 1)} }
 
 // addUp compares the parts of each global batch with it.
 func addUp(what string, all []fed) error {
-	have := map[batchOf]int{}
+	batches := map[batchOf][]fed{}
+	for _, f := range all {
+		batches[f.batch()] = append(batches[f.batch()], f)
+	}
 	var says []string
-	for len(all) > 0 {
-		first := all[0]
-		same := func(f fed) bool { return f.Rank == first.Rank && f.batch() == first.batch() }
-		var mine []fed
-		for _, f := range all {
-			if same(f) {
-				mine = append(mine, f)
-			}
+	wrong, twice := false, false
+	for b, parts := range batches {
+		ranks := map[int][]fed{}
+		for _, f := range parts {
+			ranks[f.Rank] = append(ranks[f.Rank], f)
 		}
-		all = slices.DeleteFunc(slices.Clone(all), same)
-		n := elements(mine)
-		have[first.batch()] += n
-		says = append(says, fmt.Sprintf("rank %d has %s", first.Rank, first.batch().say(n)))
-	}
-	for b, n := range have {
-		if n != b.rows*b.positions {
-			slices.Sort(says)
-			return fmt.Errorf("%s: the rows of the first step do not add up: %s; losses divide by the total, so Rows.Total must be what all ranks have together, "+
-				"in all microbatches, and no rank may have another one's rows (see Group.Rows)", what, strings.Join(says, ", "))
+		sum, union := 0, elements(parts)
+		for rank, mine := range ranks {
+			n := elements(mine)
+			sum += n
+			says = append(says, fmt.Sprintf("rank %d has %s", rank, b.say(n)))
 		}
+		wrong, twice = wrong || union != b.rows*b.positions || union != sum, twice || union != sum
 	}
-	return nil
+	if !wrong {
+		return nil
+	}
+	slices.Sort(says)
+	if twice {
+		says = append(says, "some of them twice")
+	}
+	return fmt.Errorf("%s: the rows of the first step do not add up: %s; losses divide by the total, so Rows.Total must be what all ranks have together, "+
+		"in all microbatches, and no rank may have another one's rows (see Group.Rows)", what, strings.Join(says, ", "))
 }
 
 func (b batchOf) say(n int) string {
@@ -108,7 +112,7 @@ func (b batchOf) say(n int) string {
 	return fmt.Sprintf("%d of %d×%d positions", n, b.rows, b.positions)
 }
 
-// elements returns how many rows, or positions of rows, a rank has; what it has twice counts once.
+// elements returns how many rows, or positions of rows, there are in parts; what is there twice counts once.
 func elements(parts []fed) (n int) {
 	rows := map[tensor.Span]map[int]bool{} // by which positions of the sequence
 	for _, f := range parts {
