@@ -213,6 +213,8 @@ func applyVJP(t *Tape, n *Node, need uint8) {
 		case x.IsZero():
 		case need&(1<<i) == 0:
 			t.release(x.h)
+		case !x.h.alike(n.in[i]):
+			fail("Backward of "+c.f.Name(), []Shape{n.in[i].shape(), x.h.shape()}, "the gradient of input %d has another shape than the input", i)
 		case c.over[i].F == nil:
 			t.addGrad(n.in[i], x.h)
 		default:

@@ -214,3 +214,21 @@ func TestViews(t *testing.T) {
 	assert.Equal(t, Int32, w.DType())
 	assert.Equal(t, 1, FromSlice([]int64{}, 0, 3).Rank()-1)
 }
+
+// A Function that returns its gradient transposed has as many elements as the input, and is refused all the same.
+func TestGradientOfAnotherShape(t *testing.T) {
+	p := NewParam(Constant(2), 3, 4)
+	p.Make(hostDevice, Float32, 1)
+	tape := NewTape(hostDevice)
+	for _, pending := range []bool{false, true} {
+		y := tape.Apply(fn{func(_ *Ctx, in []Tensor) Tensor { return in[0].Scale(2) }, func(c *Ctx, g Tensor, grads []Tensor) {
+			grads[0] = g.Transpose(0, 1)
+			if pending {
+				c.Pending(0, Pending{F: &gate{open: true}, Seq: 1})
+			}
+		}}, tape.Use(p))
+		err := Try(func() { tape.Backward(y.Sum()) })
+		assert.ErrorContains(t, err, "Backward of fn float32[3,4], float32[4,3]: the gradient of input 0 has another shape than the input", "pending %t", pending)
+		tape.Reset()
+	}
+}
