@@ -131,7 +131,7 @@ func (s *suite) dependent(t *testing.T) {
 		times = map[int]int{1: 3, 64: 3, 1000: 3, 16 << 10: 1}
 	}
 	if s.long() {
-		times = map[int]int{1: 200, 10: 200, 64: 200, 1000: 100, 16 << 10: 50, 256 << 10: 10, 4 << 20: 2}
+		times = map[int]int{1: 50, 10: 50, 64: 50, 1000: 50, 16 << 10: 20, 256 << 10: 4, 4 << 20: 1}
 	}
 	for _, n := range []int{2, 3} {
 		for count, times := range times {
