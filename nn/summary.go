@@ -21,7 +21,7 @@ func Summary(model any) string {
 	fmt.Fprintln(w, "name\tshape\tpart\tkind\telements")
 	var all, trained, here int
 	for _, p := range ParamsOf(model) {
-		part, n := "", elements(p.Global())
+		part, n := "", p.GlobalLen()
 		if len(p.Shard.Boxes) > 0 {
 			part = fmt.Sprint(p.Dims())
 		}
@@ -53,17 +53,9 @@ func matrixElements(model any) (n int) {
 	w := &walker{seen: map[visit]bool{}, dropouts: map[*Dropout]string{}, skip: embeddingType}
 	w.value(reflect.ValueOf(model), place{})
 	for _, f := range w.params {
-		if dims := f.param.Global(); len(dims) == 2 {
-			n += elements(dims)
+		if len(f.param.Global()) == 2 {
+			n += f.param.GlobalLen()
 		}
-	}
-	return n
-}
-
-func elements(dims []int) int {
-	n := 1
-	for _, d := range dims {
-		n *= d
 	}
 	return n
 }

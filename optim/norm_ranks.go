@@ -41,20 +41,11 @@ func (o *Optimizer) mustHoldAll() {
 		case p.Types().On(tensor.Cut) != 0 && len(p.Shard.Boxes) == 0:
 			fail("%v is cut, as Lay says, and nothing says which part of the model's tensor it is, so that the norm of gradients cannot count it: "+
 				"call Param.Cut before it has values", p)
-		case o.norm == nil && p.Local.Len() != elements(p):
+		case o.norm == nil && p.Local.Len() != p.GlobalLen():
 			fail("this rank holds %d of the %d elements of %s, and there is no Norm: Clip and Scaler would go by the norm of this rank's part; "+
-				"give Config.Norm the group of all ranks that hold parts (Norm: r.World)", p.Local.Len(), elements(p), p.Name())
+				"give Config.Norm the group of all ranks that hold parts (Norm: r.World)", p.Local.Len(), p.GlobalLen(), p.Name())
 		}
 	}
-}
-
-// elements is how many p has in the model.
-func elements(p *tensor.Param) int {
-	n := 1
-	for _, d := range p.Global() {
-		n *= d
-	}
-	return n
 }
 
 // tally is what ranks count of one parameter in the norm.
@@ -67,7 +58,7 @@ type tally struct {
 
 // tally returns what this rank counts.
 func (s *slot) tally() tally {
-	y := tally{name: s.p.Name(), want: float64(elements(s.p))}
+	y := tally{name: s.p.Name(), want: float64(s.p.GlobalLen())}
 	switch {
 	case s.p.Shard.Global == nil:
 		y.elements, y.whole = y.want, 1

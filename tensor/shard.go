@@ -101,6 +101,9 @@ func (p *Param) Global() []int {
 	return p.dims
 }
 
+// GlobalLen returns the number of elements in the model, cut or not.
+func (p *Param) GlobalLen() int { return product(p.Global()) }
+
 // NarrowCounts says whether this rank is the one that counts p, among ranks that hold the same elements of it. Each package
 // that makes copies says so for its group (ddp: rank 0 of the ranks that hold p). Over all ranks of the job, each element
 // then counts once: true does not undo an earlier false.

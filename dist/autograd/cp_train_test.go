@@ -50,26 +50,17 @@ func (c cpTraining) rank(r *dist.Rank, dp, cp *dist.Group) (numbers []float64, p
 	}
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.01, Clip: 0.4})
 	tape := tensor.NewTape(r.Device, tensor.Seed(8))
-	for step := range 10 {
-		for micro := range 2 {
-			x, y := c.batch(r, 2*step+micro, dp, cp)
-			loss := c.lossOf(m.Forward(tape.Input(x)), y)
-			numbers = append(numbers, loss.Item())
-			if micro == 0 {
-				tape.Backward(loss, tensor.More())
-			} else {
-				tape.Backward(loss)
-			}
-			tape.Reset()
-		}
-		if err := opt.Step(); err != nil {
-			return nil, nil, err
-		}
+	numbers, norms, err := tenSteps(tape, opt, func(micro int) nn.T {
+		x, y := c.batch(r, micro, dp, cp)
+		return c.lossOf(m.Forward(tape.Input(x)), y)
+	})
+	if err != nil {
+		return nil, nil, err
 	}
 	if err := r.World.SumFloats(numbers); err != nil {
 		return nil, nil, err
 	}
-	return append(numbers, opt.GradNorm()), params, nil
+	return append(numbers, norms...), params, nil
 }
 
 // batch returns this rank's positions of its rows: x [rows, positions, features] and labels [rows·positions].

@@ -50,22 +50,9 @@ func (c moeTraining) rank(r *dist.Rank, g moeMesh) (numbers []float64, params nn
 	}
 	opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.01, Clip: 0.4, Norm: r.World})
 	tape := tensor.NewTape(r.Device)
-	var norms []float64
-	for step := range 10 {
-		for micro := range 2 {
-			loss := c.loss(m, tape, r, 2*step+micro)
-			numbers = append(numbers, loss.Item())
-			if micro == 0 {
-				tape.Backward(loss, tensor.More())
-			} else {
-				tape.Backward(loss)
-			}
-			tape.Reset()
-		}
-		if err := opt.Step(); err != nil {
-			return nil, nil, err
-		}
-		norms = append(norms, opt.GradNorm())
+	numbers, norms, err := tenSteps(tape, opt, func(micro int) nn.T { return c.loss(m, tape, r, micro) })
+	if err != nil {
+		return nil, nil, err
 	}
 	numbers = append(numbers, float64(m.dropped))
 	if err := r.World.SumFloats(numbers); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -44,15 +45,32 @@ func train(ranks int, rank func(r *dist.Rank) ([]float64, nn.Params, error)) (*t
 	return res, err
 }
 
+// tenSteps trains 10 steps of two microbatches each, and returns this rank's losses and the norms of gradients.
+func tenSteps(tape *tensor.Tape, opt *optim.Optimizer, lossOf func(micro int) nn.T) (losses, norms []float64, err error) {
+	for step := range 10 {
+		for micro := range 2 {
+			loss := lossOf(2*step + micro)
+			losses = append(losses, loss.Item())
+			if micro == 0 {
+				tape.Backward(loss, tensor.More())
+			} else {
+				tape.Backward(loss)
+			}
+			tape.Reset()
+		}
+		if err := opt.Step(); err != nil {
+			return nil, nil, err
+		}
+		norms = append(norms, opt.GradNorm())
+	}
+	return losses, norms, nil
+}
+
 // add puts in what this rank holds of p. Ranks that hold the same elements must have the same values.
 func (res *trained) add(p *tensor.Param) error {
 	whole := res.params[p.Name()]
 	if whole == nil {
-		n := 1
-		for _, d := range p.Global() {
-			n *= d
-		}
-		whole = make([]float64, n)
+		whole = make([]float64, p.GlobalLen())
 		for i := range whole {
 			whole[i] = math.NaN()
 		}
