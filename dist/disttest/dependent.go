@@ -127,11 +127,13 @@ func neighbours(g *dist.Group) (next, prev int) {
 // dependent runs each chain often, with inputs that are posted at once, with small, and with large ones.
 func (s *suite) dependent(t *testing.T) {
 	times := map[int]int{1: 20, 10: 20, 64: 20, 1000: 10, 16 << 10: 3}
-	if s.emulated {
-		times = map[int]int{1: 3, 64: 3, 1000: 3, 16 << 10: 1}
-	}
-	if s.long() {
+	switch {
+	case s.long():
 		times = map[int]int{1: 50, 10: 50, 64: 50, 1000: 50, 16 << 10: 20, 256 << 10: 4, 4 << 20: 1}
+	case s.emulated && Long():
+		times = map[int]int{1: 5, 10: 5, 64: 5, 1000: 5, 16 << 10: 2}
+	case s.emulated:
+		times = map[int]int{1: 2, 64: 3, 1000: 2}
 	}
 	for _, n := range []int{2, 3} {
 		for count, times := range times {

@@ -69,6 +69,6 @@ func TestRanks(t *testing.T) {
 // Streams that pause at random, or run only as far as somebody waits for them.
 func TestLateStreams(t *testing.T) {
 	disttest.ShortOnly(t)
-	disttest.Run(t, machine(t, 2, emu.Config{Lazy: true, Delay: 200 * time.Microsecond}), "InPlace", "InFlight", "Dependent", "PointToPoint", "RandomPrograms")
-	disttest.Run(t, machine(t, 2, emu.Config{Delay: 500 * time.Microsecond}), "Lifetimes") // memory is left alone after a failure
+	disttest.RunEmulated(t, machine(t, 2, emu.Config{Lazy: true, Delay: 200 * time.Microsecond}), "InPlace", "InFlight", "Dependent", "PointToPoint", "RandomPrograms")
+	disttest.RunEmulated(t, machine(t, 2, emu.Config{Delay: 500 * time.Microsecond}), "Lifetimes") // memory is left alone after a failure
 }

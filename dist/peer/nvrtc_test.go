@@ -13,6 +13,6 @@ import (
 func TestNVRTC(t *testing.T) {
 	c := emu.NVRTC(t)
 	for _, arch := range []string{"sm_80", "sm_90", "sm_100"} {
-		require.NoError(t, peer.CompileAll(c, arch))
+		t.Run(arch, func(t *testing.T) { require.NoError(t, peer.CompileAll(c, arch)) })
 	}
 }
