@@ -16,8 +16,8 @@ const (
 	numClasses  = 16 * 16
 )
 
-// arena hands out the step memory of one tape. What is freed is reused. Before close only large blocks go back to the device:
-// see trim.
+// arena hands out the step memory of one tape. What is freed is reused. Before close only idle large blocks and slabs go back to
+// the device: see trim.
 type arena struct {
 	dev        Device
 	from       StepMemory // dev, or what MemoryFrom said
@@ -85,13 +85,26 @@ func (m *arena) take(n int) block {
 		return block{p, bytes}
 	}
 	if m.left < bytes {
-		m.left = max(bytes, min(firstSlab<<min(len(m.slabs), 8), largestSlab))
-		m.trim(m.left)
-		m.slab = m.fromDevice(m.left)
+		m.freeRest()
+		n := max(bytes, min(firstSlab<<min(len(m.slabs), 8), largestSlab))
+		m.trim(n)
+		m.slab, m.left = m.fromDevice(n), n
 	}
 	p := m.slab
 	m.slab, m.left = unsafe.Add(p, bytes), m.left-bytes
 	return block{p, bytes}
+}
+
+// freeRest frees what is left of the slab, as blocks.
+func (m *arena) freeRest() {
+	for m.left > 0 {
+		c, bytes := classOf(m.left)
+		if bytes > m.left {
+			c, bytes = c-1, bytesOf(c-1)
+		}
+		m.free[c] = append(m.free[c], m.slab)
+		m.slab, m.left = unsafe.Add(m.slab, bytes), m.left-bytes
+	}
 }
 
 // allocLarge takes the smallest free block that fits and wastes at most an eighth.

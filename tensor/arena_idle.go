@@ -1,34 +1,70 @@
 package tensor
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
-// trim gives idle large blocks back before n further bytes are taken: with them, what is idle would be more than the most that
-// was ever in use. Where shapes differ from step to step (lengths of sequences, counts of experts, a cache that grows), old blocks
+// trim gives idle memory back before n further bytes are taken: with them, what is idle would be more than the most that was
+// ever in use. Where shapes differ from step to step (lengths of sequences, counts of experts, a cache that grows), old blocks
 // fit nothing any more, and a tape would hold more with each step. So what is idle is at most the peak, and a tape holds at
-// most twice that and a slab or two; small blocks cannot go back, but serve smaller tensors.
+// most twice that, and slabs of which a part is in use.
 func (m *arena) trim(n int) {
 	if most := max(m.peak, m.high); m.held+n-m.live > most {
 		m.giveBack(most + m.live - n)
 	}
 }
 
-// giveBack gives idle large blocks back, the smallest first, until no more than keep bytes are held. It reports whether it gave
-// any. A recording of the device's work keeps what it has seen.
+// giveBack gives idle large blocks back, the smallest first, and then slabs that are idle as a whole, until no more than keep
+// bytes are held. It reports whether it gave any. A recording of the device's work keeps what it has seen.
 func (m *arena) giveBack(keep int) bool {
 	if g, ok := m.dev.(Grapher); ok && g.Recording() != nil {
 		return false
 	}
-	k := 0
+	k, held := 0, m.held
 	for ; k < len(m.large) && m.held > keep; k++ {
-		b := m.large[k]
-		i := slices.Index(m.slabs, b)
-		m.slabs = slices.Delete(m.slabs, i, i+1)
-		m.held -= b.bytes
-		m.use.held.add(-b.bytes)
-		m.from.Free(b.p)
+		m.toDevice(m.large[k])
 	}
 	m.large = slices.Delete(m.large, 0, k)
-	return k > 0
+	if m.held > keep {
+		m.giveBackSlabs(keep)
+	}
+	return m.held < held
+}
+
+func (m *arena) toDevice(b block) {
+	i := slices.Index(m.slabs, b)
+	m.slabs = slices.Delete(m.slabs, i, i+1)
+	m.held -= b.bytes
+	m.use.held.add(-b.bytes)
+	m.from.Free(b.p)
+}
+
+// giveBackSlabs gives slabs back all of whose blocks are free.
+func (m *arena) giveBackSlabs(keep int) {
+	m.freeRest()
+	slabs := slices.SortedFunc(slices.Values(m.slabs), func(a, b block) int { return cmp.Compare(uintptr(a.p), uintptr(b.p)) })
+	of := func(p Ptr) int {
+		i, found := slices.BinarySearchFunc(slabs, p, func(b block, p Ptr) int { return cmp.Compare(uintptr(b.p), uintptr(p)) })
+		if !found {
+			i--
+		}
+		return i
+	}
+	idle, gone := make([]int, len(slabs)), make([]bool, len(slabs))
+	for c, free := range m.free {
+		for _, p := range free {
+			idle[of(p)] += bytesOf(c)
+		}
+	}
+	for i, b := range slabs {
+		if gone[i] = idle[i] == b.bytes && m.held > keep; gone[i] {
+			m.toDevice(b)
+		}
+	}
+	for c, free := range m.free {
+		m.free[c] = slices.DeleteFunc(free, func(p Ptr) bool { return gone[of(p)] })
+	}
 }
 
 // larger returns the next class of at most twice the bytes that has an idle block, else c.

@@ -31,6 +31,15 @@ func TestHeldMemoryOfVaryingShapes(t *testing.T) {
 				tape.Reset()
 			}
 		},
+		"a row a step from the first on": func(tape *Tape, steps int) {
+			for n := range 4 * steps {
+				x := tape.New(Float32, n+1, 1024)
+				for range 5 {
+					x = Concat(0, x, tape.New(Float32, 1, 1024)).Affine(1, 1)
+				}
+				tape.Reset()
+			}
+		},
 	} {
 		dev := newNullDevice(t)
 		tape := NewTape(dev, NoGrad())
