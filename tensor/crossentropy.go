@@ -7,6 +7,7 @@ func init() {
 // generalCrossEntropy is CrossEntropy with soft targets, class weights or a loss for each row.
 func generalCrossEntropy(logits, targets Tensor, o CrossEntropyOptions) Tensor {
 	t := tapeOf("cross_entropy", logits)
+	t.checkTarget("cross_entropy", targets)
 	x, y := t.contiguous(t.arg(logits)), t.contiguous(t.arg(targets))
 	if y.tape == nil {
 		y = t.alias(y)

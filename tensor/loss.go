@@ -60,6 +60,7 @@ func CrossEntropy(logits, labels Tensor, o CrossEntropyOptions) Tensor {
 		return generalCrossEntropy(logits, labels, o)
 	}
 	t := tapeOf("cross_entropy", logits)
+	t.checkTarget("cross_entropy", labels)
 	x, y := t.contiguous(t.arg(logits)), t.contiguous(t.arg(labels))
 	t.mustShape("cross_entropy", fitLabels(x, y), x, y)
 	cols, ignore, count := x.dims[x.rank-1], o.ignored(), o.Count
@@ -200,6 +201,7 @@ func (t *Tape) crossEntropyGrad(d *header, n *Node, g *header) {
 
 func pointLoss(op Op, x, y Tensor) Tensor {
 	t := tapeOf(op.String(), x, y)
+	t.checkTarget(op.String(), y)
 	a, b := t.contiguous(t.arg(x)), t.contiguous(t.arg(y))
 	t.sameDType(op.String(), a, b)
 	t.mustShape(op.String(), a.alike(b), a, b)

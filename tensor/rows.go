@@ -109,6 +109,24 @@ func (b batch) String() string {
 	return fmt.Sprintf("%d rows of %d, %d positions of %d", b.n, b.Total, b.seq, b.Seq.Total)
 }
 
+// checkTarget refuses what a loss compares with the rows of the step where it is said to be of other rows, or the step's inputs
+// of none.
+func (t *Tape) checkTarget(op string, y Tensor) {
+	h, b := y.hdr(), t.rows
+	r := h.rowsOf()
+	own := batch{Rows: r}
+	if h.rank > 0 {
+		own.n = h.dims[0]
+	}
+	switch {
+	case r.Total == 0 || b.Total == 0 && r.Total == own.n && r.Seq.Total == 0:
+	case b.Total == 0:
+		fail(op, []Shape{h.shape()}, "the targets are %v, but no input of the step has rows: Tape.Input needs the batch's", own)
+	case r.First != b.First || r.Stride != b.Stride || r.Total != b.Total || r.Seq != b.Seq && r.Seq.Total*b.Seq.Total != 0:
+		fail(op, []Shape{h.shape()}, "the targets are not of the rows of the step's input: %+v, not %+v", r, b.Rows)
+	}
+}
+
 // globalCount returns how many of h's elements there are in the global batch: losses divide by it, so that the sum over ranks
 // is the mean over the global batch. It refuses a tensor that cannot be the batch's.
 func (t *Tape) globalCount(op string, h *header) int {

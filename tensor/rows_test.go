@@ -205,3 +205,48 @@ func TestInitializers(t *testing.T) {
 	b.Make(hostDevice, Float32, 1)
 	assert.NotEqual(t, Floats(a.Value), Floats(b.Value))
 }
+
+// A loss is of the rows of the step's input: targets that are said to be of others are refused, and targets that have rows where
+// no input has.
+func TestTargetsOfOtherRows(t *testing.T) {
+	rows := Rows{First: 2, Stride: 1, Total: 12, Seq: Span{3, 6}}
+	targets := func(loss string) Tensor {
+		if loss == "labels" {
+			return New(hostDevice, Int64, 4, 3)
+		}
+		return New(hostDevice, Float32, 4, 3, 5)
+	}
+	losses := map[string]func(x, y Tensor) Tensor{
+		"mse":              MSE,
+		"bce":              BCEWithLogits,
+		"labels":           func(x, y Tensor) Tensor { return CrossEntropy(x, y, CrossEntropyOptions{}) },
+		"soft targets":     func(x, y Tensor) Tensor { return CrossEntropy(x, y, CrossEntropyOptions{}) },
+		"loss of each row": func(x, y Tensor) Tensor { return CrossEntropy(x, y, CrossEntropyOptions{PerRow: true}) },
+	}
+	for name, loss := range losses {
+		for what, change := range map[string]func(r *Rows){
+			"":                func(*Rows) {},
+			"whole sequences": func(r *Rows) { r.Seq = Span{} },
+			"First":           func(r *Rows) { r.First = 3 },
+			"Stride":          func(r *Rows) { r.Stride = 2 },
+			"Total":           func(r *Rows) { r.Total = 13 },
+			"Seq":             func(r *Rows) { r.Seq.First = 0 },
+		} {
+			tape := NewTape(hostDevice)
+			x := tape.Input(New(hostDevice, Float32, 4, 3, 5).WithRows(rows))
+			other := rows
+			change(&other)
+			y := targets(name).WithRows(other)
+			if what == "" || what == "whole sequences" {
+				loss(x, y)
+				continue
+			}
+			f := Try(func() { loss(x, y) })
+			assert.ErrorContains(t, f, "not of the rows of the step's input", "%s, %s", name, what)
+		}
+		tape := NewTape(hostDevice)
+		x := tape.Input(New(hostDevice, Float32, 4, 3, 5))
+		f := Try(func() { loss(x, targets(name).WithRows(rows)) })
+		assert.ErrorContains(t, f, "no input of the step has rows", name)
+	}
+}
