@@ -38,3 +38,21 @@ func TestStepBeforeTheLastMicrobatchIsRefused(t *testing.T) {
 		}), name)
 	}
 }
+
+// What was frozen at Attach is in no bucket: its gradient, once it is unfrozen, would stay this rank's own.
+func TestUnfrozenAfterAttachIsRefused(t *testing.T) {
+	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+		model := nn.Sequential{nn.NewLinear(2, 3), nn.NewLinear(3, 1)}
+		late := model[0].(*nn.Linear).W
+		late.Freeze()
+		if _, err := ddp.Attach(r.World, model, ddp.Config{DType: tensor.Float64, Seed: 1}); err != nil {
+			return err
+		}
+		late.Unfreeze()
+		tape := tensor.NewTape(r.Device)
+		x := tensor.FromSlice([]float64{1, float64(r.World.Rank())}, 1, 2).WithRows(r.World.Rows(r.World.Rank(), 2))
+		err := tensor.Try(func() { tape.Backward(model.Forward(tape.Input(x)).Sum()) })
+		assert.ErrorContains(t, err, "0.weight was frozen at Attach, and unfrozen since")
+		return nil
+	}))
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -75,6 +76,19 @@ func TestMostlyFrozen(t *testing.T) {
 			j.ranks, j.cfg.Stage, j.offload = ranks, stage, ranks == 3
 			requireClose(t, want, j.run(t), 1e-10, "stage %d, %d ranks", stage, ranks)
 		}
+	}
+}
+
+// What was frozen at Attach has no room for a gradient.
+func TestUnfrozenAfterAttachIsRefused(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		attached(t, 2, fsdp.Config{DType: tensor.Float64, Stage: stage}, newAdapter, func(r *dist.Rank, m model, _ *fsdp.Sharding, _ nn.Params) {
+			m.(*adapter).Layers[0].Base.W.Unfreeze()
+			tape := tensor.NewTape(r.Device)
+			x, _ := batch(r, tensor.Float64, 3*r.World.Rank(), 3)
+			loss := nn.GlobalMean(m.Forward(tape.Input(x.WithRows(r.World.Rows(3*r.World.Rank(), 6)))))
+			assert.ErrorContains(t, tensor.Try(func() { tape.Backward(loss) }), "frozen at Attach, and unfrozen since", "stage %d", stage)
+		})
 	}
 }
 

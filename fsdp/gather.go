@@ -40,9 +40,6 @@ func (s *Sharding) BeforeUse(p *tensor.Param, phase tensor.Phase) {
 	if phase == tensor.Forward {
 		return
 	}
-	if pc.grad.IsZero() && !p.Frozen() {
-		s.fail(fmt.Errorf("%s was frozen when it was attached, and has no gradient here: freeze it after Attach", p.Name()))
-	}
 	if !u.lent && !u.complete && u.trained().n > 0 { // frozen ones may be used after the last gradient
 		s.lendGrads(u)
 	}
