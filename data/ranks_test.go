@@ -65,3 +65,24 @@ func TestRanksEqualOneRank(t *testing.T) {
 		}
 	}
 }
+
+// onAxes is a rank of a group along axes of a job, as those of package dist are.
+type onAxes struct {
+	rank
+	axes tensor.Axes
+}
+
+func (o onAxes) Axes() tensor.Axes { return o.axes }
+
+// Batches say along which axes ranks hold other rows: losses of them are typed as parts of a sum along these.
+func TestBatchesSayTheirAxes(t *testing.T) {
+	ds, err := data.Synthetic(10, 1, tensor.Float32)
+	require.NoError(t, err)
+	batches := data.NewLoader(ds, data.Config{Batch: 10, Sharder: onAxes{rank{1, 3}, 2}})
+	for _, b := range batches.Epoch(t.Context(), 0) {
+		rows := tensor.Rows{First: 4, Stride: 1, Total: 10, Over: 2}
+		assert.Equal(t, rows, b.X.Rows())
+		assert.Equal(t, rows, b.Y.Rows())
+	}
+	require.NoError(t, batches.Err())
+}
