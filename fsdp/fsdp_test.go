@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -288,5 +289,20 @@ func TestOptimizerOfSomeParameters(t *testing.T) {
 			return nil
 		})
 		require.NoError(t, err)
+	}
+}
+
+// A step changes values, of which a rank has a part: a Backward of what was computed with the old ones is refused on all.
+func TestBackwardAfterTheStepIsRefused(t *testing.T) {
+	for stage := 1; stage <= 3; stage++ {
+		attached(t, 3, fsdp.Config{DType: tensor.Float64, Stage: stage}, func() model { return newToy() }, func(r *dist.Rank, m model, _ *fsdp.Sharding, params nn.Params) {
+			early, tape := tensor.NewTape(r.Device), tensor.NewTape(r.Device)
+			x, y := batch(r, tensor.Float64, 2*r.World.Rank(), 2)
+			x = x.WithRows(r.World.Rows(2*r.World.Rank(), 6))
+			loss := nn.CrossEntropy(m.Forward(early.Input(x)), y)
+			tape.Backward(nn.CrossEntropy(m.Forward(tape.Input(x)), y))
+			assert.NoError(t, optim.NewSGD(params, optim.SGDConfig{LR: 0.1}).Step())
+			assert.ErrorContains(t, tensor.Try(func() { early.Backward(loss) }), "was changed (by an optimizer's step", "stage %d", stage)
+		})
 	}
 }

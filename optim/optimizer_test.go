@@ -179,3 +179,15 @@ func TestStepAllocatesNothing(t *testing.T) {
 		assert.Zero(t, testing.AllocsPerRun(20, step), name)
 	}
 }
+
+// A step changes values: a Backward of what was computed with the old ones is refused.
+func TestStepChangesValues(t *testing.T) {
+	p := one("p", tensor.Float64, []float64{3}, nil)
+	p.Consume()
+	opt := optim.NewSGD(nn.Params{p}, optim.SGDConfig{LR: 1})
+	early, tape := tensor.NewTape(host), tensor.NewTape(host)
+	loss := early.Use(p).Square().Sum()
+	tape.Backward(tape.Use(p).Sum())
+	require.NoError(t, opt.Step())
+	assert.ErrorContains(t, tensor.Try(func() { early.Backward(loss) }), "p was changed (by an optimizer's step")
+}

@@ -43,6 +43,21 @@ func TestReplaysAreSteps(t *testing.T) {
 	}
 }
 
+// TestReplayChangesValues: a Backward of what was computed before a replay is refused, as before a step.
+func TestReplayChangesValues(t *testing.T) {
+	dev := device(t)
+	m := mlp(dev, tensor.Float32)
+	step := tensor.Capture(dev, m.step)
+	for i := range 5 {
+		tape := tensor.NewTape(dev)
+		loss := tape.Use(m.params[0]).Square().Sum()
+		require.NoError(t, step.Run(m.batch(i)))
+		require.ErrorContains(t, tensor.Try(func() { tape.Backward(loss) }), "was changed", "step %d", i)
+		tape.Close()
+	}
+	require.NoError(t, step.Close())
+}
+
 // TestReplayCost: a replay launches once, copies its inputs and allocates nothing, however many kernels there are. The host
 // waits for the inputs to be copied, if they are its own.
 func TestReplayCost(t *testing.T) {
