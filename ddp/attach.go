@@ -29,8 +29,8 @@ type Config struct {
 	// Attach's: with experts shared out over "ep", those that hold the same experts. nil is Attach's group. Gradients are sums
 	// over the tokens of all ranks wherever these were computed, so that there is no factor.
 	Over func(p *tensor.Param) *dist.Group
-	// CheckEvery, if not 0, compares the parameters' values over the ranks in every so many steps, by checksums, in place of in the first
-	// step alone. It reads all parameters, on the host.
+	// CheckEvery, if not 0, compares what ranks were fed, and the parameters' values by checksums, in every so many steps, in place of in
+	// the first alone. It reads all parameters, on the host.
 	CheckEvery int
 	// DType and Seed make the values of a model that has none yet.
 	DType tensor.DType
@@ -47,7 +47,7 @@ func Attach(g *dist.Group, model any, c Config) (nn.Params, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &sync{g: g, all: params, checks: check{every: c.CheckEvery, rows: &dist.RowCheck{}}, over: func(p *tensor.Param) *dist.Group { return c.group(g, p) }, hook: c.Hook, cap: c.BucketBytes, allowUnused: c.AllowUnused,
+	s := &sync{g: g, all: params, checks: dist.StepCheck{Every: c.CheckEvery}, over: func(p *tensor.Param) *dist.Group { return c.group(g, p) }, hook: c.Hook, cap: c.BucketBytes, allowUnused: c.AllowUnused,
 		rebuilt: c.AllowUnused, exec: tensor.NewExec(g.Device())}
 	if s.hook == nil {
 		s.hook = allReduce{}

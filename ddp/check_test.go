@@ -85,7 +85,7 @@ func TestRowsOfTheFirstStep(t *testing.T) {
 			if c.want == "" {
 				require.NoError(t, err)
 			} else {
-				require.ErrorContains(t, err, "ddp: the rows of the first step do not add up: "+c.want)
+				require.ErrorContains(t, err, "ddp: the rows of a step do not add up: "+c.want)
 			}
 		})
 	}
@@ -122,6 +122,32 @@ func TestChecksAreOfTheFirstStep(t *testing.T) {
 		require.Error(t, backward(0, 100, true, tensor.More()))
 		require.NoError(t, backward(0, 8, false, tensor.More()))
 		return backward(4, 8, false)
+	}))
+}
+
+// With CheckEvery, rows are compared again: a total that is wrong from the second step on is found in the third.
+func TestRowsOfLaterSteps(t *testing.T) {
+	require.NoError(t, dist.Run(context.Background(), dist.Config{Ranks: 2, Threads: 1}, func(_ context.Context, r *dist.Rank) error {
+		model := nn.NewLinear(3, 2)
+		params, err := ddp.Attach(r.World, model, ddp.Config{CheckEvery: 2})
+		if err != nil {
+			return err
+		}
+		opt, tape := optim.NewSGD(params, optim.SGDConfig{LR: 0.1}), tensor.NewTape(r.Device)
+		for step, total := range []int{2, 3, 3} {
+			x := tensor.New(r.Device, tensor.Float32, 1, 3).WithRows(r.World.Rows(r.World.Rank(), total))
+			err := tensor.Try(func() { tape.Backward(tensor.GlobalMean(model.Forward(tape.Input(x)))) })
+			if step == 2 {
+				require.ErrorContains(t, err, "ddp: the rows of a step do not add up: rank 0 has 1 of 3, rank 1 has 1 of 3")
+				return nil
+			}
+			require.NoError(t, err)
+			if err := opt.Step(); err != nil {
+				return err
+			}
+			tape.Reset()
+		}
+		return nil
 	}))
 }
 

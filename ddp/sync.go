@@ -28,7 +28,8 @@ type sync struct {
 	seen    map[*tensor.Param]bool
 	rebuilt bool          // or never: with AllowUnused the order of the first step says little
 	used    tensor.Tensor // AllowUnused: 1 for each parameter that some rank used
-	checks  check
+	checks  dist.StepCheck
+	begun   bool // a Backward runs
 }
 
 // String names the owner of gradients in errors.
@@ -39,7 +40,10 @@ func (s *sync) BeforeUse(*tensor.Param, tensor.Phase) {}
 
 // BackwardBegin starts counting.
 func (s *sync) BackwardBegin(last bool) {
-	s.checks.begin()
+	if s.begun { // the one before failed
+		s.checks.Forget()
+	}
+	s.begun = true
 	if !s.rebuilt && len(s.ready) == len(s.params) {
 		s.rebuild()
 	} else {
@@ -95,7 +99,7 @@ func (s *sync) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pending {
 		panic(&tensor.Failure{Op: "ddp", Err: fmt.Errorf("%s was frozen at Attach, and unfrozen since: nobody would sum its gradient; "+
 			"unfreeze it before Attach, and freeze it again afterwards", p.Name())})
 	}
-	s.checks.note(p)
+	s.checks.Note(p)
 	if !s.last {
 		return after
 	}
@@ -122,7 +126,7 @@ func (s *sync) count(p *tensor.Param) {
 
 // BackwardDone waits for all buckets.
 func (s *sync) BackwardDone(last bool) error {
-	s.checks.begun = false
+	s.begun = false
 	if !last {
 		return nil
 	}
@@ -136,7 +140,13 @@ func (s *sync) BackwardDone(last bool) error {
 		s.hook.Finish(b)
 	}
 	complete(s.params)
-	return s.check()
+	if !s.checks.Done() {
+		return nil
+	}
+	if err := s.checks.Rows("ddp", s.g.Axes(), s.g); err != nil {
+		return err
+	}
+	return s.sameValues()
 }
 
 // complete marks gradients as summed, also those of earlier microbatches alone.

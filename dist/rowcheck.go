@@ -8,9 +8,44 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// RowCheck compares what ranks trained on with Rows.Total, by which losses divide: where that is wrong, gradients are too large or
-// too small by a factor, and nothing else shows it. Owners of gradients have one in the first step.
-type RowCheck struct {
+// StepCheck compares what ranks were fed with Rows.Total, by which losses divide, in the first step of an owner of gradients, and then
+// in every so many: where that is wrong, gradients are too large or too small by a factor, and nothing else shows it. ddp and fsdp
+// have one.
+type StepCheck struct {
+	Every int // 0: the first step only
+	steps int
+	rows  rowCheck
+}
+
+func (c *StepCheck) due() bool { return c.steps == 0 || c.Every > 0 && c.steps%c.Every == 0 }
+
+// Note notes what the tape that p's gradient is from was given. Owners call it in GradReady.
+func (c *StepCheck) Note(p *tensor.Param) {
+	if c.due() {
+		c.rows.note(p)
+	}
+}
+
+// Forget drops what was noted: a Backward failed, and the step begins anew.
+func (c *StepCheck) Forget() { c.rows = rowCheck{} }
+
+// Done ends a step. It reports whether ranks compare in this one; then call Rows.
+func (c *StepCheck) Done() bool {
+	due := c.due()
+	c.steps++
+	return due
+}
+
+// Rows returns an error unless the ranks of the first group, and of the others in turn, have together the rows that Rows.Total says. It
+// is collective, and all ranks return the same. what begins the error. Nothing is said of rows that differ along other axes
+// than the groups' (axes), along which types are not checked, or that are not known.
+func (c *StepCheck) Rows(what string, axes tensor.Axes, groups ...*Group) error {
+	defer c.Forget()
+	return c.rows.check(what, axes, groups)
+}
+
+// rowCheck is what a rank was given in a step.
+type rowCheck struct {
 	fed     []fed
 	unknown bool
 }
@@ -21,8 +56,7 @@ type fed struct {
 	tensor.Fed
 }
 
-// Note notes what the tape that p's gradient is from was given. Owners call it in GradReady.
-func (c *RowCheck) Note(p *tensor.Param) {
+func (c *rowCheck) note(p *tensor.Param) {
 	list, all := p.Fed()
 	c.unknown = c.unknown || !all
 	for _, f := range list {
@@ -32,13 +66,7 @@ func (c *RowCheck) Note(p *tensor.Param) {
 	}
 }
 
-// Forget drops what was noted: the step begins anew.
-func (c *RowCheck) Forget() { *c = RowCheck{} }
-
-// Check returns an error unless the ranks of the first group, and of the others in turn, have together the rows that Rows.Total says. It
-// is collective, and all ranks return the same. what begins the error. Nothing is said of rows that differ along other axes
-// than the groups' (axes), along which types are not checked, or that are not known.
-func (c *RowCheck) Check(what string, axes tensor.Axes, groups ...*Group) error {
+func (c *rowCheck) check(what string, axes tensor.Axes, groups []*Group) error {
 	if c.unknown { // of a rank that has none: others cannot know that
 		c.fed = []fed{{Fed: tensor.Fed{N: -1}}}
 	}
@@ -101,7 +129,7 @@ func addUp(what string, all []fed) error {
 	if twice {
 		says = append(says, "some of them twice")
 	}
-	return fmt.Errorf("%s: the rows of the first step do not add up: %s; losses divide by the total, so Rows.Total must be what all ranks have together, "+
+	return fmt.Errorf("%s: the rows of a step do not add up: %s; losses divide by the total, so Rows.Total must be what all ranks have together, "+
 		"in all microbatches, and no rank may have another one's rows (see Group.Rows)", what, strings.Join(says, ", "))
 }
 

@@ -69,7 +69,7 @@ func TestRowsOfTheFirstStep(t *testing.T) {
 	}
 	for stage := 1; stage <= 3; stage++ {
 		require.NoError(t, onCopies(0, stage, right))
-		require.ErrorContains(t, onCopies(0, stage, wrong), "fsdp: the rows of the first step do not add up: rank 0 has 0 of 12, rank 1 has 6 of 12, rank 2 has 2 of 14, rank 3 has 4 of 12")
+		require.ErrorContains(t, onCopies(0, stage, wrong), "fsdp: the rows of a step do not add up: rank 0 has 0 of 12, rank 1 has 6 of 12, rank 2 has 2 of 14, rank 3 has 4 of 12")
 	}
 }
 

@@ -31,8 +31,8 @@ type Config struct {
 	// HoldGrads makes stages 2 and 3 keep whole gradients between microbatches (tensor.More) in place of reducing those of
 	// each one: less communication for more memory, PyTorch's no_sync.
 	HoldGrads bool
-	// CheckEvery, if not 0, compares the values of copies (Replicate) in every so many steps, by checksums, in place of in the first step
-	// alone. It reads this rank's part of all parameters, on the host.
+	// CheckEvery, if not 0, compares what ranks were fed, and the values of copies (Replicate) by checksums, in every so many steps, in
+	// place of in the first alone. It reads this rank's part of all parameters, on the host.
 	CheckEvery int
 	// Offload, if not nil, is a device in host memory (tensor.NewCPU) that holds what the optimizer works with, and where it
 	// computes: the values that it updates, its state and its gradients (PyTorch's CPUOffloadPolicy). It pays where the
@@ -54,7 +54,7 @@ type Sharding struct {
 	over    []*ranks     // that share units; all is the first one
 	order
 	sums
-	checks
+	checks dist.StepCheck
 }
 
 var _ optim.Norm = (*Sharding)(nil)
@@ -62,7 +62,7 @@ var _ optim.Norm = (*Sharding)(nil)
 // New returns a Sharding with no units.
 func New(c Config) *Sharding {
 	return &Sharding{cfg: c.withDefaults(), all: &ranks{shard: c.Shard, replicate: c.Replicate}, ignored: map[*tensor.Param]bool{}, of: map[*tensor.Param]*piece{},
-		checks: checks{rows: &dist.RowCheck{}}}
+		checks: dist.StepCheck{Every: c.CheckEvery}}
 }
 
 func (c Config) withDefaults() Config {

@@ -39,7 +39,7 @@ func (s *Sharding) initSums() {
 func (s *Sharding) BackwardBegin(last bool) {
 	if s.running {
 		s.abandon()
-		s.restart()
+		s.checks.Forget()
 	}
 	s.running, s.last = true, last
 	if s.issued > 0 || s.pos > 0 {
@@ -159,7 +159,7 @@ func (s *Sharding) GradReady(p *tensor.Param, after tensor.Pending) tensor.Pendi
 	if pc.grad.IsZero() {
 		s.fail(fmt.Errorf("%s was frozen at Attach, and unfrozen since: it has no room for a gradient; unfreeze it before Attach, and freeze it again afterwards", p.Name()))
 	}
-	s.note(p)
+	s.checks.Note(p)
 	pc.after = after
 	pc.got, pc.any = true, true
 	u := pc.u

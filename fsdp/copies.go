@@ -5,41 +5,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// checks compares, at the end of a step, what ranks must agree on: in the first one, and then in every Config.CheckEvery.
-type checks struct {
-	step int
-	rows *dist.RowCheck // nil: after the first step
-}
-
-// restart forgets what a Backward that failed has noted.
-func (c *checks) restart() {
-	if c.rows != nil {
-		c.rows.Forget()
-	}
-}
-
-func (c *checks) note(p *tensor.Param) {
-	if c.rows != nil {
-		c.rows.Note(p)
-	}
-}
-
-// check runs the comparisons of a step that is complete.
+// check compares, at the end of a step, what ranks must agree on.
 func (s *Sharding) check() error {
-	step, every := s.step, s.cfg.CheckEvery
-	s.step++
-	if step > 0 && (every == 0 || step%every != 0) {
+	if !s.checks.Done() {
 		return nil
 	}
-	if s.rows != nil {
-		groups := []*dist.Group{s.cfg.Shard}
-		if s.all.control != nil {
-			groups = append(groups, s.all.control)
-		}
-		if err := s.rows.Check("fsdp", s.all.axes(), groups...); err != nil {
-			return err
-		}
-		s.rows = nil
+	groups := []*dist.Group{s.cfg.Shard}
+	if s.all.control != nil {
+		groups = append(groups, s.all.control)
+	}
+	if err := s.checks.Rows("fsdp", s.all.axes(), groups...); err != nil {
+		return err
 	}
 	return s.sameCopies()
 }

@@ -5,45 +5,6 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// check compares, at the end of a step, what ranks must agree on: in the first one, and then in every so many.
-type check struct {
-	every int // 0: the first step only
-	step  int
-	rows  *dist.RowCheck // nil: after the first step
-	begun bool           // a Backward runs
-}
-
-// begin forgets what a Backward that failed has noted.
-func (c *check) begin() {
-	if c.begun && c.rows != nil {
-		c.rows.Forget()
-	}
-	c.begun = true
-}
-
-func (c *check) note(p *tensor.Param) {
-	if c.rows != nil {
-		c.rows.Note(p)
-	}
-}
-
-// check runs the comparisons of a step that is complete.
-func (s *sync) check() error {
-	c := &s.checks
-	step := c.step
-	c.step++
-	if step > 0 && (c.every == 0 || step%c.every != 0) {
-		return nil
-	}
-	if c.rows != nil {
-		if err := c.rows.Check("ddp", s.g.Axes(), s.g); err != nil {
-			return err
-		}
-		c.rows = nil
-	}
-	return s.sameValues()
-}
-
 // sameValues compares the parameters over the ranks that hold the same of them.
 func (s *sync) sameValues() error {
 	var groups []*dist.Group
