@@ -220,7 +220,7 @@ func TestLossScaling(t *testing.T) {
 	require.InDelta(t, skipped[1], skipped[3], 2)
 }
 
-// After a Backward that failed, and a Reset, training goes on as if it had not been.
+// After a Backward that failed, and a Reset, training goes on as if it had not been; the check of the first step forgets its rows.
 func TestStepAfterFailedBackward(t *testing.T) {
 	for stage := 1; stage <= 3; stage++ {
 		train := func(fail bool) (res []float64) {
@@ -235,10 +235,11 @@ func TestStepAfterFailedBackward(t *testing.T) {
 				tape := tensor.NewTape(r.Device, tensor.Eval())
 				for step := range 5 {
 					x, y := batch(r, tensor.Float32, 8*step+r.World.Rank(), 4)
-					if fail && step == 3 {
-						tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(x)), y), tensor.More())
+					x, other := x.WithRows(r.World.Rows(4*r.World.Rank(), 8)), x.WithRows(r.World.Rows(4*r.World.Rank(), 99))
+					if fail && step%3 == 0 {
+						tape.Backward(nn.CrossEntropy(n.Forward(tape.Input(other)), y), tensor.More())
 						tape.Reset()
-						h := tape.Apply(breaking{}, n.In.Forward(tape.Input(x)))
+						h := tape.Apply(breaking{}, n.In.Forward(tape.Input(other)))
 						for _, b := range n.Blocks {
 							h = b.Forward(h)
 						}
