@@ -2,6 +2,7 @@ package dist_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -40,5 +41,45 @@ func BenchmarkAllReduce(b *testing.B) {
 			}
 			b.ReportMetric(float64(took.Nanoseconds())/float64(b.N), "ns/op")
 		})
+	}
+}
+
+// BenchmarkFour times four all-reduces: of which each is waited for before the next begins, that depend on each other, and that do
+// not. A chain should cost no more than four waits.
+func BenchmarkFour(b *testing.B) {
+	for _, bytes := range []int{4, 64 << 10, 1 << 20} {
+		for name, four := range map[string]func(g *dist.Group, x [4]tensor.Tensor) error{
+			"waits": func(g *dist.Group, x [4]tensor.Tensor) (err error) {
+				for range 4 {
+					err = errors.Join(err, g.AllReduce(x[0], dist.Avg).Wait())
+				}
+				return err
+			},
+			"chain": func(g *dist.Group, x [4]tensor.Tensor) error {
+				avg := func() dist.Work { return g.AllReduce(x[0], dist.Avg) }
+				return last(avg(), avg(), avg(), avg()).Wait()
+			},
+			"independent": func(g *dist.Group, x [4]tensor.Tensor) error {
+				avg := func(i int) dist.Work { return g.AllReduce(x[i], dist.Avg) }
+				return last(avg(0), avg(1), avg(2), avg(3)).Wait()
+			},
+		} {
+			b.Run(fmt.Sprintf("%d/%s", bytes, name), func(b *testing.B) {
+				if err := dist.Run(context.Background(), dist.Config{Ranks: 2, Log: io.Discard}, func(_ context.Context, r *dist.Rank) error {
+					var x [4]tensor.Tensor
+					for i := range x {
+						x[i] = tensor.New(r.Device, tensor.Float32, bytes/4)
+					}
+					for range b.N {
+						if err := four(r.World, x); err != nil {
+							return err
+						}
+					}
+					return nil
+				}); err != nil {
+					b.Fatal(err)
+				}
+			})
+		}
 	}
 }
