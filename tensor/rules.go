@@ -127,6 +127,7 @@ const (
 	OpAnd
 	OpOr
 	OpCrossEntropyRows
+	OpRotary
 	numBuiltin
 )
 

@@ -16,6 +16,7 @@ var newKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
 	tensor.OpArange:    numbers("onehot.cu", "arange", arange),
 	tensor.OpAnd:       boolean("minimum"),
 	tensor.OpOr:        boolean("maximum"),
+	tensor.OpRotary:    floats("rotary.cu", "rotary", rotary),
 }
 
 // groups are the tables of each file.

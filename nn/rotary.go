@@ -1,0 +1,117 @@
+package nn
+
+import (
+	"math"
+	"sync"
+
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Rotary turns the features of queries and keys by angles that grow with the position (RoPE, Su et al., "RoFormer", 2021; Llama's
+// and GPT-NeoX' positions). It has no parameters.
+type Rotary struct {
+	HeadDim     int     // even
+	Positions   int     // longest sequence, a cache's tokens included
+	Base        float64 // pair i of a head turns by Base^(−2i/HeadDim) a position: 10,000 in the paper and Llama 2
+	Interleaved bool    // features 2i and 2i+1 are a pair, as in the paper; otherwise i and i+HeadDim/2, as in Hugging Face's files
+	// Scaling, if not nil, changes the angles a position, for sequences longer than a model was trained on: see LinearScaling and
+	// Llama3Scaling.
+	Scaling func(angle float64) float64 `nn:"-"`
+
+	mu     sync.Mutex
+	tables map[tableKey]T
+}
+
+// tableKey says where a table lies; dev is nil for all that is in the host's memory.
+type tableKey struct {
+	dev   tensor.Device
+	dtype tensor.DType
+}
+
+// NewRotary returns a layer for heads of headDim features, an even number, in sequences of up to so many positions, with Base
+// 10,000.
+func NewRotary(headDim, positions int) *Rotary {
+	r := &Rotary{HeadDim: headDim, Positions: positions, Base: 10_000}
+	r.check()
+	return r
+}
+
+func (r *Rotary) check() {
+	if r.HeadDim <= 0 || r.HeadDim%2 != 0 || r.Positions <= 0 || !(r.Base > 0) {
+		fail("Rotary", "heads of %d features, %d positions, base %v: needs an even number of features, and positions and a base above 0", r.HeadDim, r.Positions, r.Base)
+	}
+}
+
+// Forward returns queries or keys x [batch, time, heads·HeadDim], turned. The first ones of each sequence are at position first,
+// which is the number of tokens that a cache holds, else 0. Where the step has a part of each sequence (tensor.Rows.Seq), its first
+// position comes on top. It panics where a position is not below Positions.
+func (r *Rotary) Forward(x T, first int) T {
+	return tensor.Rotary(x, r.table(tapeOf(x).Device(), x.DType()), tensor.RotaryOptions{First: first, Interleaved: r.Interleaved})
+}
+
+// table returns cosines and sines for x of a type, where its device reaches them. They are computed once, in float64.
+func (r *Rotary) table(dev tensor.Device, dtype tensor.DType) T {
+	if dtype != tensor.Float64 {
+		dtype = tensor.Float32
+	}
+	at := tableKey{dev, dtype}
+	if dev.Host() {
+		at.dev = nil
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	table, there := r.tables[at]
+	if !there {
+		r.check()
+		if dtype == tensor.Float64 {
+			table = tensor.ToDevice(dev, newTable[float64](r))
+		} else {
+			table = tensor.ToDevice(dev, newTable[float32](r))
+		}
+		if r.tables == nil {
+			r.tables = map[tableKey]T{}
+		}
+		r.tables[at] = table
+	}
+	return table
+}
+
+func newTable[F float32 | float64](r *Rotary) T {
+	v, half := make([]F, r.Positions*r.HeadDim), r.HeadDim/2
+	for i, angle := range r.angles() {
+		for p := range r.Positions {
+			sin, cos := math.Sincos(float64(p) * angle)
+			v[p*r.HeadDim+i], v[p*r.HeadDim+half+i] = F(cos), F(sin)
+		}
+	}
+	return tensor.FromSlice(v, r.Positions, r.HeadDim)
+}
+
+// angles returns how far each pair turns a position.
+func (r *Rotary) angles() []float64 {
+	a := make([]float64, r.HeadDim/2)
+	for i := range a {
+		a[i] = math.Pow(r.Base, -float64(2*i)/float64(r.HeadDim))
+		if r.Scaling != nil {
+			a[i] = r.Scaling(a[i])
+		}
+	}
+	return a
+}
+
+// LinearScaling makes positions factor times denser (Chen et al., "Extending context window … by position interpolation", 2023;
+// Hugging Face's rope_type "linear").
+func LinearScaling(factor float64) func(angle float64) float64 {
+	return func(angle float64) float64 { return angle / factor }
+}
+
+// Llama3Scaling makes positions factor times denser for pairs that turn less than low times in a sequence of the original length,
+// leaves pairs alone that turn more than high times, and goes over smoothly in between (Llama 3.1; Hugging Face's rope_type
+// "llama3": factor, low_freq_factor, high_freq_factor, original_max_position_embeddings).
+func Llama3Scaling(factor, low, high float64, original int) func(angle float64) float64 {
+	return func(angle float64) float64 {
+		turns := float64(original) * angle / (2 * math.Pi)
+		keep := min(max((turns-low)/(high-low), 0), 1)
+		return keep*angle + (1-keep)*angle/factor
+	}
+}

@@ -1,0 +1,122 @@
+package nn_test
+
+import (
+	"math"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+// Products of queries and keys depend on their distance alone: the same query and the same key at positions p and q.
+func TestRotaryDependsOnDistance(t *testing.T) {
+	const head, positions = 8, 40
+	for _, interleaved := range []bool{false, true} {
+		r := nn.NewRotary(head, positions)
+		r.Base, r.Interleaved = 100, interleaved
+		tape := tensor.NewTape(tensor.NewCPU(1), tensor.NoGrad())
+		x := make([]float64, 2*head) // a query and a key
+		for i := range x {
+			x[i] = math.Sin(float64(3*i + 1))
+		}
+		at := func(position, which int) []float64 {
+			in := tape.Input(tensor.FromSlice(x[which*head:][:head], 1, 1, head))
+			return tensor.Floats(r.Forward(in, position))
+		}
+		score := func(p, q int) (s float64) {
+			query, key := at(p, 0), at(q, 1)
+			for i := range query {
+				s += query[i] * key[i]
+			}
+			return s
+		}
+		assert.InDeltaSlice(t, x[:head], at(0, 0), 0, "position 0 is not turned")
+		for distance := range 20 {
+			want := score(distance, 0)
+			for q := range positions - distance {
+				require.InDelta(t, want, score(q+distance, q), 1e-13)
+			}
+		}
+		assert.Greater(t, math.Abs(score(1, 0)-score(2, 0)), 0.01)
+	}
+}
+
+// A sequence in two parts, as a cache cuts it, is the sequence.
+func TestRotaryFirst(t *testing.T) {
+	const head, time = 6, 7
+	for _, dtype := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16} {
+		r := nn.NewRotary(head, time)
+		tape := tensor.NewTape(tensor.NewCPU(2))
+		x := tensor.New(tensor.NewCPU(1), dtype, 2, time, 2*head)
+		tensor.UniformInit(-1, 1).Fill(x, 1, 0)
+		in := tape.Input(x)
+		whole := r.Forward(in, 0)
+		parts := tensor.Concat(1, r.Forward(in.Slice(1, 0, 3), 0), r.Forward(in.Slice(1, 3, time), 3))
+		assert.Equal(t, tensor.Floats(whole), tensor.Floats(parts), dtype)
+		err := tensor.Try(func() { r.Forward(in, 1) })
+		assert.ErrorContains(t, err, "positions 1 to 7 of 7")
+	}
+}
+
+// A rank's part of each sequence is turned as in the whole.
+func TestRotaryOfPartsOfSequences(t *testing.T) {
+	const head, time = 4, 6
+	r := nn.NewRotary(head, time)
+	x := tensor.New(tensor.NewCPU(1), tensor.Float64, 2, time, head)
+	tensor.UniformInit(-1, 1).Fill(x, 1, 0)
+	turn := func(x tensor.Tensor) []float64 {
+		return tensor.Floats(r.Forward(tensor.NewTape(tensor.NewCPU(1)).Input(x), 0))
+	}
+	whole, v := turn(x), tensor.Floats(x)
+	for _, part := range [][2]int{{0, 2}, {2, 6}} {
+		var mine, want []float64
+		for b := range 2 {
+			mine = append(mine, v[(b*time+part[0])*head:(b*time+part[1])*head]...)
+			want = append(want, whole[(b*time+part[0])*head:(b*time+part[1])*head]...)
+		}
+		rows := tensor.Rows{Stride: 1, Total: 2, Seq: tensor.Span{First: part[0], Total: time}}
+		assert.Equal(t, want, turn(tensor.FromSlice(mine, 2, part[1]-part[0], head).WithRows(rows)))
+	}
+}
+
+// The formula of Hugging Face's rope_type "llama3", by wave lengths.
+func TestLlama3Scaling(t *testing.T) {
+	const factor, low, high, original = 8.0, 1.0, 4.0, 8192
+	scale := nn.Llama3Scaling(factor, low, high, original)
+	kinds := map[string]int{}
+	for i := range 64 {
+		angle := math.Pow(500_000, -float64(i)/64)
+		wave, want := 2*math.Pi/angle, 0.0
+		switch {
+		case wave < original/high:
+			want = angle
+			kinds["short"]++
+		case wave > original/low:
+			want = angle / factor
+			kinds["long"]++
+		default:
+			smooth := (original/wave - low) / (high - low)
+			want = (1-smooth)*angle/factor + smooth*angle
+			kinds["between"]++
+		}
+		assert.InEpsilon(t, want, scale(angle), 1e-14)
+	}
+	assert.Len(t, kinds, 3)
+	assert.Equal(t, 0.25, nn.LinearScaling(4)(1))
+	r := nn.NewRotary(4, 9)
+	r.Scaling = nn.LinearScaling(2)
+	x := tensor.NewTape(tensor.NewCPU(1)).Input(tensor.FromSlice([]float64{1, 2, 3, 4}, 1, 1, 4))
+	assert.Equal(t, tensor.Floats(nn.NewRotary(4, 9).Forward(x, 3)), tensor.Floats(r.Forward(x, 6)))
+}
+
+func TestRotaryErrors(t *testing.T) {
+	for _, c := range [][2]int{{0, 4}, {5, 4}, {4, 0}} {
+		assert.ErrorContains(t, tensor.Try(func() { nn.NewRotary(c[0], c[1]) }), "needs an even number of features")
+	}
+	x := tensor.NewTape(tensor.NewCPU(1)).Input(tensor.New(tensor.NewCPU(1), tensor.Float32, 2, 3, 10))
+	assert.ErrorContains(t, tensor.Try(func() { nn.NewRotary(4, 8).Forward(x, 0) }), "rotary float32[2,3,10], float32[8,4]: shapes do not fit")
+	assert.ErrorContains(t, tensor.Try(func() { nn.NewRotary(2, 8).Forward(x, -1) }), "positions -1 to 1 of 8")
+}

@@ -1,0 +1,93 @@
+package tensor
+
+import "github.com/ringo-ml/ringo/internal/kernel"
+
+func init() {
+	define(OpRotary, OpSpec{Name: "rotary", Class: ClassIndexed, Saves: 2, VJP: rotaryVJP,
+		CPU: floats(rotaryKernel[float32](), rotaryKernel[float64]())})
+}
+
+// RotaryOptions says which positions x has and which features are a pair.
+type RotaryOptions struct {
+	// First is the position of x's first one: the tokens that a cache holds already. Where the step has a part of each sequence
+	// (Rows.Seq), its first position comes on top.
+	First int
+	// Interleaved pairs features 2i and 2i+1 of a head, as the paper does; otherwise i and i+headDim/2, as Llama's files need.
+	Interleaved bool
+}
+
+// Rotary rotates pairs of features by angles that grow with the position, so that the product of a query and a key depends on
+// their distance alone (Su et al., "RoFormer", 2021): for x [batch, time, heads·headDim] it returns the same shape. Row p of table
+// [positions, headDim] has the cosines of position p's headDim/2 angles, and then their sines; it is Float64 where x is, else
+// Float32, and gets no gradient: see nn.Rotary.
+func Rotary(x, table Tensor, o RotaryOptions) Tensor {
+	t := tapeOf("rotary", x)
+	in, tab := t.contiguous(t.arg(x)), t.contiguous(t.arg(table))
+	t.mustShape("rotary", in.rank == 3 && tab.rank == 2 && tab.dims[1] > 0 && tab.dims[1]%2 == 0 && in.dims[2]%tab.dims[1] == 0, in, tab)
+	if st := statType(in.dtype); tab.dtype != st || tab.needs {
+		fail("rotary", []Shape{in.shape(), tab.shape()}, "the table has to be a %v without a gradient", st)
+	}
+	first := o.First
+	if r := t.rows.of(in); r.seq > 0 {
+		if in.dims[1] != r.seq {
+			fail("rotary", []Shape{in.shape()}, "the step has %v: which ones are these?", r)
+		}
+		first += r.Seq.First
+	}
+	if first < 0 || first+in.dims[1] > tab.dims[0] {
+		fail("rotary", []Shape{in.shape()}, "positions %d to %d of %d", first, first+in.dims[1]-1, tab.dims[0])
+	}
+	out := t.newLike(in)
+	i := [8]int{first, b2i(o.Interleaved), 1}
+	t.rotary(out, in, tab, i)
+	if n := t.rec(OpRotary, out, in, tab); n != nil {
+		n.I = i
+	}
+	return out.tensor()
+}
+
+// rotary launches the rotation by table, of which i has the first row, whether neighbours are a pair, and the sign of the angles.
+func (t *Tape) rotary(out, x, table *header, i [8]int) {
+	if x.n == 0 {
+		return
+	}
+	a := t.Args(OpRotary, x.dtype)
+	a.out(out).in(x).in(table)
+	a.Dim[0], a.Dim[1], a.Dim[2] = x.dims[0]*x.dims[1], x.dims[1], x.dims[2]
+	a.Dim[3] = table.dims[1]
+	a.I = i
+	t.Launch()
+}
+
+// The gradient is turned back.
+func rotaryVJP(t *Tape, n *Node, _ uint8) {
+	g, d := t.inPlace(n)
+	i := n.I
+	i[2] = -1
+	t.rotary(d, g, n.in[1], i)
+	t.addGrad(n.in[0], d)
+}
+
+func dim2(a *Args) int { return a.Dim[2] }
+
+func rotaryKernel[T kernel.Float]() Kernel {
+	return Parallel(dim0, dim2, func(a *Args, lo, hi int) {
+		y, x, table := slice[T](a, 0), slice[T](a, 1), slice[T](a, 2)
+		time, width, head := a.Dim[1], a.Dim[2], a.Dim[3]
+		far, step, sign := head/2, 1, T(a.I[2])
+		if a.I[1] != 0 {
+			far, step = 1, 2
+		}
+		for row := lo; row < hi; row++ {
+			angles := table[(a.I[0]+row%time)*head:][:head]
+			cos, sin := angles[:head/2], angles[head/2:]
+			for at := row * width; at < (row+1)*width; at += head {
+				for i, c := range cos {
+					k, s := at+i*step, sign*sin[i]
+					u, v := x[k], x[k+far]
+					y[k], y[k+far] = u*c-v*s, v*c+u*s
+				}
+			}
+		}
+	})
+}
