@@ -57,12 +57,11 @@ func (dropFirst) Start(b *ddp.Bucket) dist.Work {
 }
 func (dropFirst) Finish(*ddp.Bucket) {}
 
+// Gradients that stay each rank's own show in the second step.
 func TestLostCommunicationIsSeen(t *testing.T) {
-	j := job{ranks: 1, steps: 10, batch: 63, dtype: tensor.Float64}
-	want := j.run(t)
-	j.ranks, j.cfg = 2, ddp.Config{BucketBytes: 1500, Hook: dropFirst{}}
-	require.PanicsWithValue(t, "ranks have different parameters", func() { _, _ = j.try() })
-	require.NotEmpty(t, want.losses)
+	j := job{ranks: 2, steps: 2, batch: 63, dtype: tensor.Float64, cfg: ddp.Config{BucketBytes: 1500, Hook: dropFirst{}}}
+	_, err := j.try()
+	require.ErrorContains(t, err, "must have the same values on all ranks of world")
 }
 
 func TestAccumulation(t *testing.T) {

@@ -8,16 +8,17 @@ import (
 	"github.com/ringo-ml/ringo/tensor"
 )
 
-// StepCheck compares what ranks were fed with Rows.Total, by which losses divide, in the first step of an owner of gradients, and then
-// in every so many: where that is wrong, gradients are too large or too small by a factor, and nothing else shows it. ddp and fsdp
-// have one.
+// StepCheck says in which steps an owner of gradients compares what ranks must agree on: the first, the second, which shows whether
+// the first changed the same parameters in the same way, and then every so many. It compares what ranks were fed with Rows.Total, by
+// which losses divide: where that is wrong, gradients are too large or too small by a factor, and nothing else shows it. ddp and
+// fsdp have one.
 type StepCheck struct {
-	Every int // 0: the first step only
+	Every int // 0: the first two steps only
 	steps int
 	rows  rowCheck
 }
 
-func (c *StepCheck) due() bool { return c.steps == 0 || c.Every > 0 && c.steps%c.Every == 0 }
+func (c *StepCheck) due() bool { return c.steps < 2 || c.Every > 0 && c.steps%c.Every == 0 }
 
 // Note notes what the tape that p's gradient is from was given. Owners call it in GradReady.
 func (c *StepCheck) Note(p *tensor.Param) {

@@ -73,14 +73,14 @@ func TestRowsOfTheFirstStep(t *testing.T) {
 	}
 }
 
-// What one copy of a part has and the other one has not is found in the first step, and later with CheckEvery.
+// What one copy of a part has and the other one has not is found in the first two steps, and later with CheckEvery.
 func TestCopiesThatDiffer(t *testing.T) {
 	for _, c := range []struct {
 		every, step int
 		want        string
 	}{
 		{0, 0, "fsdp: 1.weight must have the same values on all ranks of dp control, and ranks [2] have others than rank 0"},
-		{0, 1, ""}, {2, 1, "fsdp: 1.weight must have the same values"}, {2, 3, ""}, {3, 2, "fsdp: 1.weight must have the same values"},
+		{0, 1, "fsdp: 1.weight must have the same values"}, {0, 2, ""}, {2, 1, "fsdp: 1.weight must have the same values"}, {2, 3, ""}, {3, 2, "fsdp: 1.weight must have the same values"},
 	} {
 		err := onCopies(c.every, 3, func(rank, step int, params nn.Params) (int, int, int) {
 			if p := params.ByName("1.weight"); step == c.step && rank == 2 {
