@@ -27,13 +27,7 @@ func Rotary(x, table Tensor, o RotaryOptions) Tensor {
 	if st := statType(in.dtype); tab.dtype != st || tab.needs {
 		fail("rotary", []Shape{in.shape(), tab.shape()}, "the table has to be a %v without a gradient", st)
 	}
-	first := o.First
-	if r := t.rows.of(in); r.seq > 0 {
-		if in.dims[1] != r.seq {
-			fail("rotary", []Shape{in.shape()}, "the step has %v: which ones are these?", r)
-		}
-		first += r.Seq.First
-	}
+	first := o.First + t.seqFirst("rotary", in)
 	if first < 0 || first+in.dims[1] > tab.dims[0] {
 		fail("rotary", []Shape{in.shape()}, "positions %d to %d of %d", first, first+in.dims[1]-1, tab.dims[0])
 	}

@@ -72,6 +72,21 @@ func (t *Tape) noteRows(h *header) {
 // embeddings and rotary angles of this rank begin at Rows().Seq.First. It is zero where no input has rows.
 func (t *Tape) Rows() Rows { return t.rows.Rows }
 
+// SeqFirst returns the position in its sequence at which x [batch, time, ...] begins on this rank: Rows().Seq.First, but 0 where x has
+// whole sequences, as after they were gathered. It refuses a time that is neither.
+func (t *Tape) SeqFirst(x Tensor) int { return t.seqFirst("SeqFirst", t.arg(x)) }
+
+func (t *Tape) seqFirst(op string, h *header) int {
+	r := t.rows.of(h)
+	if r.seq == 0 || h.n == 0 {
+		return 0
+	}
+	if h.rank < 2 || h.dims[1] != r.seq {
+		fail(op, []Shape{h.shape()}, "the step has %v: which positions are these?", r)
+	}
+	return r.Seq.First
+}
+
 // pack returns b as the attributes of a node, and unpack makes b of these.
 func (b batch) pack() [8]int {
 	return [8]int{b.First, b.Stride, b.Total, b.Seq.First, b.Seq.Total, b.n, b.seq, int(b.Over)}

@@ -14,7 +14,9 @@ const (
 )
 
 // angle is that of feature pair i at a position.
-func angle(position, i int) float64 { return float64(position) * math.Pow(100, -float64(2*i)/rotaryHead) }
+func angle(position, i int) float64 {
+	return float64(position) * math.Pow(100, -float64(2*i)/rotaryHead)
+}
 
 // rotaryTable returns the cosines and sines for x.
 func rotaryTable(x tensor.Tensor) tensor.Tensor {
@@ -62,8 +64,12 @@ func rotaryCases() (cases []ValueCase) {
 
 func rotaryGrads() map[tensor.Op][]GradCase {
 	on := func(name string, o tensor.RotaryOptions) GradCase {
-		return GradCase{Name: name, Shapes: func(r *rand.Rand) [][]int { return [][]int{{1 + r.IntN(3), 1 + r.IntN(5), rotaryHead * (1 + r.IntN(3))}} },
-			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor { return tensor.Rotary(x[0], rotaryTable(x[0]), o) }}
+		return GradCase{Name: name, Shapes: func(r *rand.Rand) [][]int {
+			return [][]int{{1 + r.IntN(3), 1 + r.IntN(5), rotaryHead * (1 + r.IntN(3))}}
+		},
+			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
+				return tensor.Rotary(x[0], rotaryTable(x[0]), o)
+			}}
 	}
 	return map[tensor.Op][]GradCase{tensor.OpRotary: {on("halves", tensor.RotaryOptions{First: 2}), on("neighbours", tensor.RotaryOptions{Interleaved: true})}}
 }

@@ -1,0 +1,29 @@
+package nn
+
+import "github.com/ringo-ml/ringo/tensor"
+
+// Positions adds a learned vector to each position of a sequence, as GPT-2 does.
+type Positions struct {
+	W *tensor.Param `nn:"weight"` // [positions, d]
+}
+
+// NewPositions returns vectors of d features for so many positions, normal with GPT-2's standard deviation 0.02.
+func NewPositions(positions, d int) *Positions {
+	return &Positions{W: tensor.NewParam(tensor.NormalInit(0, 0.02), positions, d)}
+}
+
+// Forward returns x [batch, time, d] plus the vectors of its positions. The first ones of each sequence are at position first, which
+// is the number of tokens that a cache holds, else 0. Where the step has a part of each sequence (tensor.Rows.Seq), its first
+// position comes on top. It panics where there is no vector for a position.
+func (p *Positions) Forward(x T, first int) T {
+	t := tapeOf(x)
+	w := t.Use(p.W)
+	if x.Rank() != 3 || x.Dim(2) != w.Dim(1) {
+		fail("Positions", "%v is not [batch, time, %d]", x.Shape(), w.Dim(1))
+	}
+	first += t.SeqFirst(x)
+	if first < 0 || first+x.Dim(1) > w.Dim(0) {
+		fail("Positions", "%v: positions %d to %d of %d", x.Shape(), first, first+x.Dim(1)-1, w.Dim(0))
+	}
+	return x.Add(w.Slice(0, first, first+x.Dim(1)))
+}
