@@ -30,7 +30,7 @@ func TestOpsAllocateNothing(t *testing.T) {
 	p := NewParam(UniformInit(-1, 1), 12, 7)
 	p.SetName("p")
 	p.Make(dev, Float32, 1)
-	ignore := int64(3)
+	ignore, table := int64(3), random(dev, Float32, 8, 7, 2)
 	step := func() {
 		in := tape.Use(p).Add(tape.Input(x)).Clamp(-1, 1).CumSum(1)
 		sorted, _ := in.Sort(0, true)
@@ -40,7 +40,9 @@ func TestOpsAllocateNothing(t *testing.T) {
 		mask := in.Lt(in.Detach()).And(in.Gt(in)).Or(in.Eq(in)).Not()
 		_ = Where(mask, in, in)
 		_, _ = ids.Bincount(7), tape.Arange(Int64, 0, 9, 1)
-		tape.Backward(soft.Add(hard.Sum()))
+		turned := Rotary(in.Slice(1, 0, 4).Reshape(2, 6, 4), tape.Input(table), RotaryOptions{First: 1})
+		seen := CrossAttention(turned, in.Slice(1, 3, 5).Reshape(2, 6, 2), in.Slice(1, 5, 7).Reshape(2, 6, 2), 2, AttentionOptions{Causal: true})
+		tape.Backward(soft.Add(hard.Sum()).Add(seen.Sum()))
 		p.Consume()
 		tape.Reset()
 	}

@@ -4,7 +4,8 @@ import "math"
 
 // AttentionOptions says which keys a query sees, and how its probabilities are thinned out.
 type AttentionOptions struct {
-	Causal bool    // position i sees positions 0 to i
+	Causal bool    // position i sees positions 0 to i+Offset
+	Offset int     // of CrossAttention, which see
 	Drop   float64 // drops probabilities as [Tensor.Dropout] does, on a tape in training
 	Layer  uint64  // the hash of the dropout layer's name
 	At     Region  // which heads these are (Cols), where a rank has a part of them; used by dropout only
@@ -20,8 +21,8 @@ func Attention(qkv Tensor, headDim int, o AttentionOptions) Tensor {
 	if headDim <= 0 || in.rank != 3 || in.dims[2]%(3*headDim) != 0 {
 		fail("attention", []Shape{in.shape()}, "needs [batch, time, 3·heads·%d]", headDim)
 	}
-	if !(o.Drop >= 0 && o.Drop < 1) {
-		fail("attention", nil, "probability %v is not in [0,1)", o.Drop)
+	if o.check("attention"); o.Offset != 0 {
+		fail("attention", nil, "an Offset has no meaning where queries and keys are of the same positions")
 	}
 	if r := t.rows.of(in); r.seq != 0 && r.seq < r.Seq.Total {
 		fail("attention", []Shape{in.shape()}, "the step has %v: a position would see this rank's part of its sequence only", r)

@@ -14,7 +14,8 @@ func attention64(q *cpuQueue) *[]attnLane[float64] { return &q.attn64 }
 // attentionKernel computes OpAttention: operands are output, logarithmic sums, qkv; see Tape.attention.
 func attentionKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
 	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
-		l.a.Out, l.a.LSE, l.a.QKV = slice[T](a, 0), slice[T](a, 1), slice[T](a, 2)
+		l.a.Out, l.a.LSE = slice[T](a, 0), slice[T](a, 1)
+		l.a.Pack(slice[T](a, 2), nil)
 		return l.a.Blocks()
 	}, kernel.AttentionForward[T])
 }
@@ -22,9 +23,29 @@ func attentionKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Ker
 // attentionGradKernel computes OpAttentionGrad: operands are the gradient, qkv, output, its gradient, logarithmic sums.
 func attentionGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
 	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
-		l.a.GradQKV, l.a.QKV, l.a.Out = slice[T](a, 0), slice[T](a, 1), slice[T](a, 2)
-		l.a.GradOut, l.a.LSE = slice[T](a, 3), slice[T](a, 4)
-		return a.Dim[0] * l.a.Heads
+		l.a.Pack(slice[T](a, 1), slice[T](a, 0))
+		l.a.Out, l.a.GradOut, l.a.LSE = slice[T](a, 2), slice[T](a, 3), slice[T](a, 4)
+		return l.a.Groups()
+	}, kernel.AttentionGrad[T])
+}
+
+// crossAttentionKernel computes OpCrossAttention: operands are output, logarithmic sums, queries, keys, values.
+func crossAttentionKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
+	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
+		l.a.Out, l.a.LSE = slice[T](a, 0), slice[T](a, 1)
+		l.a.Q, l.a.K, l.a.V = slice[T](a, 2), slice[T](a, 3), slice[T](a, 4)
+		return l.a.Blocks()
+	}, kernel.AttentionForward[T])
+}
+
+// crossAttentionGradKernel computes OpCrossAttentionGrad: operands are the gradients of queries, keys and values, these, the output,
+// its gradient, logarithmic sums.
+func crossAttentionGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T]) Kernel {
+	return attentionLaunch(lanes, func(l *attnLane[T], a *Args) int {
+		l.a.GradQ, l.a.GradK, l.a.GradV = slice[T](a, 0), slice[T](a, 1), slice[T](a, 2)
+		l.a.Q, l.a.K, l.a.V = slice[T](a, 3), slice[T](a, 4), slice[T](a, 5)
+		l.a.Out, l.a.GradOut, l.a.LSE = slice[T](a, 6), slice[T](a, 7), slice[T](a, 8)
+		return l.a.Groups()
 	}, kernel.AttentionGrad[T])
 }
 
@@ -42,11 +63,15 @@ func attentionLaunch[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T], ope
 			*all = append(*all, attnLane[T]{w: kernel.NewAttentionWork[T]()})
 		}
 		l := &(*all)[0]
-		hd := a.I[0]
-		l.a = kernel.Attention[T]{Steps: a.Dim[1], Heads: a.Dim[2] / (3 * hd), HeadDim: hd, Causal: a.I[1] != 0, Scale: T(a.F[0]),
-			Drop: a.F[1], Key: a.Key, Rows: kernel.Rows{First: a.I[2], Stride: a.I[3], Elems: a.I[4], Cols: a.I[4], FullCols: a.I[5], Col: a.I[6]}}
+		l.a = kernel.Attention[T]{HeadDim: a.I[0], Causal: a.I[1] != 0, Offset: a.I[7], Scale: T(a.F[0]), Drop: a.F[1], Key: a.Key,
+			Rows: kernel.Rows{First: a.I[2], Stride: a.I[3], Elems: a.I[4], Cols: a.I[4], FullCols: a.I[5], Col: a.I[6]}}
+		l.a.Queries, l.a.Keys, l.a.Heads = a.Dim[1], a.Dim[3], a.Dim[2]/l.a.HeadDim
+		l.a.KVHeads, l.a.QStep, l.a.KVStep = a.Dim[4]/l.a.HeadDim, a.Dim[2], a.Dim[4]
+		if a.Op == OpAttention || a.Op == OpAttentionGrad { // of qkv
+			l.a.Keys, l.a.Heads, l.a.KVHeads = a.Dim[1], l.a.Heads/3, l.a.Heads/3
+		}
 		parts := operands(l, a)
-		work := a.Dim[0] * a.Dim[1] * a.Dim[1] * a.Dim[2] / parts // multiplications of a part, roughly
+		work := a.Dim[0] * a.Dim[1] * l.a.Keys * a.Dim[2] / max(parts, 1) // multiplications of a part, roughly
 		c.pool.run(c, a, parts, (4*c.pool.grain-1)/max(work, 1)+1, 1, fn)
 	}
 }

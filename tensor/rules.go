@@ -128,6 +128,8 @@ const (
 	OpOr
 	OpCrossEntropyRows
 	OpRotary
+	OpCrossAttention
+	OpCrossAttentionGrad
 	numBuiltin
 )
 

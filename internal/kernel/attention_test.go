@@ -13,24 +13,36 @@ import (
 // attentionCase is an Attention over a batch, its memory between guards.
 type attentionCase[T Float] struct {
 	Attention[T]
-	batch int
-	bufs  [][]T
+	batch     int
+	bufs      [][]T
+	qkv, grad []T // of self-attention
 }
 
+// newAttentionCase is self-attention.
 func newAttentionCase[T Float](batch, steps, heads, hd int, causal bool, drop float64) *attentionCase[T] {
+	c := newCrossCase[T](batch, steps, steps, heads, heads, hd, causal, 0, drop)
+	n := 3 * batch * steps * heads * hd
+	c.qkv, c.grad = c.slot(n, 1), c.slot(n, 5)
+	c.Pack(c.qkv, c.grad)
+	return c
+}
+
+func newCrossCase[T Float](batch, queries, keys, heads, kvHeads, hd int, causal bool, offset int, drop float64) *attentionCase[T] {
 	c := &attentionCase[T]{batch: batch}
-	slot := func(n int, key uint64) []T {
-		buf := filled[T](n+2*guard, 7)
-		x := inner(buf)
-		FillNormal(x, key, 0, 0, 1)
-		c.bufs = append(c.bufs, buf)
-		return x
-	}
-	n, probabilities := batch*steps*heads*hd, heads*steps*steps
-	c.Attention = Attention[T]{Steps: steps, Heads: heads, HeadDim: hd, Causal: causal, Scale: T(1 / math.Sqrt(float64(hd))),
-		QKV: slot(3*n, 1), Out: slot(n, 2), LSE: slot(batch*heads*steps, 3), GradOut: slot(n, 4), GradQKV: slot(3*n, 5),
+	n, m, probabilities := batch*queries*heads*hd, batch*keys*kvHeads*hd, heads*queries*keys
+	c.Attention = Attention[T]{Queries: queries, Keys: keys, Heads: heads, KVHeads: kvHeads, HeadDim: hd, Causal: causal, Offset: offset,
+		Scale: T(1 / math.Sqrt(float64(hd))), Q: c.slot(n, 1), K: c.slot(m, 6), V: c.slot(m, 7), QStep: heads * hd, KVStep: kvHeads * hd,
+		Out: c.slot(n, 2), LSE: c.slot(batch*heads*queries, 3), GradOut: c.slot(n, 4), GradQ: c.slot(n, 5), GradK: c.slot(m, 8), GradV: c.slot(m, 9),
 		Drop: drop, Key: 9, Rows: Rows{First: 3, Stride: 2, Elems: probabilities, Cols: probabilities, FullCols: probabilities}}
 	return c
+}
+
+func (c *attentionCase[T]) slot(n int, key uint64) []T {
+	buf := filled[T](n+2*guard, 7)
+	x := inner(buf)
+	FillNormal(x, key, 0, 0, 1)
+	c.bufs = append(c.bufs, buf)
+	return x
 }
 
 // run computes outputs and gradients in parts of the given size, the last one first.
@@ -42,33 +54,41 @@ func (c *attentionCase[T]) run(part int) {
 		}
 	}
 	parts(c.Blocks(), AttentionForward[T])
-	parts(c.batch*c.Heads, AttentionGrad[T])
+	parts(c.Groups(), AttentionGrad[T])
 }
 
-// plain computes outputs and gradients by the definition, in float64.
-func (c *attentionCase[T]) plain() (out, grad []float64) {
-	n, hd := c.Steps, c.HeadDim
-	out, grad = make([]float64, len(c.Out)), make([]float64, len(c.GradQKV))
-	mask := make([]float64, c.batch*c.Heads*n*n)
+// plain computes outputs and gradients by the definition, in float64. Gradients go to gq, gk and gv, which are shaped as Q, K and V.
+func (c *attentionCase[T]) plain(gq, gk, gv []float64) (out []float64) {
+	hd := c.HeadDim
+	out = make([]float64, len(c.Out))
+	mask := make([]float64, c.batch*c.Heads*c.Queries*c.Keys)
 	Fill(mask, 1)
 	Dropout(mask, mask, c.Drop, c.Key, c.Rows, 0, len(mask))
-	qkv, gradOut := float64s(c.QKV), float64s(c.GradOut)
+	q, k, v, gradOut := float64s(c.Q), float64s(c.K), float64s(c.V), float64s(c.GradOut)
 	for head := range c.batch * c.Heads {
-		at := func(part, i, d int) int {
-			return ((head/c.Heads*n+i)*3+part)*c.Heads*hd + head%c.Heads*hd + d
-		}
-		for i := range n {
-			o := (head/c.Heads*n+i)*c.Heads*hd + head%c.Heads*hd
-			m := mask[(head*n+i)*n:][:n]
-			p := c.probabilities(qkv, at, i)
+		b, h := head/c.Heads, head%c.Heads
+		key := func(j int) int { return (b*c.Keys+j)*c.KVStep + h*c.KVHeads/c.Heads*hd }
+		for i := range c.Queries {
+			query, o := (b*c.Queries+i)*c.QStep+h*hd, ((b*c.Queries+i)*c.Heads+h)*hd
+			m := mask[(head*c.Queries+i)*c.Keys:][:c.Keys]
+			p := make([]float64, c.seen(i, 0, c.Keys))
+			for j := range p {
+				for d := range hd {
+					p[j] += float64(c.Scale) * q[query+d] * k[key(j)+d]
+				}
+			}
+			if len(p) == 0 {
+				continue
+			}
+			Softmax(p, p, len(p), 0, 1)
 			var dp []float64
 			sum := 0.0
 			for j := range p {
 				dot := 0.0
 				for d := range hd {
-					out[o+d] += p[j] * m[j] * qkv[at(2, j, d)]
-					grad[at(2, j, d)] += p[j] * m[j] * gradOut[o+d]
-					dot += m[j] * gradOut[o+d] * qkv[at(2, j, d)]
+					out[o+d] += p[j] * m[j] * v[key(j)+d]
+					gv[key(j)+d] += p[j] * m[j] * gradOut[o+d]
+					dot += m[j] * gradOut[o+d] * v[key(j)+d]
 				}
 				dp = append(dp, dot)
 				sum += p[j] * dot
@@ -76,25 +96,13 @@ func (c *attentionCase[T]) plain() (out, grad []float64) {
 			for j := range p {
 				ds := p[j] * (dp[j] - sum) * float64(c.Scale)
 				for d := range hd {
-					grad[at(0, i, d)] += ds * qkv[at(1, j, d)]
-					grad[at(1, j, d)] += ds * qkv[at(0, i, d)]
+					gq[query+d] += ds * k[key(j)+d]
+					gk[key(j)+d] += ds * q[query+d]
 				}
 			}
 		}
 	}
-	return out, grad
-}
-
-// probabilities returns those that query i gives to the keys that it sees.
-func (c *attentionCase[T]) probabilities(qkv []float64, at func(part, i, d int) int, i int) []float64 {
-	p := make([]float64, c.seen(i, 0, c.Steps))
-	for j := range p {
-		for d := range c.HeadDim {
-			p[j] += float64(c.Scale) * qkv[at(0, i, d)] * qkv[at(1, j, d)]
-		}
-	}
-	Softmax(p, p, len(p), 0, 1)
-	return p
+	return out
 }
 
 func TestAttention(t *testing.T) { bothFloats(t, testAttention[float32], testAttention[float64]) }
@@ -104,14 +112,58 @@ func testAttention[T Float](t *testing.T) {
 		for _, causal := range []bool{true, false} {
 			for _, drop := range []float64{0, 0.3} {
 				newCase := func() *attentionCase[T] { return newAttentionCase[T](s[0], s[1], s[2], s[3], causal, drop) }
-				out, grad := newCase().plain()
+				grad, width := make([]float64, 3*s[0]*s[1]*s[2]*s[3]), s[2]*s[3]
+				out := newCase().plain(grad, grad[width:], grad[2*width:])
 				for _, isa := range isas {
 					withISA(isa, func() {
 						what := fmt.Sprintf("%s %v causal %v drop %v", isa.name, s, causal, drop)
 						c := newCase()
 						c.run(math.MaxInt32)
 						requireNear(t, out, c.Out, 2e-5, 1e-12, what)
-						requireNear(t, grad, c.GradQKV, 5e-5, 1e-12, what+" gradient")
+						requireNear(t, grad, c.grad, 5e-5, 1e-12, what+" gradient")
+						inParts := newCase()
+						inParts.run(1)
+						for i, buf := range c.bufs {
+							requireSameBits(t, buf, inParts.bufs[i], what, "in parts")
+							require.Equal(t, filled[T](2*guard, 7), append(slices.Clone(buf[:guard]), buf[len(buf)-guard:]...), what)
+						}
+					})
+				}
+			}
+		}
+	}
+}
+
+// Queries and keys of different numbers, heads that share keys, and queries that see none.
+func TestCrossAttention(t *testing.T) {
+	bothFloats(t, testCrossAttention[float32], testCrossAttention[float64])
+}
+
+func testCrossAttention[T Float](t *testing.T) {
+	for _, s := range []struct{ batch, queries, keys, heads, kvHeads, hd, offset int }{
+		{1, 1, 1, 1, 1, 1, 0}, {2, 3, 5, 4, 2, 2, 2}, {2, 5, 3, 2, 1, 7, -2}, {1, 70, 300, 3, 1, 5, 230}, {1, 300, 70, 2, 2, 3, -100},
+		{1, 1, 270, 4, 2, 16, 269}, {1, 130, 520, 2, 1, 4, 200}, {1, 66, 66, 6, 3, 8, -70}, {2, 3, 0, 2, 1, 4, 0},
+	} {
+		for _, causal := range []bool{true, false} {
+			for _, drop := range []float64{0, 0.3} {
+				newCase := func() *attentionCase[T] {
+					return newCrossCase[T](s.batch, s.queries, s.keys, s.heads, s.kvHeads, s.hd, causal, s.offset, drop)
+				}
+				c := newCase()
+				gq, gk, gv := make([]float64, len(c.Q)), make([]float64, len(c.K)), make([]float64, len(c.V))
+				out := c.plain(gq, gk, gv)
+				for _, isa := range isas {
+					withISA(isa, func() {
+						what := fmt.Sprintf("%s %+v causal %v drop %v", isa.name, s, causal, drop)
+						c := newCase()
+						c.run(math.MaxInt32)
+						requireNear(t, out, c.Out, 2e-5, 1e-12, what)
+						requireNear(t, gq, c.GradQ, 5e-5, 1e-12, what+" queries")
+						requireNear(t, gk, c.GradK, 5e-5, 1e-12, what+" keys")
+						requireNear(t, gv, c.GradV, 5e-5, 1e-12, what+" values")
+						for i, lse := range c.LSE {
+							require.Equal(t, c.seen(i%s.queries, 0, s.keys) == 0, math.IsInf(float64(lse), -1), what)
+						}
 						inParts := newCase()
 						inParts.run(1)
 						for i, buf := range c.bufs {
@@ -131,7 +183,7 @@ func TestAttentionOfExtremeScores(t *testing.T) {
 		withISA(isa, func() {
 			c := newAttentionCase[float32](1, 600, 1, 2, false, 0)
 			for i := range 600 {
-				qkv := c.QKV[6*i:]
+				qkv := c.qkv[6*i:]
 				qkv[0], qkv[1], qkv[2], qkv[3] = 100, 1, float32(i), 0
 				if i < 300 {
 					qkv[3] = float32(math.Inf(-1))
@@ -139,10 +191,10 @@ func TestAttentionOfExtremeScores(t *testing.T) {
 			}
 			AttentionForward(&c.Attention, NewAttentionWork[float32](), 0, c.Blocks())
 			for i := range 600 { // each key beats the one before it by 100/sqrt(2) units
-				assert.InDelta(t, c.QKV[6*599+4], c.Out[2*i], 1e-6)
+				assert.InDelta(t, c.qkv[6*599+4], c.Out[2*i], 1e-6)
 			}
 			c = newAttentionCase[float32](1, 300, 1, 1, true, 0)
-			c.QKV[3*290] = float32(math.NaN()) // a query: its own output alone
+			c.qkv[3*290] = float32(math.NaN()) // a query: its own output alone
 			AttentionForward(&c.Attention, NewAttentionWork[float32](), 0, c.Blocks())
 			for i, v := range c.Out {
 				assert.Equal(t, i == 290, v != v, i)

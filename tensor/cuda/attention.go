@@ -17,6 +17,38 @@ type heads[W float32 | float64] struct {
 	limit, key       uint64
 	first, stride    int64
 	elems, row, col  int64
+	keys, kv         int64
+	qstep, kstep     int64
+	offset           int64
+}
+
+// shapes of attention; in qkv all heads have keys of their own, and parts of three are behind each other.
+type shapes struct{ batch, steps, keys, heads, kv, qstep, kstep int }
+
+func shapesOf(a *tensor.Args) shapes {
+	hd := a.I[0]
+	if a.Op == tensor.OpAttention || a.Op == tensor.OpAttentionGrad {
+		heads := a.Dim[2] / (3 * hd)
+		return shapes{a.Dim[0], a.Dim[1], a.Dim[1], heads, heads, a.Dim[2], a.Dim[2]}
+	}
+	return shapes{a.Dim[0], a.Dim[1], a.Dim[3], a.Dim[2] / hd, a.Dim[4] / hd, a.Dim[2], a.Dim[4]}
+}
+
+// parts adds the addresses of queries, keys and values, or of their gradients: operands from i on, or parts of operand i.
+func (q *Queue) parts(a *tensor.Args, i int) *Queue {
+	if a.Op == tensor.OpAttention || a.Op == tensor.OpAttentionGrad {
+		for part := range 3 {
+			q.part(a, i, part)
+		}
+		return q
+	}
+	return q.ptr(a, i).ptr(a, i+1).ptr(a, i+2)
+}
+
+// part adds the address of a third of qkv.
+func (q *Queue) part(a *tensor.Args, i, part int) *Queue {
+	q.args.Ptr(devPtr(a.X[i]) + cuda.Ptr(part*a.Dim[2]/3*a.DType.Size()))
+	return q
 }
 
 const (
@@ -38,9 +70,10 @@ func attentionTile(t tensor.DType, hd, tiles, scores int) (tile, shared int) {
 }
 
 func setHeads[W float32 | float64](q *Queue, a *tensor.Args, tile int) {
-	h := heads[W]{steps: int64(a.Dim[1]), heads: int64(a.Dim[2] / (3 * a.I[0])), hd: int64(a.I[0]), tile: int32(tile), causal: int32(a.I[1]),
-		scale: W(a.F[0]), key: a.Key, first: int64(a.I[2]), stride: int64(a.I[3]), elems: int64(a.I[4]),
-		row: int64(a.I[5]), col: int64(a.I[6])}
+	s := shapesOf(a)
+	h := heads[W]{steps: int64(s.steps), heads: int64(s.heads), hd: int64(a.I[0]), tile: int32(tile), causal: int32(a.I[1]),
+		scale: W(a.F[0]), key: a.Key, first: int64(a.I[2]), stride: int64(a.I[3]), elems: int64(a.I[4]), row: int64(a.I[5]), col: int64(a.I[6]),
+		keys: int64(s.keys), kv: int64(s.kv), qstep: int64(s.qstep), kstep: int64(s.kstep), offset: int64(a.I[7])}
 	if p := a.F[1]; p != 0 {
 		h.keep, h.limit = W(1/(1-p)), uint64(math.RoundToEven(p*0x1p32))
 	}
@@ -56,9 +89,16 @@ func (q *Queue) heads(a *tensor.Args, tile int) {
 	}
 }
 
-// headGrid is a block for each tile of `rows` rows of each head of the batch. All are in x: y ends at 65535.
+// headGrid is a block for each tile of `rows` queries of each head of the batch. All are in x: y ends at 65535.
 func headGrid(a *tensor.Args, rows int) cuda.Dim {
-	return cuda.Dim{X: a.Dim[0] * a.Dim[2] / (3 * a.I[0]) * tilesOf(a.Dim[1], rows)}
+	s := shapesOf(a)
+	return cuda.Dim{X: s.batch * s.heads * tilesOf(s.steps, rows)}
+}
+
+// keyGrid is headGrid for keys.
+func keyGrid(a *tensor.Args, rows int) cuda.Dim {
+	s := shapesOf(a)
+	return cuda.Dim{X: s.batch * s.kv * tilesOf(s.keys, rows)}
 }
 
 func noTile(q *Queue, a *tensor.Args) {
@@ -71,44 +111,69 @@ func attention(q *Queue, k *kernel, a *tensor.Args) {
 		attentionMMA(q, ks, a)
 		return
 	}
+	crossAttention(q, k, a)
+}
+
+// crossAttention computes OpCrossAttention: operands are output, logarithmic sums, queries, keys, values.
+func crossAttention(q *Queue, k *kernel, a *tensor.Args) {
 	tile, shared := attentionTile(a.DType, a.I[0], 3, 1)
 	if tile == 0 {
 		noTile(q, a)
 	}
-	q.ptrs(a, 3).heads(a, tile)
+	q.ptrs(a, 2).parts(a, 2).heads(a, tile)
 	q.run(k, headGrid(a, tile), cuda.Dim{X: attentionLanes}, shared)
 }
 
-// attentionGrads makes the kernels of OpAttentionGrad: operands are the gradient, qkv, output, its gradient, logarithmic sums.
-// Keys and values are one kernel and queries another, so that each sum has one block and a fixed order.
-func attentionGrads() (r [tensor.NumDTypes]tensor.Kernel) {
+// attentionGrads makes the kernels of OpAttentionGrad: operands are the gradient, qkv, output, its gradient, logarithmic sums;
+// and of OpCrossAttentionGrad: the gradients of queries, keys and values, these, and the rest. Keys and values are one kernel and
+// queries another, so that each sum has one block and a fixed order.
+func attentionGrads(cross bool) (r [tensor.NumDTypes]tensor.Kernel) {
+	in, out := 1, 2
+	if cross {
+		in, out = 3, 6
+	}
 	for _, t := range []tensor.DType{tensor.Float32, tensor.Float64, tensor.BFloat16, tensor.Float16} {
 		dots, kv := newKernel("attention.cu", "attention_dots", elems[t]), newKernel("attention.cu", "attention_grad_kv", elems[t])
 		r[t] = cell(newKernel("attention.cu", "attention_grad_q", elems[t]), func(q *Queue, k *kernel, a *tensor.Args) {
-			if ks := onTensorCores(q, a, 4); ks != nil {
-				attentionGradMMA(q, ks, a)
-				return
+			if !cross {
+				if ks := onTensorCores(q, a, 4); ks != nil {
+					attentionGradMMA(q, ks, a)
+					return
+				}
 			}
 			tile, shared := attentionTile(a.DType, a.I[0], 4, 2)
 			if tile == 0 {
 				noTile(q, a)
 			}
-			mid := q.scratch(a.Len[4] * wideSize(t))
+			stats := out + 2
+			mid := q.scratch(a.Len[stats] * wideSize(t))
 			q.args.Reset().Ptr(mid)
-			q.ptr(a, 2).ptr(a, 3).i64(a.Len[4]).heads(a, tile)
-			q.spread(dots, a.Len[4])
-			for _, k := range [2]*kernel{kv, k} {
-				q.args.Reset()
-				q.ptr(a, 0).ptr(a, 1).ptr(a, 3).ptr(a, 4).args.Ptr(mid)
+			q.ptr(a, out).ptr(a, out+1).i64(a.Len[stats]).heads(a, tile)
+			q.spread(dots, a.Len[stats])
+			rest := func() {
+				q.parts(a, in).ptr(a, out+1).ptr(a, stats).args.Ptr(mid)
 				q.heads(a, tile)
-				q.run(k, headGrid(a, tile), cuda.Dim{X: attentionLanes}, shared)
 			}
+			q.args.Reset()
+			if cross {
+				q.ptr(a, 1).ptr(a, 2)
+			} else {
+				q.part(a, 0, 1).part(a, 0, 2)
+			}
+			rest()
+			q.run(kv, keyGrid(a, tile), cuda.Dim{X: attentionLanes}, shared)
+			q.args.Reset()
+			q.ptr(a, 0)
+			rest()
+			q.run(k, headGrid(a, tile), cuda.Dim{X: attentionLanes}, shared)
 		})
 	}
 	return r
 }
 
 var attentionKernels = map[tensor.Op][tensor.NumDTypes]tensor.Kernel{
-	tensor.OpAttention:     floats("attention.cu", "attention", attention),
-	tensor.OpAttentionGrad: attentionGrads(),
+	tensor.OpAttention:          floats("attention.cu", "attention", attention),
+	tensor.OpAttentionGrad:      attentionGrads(false),
+	tensor.OpCrossAttention:     floats("attention.cu", "attention", crossAttention),
+	tensor.OpCrossAttentionGrad: attentionGrads(true),
 }

@@ -8,24 +8,29 @@
 
 enum { LANES = 256, FEATURES = 16 };  // features of a thread, at most
 
-// Head is one head and tile: its number, where its rows are, the tile's first row, the thread's row of the tile and place in the
-// row, and the threads of a row.
+// Head is one head of queries and a tile: its number, where its queries, keys and outputs are, the tile's first row, the thread's row of
+// the tile and place in the row, and the threads of a row.
 struct Head {
-  i64 number, qkv, out, stride, width, first;
+  i64 number, q, k, out, width, first;
   int row, lane, lanes;
 };
-__device__ __forceinline__ Head this_head(const Heads& h) {
-  i64 tiles = (h.steps + h.tile - 1) / h.tile, n = blockIdx.x / tiles, b = n / h.heads, k = n % h.heads;
+__device__ __forceinline__ Head head_of(const Heads& h, i64 number, i64 first) {
+  i64 b = number / h.heads, n = number % h.heads;
   int lanes = LANES / h.tile;
-  return {n, (b * h.steps * 3 * h.heads + k) * h.hd, (b * h.steps * h.heads + k) * h.hd, 3 * h.heads * h.hd, h.heads * h.hd,
-          (blockIdx.x - n * tiles) * h.tile, (int)threadIdx.x / lanes, (int)threadIdx.x % lanes, lanes};
+  return {number, b * h.steps * h.qstep + n * h.hd, b * h.keys * h.kstep + n / (h.heads / h.kv) * h.hd, (b * h.steps * h.heads + n) * h.hd,
+          h.heads * h.hd, first, (int)threadIdx.x / lanes, (int)threadIdx.x % lanes, lanes};
+}
+// this_head is that of a block for each tile of queries.
+__device__ __forceinline__ Head this_head(const Heads& h) {
+  i64 tiles = (h.steps + h.tile - 1) / h.tile, n = blockIdx.x / tiles;
+  return head_of(h, n, (blockIdx.x - n * tiles) * h.tile);
 }
 
-// fetch copies `tile` rows of hd features to shared memory, where they are hd + 1 apart; rows behind the last step are 0.
-__device__ __forceinline__ void fetch(W* to, const T* from, i64 stride, i64 step, const Heads& h) {
+// fetch copies `tile` rows of hd features to shared memory, where they are hd + 1 apart; rows from `end` on are 0.
+__device__ __forceinline__ void fetch(W* to, const T* from, i64 stride, i64 step, i64 end, const Heads& h) {
   for (int e = threadIdx.x; e < h.tile * h.hd; e += LANES) {
     int r = e / h.hd, d = e % h.hd;
-    to[r * (h.hd + 1) + d] = step + r < h.steps ? widen(from[(step + r) * stride + d]) : W(0);
+    to[r * (h.hd + 1) + d] = step + r < end ? widen(from[(step + r) * stride + d]) : W(0);
   }
 }
 
@@ -67,25 +72,28 @@ __device__ __forceinline__ void store(T* to, const W* acc, W scale, const Head& 
   }
 }
 
-// seen is the number of keys from j on, at most `tile`, that query i sees.
+// all_seen is how many keys query i sees, and seen those from j on, at most `tile`.
+__device__ __forceinline__ i64 all_seen(const Heads& h, i64 i) {
+  i64 end = h.causal ? i + h.offset + 1 : h.keys;
+  return end < 0 ? 0 : end < h.keys ? end : h.keys;
+}
 __device__ __forceinline__ i64 seen(const Heads& h, i64 i, i64 j) {
-  i64 end = h.causal ? i + 1 : h.steps, n = (end < h.steps ? end : h.steps) - j;
+  i64 n = all_seen(h, i) - j;
   return n < 0 ? 0 : n < h.tile ? n : h.tile;
 }
 
-extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* qkv, Heads h) {
+extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, const T* queries, const T* keys, const T* values, Heads h) {
   Head t = this_head(h);
   i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1;
   W *q = dynamic_shared<W>(), *k = q + h.tile * ld, *v = k + h.tile * ld, *p = v + h.tile * ld + t.row * (h.tile + 1);
-  const T *keys = qkv + t.qkv + t.width, *values = keys + t.width;
-  fetch(q, qkv + t.qkv, t.stride, i0, h);
+  fetch(q, queries + t.q, h.qstep, i0, h.steps, h);
   W acc[FEATURES] = {}, top = -INFINITY, sum = 0;
-  i64 end = h.causal && i0 + h.tile < h.steps ? i0 + h.tile : h.steps;
+  i64 end = all_seen(h, i0 + h.tile - 1);
   for (i64 j0 = 0; j0 < end; j0 += h.tile) {
     i64 n = i < h.steps ? seen(h, i, j0) : 0;
     __syncthreads();
-    fetch(k, keys, t.stride, j0, h);
-    fetch(v, values, t.stride, j0, h);
+    fetch(k, keys + t.k, h.kstep, j0, h.keys, h);
+    fetch(v, values + t.k, h.kstep, j0, h.keys, h);
     __syncthreads();
     W best = top;
     for (i64 c = t.lane; c < n; c += t.lanes) {
@@ -107,8 +115,9 @@ extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, co
     add_product(acc, p, 0, n, v, t, h.hd);
   }
   if (i >= h.steps) return;
-  store(out + t.out + i * t.width, acc, 1 / sum, t, h.hd);
-  if (t.lane == 0) lse[t.number * h.steps + i] = top + log_(sum);
+  bool any = all_seen(h, i) > 0;
+  store(out + t.out + i * t.width, acc, any ? 1 / sum : W(0), t, h.hd);
+  if (t.lane == 0) lse[t.number * h.steps + i] = any ? top + log_(sum) : (W)-INFINITY;
 }
 
 // attention_dots: dots[head, i] = sum of gout*out of a query.
@@ -128,50 +137,56 @@ __device__ __forceinline__ void pair(W& s, W& ds, const W* q, const W* k, const 
   ds = p * (keep * dot(g, v, h.hd) - dots);
 }
 
-// attention_grad_kv: dv = (D*P)T gout and dk = scale * dsT q of a tile of keys.
-extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
-  Head t = this_head(h);
+// attention_grad_kv: dv = (D*P)T gout and dk = scale * dsT q of a tile of keys, over the heads of queries that share them.
+extern "C" __global__ void __launch_bounds__(LANES) attention_grad_kv(T* gk, T* gv, const T* queries, const T* keys, const T* values, const T* gout,
+                                                                      const W* lse, const W* dots, Heads h) {
+  i64 tiles = (h.keys + h.tile - 1) / h.tile, n = blockIdx.x / tiles, group = h.heads / h.kv;
+  Head t = head_of(h, n * group, (blockIdx.x - n * tiles) * h.tile);
   i64 j0 = t.first, j = j0 + t.row, ld = h.hd + 1, part = h.tile * ld;
   W *k = dynamic_shared<W>(), *v = k + part, *q = v + part, *g = q + part;
   W *s = g + part + t.row * (h.tile + 1), *ds = s + h.tile * (h.tile + 1);
-  fetch(k, qkv + t.qkv + t.width, t.stride, j0, h);
-  fetch(v, qkv + t.qkv + 2 * t.width, t.stride, j0, h);
+  fetch(k, keys + t.k, h.kstep, j0, h.keys, h);
+  fetch(v, values + t.k, h.kstep, j0, h.keys, h);
   W dk[FEATURES] = {}, dv[FEATURES] = {};
-  for (i64 i0 = h.causal ? j0 : 0; i0 < h.steps; i0 += h.tile) {
-    __syncthreads();
-    fetch(q, qkv + t.qkv, t.stride, i0, h);
-    fetch(g, gout + t.out, t.width, i0, h);
-    __syncthreads();
-    i64 from = h.causal && i0 == j0 ? t.row : 0, to = h.steps - i0 < h.tile ? h.steps - i0 : h.tile;
-    if (j >= h.steps) to = 0;
-    for (i64 c = t.lane; c < to; c += t.lanes)
-      if (c >= from) {
-        i64 at = t.number * h.steps + i0 + c;
-        pair(s[c], ds[c], q + c * ld, k + t.row * ld, v + t.row * ld, g + c * ld, lse[at], dots[at], i0 + c, j, t, h);
-      }
-    __syncwarp();
-    add_product(dv, s, from, to, g, t, h.hd);
-    add_product(dk, ds, from, to, q, t, h.hd);
+  i64 begin = h.causal && j0 > h.offset ? (j0 - h.offset) / h.tile * h.tile : 0;
+  for (i64 head = t.number; head < (n + 1) * group; head++) {
+    t = head_of(h, head, j0);
+    for (i64 i0 = begin; i0 < h.steps; i0 += h.tile) {
+      __syncthreads();
+      fetch(q, queries + t.q, h.qstep, i0, h.steps, h);
+      fetch(g, gout + t.out, t.width, i0, h.steps, h);
+      __syncthreads();
+      i64 from = h.causal && j > h.offset + i0 ? j - h.offset - i0 : 0, to = h.steps - i0 < h.tile ? h.steps - i0 : h.tile;
+      if (j >= h.keys) to = 0;
+      for (i64 c = t.lane; c < to; c += t.lanes)
+        if (c >= from) {
+          i64 at = t.number * h.steps + i0 + c;
+          pair(s[c], ds[c], q + c * ld, k + t.row * ld, v + t.row * ld, g + c * ld, lse[at], dots[at], i0 + c, j, t, h);
+        }
+      __syncwarp();
+      add_product(dv, s, from, to, g, t, h.hd);
+      add_product(dk, ds, from, to, q, t, h.hd);
+    }
   }
-  if (j >= h.steps) return;
-  T* to = grad + t.qkv + j * t.stride;
-  store(to + t.width, dk, h.scale, t, h.hd);
-  store(to + 2 * t.width, dv, 1, t, h.hd);
+  if (j >= h.keys) return;
+  store(gk + t.k + j * h.kstep, dk, h.scale, t, h.hd);
+  store(gv + t.k + j * h.kstep, dv, 1, t, h.hd);
 }
 
 // attention_grad_q: dq = scale * ds k of a tile of queries.
-extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* grad, const T* qkv, const T* gout, const W* lse, const W* dots, Heads h) {
+extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* gq, const T* queries, const T* keys, const T* values, const T* gout, const W* lse,
+                                                                     const W* dots, Heads h) {
   Head t = this_head(h);
   i64 i0 = t.first, i = i0 + t.row, ld = h.hd + 1, part = h.tile * ld;
   W *q = dynamic_shared<W>(), *g = q + part, *k = g + part, *v = k + part, *ds = v + part + t.row * (h.tile + 1);
-  fetch(q, qkv + t.qkv, t.stride, i0, h);
-  fetch(g, gout + t.out, t.width, i0, h);
+  fetch(q, queries + t.q, h.qstep, i0, h.steps, h);
+  fetch(g, gout + t.out, t.width, i0, h.steps, h);
   W dq[FEATURES] = {}, unused;
-  i64 end = h.causal && i0 + h.tile < h.steps ? i0 + h.tile : h.steps, at = t.number * h.steps + i;
+  i64 end = all_seen(h, i0 + h.tile - 1), at = t.number * h.steps + i;
   for (i64 j0 = 0; j0 < end; j0 += h.tile) {
     __syncthreads();
-    fetch(k, qkv + t.qkv + t.width, t.stride, j0, h);
-    fetch(v, qkv + t.qkv + 2 * t.width, t.stride, j0, h);
+    fetch(k, keys + t.k, h.kstep, j0, h.keys, h);
+    fetch(v, values + t.k, h.kstep, j0, h.keys, h);
     __syncthreads();
     i64 n = i < h.steps ? seen(h, i, j0) : 0;
     for (i64 c = t.lane; c < n; c += t.lanes)
@@ -179,5 +194,5 @@ extern "C" __global__ void __launch_bounds__(LANES) attention_grad_q(T* grad, co
     __syncwarp();
     add_product(dq, ds, 0, n, k, t, h.hd);
   }
-  if (i < h.steps) store(grad + t.qkv + i * t.stride, dq, h.scale, t, h.hd);
+  if (i < h.steps) store(gq + t.q + i * h.qstep, dq, h.scale, t, h.hd);
 }

@@ -1,0 +1,110 @@
+package tensor
+
+import "math"
+
+func init() {
+	define(OpCrossAttention, OpSpec{Name: "cross_attention", Saves: 7 | SaveOut, VJP: crossAttentionVJP,
+		CPU: floats(crossAttentionKernel(attention32), crossAttentionKernel(attention64))})
+	define(OpCrossAttentionGrad, OpSpec{Name: "cross_attention_grad", Const: true,
+		CPU: floats(crossAttentionGradKernel(attention32), crossAttentionGradKernel(attention64))})
+}
+
+// CrossAttention is Attention of queries q [B, Tq, heads·headDim] over keys and values k and v [B, Tk, kvHeads·headDim] of another
+// length or number of heads (PyTorch's scaled_dot_product_attention with enable_gqa): heads/kvHeads heads of queries in a row share
+// one of keys and values (Ainslie et al., "GQA", 2023). It returns [B, Tq, heads·headDim]. With Causal, query i sees keys 0 to
+// i+Offset; one that sees none has the output 0. Where the step has a part of each sequence (Rows.Seq), and the keys are those of whole
+// sequences, the part's first position comes on top of Offset.
+func CrossAttention(q, k, v Tensor, headDim int, o AttentionOptions) Tensor {
+	t := tapeOf("cross_attention", q, k, v)
+	a, b, c := t.contiguous(t.arg(q)), t.contiguous(t.arg(k)), t.contiguous(t.arg(v))
+	t.sameDType("cross_attention", a, b, c)
+	width := 0
+	if b.rank == 3 {
+		width = b.dims[2]
+	}
+	t.mustShape("cross_attention", headDim > 0 && a.rank == 3 && width > 0 && b.alike(c) && a.dims[0] == b.dims[0] && width%headDim == 0 &&
+		a.dims[2]%width == 0, a, b, c)
+	o.check("cross_attention")
+	offset := o.Offset + t.keysBefore(a, b)
+	heads := a.dims[2] / headDim
+	out, lse := t.newLike(a), t.newTensor(statType(a.dtype), a.dims[0], heads, a.dims[1])
+	f := attention{I: [8]int{headDim, b2i(o.Causal)}}
+	if t.training && o.Drop > 0 {
+		if r := t.rows; r.seq > 0 && a.dims[1] == r.seq && r.seq < r.Seq.Total {
+			fail("cross_attention", []Shape{a.shape()}, "the step has %v: probabilities of a part of the positions cannot be dropped", r)
+		}
+		f.drop, f.key = o.Drop, t.RandomKey(o.Layer)
+		p := t.place("cross_attention", a, lse.n*b.dims[1], heads, a.dims[1]*b.dims[1], o.At)
+		f.I = [8]int{headDim, b2i(o.Causal), p[0], p[1], p[2], p[4], p[5]}
+	}
+	f.I[7] = offset
+	if b.n == 0 {
+		t.fill(out, 0)
+	} else {
+		t.crossAttention(OpCrossAttention, &f, []*header{out, lse}, []*header{a, b, c}, a, b)
+	}
+	node := t.rec(OpCrossAttention, out, a, b, c)
+	if node != nil {
+		node.I, node.F[0], node.key = f.I, f.drop, f.key
+	}
+	t.keepStats(node, lse)
+	return out.tensor()
+}
+
+func (o *AttentionOptions) check(op string) {
+	if !(o.Drop >= 0 && o.Drop < 1) {
+		fail(op, nil, "probability %v is not in [0,1)", o.Drop)
+	}
+}
+
+// keysBefore returns how many positions of whole sequences of keys come before a rank's first query, where it has a part of them. It
+// refuses keys that are a part themselves.
+func (t *Tape) keysBefore(q, k *header) int {
+	r := t.rows
+	if r.seq == 0 || r.seq == r.Seq.Total || q.n == 0 || k.n == 0 {
+		return 0
+	}
+	if k.dims[1] == r.seq {
+		fail("cross_attention", []Shape{q.shape(), k.shape()}, "the step has %v: a position would see this rank's part of its sequence only", r)
+	}
+	if k.dims[1] == r.Seq.Total && q.dims[1] == r.seq {
+		return r.Seq.First
+	}
+	return 0
+}
+
+// crossAttention launches op for queries of q's shape and keys of k's.
+func (t *Tape) crossAttention(op Op, f *attention, outs, ins []*header, q, k *header) {
+	if q.n == 0 {
+		return
+	}
+	a := t.Args(op, q.dtype)
+	for _, h := range outs {
+		a.out(h)
+	}
+	for _, h := range ins {
+		a.in(h)
+	}
+	a.Dim = [6]int{q.dims[0], q.dims[1], q.dims[2], k.dims[1], k.dims[2]}
+	a.I, a.F[0], a.F[1], a.Key = f.I, 1/math.Sqrt(float64(f.I[0])), f.drop, f.key
+	t.Launch()
+}
+
+func crossAttentionVJP(t *Tape, n *Node, need uint8) {
+	q, k, v := n.in[0], n.in[1], n.in[2]
+	grads := [3]*header{t.newLike(q), t.newLike(k), t.newLike(v)}
+	if q.n == 0 || k.n == 0 {
+		for _, g := range grads {
+			t.fill(g, 0)
+		}
+	} else {
+		t.crossAttention(OpCrossAttentionGrad, &attention{n.I, n.F[0], n.key}, grads[:], []*header{q, k, v, n.out, n.out.grad, n.aux[0]}, q, k)
+	}
+	for i, g := range grads {
+		if need>>i&1 != 0 {
+			t.addGrad(n.in[i], g)
+		} else {
+			t.release(g)
+		}
+	}
+}
