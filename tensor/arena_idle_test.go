@@ -245,7 +245,7 @@ func TestArenaHoldsTogether(t *testing.T) {
 			m.release(b)
 		}
 		m.giveBack(0)
-		require.Empty(t, dev.mem, "all is idle")
+		require.Equal(t, 0, len(dev.mem), "all is idle")
 		tape.Close()
 		dev.Close()
 	}
@@ -274,6 +274,6 @@ func requireWhole(t *testing.T, m *arena, live []block, step int) {
 		}
 		require.Equal(t, uintptr(s.p)+uintptr(s.bytes), end, "step %d: a hole or an overlap in a slab", step)
 	}
-	require.Empty(t, all, "step %d: blocks outside of what is held", step)
+	require.Zero(t, len(all), "step %d: blocks outside of what is held", step)
 	require.Equal(t, m.held, held, "step %d", step)
 }
