@@ -98,8 +98,9 @@ func (m *arena) take(n int) block {
 // freeRest frees what is left of the slab, as blocks.
 func (m *arena) freeRest() {
 	for m.left > 0 {
-		c, bytes := classOf(m.left)
-		if bytes > m.left {
+		n := min(m.left, largeBlock) // what is larger would be taken for a large block when it is freed
+		c, bytes := classOf(n)
+		if bytes > n {
 			c, bytes = c-1, bytesOf(c-1)
 		}
 		m.free[c] = append(m.free[c], m.slab)

@@ -1,8 +1,10 @@
 package tensor
 
 import (
+	"cmp"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -209,4 +211,69 @@ func TestMemoryFrom(t *testing.T) {
 	other.Close()
 	assert.Equal(t, 2, from.frees)
 	assert.ErrorContains(t, Try(func() { NewTape(dev, ShareMemory(NewTape(dev)), MemoryFrom(from)) }), "shares the memory of another")
+}
+
+// Whatever is taken, freed and given back: blocks in use and idle ones are all that is held, lie in it, and do not overlap.
+func TestArenaHoldsTogether(t *testing.T) {
+	skipInDebug(t)
+	for seed := range uint64(20) {
+		dev := NewCPU(1)
+		tape := NewTape(dev, NoGrad())
+		m, r := tape.mem, rand.New(rand.NewPCG(seed, 9))
+		var live []block
+		size := func() int { return 1 + r.IntN(1<<(6+r.IntN(17))) }
+		for step := range 600 {
+			switch n := len(live); {
+			case r.IntN(100) == 0:
+				for _, b := range live {
+					m.release(b)
+				}
+				live = live[:0]
+			case r.IntN(40) == 0:
+				m.giveBack(r.IntN(m.held + 1))
+			case n > 0 && r.IntN(2) == 0:
+				i := r.IntN(n)
+				m.release(live[i])
+				live[i] = live[n-1]
+				live = live[:n-1]
+			default:
+				live = append(live, m.alloc(size()))
+			}
+			requireWhole(t, m, live, step)
+		}
+		for _, b := range live {
+			m.release(b)
+		}
+		m.giveBack(0)
+		require.Equal(t, 0, len(dev.mem), "all is idle")
+		tape.Close()
+		dev.Close()
+	}
+}
+
+func requireWhole(t *testing.T, m *arena, live []block, step int) {
+	all := slices.Concat(live, m.large)
+	for c, free := range m.free {
+		for _, p := range free {
+			all = append(all, block{p, bytesOf(c)})
+		}
+	}
+	if m.left > 0 {
+		all = append(all, block{m.slab, m.left})
+	}
+	byPlace := func(a, b block) int { return cmp.Compare(uintptr(a.p), uintptr(b.p)) }
+	slabs := slices.SortedFunc(slices.Values(m.slabs), byPlace)
+	slices.SortFunc(all, byPlace)
+	held := 0
+	for _, s := range slabs {
+		held += s.bytes
+		end := uintptr(s.p)
+		for len(all) > 0 && uintptr(all[0].p) == end && end < uintptr(s.p)+uintptr(s.bytes) {
+			end += uintptr(all[0].bytes)
+			all = all[1:]
+		}
+		require.Equal(t, uintptr(s.p)+uintptr(s.bytes), end, "step %d: a hole or an overlap in a slab", step)
+	}
+	require.Zero(t, len(all), "step %d: blocks outside of what is held", step)
+	require.Equal(t, m.held, held, "step %d", step)
 }
