@@ -95,19 +95,6 @@ func (m *arena) take(n int) block {
 	return block{p, bytes}
 }
 
-// freeRest frees what is left of the slab, as blocks.
-func (m *arena) freeRest() {
-	for m.left > 0 {
-		n := min(m.left, largeBlock) // what is larger would be taken for a large block when it is freed
-		c, bytes := classOf(n)
-		if bytes > n {
-			c, bytes = c-1, bytesOf(c-1)
-		}
-		m.free[c] = append(m.free[c], m.slab)
-		m.slab, m.left = unsafe.Add(m.slab, bytes), m.left-bytes
-	}
-}
-
 // allocLarge takes the smallest free block that fits and wastes at most an eighth.
 func (m *arena) allocLarge(bytes int) block {
 	i, _ := slices.BinarySearchFunc(m.large, bytes, func(b block, n int) int { return b.bytes - n })

@@ -3,6 +3,7 @@ package tensor
 import (
 	"cmp"
 	"slices"
+	"unsafe"
 )
 
 // trim gives idle memory back before n further bytes are taken: with them, what is idle would be more than the most that was
@@ -64,6 +65,19 @@ func (m *arena) giveBackSlabs(keep int) {
 	}
 	for c, free := range m.free {
 		m.free[c] = slices.DeleteFunc(free, func(p Ptr) bool { return gone[of(p)] })
+	}
+}
+
+// freeRest frees what is left of the slab, as blocks.
+func (m *arena) freeRest() {
+	for m.left > 0 {
+		n := min(m.left, largeBlock) // what is larger would be taken for a large block when it is freed
+		c, bytes := classOf(n)
+		if bytes > n {
+			c, bytes = c-1, bytesOf(c-1)
+		}
+		m.free[c] = append(m.free[c], m.slab)
+		m.slab, m.left = unsafe.Add(m.slab, bytes), m.left-bytes
 	}
 }
 
