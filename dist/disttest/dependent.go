@@ -2,6 +2,8 @@ package disttest
 
 import (
 	"fmt"
+	"os"
+	"strconv"
 	"testing"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -124,7 +126,8 @@ func neighbours(g *dist.Group) (next, prev int) {
 	return (g.Rank() + 1) % n, (g.Rank() + n - 1) % n
 }
 
-// dependent runs each chain often, with inputs that are posted at once, with small, and with large ones.
+// dependent runs each chain often, with inputs that are posted at once, with small, and with large ones. RINGO_CHAINS is how often,
+// and a fiftieth of it for more than 64 KiB.
 func (s *suite) dependent(t *testing.T) {
 	times := map[int]int{1: 20, 10: 20, 64: 20, 1000: 10, 16 << 10: 3}
 	switch {
@@ -134,6 +137,9 @@ func (s *suite) dependent(t *testing.T) {
 		times = map[int]int{1: 5, 10: 5, 64: 5, 1000: 5, 16 << 10: 2}
 	case s.emulated:
 		times = map[int]int{1: 2, 64: 3, 1000: 2}
+	}
+	if n, err := strconv.Atoi(os.Getenv("RINGO_CHAINS")); err == nil {
+		times = map[int]int{1: n, 10: n, 64: n, 1000: n, 16 << 10: n, 256 << 10: n / 50, 4 << 20: n / 50}
 	}
 	for _, n := range []int{2, 3} {
 		for count, times := range times {
