@@ -3,6 +3,7 @@ package disttest
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 )
 
@@ -18,18 +19,23 @@ func quantile(q float64, x []float64) float64 {
 }
 
 // drift is how much longer operations took in the last and in the fourth fifth than in the first, in units of the baseline
-// of the same time. What has become slower is never fast, and ranks that must wait for a core often are: so the fast
-// samples count, not the median. The very first samples warm up.
+// of the same time. What has become slower is so at every quantile: ranks that must wait for a core often are slow in the
+// median, and ranks that meet while both spin are fast in the first decile. So the smallest ratio counts. The very first
+// samples warm up.
 func drift(x, base []float64) (last, fourth float64) {
 	warm := len(x) / 50
 	x, base = x[warm:], base[warm:]
 	n := max(len(x)/5, 1)
-	fifth := func(from int) float64 {
+	fifth := func(q float64, from int) float64 {
 		from = max(from, 0)
-		return quantile(0.1, x[from:from+n]) / quantile(0.1, base[from:from+n])
+		return quantile(q, x[from:from+n]) / quantile(q, base[from:from+n])
 	}
-	first, end := fifth(0), len(x)
-	return fifth(end-n) / first, fifth(end-2*n) / first
+	last, fourth = math.Inf(1), math.Inf(1)
+	for _, q := range []float64{0.1, 0.25, 0.5} {
+		first, end := fifth(q, 0), len(x)
+		last, fourth = min(last, fifth(q, end-n)/first), min(fourth, fifth(q, end-2*n)/first)
+	}
+	return last, fourth
 }
 
 // slower returns an error when operations have become slower. What piles up goes on to slow them down: a burst of load at the

@@ -54,6 +54,16 @@ func often(at, x float64) func(float64) float64 {
 	}
 }
 
+// lucky is 1 but for one in six, which is 1/6, until a time.
+func lucky(until float64) func(float64) float64 {
+	return func(t float64) float64 {
+		if t < until && int(t*2000)%6 == 0 {
+			return 1. / 6
+		}
+		return 1
+	}
+}
+
 // A machine that gets busy is no drift, whenever it does, and however much more it hits operations for a while; operations
 // that get slower are.
 func TestDrift(t *testing.T) {
@@ -69,6 +79,7 @@ func TestDrift(t *testing.T) {
 		{"a burst at the end", flat, after(0.85, 6), false},
 		{"load costs operations more", after(0.5, 10), after(0.5, 1.5), false},
 		{"ranks often wait for a core", flat, often(0.5, 20), false},
+		{"ranks meet by chance, early", flat, lucky(0.3), false},
 		{"operations get slower", flat, grows, true},
 		{"slower under load", after(0.3, 5), grows, true},
 		{"slower when the load ends", func(t float64) float64 { return 6 - 5*t }, grows, true},
