@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
+	"github.com/ringo-ml/ringo/ckpt/torch"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -21,6 +22,10 @@ type ConvertConfig struct {
 	DType *tensor.DType
 	// FileBytes is the size at which a new file begins; 0: all in one file.
 	FileBytes int64
+	// ModelOnly leaves the optimizer out.
+	ModelOnly bool
+	// LeftOut is told what of a checkpoint of PyTorch's has no place in the new one, such as "ema: 12 tensors"; nil: nobody.
+	LeftOut func(what []string)
 	// Progress is as in VerifyConfig.
 	Progress func(done, total int64)
 }
@@ -28,6 +33,11 @@ type ConvertConfig struct {
 // Convert writes a checkpoint (as Load takes) anew: in one file or several, in another type, with hashes where there were
 // none. to must not exist; it is complete or absent, like what Save writes. The hashes of the source are verified. Types
 // are converted as Tensor.Cast does, with one rounding.
+//
+// It also takes PyTorch's checkpoints (package torch): a file of torch.save, named .pt, .pth, .bin or .ckpt, or a folder of
+// torch.distributed.checkpoint. Load resumes from the result: it has the moments, step counts and learning rate of AdamW,
+// Adam or SGD. The step is that of the parameter with the most; SGD counts none, and gets 1 where there is momentum.
+// What else the checkpoint says in numbers and texts, param_groups included, is the extra state "torch".
 func Convert(ctx context.Context, from, to string, c ConvertConfig) error {
 	if err := convert(ctx, disk{}, from, to, c); err != nil {
 		return fmt.Errorf("ckpt: converting %s: %w", from, err)
@@ -39,11 +49,14 @@ func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertCon
 	if c.DType != nil && !c.DType.IsFloat() {
 		return fmt.Errorf("%v is no type of floats", *c.DType)
 	}
-	src, err := open(fsys, from)
+	src, leftOut, err := openAny(fsys, from, c)
 	if err != nil {
 		return err
 	}
 	defer src.Close() // only read
+	if c.LeftOut != nil && len(leftOut) > 0 {
+		c.LeftOut(leftOut)
+	}
 	if _, err := os.Lstat(to); err == nil {
 		return fmt.Errorf("%s is there already", to)
 	}
@@ -68,6 +81,15 @@ func convert(ctx context.Context, fsys fileSystem, from, to string, c ConvertCon
 	return nil
 }
 
+// openAny opens a checkpoint of this package or of PyTorch.
+func openAny(fsys fileSystem, from string, c ConvertConfig) (*source, []string, error) {
+	if torch.Is(from) {
+		return openTorch(from, c.ModelOnly)
+	}
+	src, err := open(fsys, from)
+	return src, nil, err
+}
+
 // convertPlan plans one piece for every tensor.
 func convertPlan(src *source, c ConvertConfig) (*plan, error) {
 	limit := c.FileBytes
@@ -90,7 +112,7 @@ func convertPlan(src *source, c ConvertConfig) (*plan, error) {
 		return p, err
 	}
 	p.man.Step, p.man.Random, p.man.Extra = src.man.Step, src.man.Random, src.man.Extra
-	if o := src.man.Optimizer; o != nil {
+	if o := src.man.Optimizer; o != nil && !c.ModelOnly {
 		p.man.Optimizer = &optimizerEntry{Steps: o.Steps, LR: o.LR, Scaler: o.Scaler, Counts: o.Counts}
 		p.man.Optimizer.Tensors, err = p.layOut("optimizer", entries(src.opt), limit)
 	}

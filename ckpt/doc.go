@@ -48,5 +48,7 @@
 // Load fills Param.Local. A package that keeps gathered copies of it must be told: after Load, call Changed of an
 // fsdp.Sharding.
 //
+// Convert also makes a checkpoint of what PyTorch saved (package torch).
+//
 // The command "ringo ckpt" lists, verifies, compares and converts checkpoints without starting a job.
 package ckpt

@@ -157,16 +157,32 @@ func (c *ckptDiffCmd) Run() error {
 }
 
 type ckptConvertCmd struct {
-	From      string `arg:"" help:"The checkpoint."`
+	From      string `arg:"" help:"The checkpoint; also a .pt, .pth, .bin or .ckpt file of PyTorch, or a folder of torch.distributed.checkpoint."`
 	To        string `arg:"" help:"The folder to make."`
 	DType     string `name:"dtype" placeholder:"TYPE" help:"Type of the model's floats, such as bfloat16; as they are if absent."`
 	FileBytes string `placeholder:"SIZE" help:"Begin a new file at this size, such as 5G; one file if absent."`
+	ModelOnly bool   `help:"Leave the optimizer out."`
 	JSON      bool   `help:"Print one JSON object: the verdict on the new checkpoint."`
+}
+
+// Help is the text below the flags of `ringo ckpt convert -h`.
+func (*ckptConvertCmd) Help() string {
+	return `The result is a checkpoint that a run resumes from and Hugging Face's readers load.
+
+  ringo ckpt convert -dtype bfloat16 checkpoints/step-00000100 half
+  ringo ckpt convert model.pt model                  # of PyTorch: with the optimizer, if there is one; nothing in it is executed
+
+The model of a .pt file is under the key model, model_state_dict, state_dict or module, or is the whole file; the optimizer under
+optimizer, optimizer_state_dict, optim or optim_state_dict.`
 }
 
 // Run converts, and verifies the result.
 func (c *ckptConvertCmd) Run() error {
-	var cfg ckpt.ConvertConfig
+	cfg := ckpt.ConvertConfig{ModelOnly: c.ModelOnly, LeftOut: func(what []string) {
+		for _, s := range what {
+			fmt.Fprintf(os.Stderr, "left out: %s\n", s)
+		}
+	}}
 	if c.DType != "" {
 		d, err := tensor.ParseDType(c.DType)
 		if err != nil {

@@ -147,6 +147,23 @@ func TestCkpt(t *testing.T) {
 	require.Len(t, parse(t, out)["unchecked"], 2)
 }
 
+func TestCkptTorch(t *testing.T) {
+	t.Parallel()
+	fixtures := filepath.Join("..", "..", "ckpt", "torch", "testdata")
+	to := filepath.Join(t.TempDir(), "new")
+	out, errs, code := run(t, "ckpt", "convert", filepath.Join(fixtures, "sgd.pt"), to)
+	require.Zero(t, code, errs)
+	require.Equal(t, "left out: ema: 1 tensors\n", errs)
+	require.Contains(t, out, "step 1, 8 tensors in 8 shards, 256 bytes\nsound\n")
+	groups := filepath.Join(fixtures, "groups.pt")
+	_, errs, code = run(t, "ckpt", "convert", groups, to+"2")
+	require.Equal(t, 1, code)
+	require.Contains(t, errs, "which is which is not said")
+	out, errs, code = run(t, "ckpt", "convert", "-model-only", groups, to+"2")
+	require.Zero(t, code, errs)
+	require.Contains(t, out, "4 tensors in 4 shards, 128 bytes\nsound\n")
+}
+
 func TestCkptUsage(t *testing.T) {
 	t.Parallel()
 	nowhere := filepath.Join(t.TempDir(), "nowhere")

@@ -75,8 +75,9 @@ var table = map[string]row{
 
 	"plan": {own: "tensor"},
 
-	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors"},
+	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors ckpt/torch"},
 	"ckpt/safetensors": {},
+	"ckpt/torch":       {own: "ckpt/safetensors"},
 
 	"bench/gpt":    {own: "nn"},
 	"bench/...":    {own: "...", others: "..."},

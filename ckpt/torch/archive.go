@@ -1,0 +1,132 @@
+package torch
+
+import (
+	"archive/zip"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// maxPickle bounds the pickles, which are read whole. That of a model of 100,000 tensors has about 20 MB.
+const maxPickle = 512 << 20
+
+// archive is what torch.save wrote: a pickle, and storages.
+type archive struct {
+	name    string
+	r       io.ReaderAt
+	prefix  string // of the entries' names, with a slash
+	entries map[string]extent
+}
+
+// extent is where an entry's bytes lie.
+type extent struct{ offset, size int64 }
+
+// openArchive reads the directory of an archive of size bytes. All entries lie in it as they are, so that no archive is
+// larger than its file.
+func openArchive(name string, r io.ReaderAt, size int64) (*archive, error) {
+	z, err := zip.NewReader(r, size)
+	if err != nil {
+		return nil, fmt.Errorf("%s: not an archive of torch.save (of PyTorch 1.6 or newer): %w", name, err)
+	}
+	a := &archive{name: name, r: r, entries: map[string]extent{}}
+	total := int64(0)
+	for _, f := range z.File {
+		x, err := locate(f, size)
+		if err == nil {
+			total += x.size
+			_, twice := a.entries[f.Name]
+			switch {
+			case twice:
+				err = fmt.Errorf("the name is there twice")
+			case total > size:
+				err = fmt.Errorf("the entries have more bytes than the archive")
+			}
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: entry %q: %w", name, f.Name, err)
+		}
+		a.entries[f.Name] = x
+		if dir, ok := strings.CutSuffix(f.Name, "/data.pkl"); ok && !strings.Contains(dir, "/") {
+			if a.prefix != "" {
+				return nil, fmt.Errorf("%s: entry %q: there is another data.pkl", name, f.Name)
+			}
+			a.prefix = dir + "/"
+		}
+	}
+	if a.prefix == "" {
+		return nil, fmt.Errorf("%s: there is no data.pkl: not an archive of torch.save", name)
+	}
+	return a, a.checkOrder()
+}
+
+// locate checks an entry.
+func locate(f *zip.File, size int64) (extent, error) {
+	if f.Method != zip.Store || f.Flags&1 != 0 || f.CompressedSize64 != f.UncompressedSize64 {
+		return extent{}, fmt.Errorf("it is compressed or encrypted; torch.save stores entries as they are")
+	}
+	off, err := f.DataOffset()
+	if err != nil {
+		return extent{}, err
+	}
+	if off < 0 || off > size || f.UncompressedSize64 > uint64(size-off) {
+		return extent{}, fmt.Errorf("%d bytes at %d lead out of the archive of %d", f.UncompressedSize64, off, size)
+	}
+	return extent{off, int64(f.UncompressedSize64)}, nil
+}
+
+// checkOrder refuses the storages of a big-endian machine.
+func (a *archive) checkOrder() error {
+	if _, ok := a.entries[a.prefix+"byteorder"]; !ok {
+		return nil // older than the first big-endian ones
+	}
+	b, err := a.read("byteorder", 16)
+	if err == nil && string(b) != "little" {
+		err = fmt.Errorf("%s: the byte order is %q; only little is read", a.name, b)
+	}
+	return err
+}
+
+// read returns the bytes of an entry of at most limit bytes.
+func (a *archive) read(entry string, limit int64) ([]byte, error) {
+	x := a.entries[a.prefix+entry]
+	if x.size > limit {
+		return nil, fmt.Errorf("%s: %s has %d bytes; at most %d are read", a.name, entry, x.size, limit)
+	}
+	b := make([]byte, x.size)
+	if err := readFull(a.r, b, x.offset); err != nil {
+		return nil, fmt.Errorf("%s: %s: %w", a.name, entry, err)
+	}
+	return b, nil
+}
+
+// value runs the archive's pickle.
+func (a *archive) value() (any, error) {
+	b, err := a.read("data.pkl", maxPickle)
+	if err != nil {
+		return nil, err
+	}
+	return unpickle(a.name+": data.pkl", b, a.storage)
+}
+
+// storage returns what a pickle refers to by ("storage", class, key, device, elements).
+func (a *archive) storage(id any) (any, error) {
+	t, _ := id.(Tuple)
+	if len(t) != 5 || t[0] != "storage" {
+		return nil, fmt.Errorf("a reference to %s, not to a storage", kindOf(id))
+	}
+	class, ok1 := t[1].(Name)
+	key, ok2 := t[2].(string)
+	n, ok3 := t[4].(int64)
+	d := storages[class.Name]
+	if !ok1 || !ok2 || !ok3 || d == "" {
+		return nil, fmt.Errorf("a storage of the type %s, with the key %v and %v elements", kindOf(t[1]), t[2], t[4])
+	}
+	x, ok := a.entries[a.prefix+"data/"+key]
+	if !ok {
+		return nil, fmt.Errorf("there is no storage %q in the archive", key)
+	}
+	if size := int64(d.Bits() / 8); n < 0 || n != x.size/size || x.size%size != 0 {
+		return nil, fmt.Errorf("storage %q has %d bytes, which are not %d elements of %s", key, x.size, n, d)
+	}
+	return &storage{r: io.NewSectionReader(a.r, x.offset, x.size), dtype: d, bytes: x.size}, nil
+}

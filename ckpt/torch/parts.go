@@ -1,0 +1,211 @@
+package torch
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// maxDepth bounds the depth of the tree. A tree that contains itself is deeper.
+const maxDepth = 64
+
+// The keys under which training programs keep a model and its optimizer.
+var (
+	modelKeys     = []string{"model", "model_state_dict", "state_dict", "module"}
+	optimizerKeys = []string{"optimizer", "optimizer_state_dict", "optim", "optim_state_dict"}
+)
+
+// Named is a tensor and its name.
+type Named struct {
+	Name string
+	*Tensor
+}
+
+// Parts are the tensors of a training run, as its state_dicts name them.
+type Parts struct {
+	Model     []Named
+	Optimizer *Optimizer     // nil: there is none
+	Extra     map[string]any // further values that JSON has, and param_groups
+	LeftOut   []string       // what has no place in the other three, such as "ema: 12 tensors"
+}
+
+// Parts finds model and optimizer in the tree. The model is the value of the key model, model_state_dict, state_dict or
+// module, or the tree itself if it has tensors at its top; the optimizer is that of optimizer, optimizer_state_dict, optim or
+// optim_state_dict. modelOnly leaves the optimizer out.
+func (c *Checkpoint) Parts(modelOnly bool) (*Parts, error) {
+	p, err := c.parts(modelOnly)
+	if err != nil {
+		return nil, fmt.Errorf("torch: %w", err)
+	}
+	return p, nil
+}
+
+func (c *Checkpoint) parts(modelOnly bool) (*Parts, error) {
+	root, ok := c.Root.(*Dict)
+	if !ok {
+		return nil, fmt.Errorf("it holds %s, no dict with the tensors of a model", kindOf(c.Root))
+	}
+	w := &walker{left: 16*c.limit + 1024}
+	modelKey, err := only(root, "model", modelKeys)
+	if err != nil {
+		return nil, err
+	}
+	p := &Parts{Extra: map[string]any{}}
+	if modelKey == "" {
+		if !slices.ContainsFunc(root.Values, func(v any) bool { _, ok := v.(*Tensor); return ok }) {
+			return nil, fmt.Errorf("no model: the keys are %s, and none of them is one of %s", keyList(root), strings.Join(modelKeys, ", "))
+		}
+		return p, w.model(p, root)
+	}
+	if err := w.model(p, root.Get(modelKey).(*Dict)); err != nil {
+		return nil, err
+	}
+	optimizerKey, err := only(root, "optimizer", optimizerKeys)
+	if err != nil && !modelOnly {
+		return nil, err
+	}
+	for i, k := range root.Keys {
+		switch {
+		case k == modelKey:
+		case slices.Contains(optimizerKeys, keyText(k)) && modelOnly:
+			p.LeftOut = append(p.LeftOut, keyText(k))
+		case k == optimizerKey:
+			if err := w.optimizer(p, root.Values[i].(*Dict)); err != nil {
+				return nil, fmt.Errorf("optimizer: %w", err)
+			}
+		default:
+			if err := w.extra(p, keyText(k), root.Values[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p, nil
+}
+
+// only returns the one of keys that root has a dict of, "" if it has none.
+func only(root *Dict, what string, keys []string) (string, error) {
+	found := ""
+	for _, k := range keys {
+		if _, ok := root.Get(k).(*Dict); !ok {
+			continue
+		}
+		if found != "" {
+			return "", fmt.Errorf("%s and %s may both be the %s", found, k, what)
+		}
+		found = k
+	}
+	return found, nil
+}
+
+func keyList(d *Dict) string {
+	var names []string
+	for _, k := range d.Keys[:min(len(d.Keys), 8)] {
+		names = append(names, keyText(k))
+	}
+	return strings.Join(names, ", ")
+}
+
+// walker goes through the tree. A pickle may name a value many times, so that a short one makes a tree without end.
+type walker struct{ left int }
+
+func (w *walker) enter(depth int) error {
+	w.left--
+	if depth > maxDepth || w.left < 0 {
+		return fmt.Errorf("the tree is deeper than %d, or it contains itself", maxDepth)
+	}
+	return nil
+}
+
+// model notes the tensors of a state_dict.
+func (w *walker) model(p *Parts, d *Dict) error {
+	seen := map[string]bool{}
+	if err := w.tensors(p, d, "", 0, seen); err != nil {
+		return err
+	}
+	if len(p.Model) == 0 {
+		return fmt.Errorf("the model has no tensors")
+	}
+	return nil
+}
+
+func (w *walker) tensors(p *Parts, v any, name string, depth int, seen map[string]bool) error {
+	if err := w.enter(depth); err != nil {
+		return err
+	}
+	switch v := v.(type) {
+	case *Tensor:
+		if seen[name] {
+			return fmt.Errorf("two tensors have the name %q", name)
+		}
+		seen[name] = true
+		p.Model = append(p.Model, Named{name, v})
+	case *Dict:
+		for i, k := range v.Keys {
+			below := keyText(k)
+			if name != "" {
+				below = name + "." + below
+			}
+			if err := w.tensors(p, v.Values[i], below, depth+1, seen); err != nil {
+				return err
+			}
+		}
+	default:
+		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s: %s", name, kindOf(v)))
+	}
+	return nil
+}
+
+// extra keeps a value that JSON has, and notes another as left out.
+func (w *walker) extra(p *Parts, name string, v any) error {
+	tensors := 0
+	x, ok, err := w.plain(v, 0, &tensors)
+	switch {
+	case err != nil:
+		return err
+	case ok:
+		p.Extra[name] = x
+	case tensors > 0:
+		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s: %d tensors", name, tensors))
+	default:
+		p.LeftOut = append(p.LeftOut, fmt.Sprintf("%s: %s", name, kindOf(v)))
+	}
+	return nil
+}
+
+// plain returns a value as encoding/json takes it; ok is false if there is something else in it.
+func (w *walker) plain(v any, depth int, tensors *int) (out any, ok bool, err error) {
+	if err := w.enter(depth); err != nil {
+		return nil, false, err
+	}
+	if list, is := items(v); is {
+		all, ok := make([]any, len(list)), true
+		for i, x := range list {
+			one, fits, err := w.plain(x, depth+1, tensors)
+			if err != nil {
+				return nil, false, err
+			}
+			all[i], ok = one, ok && fits
+		}
+		return all, ok, nil
+	}
+	switch v := v.(type) {
+	case nil, bool, int64, string:
+		return v, true, nil
+	case float64:
+		return v, !math.IsNaN(v) && !math.IsInf(v, 0), nil
+	case *Tensor:
+		*tensors++
+	case *Dict:
+		all, ok := map[string]any{}, true
+		for i, k := range v.Keys {
+			one, fits, err := w.plain(v.Values[i], depth+1, tensors)
+			if err != nil {
+				return nil, false, err
+			}
+			all[keyText(k)], ok = one, ok && fits
+		}
+		return all, ok && len(all) == len(v.Keys), nil
+	}
+	return nil, false, nil
+}
