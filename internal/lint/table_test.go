@@ -78,6 +78,11 @@ var table = map[string]row{
 	"ckpt":             {own: "nn optim dist dist/backend tensor ckpt/safetensors"},
 	"ckpt/safetensors": {},
 
+	"train":             {own: "optim data dist ckpt tensor internal/curve train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
+	"train/metrics":     {},
+	"train/tensorboard": {others: "google.golang.org/protobuf"},
+	"internal/curve":    {others: "gonum.org/v1/plot"},
+
 	"bench/gpt":    {own: "nn"},
 	"bench/...":    {own: "...", others: "..."},
 	"cmd/...":      {own: "...", others: "..."},
