@@ -145,3 +145,16 @@ func TestSignalToOneProcess(t *testing.T) {
 	_, err := ckpt.Latest(dir)
 	require.NoError(t, err)
 }
+
+// An instruction set that is unknown is an error, not the slowest one.
+func TestUnknownCPU(t *testing.T) {
+	t.Setenv("RINGO_CPU", "avx9")
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), exe)
+	cmd.Env = append(os.Environ(), "TRAIN_TEST_CHILD=loop")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, 1, cmd.ProcessState.ExitCode())
+	require.Contains(t, string(out), "train.test: dist: RINGO_CPU=avx9: this CPU and build support ")
+}
