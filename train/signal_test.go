@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,14 +31,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// child trains for ever; after 20 steps it says so.
+// child trains until it is stopped, for a minute at most; after 20 steps it says so.
 func child(mode string) error {
 	if mode == "usage" {
 		return train.Usagef("-steps 0: want 1 or more")
 	}
 	x := run{ranks: 2, steps: 1 << 30}
 	x.Save, x.SaveEvery = os.Getenv("TRAIN_TEST_SAVE"), 1000
+	begun := time.Now()
 	x.each = func(r *dist.Rank, step int, l *train.Loop) error {
+		if time.Since(begun) > time.Minute {
+			return errors.New("nobody has stopped this")
+		}
 		if step == 20 && r.World.Rank() == 0 {
 			fmt.Println("ready")
 		}
