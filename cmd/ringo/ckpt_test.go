@@ -112,6 +112,17 @@ func TestCkpt(t *testing.T) {
 	require.Equal(t, map[string]any{"rank": 7.0, "place": "tp=1,fsdp=3", "bytes": 4.0 * (4 + 1 + 1 + 0)}, v["ranks"].([]any)[7])
 	require.Len(t, v["unchecked"], 2)
 
+	several := t.TempDir() // a folder of checkpoints stands for its newest
+	require.NoError(t, os.CopyFS(filepath.Join(several, "step-00000007"), os.DirFS(b)))
+	require.NoError(t, os.CopyFS(filepath.Join(several, "step-00000012"), os.DirFS(a)))
+	for _, command := range []string{"verify", "ls"} {
+		_, errs, code := run(t, "ckpt", command, several)
+		require.Zero(t, code)
+		require.Equal(t, "ringo: "+several+" holds step-00000007, step-00000012: taking the newest\n", errs)
+	}
+	out, _, code = run(t, "ckpt", "diff", several, a)
+	require.Zero(t, code, out)
+
 	out, _, code = run(t, "ckpt", "diff", a, a)
 	require.Zero(t, code)
 	require.Equal(t, "no difference\n", out)
