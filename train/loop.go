@@ -39,8 +39,9 @@ type Loop struct {
 	writers []Writer // on rank 0
 	show    progress
 
-	hear   atomic.Int32   // the signal that this process got
-	signal syscall.Signal // that all ranks know of
+	hear     atomic.Int32   // the signal that this process got
+	signal   syscall.Signal // that all ranks know of
+	unlisten func()
 }
 
 // Start begins a training whose state is st, and with Options.Resume goes on from the newest checkpoint. Files that cannot be
@@ -96,19 +97,26 @@ func (l *Loop) onZero(f func() error) error {
 	return nil
 }
 
-// listen notes the first signal; the next one kills, as it does without a Loop.
+// listen notes the first signal; the next one kills, as it does without a Loop and after Close. What was ignored when the
+// program began, as by nohup, stays ignored.
 func (l *Loop) listen() {
 	c := make(chan os.Signal, 1)
-	signal.Notify(c, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	ctx, cancel := context.WithCancel(l.ctx)
+	for _, s := range []os.Signal{os.Interrupt, syscall.SIGTERM, syscall.SIGHUP} {
+		if !signal.Ignored(s) {
+			signal.Notify(c, s)
+		}
+	}
+	l.unlisten = func() { signal.Stop(c); cancel() }
 	go func() {
 		select {
 		case s := <-c:
 			if s, ok := s.(syscall.Signal); ok {
 				l.hear.Store(int32(s))
 			}
-		case <-l.ctx.Done(): // the job is over
+		case <-ctx.Done(): // Close, or the end of the job
 		}
-		signal.Stop(c)
+		l.unlisten()
 	}()
 }
 
@@ -177,6 +185,7 @@ func (l *Loop) Done() (steps, resumed int) { return l.steps, l.resumed }
 // *Interrupted after a signal. Do not call it when a step failed: return that error.
 func (l *Loop) Close() error {
 	l.show.end()
+	defer l.unlisten()
 	if l.err != nil {
 		return errors.Join(l.err, l.closeWriters())
 	}
@@ -191,6 +200,9 @@ func (l *Loop) Close() error {
 		return errors.Join(err, l.closeWriters())
 	}
 	if err := errors.Join(l.writeTrace(), l.writePlot(), l.closeWriters()); err != nil {
+		return err
+	}
+	if err := l.g.Close(); err != nil {
 		return err
 	}
 	if l.signal != 0 {

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"syscall"
 	"testing"
@@ -54,7 +55,14 @@ func child(mode string) error {
 		}
 		return nil
 	}
+	if mode == "after" {
+		x.steps, x.each = 21, nil
+	}
 	_, err := x.train()
+	if mode == "after" {
+		fmt.Println("ready")
+		select {}
+	}
 	return err
 }
 
@@ -109,6 +117,26 @@ func TestNothingSaved(t *testing.T) {
 	require.Error(t, cmd.Wait())
 	require.Equal(t, 130, cmd.ProcessState.ExitCode())
 	require.Regexp(t, `^train.test: interrupted at step \d+; nothing saved\n$`, stderr.String())
+}
+
+// After Close, the first signal kills.
+func TestSignalAfterClose(t *testing.T) {
+	cmd, stderr := start(t, "after", "")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Error(t, cmd.Wait())
+	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(t, status.Signaled() && status.Signal() == syscall.SIGTERM, "%v: %s", status, stderr)
+}
+
+// What nohup has made ignored does not end a training.
+func TestIgnoredSignal(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP) // children inherit it
+	defer signal.Reset(syscall.SIGHUP)
+	cmd, stderr := start(t, "loop", "")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Error(t, cmd.Wait())
+	require.Equal(t, 143, cmd.ProcessState.ExitCode(), "%s", stderr)
 }
 
 // The second signal kills, whatever the program is doing.
