@@ -74,6 +74,7 @@ func (t *run) train() (res result, err error) {
 		model := nn.Sequential{nn.NewLinear(3, 5), nn.Tanh, nn.NewLinear(5, 1)}
 		var params nn.Params
 		var norm optim.Norm
+		var err error // not that of all ranks
 		if t.sharded {
 			s := fsdp.New(fsdp.Config{Shard: r.World, Stage: 3, Seed: 1, DType: tensor.Float64})
 			s.Unit(model)
