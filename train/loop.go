@@ -36,7 +36,8 @@ type Loop struct {
 	since   int // steps since the last Flush
 	next    int // steps from one Flush to the next
 	flushed time.Time
-	writers []Writer // on rank 0
+	rows    map[int]map[string]float64 // values by step and name that the writers have not got
+	writers []Writer                   // on rank 0
 	show    progress
 
 	hear     atomic.Int32   // the signal that this process got
@@ -50,7 +51,7 @@ func Start(ctx context.Context, r *dist.Rank, o *Options, st ckpt.State) (*Loop,
 	if err := o.Check(); err != nil {
 		return nil, err
 	}
-	l := &Loop{ctx: ctx, r: r, g: r.World.With(dist.Name("train")), o: *o, state: st, next: 1}
+	l := &Loop{ctx: ctx, r: r, g: r.World.With(dist.Name("train")), o: *o, state: st, next: 1, rows: map[int]map[string]float64{}}
 	if err := l.onZero(l.tryFiles); err != nil {
 		return nil, err
 	}
@@ -140,12 +141,16 @@ func (l *Loop) Steps(n int) iter.Seq[int] {
 func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 	return func(yield func(int, data.Batch) bool) {
 		l.show.total = n
+		at := b.State()
 		if l.source == nil && l.resumed > 0 {
-			l.err = b.SetState(l.kept.Loader)
+			at = l.kept.Loader
 		}
 		l.source = b
 		for l.Going() && l.steps < n {
-			for _, batch := range b.Epoch(l.ctx, b.State().Epoch) {
+			if l.err = b.SetState(at); l.err != nil {
+				return
+			}
+			for _, batch := range b.Epoch(l.ctx, at.Epoch) {
 				if !yield(l.steps, batch) {
 					l.steps++
 					return
@@ -158,6 +163,7 @@ func (l *Loop) Batches(b *data.Loader, n int) iter.Seq2[int, data.Batch] {
 			if l.err == nil {
 				l.err = b.Err()
 			}
+			at = b.State()
 		}
 	}
 }

@@ -53,6 +53,7 @@ func (points) Batch(idx []int, x, y tensor.Tensor) error {
 type run struct {
 	train.Options
 	ranks, steps int
+	pauses       []int
 	sharded      bool
 	each         func(r *dist.Rank, step int, l *train.Loop) error // after a step
 	log          bytes.Buffer
@@ -92,7 +93,7 @@ func (t *run) train() (res result, err error) {
 		if err != nil {
 			return err
 		}
-		for step, b := range l.Batches(batches, t.steps) {
+		train := func(step int, b data.Batch) error {
 			loss := nn.MSE(model.Forward(tape.Input(b.X)), b.Y)
 			l.Sum("loss", loss)
 			tape.Backward(loss)
@@ -105,6 +106,14 @@ func (t *run) train() (res result, err error) {
 			}
 			if t.each != nil {
 				if err := t.each(r, step, l); err != nil {
+					return err
+				}
+			}
+			return nil
+		}
+		for _, upto := range append(t.pauses, t.steps) { // loops one after the other go on where the last one ended
+			for step, b := range l.Batches(batches, upto) {
+				if err := train(step, b); err != nil {
 					return err
 				}
 			}
@@ -137,6 +146,10 @@ func TestValues(t *testing.T) {
 			got, err := many.train()
 			require.NoError(t, err)
 			require.InDeltaSlice(t, want.losses, got.losses, 1e-12)
+			many.pauses = []int{2, 2, 5}
+			paused, err := many.train()
+			require.NoError(t, err)
+			require.Equal(t, got, paused)
 			steps, values := valuesIn(t, many.Metrics, "loss")
 			require.Equal(t, []int{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}, steps)
 			require.Equal(t, got.losses, values)
@@ -237,7 +250,7 @@ func TestResume(t *testing.T) {
 
 // A script that reads nothing does not make the loop lose values: more steps and more parts than it keeps on the device.
 func TestWindow(t *testing.T) {
-	var o train.Options
+	o := train.Options{Metrics: filepath.Join(t.TempDir(), "m.jsonl")}
 	require.NoError(t, o.Run(dist.Config{Ranks: 2, Log: io.Discard}, func(ctx context.Context, r *dist.Rank) error {
 		l, err := train.Start(ctx, r, &o, ckpt.State{})
 		if err != nil {
@@ -247,6 +260,7 @@ func TestWindow(t *testing.T) {
 		for step := range l.Steps(n) {
 			l.Sum("one", one)
 			l.Sum("one", one) // of a microbatch
+			l.Log("step", float64(step))
 			if step%3 == 0 {
 				l.Sum("third", one)
 			}
@@ -265,6 +279,13 @@ func TestWindow(t *testing.T) {
 		}
 		return nil
 	}))
+	text, err := os.ReadFile(o.Metrics)
+	require.NoError(t, err)
+	require.Equal(t, 1543, strings.Count(string(text), "\n"), "a line a step")
+	steps, values := valuesIn(t, o.Metrics, "one")
+	for i := range steps {
+		require.Equal(t, [2]float64{float64(i + 1), 4}, [2]float64{float64(steps[i]), values[i]})
+	}
 }
 
 // Memory that Go code cannot touch makes no difference.

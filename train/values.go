@@ -2,6 +2,7 @@ package train
 
 import (
 	"errors"
+	"maps"
 	"slices"
 	"syscall"
 	"time"
@@ -12,7 +13,7 @@ import (
 
 // Writer takes values on rank 0: see Loop.To.
 type Writer interface {
-	// Write takes values of one step, which became known at a time. Steps may come again, with other names.
+	// Write takes values of one step, which became known at a time.
 	Write(step int, at time.Time, values map[string]float64) error
 	Close() error
 }
@@ -61,12 +62,7 @@ func (l *Loop) Sum(name string, part tensor.Tensor) {
 }
 
 // Log notes a value of the step that all ranks know, such as an accuracy.
-func (l *Loop) Log(name string, value float64) {
-	l.add(name, l.steps+1, value)
-	if err := l.write(l.steps+1, map[string]float64{name: value}); err != nil && l.err == nil {
-		l.err = err
-	}
-}
+func (l *Loop) Log(name string, value float64) { l.add(name, l.steps+1, value) }
 
 // Values returns the steps, from 1 on, and the values of a name, those of before a resume included. What Sum got since the
 // last Flush is not among them.
@@ -89,6 +85,10 @@ func (l *Loop) add(name string, step int, value float64) {
 		i = len(l.kept.Values)
 		l.kept.Values = append(l.kept.Values, &series{Name: name})
 	}
+	if l.rows[step] == nil {
+		l.rows[step] = map[string]float64{}
+	}
+	l.rows[step][name] += value
 	s := l.kept.Values[i]
 	if n := len(s.Steps); n > 0 && s.Steps[n-1] == step {
 		s.Values[n-1] += metrics.Number(value)
@@ -115,7 +115,7 @@ func (l *Loop) Flush() error {
 			l.signal = syscall.Signal(all[k])
 		}
 	}
-	rows, at := map[int]map[string]float64{}, 2
+	at := 2
 	for _, c := range l.columns {
 		for i, step := range c.steps {
 			sum := 0.0
@@ -123,17 +123,13 @@ func (l *Loop) Flush() error {
 				sum += all[k]
 			}
 			l.add(c.name, step, sum)
-			if rows[step] == nil {
-				rows[step] = map[string]float64{}
-			}
-			rows[step][c.name] += sum
 		}
 		at += len(c.steps)
 		c.steps = c.steps[:0]
 	}
 	l.since, l.flushed = 0, time.Now()
 	l.show.update(l)
-	return l.writeRows(rows)
+	return l.write()
 }
 
 // pace is how many steps to make until the next Flush.
@@ -144,24 +140,19 @@ func (l *Loop) pace() int {
 	return min(max(1, int(lookEvery/max(1, time.Since(l.flushed)/time.Duration(l.since)))), window)
 }
 
-func (l *Loop) writeRows(rows map[int]map[string]float64) (err error) {
-	steps := make([]int, 0, len(rows))
-	for step := range rows {
-		steps = append(steps, step)
-	}
-	slices.Sort(steps)
-	for _, step := range steps {
-		err = errors.Join(err, l.write(step, rows[step]))
-	}
-	return err
-}
-
 // To has the loop give values to w as well, from now on, and close it. Call it on rank 0.
 func (l *Loop) To(w Writer) { l.writers = append(l.writers, w) }
 
-func (l *Loop) write(step int, values map[string]float64) (err error) {
-	for _, w := range l.writers {
-		err = errors.Join(err, w.Write(step, time.Now(), values))
+// write gives the values of steps that are done to the writers.
+func (l *Loop) write() (err error) {
+	for _, step := range slices.Sorted(maps.Keys(l.rows)) {
+		if step > l.steps {
+			break
+		}
+		for _, w := range l.writers {
+			err = errors.Join(err, w.Write(step, time.Now(), l.rows[step]))
+		}
+		delete(l.rows, step)
 	}
 	return err
 }
