@@ -260,7 +260,7 @@ func TestWindow(t *testing.T) {
 		for step := range l.Steps(n) {
 			l.Sum("one", one)
 			l.Sum("one", one) // of a microbatch
-			l.Log("step", float64(step))
+			l.Log("number", float64(step))
 			if step%3 == 0 {
 				l.Sum("third", one)
 			}

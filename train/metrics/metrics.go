@@ -74,8 +74,13 @@ func Open(name string, last int) (*File, error) {
 	return w, nil
 }
 
-// Write adds the values of a step.
+// Write adds the values of a step. None may be named step or time.
 func (w *File) Write(step int, at time.Time, values map[string]float64) error {
+	for _, name := range []string{"step", "time"} {
+		if _, ok := values[name]; ok {
+			return fmt.Errorf("metrics: a value of step %d is named %q, as what every line begins with", step, name)
+		}
+	}
 	head := fmt.Sprintf(w.head, step, float64(at.UnixMilli())/1000)
 	var text []byte
 	if w.csv {

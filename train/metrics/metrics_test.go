@@ -58,7 +58,11 @@ func TestFiles(t *testing.T) {
 		require.Equal(t, begun+want[2], write(t, name, 5, rows, 10), "a file that is gone")
 	}
 	require.False(t, metrics.Ext("m.json"))
-	_, err := metrics.Open(filepath.Join(t.TempDir(), "none", "m.csv"), 3)
+	f, err := metrics.Open(filepath.Join(t.TempDir(), "m.csv"), 0)
+	require.NoError(t, err)
+	require.EqualError(t, f.Write(3, at, map[string]float64{"time": 1}), `metrics: a value of step 3 is named "time", as what every line begins with`)
+	require.NoError(t, f.Close())
+	_, err = metrics.Open(filepath.Join(t.TempDir(), "none", "m.csv"), 3)
 	require.ErrorContains(t, err, "none")
 }
 
