@@ -34,6 +34,20 @@ func listSteps(fsys fileSystem, dir string) ([]int, error) {
 	return steps, nil
 }
 
+// Steps returns the folders of the complete checkpoints in a directory that a Saver writes to, the oldest first; none where
+// there is no such folder.
+func Steps(dir string) ([]string, error) {
+	steps, err := listSteps(disk{}, dir)
+	if err != nil {
+		return nil, fmt.Errorf("ckpt: %w", err)
+	}
+	var paths []string
+	for _, step := range steps {
+		paths = append(paths, filepath.Join(dir, stepName(step)))
+	}
+	return paths, nil
+}
+
 // Latest returns the folder of the newest checkpoint in a directory that a Saver writes to. A folder gets its name when it
 // is complete, so that whatever a crash left behind is not taken for one; what is damaged nevertheless is an error. If
 // there is no checkpoint, the error is fs.ErrNotExist.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ringo-ml/ringo/dist/backend"
 	"github.com/ringo-ml/ringo/dist/launch"
+	"github.com/ringo-ml/ringo/internal/kernel"
 	"github.com/ringo-ml/ringo/internal/trace"
 	"github.com/ringo-ml/ringo/internal/wait"
 	"github.com/ringo-ml/ringo/tensor"
@@ -97,6 +98,9 @@ func (cfg *Config) check() error {
 		return fmt.Errorf("dist: a timeout in Config is negative: Timeout %v, JoinTimeout %v", cfg.Timeout, cfg.JoinTimeout)
 	case cfg.Trace < 0:
 		return fmt.Errorf("dist: Config.Trace is %d, want the number of spans", cfg.Trace)
+	}
+	if err := kernel.CPUError(); err != nil {
+		return fmt.Errorf("dist: %w", err)
 	}
 	return nil
 }

@@ -37,6 +37,12 @@ func TestWrongFlags(t *testing.T) {
 			assert.Error(t, err, "%s %s: %s", p.Name(), args, out)
 			assert.Contains(t, string(out), want, "%s %s", p.Name(), args)
 			assert.NotContains(t, string(out), "panic", "%s %s", p.Name(), args)
+			if want == "" || args == "argument" {
+				assert.Equal(t, 2, c.ProcessState.ExitCode(), "%s %s: %s", p.Name(), args, out)
+			}
+			if args == "argument" {
+				assert.Regexp(t, "^"+p.Name()+": [^0-9]", string(out), "who speaks, and no time")
+			}
 			if args == "-device cuda" {
 				assert.Equal(t, 1, strings.Count(string(out), "\n"), "%s: %s", p.Name(), out)
 			}

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"sync"
 	"syscall"
@@ -40,6 +41,7 @@ type ckptLsCmd struct {
 
 // Run prints the tensors.
 func (c *ckptLsCmd) Run() error {
+	c.Path = newest(c.Path)
 	step, list, err := ckpt.List(c.Path)
 	if err != nil {
 		return err
@@ -56,6 +58,21 @@ func (c *ckptLsCmd) Run() error {
 	}
 	fmt.Fprintf(w, "%d tensors\t\t\t\t%d\t\n", len(list), total)
 	return w.Flush()
+}
+
+// newest returns the newest checkpoint in a folder of several, which it names; another path as it is.
+func newest(path string) string {
+	steps, err := ckpt.Steps(path)
+	if err != nil || len(steps) == 0 { // who reads the path says what it is
+		return path
+	}
+	last := steps[len(steps)-1]
+	names := make([]string, len(steps))
+	for i, s := range steps {
+		names[i] = filepath.Base(s)
+	}
+	fmt.Fprintf(os.Stderr, "ringo: %s holds %s: taking the newest\n", path, strings.Join(names, ", "))
+	return last
 }
 
 type ckptVerifyCmd struct {
@@ -80,6 +97,7 @@ units are; else of each tensor. Dimensions in -rules are those that the tensors 
 
 // Run prints the verdict; a checkpoint that is not sound is an error.
 func (c *ckptVerifyCmd) Run() error {
+	c.Path = newest(c.Path)
 	cfg := ckpt.VerifyConfig{NaN: c.NaN, Layout: c.Layout}
 	if c.Rules != "" {
 		text, err := os.ReadFile(c.Rules)
@@ -137,6 +155,7 @@ type ckptDiffCmd struct {
 
 // Run prints the differences; any is an error.
 func (c *ckptDiffCmd) Run() error {
+	c.A, c.B = newest(c.A), newest(c.B)
 	var d *ckpt.Difference
 	err := withProgress("comparing", func(ctx context.Context, progress func(done, total int64)) (err error) {
 		d, err = ckpt.Diff(ctx, c.A, c.B, progress)
@@ -178,6 +197,7 @@ optimizer, optimizer_state_dict, optim or optim_state_dict.`
 
 // Run converts, and verifies the result.
 func (c *ckptConvertCmd) Run() error {
+	c.From = newest(c.From)
 	cfg := ckpt.ConvertConfig{ModelOnly: c.ModelOnly, LeftOut: func(what []string) {
 		for _, s := range what {
 			fmt.Fprintf(os.Stderr, "left out: %s\n", s)

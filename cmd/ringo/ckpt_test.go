@@ -164,6 +164,22 @@ func TestCkptTorch(t *testing.T) {
 	require.Contains(t, out, "4 tensors in 4 shards, 128 bytes\nsound\n")
 }
 
+// A folder of checkpoints stands for its newest.
+func TestCkptNewest(t *testing.T) {
+	t.Parallel()
+	a, b := saved(t, 1), saved(t, 2)
+	several := t.TempDir()
+	require.NoError(t, os.CopyFS(filepath.Join(several, "step-00000007"), os.DirFS(b)))
+	require.NoError(t, os.CopyFS(filepath.Join(several, "step-00000012"), os.DirFS(a)))
+	for _, command := range []string{"verify", "ls"} {
+		_, errs, code := run(t, "ckpt", command, several)
+		require.Zero(t, code)
+		require.Equal(t, "ringo: "+several+" holds step-00000007, step-00000012: taking the newest\n", errs)
+	}
+	out, _, code := run(t, "ckpt", "diff", several, a)
+	require.Zero(t, code, out)
+}
+
 func TestCkptUsage(t *testing.T) {
 	t.Parallel()
 	nowhere := filepath.Join(t.TempDir(), "nowhere")

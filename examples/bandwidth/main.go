@@ -17,13 +17,16 @@ import (
 )
 
 func main() {
+	log.SetFlags(0)
+	log.SetPrefix("bandwidth: ")
 	ranks := flag.Uint("ranks", 2, "goroutine `ranks` (under ringo run, the launcher decides)")
 	largest := flag.Uint("max", 16<<20, "`bytes` of the largest buffer")
 	reps := flag.Uint("reps", 20, "all-reduces of each size; the fastest counts")
 	device := dist.DeviceFlag()
 	flag.Parse()
 	if *ranks < 1 || flag.NArg() > 0 {
-		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+		log.Printf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+		os.Exit(2)
 	}
 	if err := run(dist.Config{Ranks: int(*ranks), Device: *device, Log: os.Stdout}, int(*largest), int(*reps)); err != nil {
 		log.Fatal(err)

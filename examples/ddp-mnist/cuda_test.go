@@ -23,10 +23,10 @@ import (
 func TestCapturedOnCUDA(t *testing.T) {
 	o := short()
 	o.optim = "adamw"
-	want := train(t, o)
-	o.device, o.trace = disttest.CUDA(t, emu.Config{}), filepath.Join(t.TempDir(), "trace.json")
-	got := train(t, o)
-	trace, err := os.ReadFile(o.trace)
+	want := trained(t, o)
+	o.Device, o.Trace = disttest.CUDA(t, emu.Config{}), filepath.Join(t.TempDir(), "trace.json")
+	got := trained(t, o)
+	trace, err := os.ReadFile(o.Trace)
 	require.NoError(t, err)
 	require.Equal(t, o.steps-3, strings.Count(string(trace), `"name":"graph"`))
 	require.Equal(t, want.Steps, got.Steps)
@@ -43,9 +43,9 @@ func TestCUDA(t *testing.T) {
 	}{{"float32", 2, 1e-5}, {"bfloat16", 1, 1e-2}} {
 		o := short()
 		o.ranks, o.steps, o.dtype = 2, 3, c.dtype
-		want := train(t, o)
-		o.device = disttest.CUDA(t, emu.Config{Devices: c.gpus, Lazy: true})
-		got := train(t, o)
+		want := trained(t, o)
+		o.Device = disttest.CUDA(t, emu.Config{Devices: c.gpus, Lazy: true})
+		got := trained(t, o)
 		require.InEpsilon(t, want.FirstLoss, got.FirstLoss, c.tol, c.dtype)
 		require.InEpsilon(t, want.FinalLoss, got.FinalLoss, c.tol, c.dtype)
 		require.InDelta(t, want.TestAccuracy, got.TestAccuracy, 0.01)
@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 
 func child() (err error) {
 	o := fiveSteps()
-	if o.device, err = dist.Devices("cuda"); err != nil {
+	if o.Device, err = dist.Devices("cuda"); err != nil {
 		return err
 	}
 	return runOn(o, 10000, 300, os.Stdout)
@@ -81,10 +81,10 @@ func fiveSteps() options {
 // order of two summands does not matter.
 func TestProcessesOnCUDA(t *testing.T) {
 	o := fiveSteps()
-	o.device = disttest.CUDA(t, emu.Config{})
-	one := train(t, o)
+	o.Device = disttest.CUDA(t, emu.Config{})
+	one := trained(t, o)
 	o.ranks = 2
-	goroutines := train(t, o)
+	goroutines := trained(t, o)
 	printed := disttest.Processes(t, 2, "DDP_TEST_CHILD=1", "EMU_DEVICES=2")
 	var got summary
 	require.NoError(t, json.Unmarshal(bytes.TrimSpace(printed[0]), &got), "%s", printed[0])
@@ -102,12 +102,12 @@ func TestSteadyStep(t *testing.T) {
 	images, err := synthetic(300, o.seed, tensor.Float32)
 	require.NoError(t, err)
 	disttest.SteadySteps(t, disttest.GPUs()[1].Start(t, 2), 20, 1, func(r *dist.Rank) (func() error, error) {
-		x, err := newTrainer(o, tensor.Float32, r, images, images)
+		x, err := newTrainer(t.Context(), o, tensor.Float32, r, images, images)
 		if err != nil {
 			return nil, err
 		}
 		var batch data.Batch
-		for _, batch = range x.train.Epoch(context.Background(), 0) {
+		for _, batch = range x.images.Epoch(context.Background(), 0) {
 			break
 		}
 		return func() error { return x.advance(batch) }, nil

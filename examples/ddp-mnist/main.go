@@ -5,9 +5,7 @@ package main
 import (
 	"context"
 	"flag"
-	"fmt"
 	"io"
-	"log"
 	"os"
 	"time"
 
@@ -18,24 +16,20 @@ import (
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train"
 )
 
 type options struct {
-	ranks, threads, epochs, steps, batch int
-	lr, bucketMB                         float64
-	optim, dtype, data                   string
-	device                               dist.DeviceFunc
-	trace, plot                          string
-	seed                                 uint64
-	json, resume                         bool
-	save                                 string
-	saveEvery                            int
+	train.Options
+	ranks, epochs, steps, batch int
+	lr, bucketMB                float64
+	optim, dtype, data          string
+	seed                        uint64
 }
 
 func main() {
 	var o options
 	flag.IntVar(&o.ranks, "ranks", 2, "goroutine `ranks` (under ringo run, the launcher decides)")
-	flag.IntVar(&o.threads, "threads", 0, "computing threads of a rank (0: cores/ranks)")
 	flag.IntVar(&o.epochs, "epochs", 5, "passes over the training set")
 	flag.IntVar(&o.steps, "steps", 0, "training steps, instead of -epochs")
 	flag.IntVar(&o.batch, "batch", 128, "rows of the global batch, over all ranks")
@@ -45,18 +39,10 @@ func main() {
 	flag.Uint64Var(&o.seed, "seed", 9, "seed of parameters and order")
 	flag.StringVar(&o.data, "data", "", "`directory` of IDX files, or synthetic (default: MNIST)")
 	flag.Float64Var(&o.bucketMB, "bucket-mb", 25, "largest gradient bucket in MiB")
-	flag.BoolVar(&o.json, "json", false, "print the summary as one JSON line")
-	flag.StringVar(&o.trace, "trace", "", "write a timeline for Perfetto to this `file`")
-	flag.StringVar(&o.plot, "plot", "", "draw loss and accuracy to this .svg `file`")
-	flag.StringVar(&o.save, "save", "", "save checkpoints to this `directory`")
-	flag.IntVar(&o.saveEvery, "save-every", 100, "steps between checkpoints")
-	flag.BoolVar(&o.resume, "resume", false, "go on from the latest checkpoint in the directory of -save, if there is one")
-	device := dist.DeviceFlag()
+	common := train.Flags(flag.CommandLine)
 	flag.Parse()
-	o.device = *device
-	if err := run(o, os.Stdout); err != nil {
-		log.Fatal(err)
-	}
+	o.Options = *common
+	train.Exit(run(o, os.Stdout))
 }
 
 // run trains and writes what a person reads, or the JSON line, to w.
@@ -65,34 +51,31 @@ func run(o options, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	train, test, err := o.load(dtype)
+	images, tests, err := o.load(dtype)
 	if err != nil {
 		return err
 	}
-	return o.run(dtype, train, test, w)
+	return o.run(dtype, images, tests, w)
 }
 
 // run trains on images.
-func (o options) run(dtype tensor.DType, train, test *data.Images, w io.Writer) error {
-	cfg := dist.Config{Ranks: o.ranks, Threads: o.threads, Device: o.device, Log: w}
+func (o options) run(dtype tensor.DType, images, tests *data.Images, w io.Writer) error {
+	cfg := dist.Config{Ranks: o.ranks, Log: w}
 	flag.Visit(func(f *flag.Flag) { cfg.Exact = cfg.Exact || f.Name == "ranks" })
-	if o.trace != "" {
-		cfg.Trace = 1 << 18
-	}
-	return dist.Run(context.Background(), cfg, func(ctx context.Context, r *dist.Rank) error {
-		t, err := newTrainer(o, dtype, r, train, test)
+	return o.Run(cfg, func(ctx context.Context, r *dist.Rank) error {
+		t, err := newTrainer(ctx, o, dtype, r, images, tests)
 		if err != nil {
 			return err
-		}
-		if o.resume {
-			if err := t.resume(ctx); err != nil {
-				return err
-			}
 		}
 		if err := t.fit(ctx); err != nil {
 			return err
 		}
-		return t.report()
+		if t.loop.Going() {
+			if err := t.report(); err != nil {
+				return err
+			}
+		}
+		return t.loop.Close()
 	})
 }
 
@@ -101,24 +84,22 @@ func (o *options) check() (tensor.DType, error) {
 	dtype, err := tensor.ParseDType(o.dtype)
 	switch {
 	case err != nil:
-		return 0, err
+		return 0, train.Usagef("-dtype: %v", err)
 	case !dtype.IsFloat():
-		return 0, fmt.Errorf("-dtype %s: not a float type", o.dtype)
+		return 0, train.Usagef("-dtype %s: not a float type", o.dtype)
 	case o.optim != "sgd" && o.optim != "adamw":
-		return 0, fmt.Errorf("-optim %s: sgd or adamw", o.optim)
-	case o.ranks < 1 || o.batch < 1 || o.epochs < 1 || o.steps < 0 || o.threads < 0:
-		return 0, fmt.Errorf("-ranks, -batch and -epochs must be at least 1, -steps and -threads not negative")
-	case o.save != "" && o.saveEvery < 1 || o.resume && o.save == "":
-		return 0, fmt.Errorf("-save-every must be at least 1, and -resume needs -save")
+		return 0, train.Usagef("-optim %s: sgd or adamw", o.optim)
+	case o.ranks < 1 || o.batch < 1 || o.epochs < 1 || o.steps < 0:
+		return 0, train.Usagef("-ranks, -batch and -epochs must be at least 1, -steps not negative")
 	case !(o.lr >= 0) || !(o.bucketMB*(1<<20) >= 1):
-		return 0, fmt.Errorf("-lr must not be negative, -bucket-mb must be a byte at least")
+		return 0, train.Usagef("-lr must not be negative, -bucket-mb must be a byte at least")
 	case flag.NArg() > 0:
-		return 0, fmt.Errorf("unexpected argument %q", flag.Arg(0))
+		return 0, train.Usagef("unexpected argument %q", flag.Arg(0))
 	}
 	if o.lr == 0 {
 		o.lr = map[string]float64{"sgd": 0.1, "adamw": 1e-3}[o.optim]
 	}
-	return dtype, nil
+	return dtype, o.Check()
 }
 
 func (o *options) load(dtype tensor.DType) (train, test *data.Images, err error) {
@@ -146,27 +127,17 @@ type trainer struct {
 	batch  [2]tensor.Tensor                // X and Y, of the step
 	loss   tensor.Tensor                   // of the last step: this rank's part
 	eval   *tensor.Tape
-	train  *data.Loader
-	test   *data.Loader
-
-	history
-	steps   int             // done
-	parts   tensor.Tensor   // of the losses of the steps that history does not have yet: this rank's, on its device
-	part    []tensor.Tensor // views of parts
-	saver   *ckpt.Saver
-	saved   int // step of the last checkpoint
-	resumed int // step at which this process began
+	images *data.Loader
+	tests  *data.Loader
+	loop   *train.Loop
 
 	wall   time.Time
 	time   time.Duration // of training steps
 	waited time.Duration // in communication
 }
 
-func newTrainer(o options, dtype tensor.DType, r *dist.Rank, train, test *data.Images) (*trainer, error) {
+func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank, images, tests *data.Images) (*trainer, error) {
 	t := &trainer{o: o, r: r, wall: time.Now(), stats: r.World.With(dist.Name("stats"))}
-	if o.save != "" {
-		t.saver = ckpt.NewSaver(r.World, o.save, ckpt.Config{Keep: 3})
-	}
 	var err error
 	t.model = nn.Sequential{nn.NewLinear(784, 512), nn.ReLU, nn.NewLinear(512, 512), nn.ReLU, nn.NewLinear(512, 10)}
 	t.params, err = ddp.Attach(r.World, t.model, ddp.Config{DType: dtype, Seed: o.seed, BucketBytes: int(o.bucketMB * (1 << 20))})
@@ -188,69 +159,44 @@ func newTrainer(o options, dtype tensor.DType, r *dist.Rank, train, test *data.I
 		t.step = tensor.Capture(r.Device, t.update).Run
 	}
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
-	t.train = data.NewLoader(train, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
-	t.test = data.NewLoader(test, data.Config{Batch: 1000, Sharder: r.World, Device: r.Device})
-	t.parts = tensor.New(r.Device, lossType(dtype), t.train.Steps())
-	for i := range t.train.Steps() {
-		t.part = append(t.part, t.parts.Range(i, i+1))
-	}
-	return t, nil
+	t.images = data.NewLoader(images, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
+	t.tests = data.NewLoader(tests, data.Config{Batch: 1000, Sharder: r.World, Device: r.Device})
+	t.loop, err = train.Start(ctx, r, &o.Options, ckpt.State{Params: t.params, Optimizer: t.opt, Tape: t.tape})
+	return t, err
 }
 
-// fit trains for the epochs or steps that were asked for.
+// fit trains for the epochs or steps that were asked for, and measures the accuracy after every epoch and at the end.
 func (t *trainer) fit(ctx context.Context) error {
-	total := t.o.epochs * t.train.Steps()
+	total := t.o.epochs * t.images.Steps()
 	if t.o.steps > 0 {
 		total = t.o.steps
 	}
-	bar := newProgress(t.r, t.o, total-t.steps)
-	defer bar.close()
-	for e := t.train.State().Epoch; t.steps < total; e++ {
-		if err := t.epoch(ctx, e, total, bar); err != nil {
-			return err
-		}
-		bar.epoch(e, t)
-	}
-	if n := len(t.Epochs); n == 0 || t.Epochs[n-1].Steps < t.steps { // resumed at the very end
-		return t.endEpoch(ctx)
-	}
-	return nil
-}
-
-// epoch trains for an epoch, or for what is left of it after a resume, until there are total steps.
-func (t *trainer) epoch(ctx context.Context, e, total int, bar *progress) error {
 	start, waited := time.Now(), t.r.World.Waited()
-	for i, b := range t.train.Epoch(ctx, e) {
+	for step, b := range t.loop.Batches(t.images, total) {
 		if err := t.advance(b); err != nil {
 			return err
 		}
-		bar.step()
-		if i+1 < t.train.Steps() { // else when the accuracy is known
-			if err := t.saveIfDue(ctx); err != nil {
+		if (step+1)%t.images.Steps() == 0 || step+1 == total {
+			t.time += time.Since(start)
+			t.waited += t.r.World.Waited() - waited
+			if err := t.endEpoch(ctx, step); err != nil {
 				return err
 			}
-		}
-		if t.steps == total {
-			break
+			start, waited = time.Now(), t.r.World.Waited()
 		}
 	}
-	if err := t.train.Err(); err != nil {
-		return err
+	done, _ := t.loop.Done()
+	if measured, _ := t.loop.Values(accuracy); t.loop.Going() && len(measured) == 0 { // resumed at the very end
+		return t.endEpoch(ctx, done-1)
 	}
-	t.time += time.Since(start)
-	t.waited += t.r.World.Waited() - waited
-	if err := t.endEpoch(ctx); err != nil {
-		return err
-	}
-	return t.saveIfDue(ctx)
+	return nil
 }
 
 // advance does a step, and leaves its loss on the device: to read it would wait for the step.
 func (t *trainer) advance(b data.Batch) error {
 	t.batch = [2]tensor.Tensor{b.X, b.Y}
 	err := t.step(t.batch[:]...)
-	tensor.Copy(t.part[t.steps-len(t.Losses)], t.loss)
-	t.steps++
+	t.loop.Sum("loss", t.loss)
 	return err
 }
 
@@ -276,33 +222,37 @@ func lossType(dtype tensor.DType) tensor.DType {
 	return dtype
 }
 
-// sumLosses reads this rank's parts of the losses and makes them those of the global batch.
-func (t *trainer) sumLosses() error {
-	losses := tensor.Floats(t.parts.Range(0, t.steps-len(t.Losses)))
-	if err := t.stats.SumFloats(losses); err != nil {
-		return err
-	}
-	t.Losses = append(t.Losses, losses...)
-	return nil
-}
+// accuracy is the name of what endEpoch measures.
+const accuracy = "test accuracy"
 
-// endEpoch sums the losses over the ranks and measures the accuracy on the test set.
-func (t *trainer) endEpoch(ctx context.Context) error {
-	if err := t.sumLosses(); err != nil {
-		return err
-	}
+// endEpoch measures the accuracy on the test set after a step, and says how the epoch went.
+func (t *trainer) endEpoch(ctx context.Context, step int) error {
 	var sums [2]float64 // right, seen
-	for _, b := range t.test.Epoch(ctx, 0) {
+	for _, b := range t.tests.Epoch(ctx, 0) {
 		sums[0] += nn.Hits(t.model.Forward(t.eval.Input(b.X)), b.Y)
 		sums[1] += float64(b.X.Dim(0))
 		t.eval.Reset()
 	}
-	if err := t.test.Err(); err != nil {
+	if err := t.tests.Err(); err != nil {
 		return err
 	}
 	if err := t.stats.SumFloats(sums[:]); err != nil {
 		return err
 	}
-	t.Epochs = append(t.Epochs, epoch{len(t.Losses), sums[0] / sums[1]})
+	t.loop.Log(accuracy, sums[0]/sums[1])
+	if err := t.loop.Flush(); err != nil {
+		return err
+	}
+	_, losses := t.loop.Values("loss")
+	epoch := step / t.images.Steps()
+	t.loop.Logf("epoch %d  loss %.4f  test accuracy %.2f%%", epoch+1, mean(losses[epoch*t.images.Steps():]), 100*sums[0]/sums[1])
 	return nil
+}
+
+func mean(x []float64) float64 {
+	sum := 0.0
+	for _, v := range x {
+		sum += v
+	}
+	return sum / float64(len(x))
 }

@@ -15,16 +15,17 @@ import (
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/tensor"
 	"github.com/ringo-ml/ringo/tensor/tensortest"
+	"github.com/ringo-ml/ringo/train"
 )
 
 const params = 784*512 + 512 + 512*512 + 512 + 512*10 + 10
 
 func short() options {
-	return options{ranks: 1, threads: 1, epochs: 1, steps: 6, batch: 63, bucketMB: 1, optim: "sgd", dtype: "float32", seed: 9,
-		data: "synthetic", json: true}
+	return options{Options: train.Options{Threads: 1, SaveEvery: 100, JSON: true}, ranks: 1, epochs: 1, steps: 6, batch: 63, bucketMB: 1, optim: "sgd", dtype: "float32", seed: 9,
+		data: "synthetic"}
 }
 
-func train(t *testing.T, o options) summary {
+func trained(t *testing.T, o options) summary {
 	t.Helper()
 	return trainOn(t, o, 10000, 300)
 }
@@ -49,7 +50,7 @@ func runOn(o options, images, tests int, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	train, err := synthetic(images, o.seed, dtype)
+	learn, err := synthetic(images, o.seed, dtype)
 	if err != nil {
 		return err
 	}
@@ -57,7 +58,7 @@ func runOn(o options, images, tests int, w io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return o.run(dtype, train, test, w)
+	return o.run(dtype, learn, test, w)
 }
 
 // imageSet is the arguments of data.Synthetic.
@@ -85,7 +86,7 @@ func synthetic(n int, seed uint64, dtype tensor.DType) (*data.Images, error) {
 func TestSummary(t *testing.T) {
 	o := short()
 	o.ranks = 2
-	s := train(t, o)
+	s := trained(t, o)
 	require.Equal(t, "ddp-mnist", s.Example)
 	require.Equal(t, "local", s.Backend)
 	require.Equal(t, [4]int{2, 1, 6, 1}, [4]int{s.Ranks, s.Threads, s.Steps, s.Epochs})
@@ -94,7 +95,7 @@ func TestSummary(t *testing.T) {
 	require.InEpsilon(t, 6*params*4, s.WireBytes, 0.001, "2(n-1)/n of the payload, but for slices of unequal size")
 	require.Len(t, s.ParamsSHA256, 64)
 	require.True(t, 0 < s.ExposedComm && s.ExposedComm < 1)
-	require.Equal(t, s.ParamsSHA256, train(t, o).ParamsSHA256, "the same bits again")
+	require.Equal(t, s.ParamsSHA256, trained(t, o).ParamsSHA256, "the same bits again")
 }
 
 // TestParity is the promise of the README on this program: 1, 2, 3 and 4 ranks. The steps of the long run are those in
@@ -122,9 +123,9 @@ func TestParity(t *testing.T) {
 // disparity is the largest relative difference of the final loss on 2, 3 and 4 ranks from that on one. First losses may differ by
 // tol.
 func disparity(t *testing.T, o options, tol float64) (worst float64) {
-	one := train(t, o)
+	one := trained(t, o)
 	for _, o.ranks = range []int{2, 3, 4} {
-		many := train(t, o)
+		many := trained(t, o)
 		require.InEpsilon(t, one.FirstLoss, many.FirstLoss, tol)
 		worst = max(worst, math.Abs(many.FinalLoss/one.FinalLoss-1))
 	}
@@ -136,9 +137,9 @@ func TestDevice(t *testing.T) {
 	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}} {
 		o := short()
 		o.ranks, o.optim, o.dtype = 2, c.optim, c.dtype
-		want := train(t, o)
-		o.device = tensortest.Remotes(t)
-		got := train(t, o)
+		want := trained(t, o)
+		o.Device = tensortest.Remotes(t)
+		got := trained(t, o)
 		require.Equal(t, [2]string{want.ParamsSHA256, want.LossesSHA256}, [2]string{got.ParamsSHA256, got.LossesSHA256}, "%+v", c)
 		require.Equal(t, want.TestAccuracy, got.TestAccuracy)
 	}
@@ -149,7 +150,7 @@ func TestPlan(t *testing.T) {
 	for _, c := range []struct{ optim, dtype string }{{"sgd", "float32"}, {"adamw", "float32"}, {"adamw", "bfloat16"}, {"adamw", "float16"}, {"sgd", "float64"}} {
 		o := short()
 		o.ranks, o.optim, o.dtype = 3, c.optim, c.dtype
-		s := train(t, o)
+		s := trained(t, o)
 		for _, it := range s.Plan.Memory {
 			require.Equal(t, it.Bytes, s.Memory[it.Name].Peak, "%+v: %s", c, it.Name)
 		}
@@ -161,12 +162,12 @@ func TestPlan(t *testing.T) {
 func TestFiles(t *testing.T) {
 	o := short()
 	dir := t.TempDir()
-	o.ranks, o.trace, o.plot = 2, filepath.Join(dir, "trace.json"), filepath.Join(dir, "loss.svg")
-	train(t, o)
-	svg, err := os.ReadFile(o.plot)
+	o.ranks, o.Trace, o.Plot = 2, filepath.Join(dir, "trace.json"), filepath.Join(dir, "loss.svg")
+	trained(t, o)
+	svg, err := os.ReadFile(o.Plot)
 	require.NoError(t, err)
 	require.Contains(t, string(svg), "test accuracy")
-	text, err := os.ReadFile(o.trace)
+	text, err := os.ReadFile(o.Trace)
 	require.NoError(t, err)
 	var tr struct {
 		TraceEvents []struct {
@@ -191,13 +192,13 @@ func TestFiles(t *testing.T) {
 func TestResume(t *testing.T) {
 	o := short()
 	o.ranks, o.batch, o.optim, o.steps = 2, 75, "adamw", 6
-	train := func(t *testing.T, o options) summary { return trainOn(t, o, 300, 300) } // 4 steps an epoch
-	want := train(t, o)
+	trained := func(t *testing.T, o options) summary { return trainOn(t, o, 300, 300) } // 4 steps an epoch
+	want := trained(t, o)
 	for _, stop := range []int{3, 4} {
-		o.save, o.saveEvery, o.steps = t.TempDir(), 1, stop
-		train(t, o)
-		o.steps, o.resume = 6, true
-		got := train(t, o)
+		o.Save, o.SaveEvery, o.steps = t.TempDir(), 1, stop
+		trained(t, o)
+		o.steps, o.Resume = 6, true
+		got := trained(t, o)
 		require.Equal(t, stop, got.ResumedAt)
 		require.Equal(t, want.LossesSHA256, got.LossesSHA256, "stopped after %d", stop)
 		require.Equal(t, want.ParamsSHA256, got.ParamsSHA256)
@@ -205,15 +206,15 @@ func TestResume(t *testing.T) {
 		require.Equal(t, want.TestAccuracy, got.TestAccuracy)
 
 		o.ranks = 3
-		got = train(t, o) // there is nothing left to do
+		got = trained(t, o) // there is nothing left to do
 		require.Equal(t, [2]int{6, 6}, [2]int{got.Steps, got.ResumedAt})
 		require.Equal(t, want.ParamsSHA256, got.ParamsSHA256)
-		o.ranks, o.resume = 2, false
+		o.ranks, o.Resume = 2, false
 	}
-	o.ranks, o.save, o.saveEvery, o.steps = 2, t.TempDir(), 3, 4
-	train(t, o)
-	o.ranks, o.resume, o.steps = 3, true, 6
-	got := train(t, o)
+	o.ranks, o.Save, o.SaveEvery, o.steps = 2, t.TempDir(), 2, 3
+	trained(t, o)
+	o.ranks, o.Resume, o.steps = 3, true, 6
+	got := trained(t, o)
 	require.Equal(t, 3, got.ResumedAt)
 	require.InEpsilon(t, want.FinalLoss, got.FinalLoss, 1e-4)
 }
@@ -223,15 +224,15 @@ func TestBadFlags(t *testing.T) {
 		"-dtype int32":       func(o *options) { o.dtype = "int32" },
 		"unknown dtype":      func(o *options) { o.dtype = "float" },
 		"-optim lion":        func(o *options) { o.optim = "lion" },
-		"-resume needs":      func(o *options) { o.resume = true },
-		"-save-every must":   func(o *options) { o.save = "x" },
+		"-resume needs":      func(o *options) { o.Resume = true },
+		"-save-every -1":     func(o *options) { o.SaveEvery = -1 },
 		"-ranks":             func(o *options) { o.ranks = 0 },
 		"-bucket-mb must be": func(o *options) { o.bucketMB = 1e-9 },
 		"-lr must not":       func(o *options) { o.lr = math.NaN() },
 		"/nowhere/at/all":    func(o *options) { o.data = "/nowhere/at/all" },
 		"-lr must not be":    func(o *options) { o.lr = -1 },
 		"must be at least 1": func(o *options) { o.batch = 0 },
-		"no-such-dir":        func(o *options) { o.plot = "no-such-dir/loss.svg" },
+		"no-such-dir":        func(o *options) { o.Plot = "no-such-dir/loss.svg" },
 	} {
 		o := short()
 		o.steps = 1
@@ -244,10 +245,10 @@ func TestBadFlags(t *testing.T) {
 func TestHalf(t *testing.T) {
 	o := short()
 	o.ranks, o.steps, o.optim, o.lr = 2, 60, "adamw", 1e-3
-	train := func(t *testing.T, o options) summary { return trainOn(t, o, 10000, 2000) }
-	full := train(t, o)
+	trained := func(t *testing.T, o options) summary { return trainOn(t, o, 10000, 2000) }
+	full := trained(t, o)
 	for _, o.dtype = range []string{"bfloat16", "float16"} {
-		half := train(t, o)
+		half := trained(t, o)
 		require.InEpsilon(t, full.FirstLoss, half.FirstLoss, 2e-3)
 		require.NotEqual(t, full.FirstLoss, half.FirstLoss)
 		require.InDelta(t, full.FinalLoss, half.FinalLoss, 0.02)
@@ -255,16 +256,16 @@ func TestHalf(t *testing.T) {
 		require.InDelta(t, full.TestAccuracy, half.TestAccuracy, 0.01)
 		require.Equal(t, full.PayloadBytes/2, half.PayloadBytes)
 		few, two := o, o
-		few.steps, two.steps, two.threads = 10, 10, 2
-		require.Equal(t, train(t, few).ParamsSHA256, train(t, two).ParamsSHA256)
+		few.steps, two.steps, two.Threads = 10, 10, 2
+		require.Equal(t, trained(t, few).ParamsSHA256, trained(t, two).ParamsSHA256)
 	}
 }
 
 func TestFloat64IsFiner(t *testing.T) {
 	o := short()
-	f32 := train(t, o)
+	f32 := trained(t, o)
 	o.dtype = "float64"
-	f64 := train(t, o)
+	f64 := trained(t, o)
 	require.InDelta(t, f64.FinalLoss, f32.FinalLoss, 1e-4)
 	require.Greater(t, math.Abs(f64.FinalLoss-f32.FinalLoss), 0.0)
 }

@@ -5,65 +5,17 @@ import (
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
-	"os"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/schollz/progressbar/v3"
-	"golang.org/x/term"
-	"gonum.org/v1/plot"
-	"gonum.org/v1/plot/plotter"
-	"gonum.org/v1/plot/plotutil"
-	"gonum.org/v1/plot/vg"
-	"gonum.org/v1/plot/vg/draw"
-
-	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/plan"
 	"github.com/ringo-ml/ringo/tensor"
 )
-
-// progress shows rank 0's progress: a bar on a terminal, a line per epoch otherwise.
-type progress struct {
-	r   *dist.Rank
-	bar *progressbar.ProgressBar
-}
-
-func newProgress(r *dist.Rank, o options, total int) *progress {
-	p := &progress{r: r}
-	if r.World.Rank() == 0 && !o.json && term.IsTerminal(int(os.Stderr.Fd())) {
-		p.bar = progressbar.NewOptions(total, progressbar.OptionSetWriter(os.Stderr), progressbar.OptionShowCount(),
-			progressbar.OptionShowIts(), progressbar.OptionSetItsString("steps"), progressbar.OptionThrottle(100*time.Millisecond),
-			progressbar.OptionClearOnFinish(), progressbar.OptionSetDescription("training"))
-	}
-	return p
-}
-
-func (p *progress) step() {
-	if p.bar != nil {
-		_ = p.bar.Add(1)
-	}
-}
-
-func (p *progress) epoch(e int, t *trainer) {
-	if p.bar != nil {
-		_ = p.bar.Clear()
-	}
-	if !t.o.json {
-		p.r.Logf("epoch %d  loss %.4f  test accuracy %.2f%%", e+1, t.Losses[len(t.Losses)-1], 100*t.Epochs[len(t.Epochs)-1].Accuracy)
-	}
-}
-
-func (p *progress) close() {
-	if p.bar != nil {
-		_ = p.bar.Finish()
-	}
-}
 
 // summary is what -json prints. Losses are those of the global batch, bytes those of rank 0.
 type summary struct {
@@ -113,15 +65,18 @@ func (t *trainer) summary() (*summary, error) {
 	if cpu, ok := t.r.Device.(*tensor.CPU); ok {
 		threads = cpu.Threads()
 	}
-	s, n := t.r.World.Stats(), len(t.Losses)
+	s := t.r.World.Stats()
+	n, resumed := t.loop.Done()
+	_, losses := t.loop.Values("loss")
+	_, accuracies := t.loop.Values(accuracy)
 	steps, exposed := 0.0, 0.0
 	if t.time > 0 {
-		steps, exposed = float64(n-t.resumed)/t.time.Seconds(), t.waited.Seconds()/t.time.Seconds()
+		steps, exposed = float64(n-resumed)/t.time.Seconds(), t.waited.Seconds()/t.time.Seconds()
 	}
 	return &summary{
 		Example: "ddp-mnist", Backend: t.r.Engine(), Ranks: t.r.World.Size(), Threads: threads,
-		Steps: n, Epochs: len(t.Epochs), FirstLoss: t.Losses[0], FinalLoss: t.Losses[n-1],
-		TestAccuracy: t.Epochs[len(t.Epochs)-1].Accuracy, ParamsSHA256: digest(t.params), LossesSHA256: bitsOf(t.Losses), ResumedAt: t.resumed,
+		Steps: n, Epochs: (n + t.images.Steps() - 1) / t.images.Steps(), FirstLoss: losses[0], FinalLoss: losses[n-1],
+		TestAccuracy: accuracies[len(accuracies)-1], ParamsSHA256: digest(t.params), LossesSHA256: bitsOf(losses), ResumedAt: resumed,
 		StepsPerS: steps, SamplesPerS: steps * float64(t.o.batch), ExposedComm: exposed,
 		PayloadBytes: s.Payload["allreduce"], WireBytes: s.Wire["allreduce"], WallS: time.Since(t.wall).Seconds(),
 		Optim: t.o.optim, DType: t.o.dtype, Batch: t.o.batch, GoVersion: runtime.Version(),
@@ -149,26 +104,16 @@ func digest(params nn.Params) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// report writes the files that were asked for and the summary.
+// report prints the summary.
 func (t *trainer) report() error {
-	if t.o.trace != "" {
-		if err := t.writeTrace(); err != nil {
-			return err
-		}
-	}
 	if t.r.World.Rank() != 0 {
 		return nil
-	}
-	if t.o.plot != "" {
-		if err := t.writePlot(); err != nil {
-			return err
-		}
 	}
 	s, err := t.summary()
 	if err != nil {
 		return err
 	}
-	if t.o.json {
+	if t.o.JSON {
 		line, err := json.Marshal(s)
 		if err != nil {
 			return err
@@ -202,47 +147,4 @@ func (t *trainer) logMemory(s *summary) {
 		}
 	}
 	t.r.Logf("memory of rank 0: %s", strings.Join(parts, ", "))
-}
-
-// writeTrace writes the timeline of all ranks on rank 0.
-func (t *trainer) writeTrace() error {
-	if t.r.World.Rank() != 0 {
-		return t.r.WriteTrace(nil)
-	}
-	f, err := os.Create(t.o.trace)
-	if err != nil {
-		return err
-	}
-	return errors.Join(t.r.WriteTrace(f), f.Close())
-}
-
-// writePlot draws the loss of every step and the accuracy after every epoch.
-func (t *trainer) writePlot() error {
-	loss := make(plotter.XYs, len(t.Losses))
-	for i, l := range t.Losses {
-		loss[i] = plotter.XY{X: float64(i + 1), Y: l}
-	}
-	accuracy := make(plotter.XYs, len(t.Epochs))
-	for i, e := range t.Epochs {
-		accuracy[i] = plotter.XY{X: float64(e.Steps), Y: e.Accuracy}
-	}
-	p := plot.New()
-	p.Title.Text = fmt.Sprintf("ddp-mnist on %d ranks", t.r.World.Size())
-	p.X.Label.Text = "step"
-	p.Y.Min = 0
-	p.Legend.Top = true
-	line, err := plotter.NewLine(loss)
-	if err != nil {
-		return err
-	}
-	line.Color = plotutil.Color(2)
-	acc, points, err := plotter.NewLinePoints(accuracy)
-	if err != nil {
-		return err
-	}
-	acc.Color, points.Color, points.Shape = plotutil.Color(0), plotutil.Color(0), draw.CircleGlyph{}
-	p.Add(line, acc, points)
-	p.Legend.Add("loss", line)
-	p.Legend.Add("test accuracy", acc, points)
-	return p.Save(6*vg.Inch, 4*vg.Inch, t.o.plot)
 }

@@ -16,13 +16,16 @@ import (
 )
 
 func main() {
+	log.SetFlags(0)
+	log.SetPrefix("distributed-argmax: ")
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	each := flag.Uint("n", 1000, "numbers on each rank")
 	seed := flag.Uint64("seed", 42, "seed of the numbers")
 	device := dist.DeviceFlag()
 	flag.Parse()
 	if *ranks < 1 || flag.NArg() > 0 {
-		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+		log.Printf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+		os.Exit(2)
 	}
 	if err := run(dist.Config{Ranks: int(*ranks), Device: *device, Log: os.Stdout}, int(*each), *seed); err != nil {
 		log.Fatal(err)

@@ -15,12 +15,15 @@ import (
 )
 
 func main() {
+	log.SetFlags(0)
+	log.SetPrefix("distributed-softmax: ")
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	size := flag.Uint("n", 10, "length of the whole vector")
 	device := dist.DeviceFlag()
 	flag.Parse()
 	if *ranks < 1 || flag.NArg() > 0 {
-		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+		log.Printf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+		os.Exit(2)
 	}
 	if err := run(dist.Config{Ranks: int(*ranks), Device: *device, Log: os.Stdout}, int(*size)); err != nil {
 		log.Fatal(err)

@@ -31,6 +31,8 @@ type options struct {
 }
 
 func main() {
+	log.SetFlags(0)
+	log.SetPrefix("fsdp: ")
 	var o options
 	flag.IntVar(&o.ranks, "ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	device := dist.DeviceFlag()
@@ -42,18 +44,28 @@ func main() {
 	flag.BoolVar(&o.half, "half", false, "compute in bfloat16; the optimizer's values stay in float32")
 	flag.Parse()
 	if flag.NArg() > 0 {
-		log.Fatalf("unexpected argument %q", flag.Arg(0))
+		log.Printf("unexpected argument %q", flag.Arg(0))
+		os.Exit(2)
 	}
 	o.device = *device
+	if err := o.check(); err != nil {
+		log.Print(err)
+		os.Exit(2)
+	}
 	if err := run(o, os.Stdout); err != nil {
 		log.Fatal(err)
 	}
 }
 
-func run(o options, w io.Writer) error {
+// check rejects what cannot be meant.
+func (o *options) check() error {
 	if o.ranks < 1 || o.steps < 2 || o.batch < 1 || o.width < heads || o.width%heads != 0 || o.layers < 1 || o.length < 1 {
 		return fmt.Errorf("-steps must be at least 2, -width a multiple of %d, and the others positive", heads)
 	}
+	return nil
+}
+
+func run(o options, w io.Writer) error {
 	return dist.Run(context.Background(), dist.Config{Ranks: o.ranks, Device: o.device, Log: w}, func(ctx context.Context, r *dist.Rank) error {
 		r.Logf("%d ranks, %d parameters", r.World.Size(), nn.ParamsOf(newGPT(o.width, o.layers, o.length)).Count())
 		r.Logf("              loss       KiB of a rank, at most%56s  sent", "")

@@ -132,6 +132,10 @@ func TestOptions(t *testing.T) {
 	} {
 		o := short()
 		change(&o)
-		require.Error(t, run(o, io.Discard))
+		err := o.check()
+		if err == nil {
+			err = run(o, io.Discard)
+		}
+		require.Error(t, err)
 	}
 }

@@ -10,6 +10,8 @@ import (
 )
 
 func main() {
+	log.SetFlags(0)
+	log.SetPrefix("hello: ")
 	err := dist.Run(context.Background(), dist.Config{Ranks: 2}, func(_ context.Context, r *dist.Rank) error {
 		x := tensor.FromSlice([]float32{1, float32(r.World.Rank())}, 2)
 		if err := r.World.AllReduce(x, dist.Sum).Wait(); err != nil {

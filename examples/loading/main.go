@@ -20,13 +20,16 @@ import (
 const width = 64 // of a layer
 
 func main() {
+	log.SetFlags(0)
+	log.SetPrefix("loading: ")
 	ranks := flag.Int("ranks", 3, "goroutine `ranks` (under ringo run, the launcher decides)")
 	layers := flag.Int("layers", 8, "layers of the model; they need not divide by the ranks")
 	dir := flag.String("dir", "", "`directory` for the checkpoint, which all ranks see (default: a temporary one)")
 	device := dist.DeviceFlag()
 	flag.Parse()
-	if flag.NArg() > 0 {
-		log.Fatalf("unexpected argument %q", flag.Arg(0))
+	if *ranks < 1 || *layers < 1 || flag.NArg() > 0 {
+		log.Printf("-ranks and -layers must be at least 1, and there are no arguments: %q", flag.Args())
+		os.Exit(2)
 	}
 	if err := run(dist.Config{Ranks: *ranks, Device: *device, Log: os.Stdout}, *layers, *dir); err != nil {
 		log.Fatal(err)
@@ -34,9 +37,6 @@ func main() {
 }
 
 func run(cfg dist.Config, layers int, dir string) error {
-	if cfg.Ranks < 1 || layers < 1 {
-		return fmt.Errorf("-ranks and -layers must be at least 1")
-	}
 	return dist.Run(context.Background(), cfg, func(ctx context.Context, r *dist.Rank) error {
 		return example(ctx, r, layers, dir)
 	})

@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"log"
+	"os"
 
 	"github.com/ringo-ml/ringo/data"
 	"github.com/ringo-ml/ringo/dist"
@@ -15,12 +16,15 @@ import (
 )
 
 func main() {
+	log.SetFlags(0)
+	log.SetPrefix("mnist: ")
 	steps := flag.Int("steps", 938, "training steps of 64 images")
 	dtype := flag.String("dtype", "float32", "float32, float64, or bfloat16 (the optimizer keeps the parameters in float32 as well)")
 	device := dist.DeviceFlag()
 	flag.Parse()
 	if *steps < 1 || flag.NArg() > 0 {
-		log.Fatalf("-steps must be at least 1, and there are no arguments: %q", flag.Args())
+		log.Printf("-steps must be at least 1, and there are no arguments: %q", flag.Args())
+		os.Exit(2)
 	}
 	d, err := tensor.ParseDType(*dtype)
 	if err == nil {

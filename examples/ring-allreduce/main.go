@@ -16,12 +16,15 @@ import (
 )
 
 func main() {
+	log.SetFlags(0)
+	log.SetPrefix("ring-allreduce: ")
 	ranks := flag.Uint("ranks", 4, "goroutine `ranks` (under ringo run, the launcher decides)")
 	count := flag.Uint("n", 10, "elements of the buffer; they need not divide by the ranks")
 	device := dist.DeviceFlag()
 	flag.Parse()
 	if *ranks < 1 || flag.NArg() > 0 {
-		log.Fatalf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+		log.Printf("-ranks must be at least 1, and there are no arguments: %q", flag.Args())
+		os.Exit(2)
 	}
 	if err := run(dist.Config{Ranks: int(*ranks), Device: *device, Log: os.Stdout}, int(*count)); err != nil {
 		log.Fatal(err)

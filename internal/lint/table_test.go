@@ -79,6 +79,11 @@ var table = map[string]row{
 	"ckpt/safetensors": {},
 	"ckpt/torch":       {own: "ckpt/safetensors"},
 
+	"train":             {own: "optim data dist ckpt tensor internal/curve train/metrics", others: "github.com/schollz/progressbar/v3 golang.org/x/term"},
+	"train/metrics":     {},
+	"train/tensorboard": {others: "google.golang.org/protobuf"},
+	"internal/curve":    {others: "gonum.org/v1/plot"},
+
 	"bench/gpt":    {own: "nn"},
 	"bench/...":    {own: "...", others: "..."},
 	"cmd/...":      {own: "...", others: "..."},

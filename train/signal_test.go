@@ -1,0 +1,193 @@
+//go:build unix
+
+package train_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/ckpt"
+	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/dist/disttest"
+	"github.com/ringo-ml/ringo/train"
+)
+
+// TestMain makes this binary a training script where a test has started it.
+func TestMain(m *testing.M) {
+	if mode := os.Getenv("TRAIN_TEST_CHILD"); mode != "" {
+		train.Exit(child(mode))
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child trains until it is stopped, for a minute at most; after 20 steps it says so.
+func child(mode string) error {
+	if mode == "usage" {
+		return train.Usagef("-steps 0: want 1 or more")
+	}
+	x := run{ranks: 2, steps: 1 << 30}
+	x.Save, x.SaveEvery = os.Getenv("TRAIN_TEST_SAVE"), 1000
+	begun := time.Now()
+	x.each = func(r *dist.Rank, step int, l *train.Loop) error {
+		if time.Since(begun) > time.Minute {
+			return errors.New("nobody has stopped this")
+		}
+		if step == 20 && r.World.Rank() == 0 {
+			fmt.Println("ready")
+		}
+		if step == 20 && mode == "stuck" {
+			select {}
+		}
+		if step == 20 && mode == "self" && r.World.Rank() == 1 {
+			return syscall.Kill(os.Getpid(), syscall.SIGTERM)
+		}
+		return nil
+	}
+	if mode == "after" {
+		x.steps, x.each = 21, nil
+	}
+	_, err := x.train()
+	if mode == "after" {
+		fmt.Println("ready")
+		select {}
+	}
+	return err
+}
+
+// start starts a child and returns when it is at step 20.
+func start(t *testing.T, mode, save string) (cmd *exec.Cmd, stderr *bytes.Buffer) {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	stderr = new(bytes.Buffer)
+	cmd = exec.CommandContext(t.Context(), exe)
+	cmd.Env, cmd.Stderr = append(os.Environ(), "TRAIN_TEST_CHILD="+mode, "TRAIN_TEST_SAVE="+save), stderr
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, _ := bufio.NewReader(out).ReadString('\n')
+	if mode != "usage" {
+		require.Equal(t, "ready\n", line, "%s", stderr)
+	}
+	return cmd, stderr
+}
+
+// The first signal ends the training after a step and saves it; the status is what shells expect.
+func TestSignals(t *testing.T) {
+	for s, status := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143, syscall.SIGHUP: 129} {
+		dir := t.TempDir()
+		cmd, stderr := start(t, "loop", dir)
+		require.NoError(t, cmd.Process.Signal(s))
+		require.Error(t, cmd.Wait())
+		require.Equal(t, status, cmd.ProcessState.ExitCode(), "%s", stderr)
+		var step int
+		_, err := fmt.Sscanf(stderr.String(), filepath.Base(cmd.Path)+": interrupted at step %d; -resume goes on\n", &step)
+		require.NoError(t, err, "%s", stderr)
+		require.Greater(t, step, 20)
+		require.DirExists(t, filepath.Join(dir, fmt.Sprintf("step-%08d", step)))
+
+		whole := run{ranks: 2, steps: step + 5}
+		want, err := whole.train()
+		require.NoError(t, err)
+		x := run{ranks: 2, steps: step + 5}
+		x.Save, x.Resume = dir, true
+		got, err := x.train()
+		require.NoError(t, err)
+		require.Equal(t, step, got.resumed)
+		require.Equal(t, want.losses, got.losses)
+		require.Equal(t, want.weights, got.weights)
+	}
+}
+
+func TestNothingSaved(t *testing.T) {
+	cmd, stderr := start(t, "loop", "")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGINT))
+	require.Error(t, cmd.Wait())
+	require.Equal(t, 130, cmd.ProcessState.ExitCode())
+	require.Regexp(t, `^train.test: interrupted at step \d+; nothing saved\n$`, stderr.String())
+}
+
+// After Close, the first signal kills.
+func TestSignalAfterClose(t *testing.T) {
+	cmd, stderr := start(t, "after", "")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Error(t, cmd.Wait())
+	status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+	require.True(t, status.Signaled() && status.Signal() == syscall.SIGTERM, "%v: %s", status, stderr)
+}
+
+// What nohup has made ignored does not end a training.
+func TestIgnoredSignal(t *testing.T) {
+	signal.Ignore(syscall.SIGHUP) // children inherit it
+	defer signal.Reset(syscall.SIGHUP)
+	cmd, stderr := start(t, "loop", "")
+	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
+	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+	require.Error(t, cmd.Wait())
+	require.Equal(t, 143, cmd.ProcessState.ExitCode(), "%s", stderr)
+}
+
+// The second signal kills, whatever the program is doing.
+func TestSecondSignal(t *testing.T) {
+	cmd, _ := start(t, "stuck", "")
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	for { // the first may still be on its way to the loop when the second comes: then the third kills
+		if err := cmd.Process.Signal(syscall.SIGINT); !errors.Is(err, os.ErrProcessDone) {
+			require.NoError(t, err)
+		}
+		select {
+		case <-ended:
+			status := cmd.ProcessState.Sys().(syscall.WaitStatus)
+			require.True(t, status.Signaled() && status.Signal() == syscall.SIGINT, "%v", status)
+			return
+		default:
+		}
+	}
+}
+
+func TestUsage(t *testing.T) {
+	cmd, stderr := start(t, "usage", "")
+	require.Error(t, cmd.Wait())
+	require.Equal(t, 2, cmd.ProcessState.ExitCode())
+	require.Equal(t, "train.test: -steps 0: want 1 or more\n", stderr.String())
+}
+
+// A signal to one process ends all: both after the same step.
+func TestSignalToOneProcess(t *testing.T) {
+	dir := t.TempDir()
+	cmds, outs := disttest.StartProcesses(t.Context(), t, 2, "TRAIN_TEST_CHILD=self", "TRAIN_TEST_SAVE="+dir)
+	for rank, cmd := range cmds {
+		require.Error(t, cmd.Wait())
+		require.Equal(t, 143, cmd.ProcessState.ExitCode(), "rank %d: %s", rank, &outs[rank])
+	}
+	require.Contains(t, outs[0].String(), "; -resume goes on\n")
+	require.NotContains(t, outs[1].String(), "interrupted", "it is said once")
+	_, err := ckpt.Latest(dir)
+	require.NoError(t, err)
+}
+
+// An instruction set that is unknown is an error, not the slowest one.
+func TestUnknownCPU(t *testing.T) {
+	t.Setenv("RINGO_CPU", "avx9")
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.CommandContext(t.Context(), exe)
+	cmd.Env = append(os.Environ(), "TRAIN_TEST_CHILD=loop")
+	out, err := cmd.CombinedOutput()
+	require.Error(t, err)
+	require.Equal(t, 1, cmd.ProcessState.ExitCode())
+	require.Contains(t, string(out), "train.test: dist: RINGO_CPU=avx9: this CPU and build support ")
+}
