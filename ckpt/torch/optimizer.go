@@ -232,8 +232,11 @@ func (o *Optimizer) add(name string, s *Dict, shape []int) error {
 		case v == nil:
 		case k == "step":
 			n, err := number(v)
-			if err != nil || n < 0 || n > 1<<53 || n != math.Trunc(n) {
-				return fmt.Errorf("the step of %s is %v (%v)", name, n, err)
+			if err == nil && (n < 0 || n > 1<<53 || n != math.Trunc(n)) {
+				err = fmt.Errorf("%v is no number of steps", n)
+			}
+			if err != nil {
+				return fmt.Errorf("the step of %s: %w", name, err)
 			}
 			o.Counts[name] = max(o.Counts[name], int(n))
 		case slices.Contains(moments, keyText(k)):
