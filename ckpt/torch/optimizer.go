@@ -188,7 +188,7 @@ func paramNames(groups []any, model []Named) (map[any]string, error) {
 	if numbers == 0 {
 		return names, nil
 	}
-	if len(groups) != 1 || numbers != len(model) {
+	if numbers != len(model) {
 		return nil, fmt.Errorf("%s", ambiguous(len(groups), numbers, len(model)))
 	}
 	for i, x := range model {
