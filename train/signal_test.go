@@ -29,8 +29,12 @@ func TestMain(m *testing.M) {
 		train.Exit(child(mode))
 		os.Exit(0)
 	}
+	heed()
 	os.Exit(m.Run())
 }
+
+// heed has children get SIGHUP, even where who started the tests ignores it.
+func heed() { signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP) }
 
 // child trains until it is stopped, for a minute at most; after 20 steps it says so.
 func child(mode string) error {
@@ -131,7 +135,7 @@ func TestSignalAfterClose(t *testing.T) {
 // What nohup has made ignored does not end a training.
 func TestIgnoredSignal(t *testing.T) {
 	signal.Ignore(syscall.SIGHUP) // children inherit it
-	defer signal.Reset(syscall.SIGHUP)
+	defer heed()
 	cmd, stderr := start(t, "loop", "")
 	require.NoError(t, cmd.Process.Signal(syscall.SIGHUP))
 	require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
