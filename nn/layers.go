@@ -34,6 +34,8 @@ type Linear struct {
 	// Parts, if not nil, are the widths of the outputs that W holds on top of each other, such as the queries, keys and
 	// values of attention. Who cuts W's rows must cut each part.
 	Parts []int
+
+	*Adapter // of LoRA; nil: none
 }
 
 // NewLinear returns a layer from in to out features, with PyTorch's initialization: weight and bias uniform in
@@ -48,7 +50,7 @@ func (l *Linear) Forward(x T) T { return l.forward(x, tensor.NoActivation) }
 
 // ForwardAdd returns r + Forward(x) in one operation.
 func (l *Linear) ForwardAdd(x, r T) T {
-	if l.Post != nil {
+	if l.Post != nil || l.Adapter != nil {
 		return r.Add(l.Forward(x))
 	}
 	t := tapeOf(x)
@@ -65,13 +67,13 @@ func (l *Linear) ForwardAdd(x, r T) T {
 // then returns next.Forward(l.Forward(x)).
 func (l *Linear) then(next Layer, x T) T {
 	a, ok := next.(Activation)
-	if !ok || l.Post != nil || a.fused == tensor.NoActivation {
+	if !ok || l.Post != nil || l.Adapter != nil || a.fused == tensor.NoActivation {
 		return next.Forward(l.Forward(x))
 	}
 	return l.forward(x, a.fused)
 }
 
-// forward applies act, which must be none with Post.
+// forward applies act, which must be none with Post or an Adapter.
 func (l *Linear) forward(x T, act tensor.Activation) T {
 	t := tapeOf(x)
 	if l.Pre != nil {
@@ -82,7 +84,7 @@ func (l *Linear) forward(x T, act tensor.Activation) T {
 	if l.B != nil && !late {
 		b = t.Use(l.B)
 	}
-	y := tensor.LinearAct(x, t.Use(l.W), b, act)
+	y := l.adapt(x, tensor.LinearAct(x, t.Use(l.W), b, act))
 	if l.Post != nil {
 		y = t.Apply(l.Post, y)
 	}

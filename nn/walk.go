@@ -14,6 +14,7 @@ import (
 var (
 	paramType   = reflect.TypeFor[tensor.Param]()
 	bufferType  = reflect.TypeFor[tensor.Buffer]()
+	linearType  = reflect.TypeFor[Linear]()
 	dropoutType = reflect.TypeFor[Dropout]()
 )
 
@@ -51,6 +52,7 @@ type walker struct {
 	seen     map[visit]bool
 	params   []found
 	dropouts map[*Dropout]string
+	linears  map[*Linear]string
 	hidden   []hidden // unexported fields and maps
 
 	// A search takes maps, and unexported fields in the structs of one package: the one that the hidden field is from. The
@@ -62,7 +64,7 @@ type walker struct {
 }
 
 func walk(model any) *walker {
-	w := &walker{seen: map[visit]bool{}, dropouts: map[*Dropout]string{}}
+	w := &walker{seen: map[visit]bool{}, dropouts: map[*Dropout]string{}, linears: map[*Linear]string{}}
 	w.value(reflect.ValueOf(model), place{})
 	w.checkHidden()
 	return w
@@ -120,6 +122,9 @@ func (w *walker) pointer(v reflect.Value, at place) {
 		w.params = append(w.params, found{at, &(*tensor.Buffer)(key.p).Param})
 	case dropoutType:
 		w.dropouts[(*Dropout)(key.p)] = at.name
+	case linearType:
+		w.linears[(*Linear)(key.p)] = at.name
+		w.value(v.Elem(), at)
 	default:
 		w.value(v.Elem(), at)
 	}
@@ -207,7 +212,7 @@ func (w *walker) checkHidden() {
 	for _, f := range w.params {
 		known[f.param] = true
 	}
-	in := &walker{seen: map[visit]bool{}, dropouts: map[*Dropout]string{}, search: true}
+	in := &walker{seen: map[visit]bool{}, dropouts: map[*Dropout]string{}, linears: map[*Linear]string{}, search: true}
 	for _, h := range w.hidden {
 		in.pkg = h.pkg
 		in.value(h.v, h.at)

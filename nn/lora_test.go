@@ -1,0 +1,142 @@
+package nn_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
+	"github.com/ringo-ml/ringo/tensor"
+)
+
+func adapted(cfg nn.LoRAConfig, d tensor.DType) (nn.Sequential, nn.Params) {
+	m := nn.Sequential{nn.NewLinear(5, 4), nn.SiLU, nn.NewLinear(4, 3)}
+	ps := nn.LoRA(m, cfg)
+	nn.Init(m, host, d, 1)
+	return m, ps
+}
+
+func output(m nn.Layer, x tensor.Tensor) []float64 {
+	t := tensor.NewTape(host, tensor.NoGrad())
+	return tensor.Floats(m.Forward(t.Input(x)))
+}
+
+var both = nn.LoRAConfig{Rank: 2, Alpha: 6, Targets: []string{"0", "2"}}
+
+func TestLoRANames(t *testing.T) {
+	m, ps := adapted(both, tensor.Float64)
+	assert.Equal(t, []string{"0.lora_A.weight", "0.lora_B.weight", "2.lora_A.weight", "2.lora_B.weight"}, ps.Names())
+	assert.Equal(t, ps, nn.ParamsOf(m).Trainable())
+	assert.Equal(t, []int{2, 5}, ps[0].Dims())
+	assert.Equal(t, []int{4, 2}, ps[1].Dims())
+	assert.NotZero(t, tensor.Floats(ps[0].Value)[0])
+	assert.Equal(t, make([]float64, 8), tensor.Floats(ps[1].Value))
+}
+
+// The oracle is the model whose weights are W + 3·B·A: outputs, and gradients dA = 3·Bᵀ·dW and dB = 3·dW·Aᵀ.
+func TestLoRAIsALowRankWeight(t *testing.T) {
+	m, ps := adapted(both, tensor.Float64)
+	fill(ps)
+	plain := nn.Sequential{nn.NewLinear(5, 4), nn.SiLU, nn.NewLinear(4, 3)}
+	nn.Init(plain, host, tensor.Float64, 1)
+	for i := 0; i < 3; i += 2 {
+		w, from := plain[i].(*nn.Linear), m[i].(*nn.Linear)
+		tensor.Copy(w.B.Value, from.B.Value)
+		a, b := tensor.Data[float64](from.A.Value), tensor.Data[float64](from.Adapter.B.Value)
+		in := w.W.Dims()[1]
+		for j := range w.W.Len() {
+			r, c := j/in, j%in
+			tensor.Data[float64](w.W.Value)[j] = tensor.Data[float64](from.W.Value)[j] + 3*(b[2*r]*a[c]+b[2*r+1]*a[in+c])
+		}
+	}
+	x := tensor.New(host, tensor.Float64, 7, 5)
+	value(x, 1, 1)
+	near(t, output(plain, x), toTensor(output(m, x)), 1e-12, "y")
+	for _, l := range []nn.Layer{m, plain} {
+		tape := tensor.NewTape(host)
+		backward(tape, l.Forward(tape.Input(x)))
+	}
+	for i := 0; i < 3; i += 2 {
+		l, g := m[i].(*nn.Linear), plain[i].(*nn.Linear).W.Grad
+		tape := tensor.NewTape(host, tensor.NoGrad())
+		gw, a, b := tape.Input(g), tape.Use(l.A), tape.Use(l.Adapter.B)
+		near(t, tensor.Floats(tensor.MatMul(b, gw, true, false).Scale(3)), l.A.Grad, 1e-12, "dA")
+		near(t, tensor.Floats(tensor.MatMul(gw, a, false, true).Scale(3)), l.Adapter.B.Grad, 1e-12, "dB")
+	}
+
+	r := tensor.New(host, tensor.Float64, 7, 4)
+	value(r, 3, 1)
+	tape := tensor.NewTape(host, tensor.NoGrad())
+	l, in, rest := m[0].(*nn.Linear), tape.Input(x), tape.Input(r)
+	near(t, tensor.Floats(l.Forward(in).Add(rest)), l.ForwardAdd(in, rest), 1e-12, "ForwardAdd")
+}
+
+func toTensor(v []float64) tensor.Tensor { return tensor.FromSlice(v, len(v)) }
+
+func TestLoRAMerges(t *testing.T) {
+	m, ps := adapted(both, tensor.Float64)
+	fill(ps)
+	x := tensor.New(host, tensor.Float64, 7, 5)
+	value(x, 1, 1)
+	w := m[0].(*nn.Linear).W
+	before, y := append([]float64{}, tensor.Floats(w.Value)...), output(m, x)
+	nn.Merge(m)
+	near(t, y, toTensor(output(m, x)), 1e-12, "merged")
+	assert.NotEqual(t, before, tensor.Floats(w.Value))
+	assert.Panics(t, func() { nn.Merge(m) })
+	nn.Unmerge(m)
+	near(t, before, w.Value, 1e-12, "unmerged weight")
+	near(t, y, toTensor(output(m, x)), 1e-12, "unmerged")
+	assert.Panics(t, func() { nn.Unmerge(m) })
+}
+
+func TestLoRATrainsAdaptersAlone(t *testing.T) {
+	x := tensor.New(host, tensor.Float32, 7, 5)
+	value(x, 1, 1)
+	m := nn.Sequential{nn.NewLinear(5, 4), nn.SiLU, nn.NewLinear(4, 3)}
+	nn.LoRA(m, both)
+	r := newTrainer(m, x, labels(1, 3, 7), optim.AdamWConfig{LR: 1e-2, WeightDecay: 0.1})
+	w := m[0].(*nn.Linear).W
+	before := append([]float64{}, tensor.Floats(w.Value)...)
+	first, last := r.step(), 0.0
+	assert.Zero(t, testing.AllocsPerRun(30, func() { last = r.step() }))
+	assert.Less(t, last, first)
+	assert.Equal(t, before, tensor.Floats(w.Value))
+}
+
+func TestLoRAMisuse(t *testing.T) {
+	for text, f := range map[string]func(){
+		"must be positive":         func() { adapted(nn.LoRAConfig{Alpha: 1, Targets: []string{"0"}}, tensor.Float64) },
+		"alpha 0 must be positive": func() { adapted(nn.LoRAConfig{Rank: 1, Targets: []string{"0"}}, tensor.Float64) },
+		"no targets":               func() { adapted(nn.LoRAConfig{Rank: 1, Alpha: 1}, tensor.Float64) },
+		`"7" matches no Linear`:    func() { adapted(nn.LoRAConfig{Rank: 1, Alpha: 1, Targets: []string{"0", "7"}}, tensor.Float64) },
+		"is no pattern":            func() { adapted(nn.LoRAConfig{Rank: 1, Alpha: 1, Targets: []string{"["}}, tensor.Float64) },
+		"has an adapter": func() {
+			m := nn.Sequential{nn.NewLinear(2, 2)}
+			c := both
+			c.Targets = c.Targets[:1]
+			nn.LoRA(m, c)
+			nn.LoRA(m, c)
+		},
+		"has values": func() {
+			m, _ := adapted(nn.LoRAConfig{Rank: 1, Alpha: 1, Targets: []string{"0"}}, tensor.Float64)
+			nn.LoRA(m, nn.LoRAConfig{Rank: 1, Alpha: 1, Targets: []string{"2"}})
+		},
+		"Pre or Post": func() {
+			l := nn.NewLinear(2, 2)
+			l.Post = times{1, 1}
+			nn.LoRA(nn.Sequential{l}, nn.LoRAConfig{Rank: 1, Alpha: 1, Targets: []string{"0"}})
+		},
+	} {
+		func() {
+			defer func() {
+				f, ok := recover().(*tensor.Failure)
+				require.True(t, ok, text)
+				assert.Contains(t, f.Error(), text)
+			}()
+			f()
+		}()
+	}
+}
