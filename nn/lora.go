@@ -99,7 +99,13 @@ func (l *Linear) mustAdapt() {
 // adapt returns y + (alpha/r)·(x·Aᵀ)·Bᵀ.
 func (l *Linear) adapt(x, y T) T {
 	a := l.Adapter
-	if a == nil || a.merged {
+	if a == nil {
+		return y
+	}
+	if a.merged {
+		if x.Tape().Training() {
+			fail("Forward", "the adapter of %s is merged and would not train; Unmerge first", l.W.Name())
+		}
 		return y
 	}
 	l.mustAdapt()
@@ -109,6 +115,7 @@ func (l *Linear) adapt(x, y T) T {
 }
 
 // Merge adds the adapters of a model to the weights below them, so that Forward costs what it did without them.
+// A merged model does not train: Forward on a training tape is refused.
 // Parameters that belong to an Attach, such as fsdp's, are refused: merge a model of one rank.
 func Merge(model any) { merge("Merge", model, true) }
 

@@ -86,6 +86,7 @@ func TestLoRAMerges(t *testing.T) {
 	near(t, y, toTensor(output(m, x)), 1e-12, "merged")
 	assert.NotEqual(t, before, tensor.Floats(w.Value))
 	assert.Panics(t, func() { nn.Merge(m) })
+	assert.Panics(t, func() { m.Forward(tensor.NewTape(host).Input(x)) }, "merged on a training tape")
 	nn.Unmerge(m)
 	near(t, before, w.Value, 1e-12, "unmerged weight")
 	near(t, y, toTensor(output(m, x)), 1e-12, "unmerged")
