@@ -20,22 +20,24 @@ func attended(x []Array, o tensor.AttentionOptions) Array {
 			for h := range heads {
 				at := (b*q.Dims[1]+i)*q.Dims[2] + h*crossHead
 				key := func(j int) int { return (b*k.Dims[1]+j)*k.Dims[2] + h*kv/heads*crossHead }
-				var p []float64
+				p := make([]float64, k.Dims[1])
 				sum := 0.0
-				for j := range k.Dims[1] {
-					if o.Causal && j > i+o.Offset {
-						break
+				for j := range p {
+					if !sees(o, b, i, j) {
+						continue
 					}
 					dot := 0.0
 					for d := range crossHead {
 						dot += q.V[at+d] * k.V[key(j)+d]
 					}
-					p = append(p, math.Exp(dot/math.Sqrt(crossHead)))
+					p[j] = math.Exp(dot / math.Sqrt(crossHead))
 					sum += p[j]
 				}
 				for j, p := range p {
 					for d := range crossHead {
-						y.V[at+d] += p / sum * v.V[key(j)+d]
+						if p > 0 {
+							y.V[at+d] += p / sum * v.V[key(j)+d]
+						}
 					}
 				}
 			}
@@ -47,12 +49,18 @@ func attended(x []Array, o tensor.AttentionOptions) Array {
 // crossings are what attention over other keys is tested with: queries, keys, heads of queries and of keys.
 var crossings = []struct {
 	tq, tk, heads, kv int
+	masks             masks
 	o                 tensor.AttentionOptions
 }{
-	{5, 3, 2, 2, tensor.AttentionOptions{}},
-	{3, 5, 4, 2, tensor.AttentionOptions{Causal: true, Offset: 2}},
-	{6, 4, 3, 1, tensor.AttentionOptions{Causal: true, Offset: -2}},
-	{1, 40, 2, 1, tensor.AttentionOptions{Causal: true, Offset: 39}},
+	{5, 3, 2, 2, masks{}, tensor.AttentionOptions{}},
+	{3, 5, 4, 2, masks{}, tensor.AttentionOptions{Causal: true, Offset: 2}},
+	{6, 4, 3, 1, masks{}, tensor.AttentionOptions{Causal: true, Offset: -2}},
+	{1, 40, 2, 1, masks{}, tensor.AttentionOptions{Causal: true, Offset: 39}},
+	{5, 7, 2, 2, masks{lengths: true}, tensor.AttentionOptions{}},
+	{4, 40, 4, 2, masks{lengths: true, small: true}, tensor.AttentionOptions{Causal: true, Offset: 30}},
+	{8, 7, 2, 1, masks{docs: true}, tensor.AttentionOptions{}},
+	{40, 40, 2, 1, masks{docs: true, small: true}, tensor.AttentionOptions{Causal: true}},
+	{6, 9, 3, 3, masks{lengths: true, docs: true}, tensor.AttentionOptions{Causal: true, Offset: 1}},
 }
 
 func crossDims(batch, tq, tk, heads, kv int) [][]int {
@@ -62,9 +70,11 @@ func crossDims(batch, tq, tk, heads, kv int) [][]int {
 func attentionCases() (cases []ValueCase) {
 	for _, c := range crossings {
 		dims := [][][]int{crossDims(2, c.tq, c.tk, c.heads, c.kv), crossDims(0, c.tq, c.tk, c.heads, c.kv), crossDims(1, 0, c.tk, c.heads, c.kv), crossDims(1, c.tq, 0, c.heads, c.kv)}
-		cases = append(cases, ValueCase{Name: fmt.Sprintf("cross attention of %d over %d, %d heads over %d, %+v", c.tq, c.tk, c.heads, c.kv, c.o), Dims: dims,
-			F:    func(x []tensor.Tensor) tensor.Tensor { return tensor.CrossAttention(x[0], x[1], x[2], crossHead, c.o) },
-			Want: func(x []Array) Array { return attended(x, c.o) }})
+		cases = append(cases, ValueCase{Name: fmt.Sprintf("cross attention of %d over %d, %d heads over %d, causal %v, %+v", c.tq, c.tk, c.heads, c.kv, c.o.Causal, c.masks), Dims: dims,
+			F: func(x []tensor.Tensor) tensor.Tensor {
+				return tensor.CrossAttention(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), x[0].Dim(1), x[1].Dim(1)))
+			},
+			Want: func(x []Array) Array { return attended(x, c.masks.of(c.o, x[0].Dims[0], x[0].Dims[1], x[1].Dims[1])) }})
 	}
 	return cases
 }
@@ -75,10 +85,10 @@ func attentionGrads() map[tensor.Op][]GradCase {
 		if i == 1 {
 			c.o.Drop, c.o.Layer = 0.4, 3
 		}
-		cases = append(cases, GradCase{Name: fmt.Sprintf("%d over %d, %+v", c.tq, c.tk, c.o),
+		cases = append(cases, GradCase{Name: fmt.Sprintf("%d over %d, causal %v, %+v", c.tq, c.tk, c.o.Causal, c.masks),
 			Shapes: func(r *rand.Rand) [][]int { return crossDims(1+r.IntN(2), c.tq, c.tk, c.heads, c.kv) },
 			F: func(_ *tensor.Tape, x []tensor.Tensor) tensor.Tensor {
-				return tensor.CrossAttention(x[0], x[1], x[2], crossHead, c.o)
+				return tensor.CrossAttention(x[0], x[1], x[2], crossHead, c.masks.of(c.o, x[0].Dim(0), c.tq, c.tk))
 			}})
 	}
 	return map[tensor.Op][]GradCase{tensor.OpCrossAttention: cases}
