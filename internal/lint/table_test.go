@@ -84,6 +84,8 @@ var table = map[string]row{
 	"train/tensorboard": {others: "google.golang.org/protobuf"},
 	"internal/curve":    {others: "gonum.org/v1/plot"},
 
+	"models/gpt": {own: "nn tensor ckpt"},
+
 	"bench/gpt":    {own: "nn"},
 	"bench/...":    {own: "...", others: "..."},
 	"cmd/...":      {own: "...", others: "..."},
