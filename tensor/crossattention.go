@@ -16,6 +16,12 @@ func init() {
 // step has a part of each sequence (Rows.Seq), and the keys are those of whole sequences, the part's first position comes on top of
 // Offset.
 func CrossAttention(q, k, v Tensor, headDim int, o AttentionOptions) Tensor {
+	out, _ := crossAttention(q, k, v, headDim, o, false)
+	return out
+}
+
+// crossAttention is CrossAttention, or with both CrossAttentionLSE.
+func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) (y, sums Tensor) {
 	t := tapeOf("cross_attention", q, k, v)
 	a, b, c := t.contiguous(t.arg(q)), t.contiguous(t.arg(k)), t.contiguous(t.arg(v))
 	t.sameDType("cross_attention", a, b, c)
@@ -27,7 +33,7 @@ func CrossAttention(q, k, v Tensor, headDim int, o AttentionOptions) Tensor {
 		a.dims[2]%width == 0, a, b, c)
 	o.check("cross_attention")
 	m := t.masks(&o, a, b)
-	offset := o.Offset + t.keysBefore(a, b)
+	offset := o.Offset + t.keysBefore(a, b, both)
 	heads := a.dims[2] / headDim
 	out, lse := t.newLike(a), t.newTensor(statType(a.dtype), a.dims[0], heads, a.dims[1])
 	f := attention{I: [8]int{headDim, b2i(o.Causal)}}
@@ -42,6 +48,7 @@ func CrossAttention(q, k, v Tensor, headDim int, o AttentionOptions) Tensor {
 	f.I[7] = offset
 	if b.n == 0 {
 		t.fill(out, 0)
+		t.fill(lse, math.Inf(-1))
 	} else {
 		t.crossAttention(OpCrossAttention, &f, []*header{out, lse}, []*header{a, b, c, m[0], m[1], m[2]}, a, b)
 	}
@@ -49,8 +56,11 @@ func CrossAttention(q, k, v Tensor, headDim int, o AttentionOptions) Tensor {
 	if node != nil {
 		node.I, node.F[0], node.key = f.I, f.drop, f.key
 	}
+	if both {
+		sums = t.recLSE(lse, out)
+	}
 	t.keepStats(node, lse)
-	return out.tensor()
+	return out.tensor(), sums
 }
 
 func (o *AttentionOptions) check(op string) {
@@ -60,13 +70,13 @@ func (o *AttentionOptions) check(op string) {
 }
 
 // keysBefore returns how many positions of whole sequences of keys come before a rank's first query, where it has a part of them. It
-// refuses keys that are a part themselves.
-func (t *Tape) keysBefore(q, k *header) int {
+// refuses keys that are a part themselves, unless they may be.
+func (t *Tape) keysBefore(q, k *header, parts bool) int {
 	r := t.rows
 	if r.seq == 0 || r.seq == r.Seq.Total || q.n == 0 || k.n == 0 {
 		return 0
 	}
-	if k.dims[1] == r.seq {
+	if k.dims[1] == r.seq && !parts {
 		fail("cross_attention", []Shape{q.shape(), k.shape()}, "the step has %v: a position would see this rank's part of its sequence only", r)
 	}
 	if k.dims[1] == r.Seq.Total && q.dims[1] == r.seq {
@@ -94,7 +104,7 @@ func crossAttentionVJP(t *Tape, n *Node, need uint8) {
 			t.fill(g, 0)
 		}
 	} else {
-		t.crossAttention(OpCrossAttentionGrad, &attention{n.I, n.F[0], n.key}, grads[:], []*header{q, k, v, n.out, n.out.grad, n.aux[0], n.in[3], n.in[4], n.in[5]}, q, k)
+		t.crossAttention(OpCrossAttentionGrad, &attention{n.I, n.F[0], n.key}, grads[:], []*header{q, k, v, n.out, n.out.grad, n.aux[0], n.in[3], n.in[4], n.in[5], n.aux[1]}, q, k)
 	}
 	for i, g := range grads {
 		if need>>i&1 != 0 {

@@ -23,6 +23,7 @@ type Attention[T Float] struct {
 	GradOut        []T // of AttentionGrad; shaped as Out
 	GradQ          []T // shaped as Q, with its steps
 	GradK, GradV   []T
+	GradLSE        []T // of AttentionGrad; shaped as LSE, nil for 0
 	AttentionMasks
 
 	// Drop is the probability with which [Dropout], under Key, drops elements of the probabilities
@@ -212,7 +213,7 @@ func (w *AttentionWork[T]) drop(a *Attention[T], x []T, r, j int) {
 // [AttentionForward] computed.
 //
 // With P the probabilities, D their mask of dropout and dP = D*(GradOut Vᵀ), it is dV = (D*P)ᵀ GradOut,
-// dS = P*(dP - sum(GradOut*Out)), dQ = Scale*dS K and dK = Scale*dSᵀ Q.
+// dS = P*(dP - sum(GradOut*Out) + GradLSE), dQ = Scale*dS K and dK = Scale*dSᵀ Q.
 func AttentionGrad[T Float](a *Attention[T], w *AttentionWork[T], lo, hi int) {
 	for kv := lo; kv < hi; kv++ {
 		first := kv * a.group()
@@ -263,6 +264,9 @@ func (w *AttentionWork[T]) gradient(a *Attention[T], j, n int) {
 			expScaled(s[:padded], s[:padded], lse[r:r+1], one[:], 0, padded, false)
 			w.drop(a, d[:seen], r, j)
 			sum := [1]T{T(dot(g[r*ld:][:a.HeadDim], out[r*ld:][:a.HeadDim]))}
+			if a.GradLSE != nil {
+				sum[0] -= a.GradLSE[w.head*a.Queries+w.i+r]
+			}
 			softmaxGrad(d[:padded], d[:padded], s[:padded], sum[:], padded, false)
 			w.drop(a, s[:seen], r, j)
 		}

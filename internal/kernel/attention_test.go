@@ -103,6 +103,9 @@ func (c *attentionCase[T]) plain(gq, gk, gv []float64) (out []float64) {
 				dp = append(dp, dot)
 				sum += p[at] * dot
 			}
+			if c.GradLSE != nil {
+				sum -= float64(c.GradLSE[head*c.Queries+i])
+			}
 			for at, j := range keys {
 				ds := p[at] * (dp[at] - sum) * float64(c.Scale)
 				for d := range hd {

@@ -126,7 +126,8 @@ func crossAttention(q *Queue, k *kernel, a *tensor.Args) {
 }
 
 // attentionGrads makes the kernels of OpAttentionGrad: operands are the gradient, qkv, output, its gradient, logarithmic sums;
-// and of OpCrossAttentionGrad: the gradients of queries, keys and values, these, the rest, and masks. Keys and values are one kernel and
+// and of OpCrossAttentionGrad: the gradients of queries, keys and values, these, the rest, masks, and the gradient of
+// the sums. Keys and values are one kernel and
 // queries another, so that each sum has one block and a fixed order.
 func attentionGrads(cross bool) (r [tensor.NumDTypes]tensor.Kernel) {
 	in, out := 1, 2
@@ -149,7 +150,13 @@ func attentionGrads(cross bool) (r [tensor.NumDTypes]tensor.Kernel) {
 			stats := out + 2
 			mid := q.scratch(a.Len[stats] * wideSize(t))
 			q.args.Reset().Ptr(mid)
-			q.ptr(a, out).ptr(a, out+1).i64(a.Len[stats]).heads(a, tile)
+			q.ptr(a, out).ptr(a, out+1)
+			if cross {
+				q.ptr(a, 12)
+			} else {
+				q.args.Ptr(0)
+			}
+			q.i64(a.Len[stats]).heads(a, tile)
 			q.spread(dots, a.Len[stats])
 			rest := func() {
 				q.parts(a, in).ptr(a, out+1).ptr(a, stats).args.Ptr(mid)

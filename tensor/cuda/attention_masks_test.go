@@ -26,7 +26,7 @@ func (c crossed) set(a *tensor.Args) {
 	a.F[0], a.F[1], a.Key = 1/math.Sqrt(float64(c.hd)), c.drop, 99
 }
 
-// agree compares output, logarithmic sums and gradients with the CPU's. Keys and values behind a length are NaN.
+// agree compares output, logarithmic sums and gradients from those of both with the CPU's. Keys and values behind a length are NaN.
 func (c crossed) agree(t *testing.T, dev tensor.Device, d tensor.DType) {
 	t.Helper()
 	r, stat := rng(8), d
@@ -49,7 +49,7 @@ func (c crossed) agree(t *testing.T, dev tensor.Device, d tensor.DType) {
 	defer cpu.Close()
 	out := forward.on(t, cpu)
 	launch{op: tensor.OpCrossAttentionGrad, d: d, outs: 3, x: []operand{blank(d, nq), blank(d, nk), blank(d, nk), q, k, v, out[0], normal(nq), out[1],
-		c.lengths, c.qdocs, c.kdocs}, set: c.set}.agree(t, dev, tol)
+		c.lengths, c.qdocs, c.kdocs, values(stat, c.batch*c.heads*c.tq, func(int) float64 { return r.NormFloat64() })}, set: c.set}.agree(t, dev, tol)
 }
 
 // TestCrossAttention has more tiles of queries than of keys, and the reverse, heads that share keys, and queries that see none.

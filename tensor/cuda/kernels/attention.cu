@@ -146,13 +146,13 @@ extern "C" __global__ void __launch_bounds__(LANES) attention(T* out, W* lse, co
   if (t.lane == 0) lse[t.number * h.steps + i] = any ? top + log_(sum) : (W)-INFINITY;
 }
 
-// attention_dots: dots[head, i] = sum of gout*out of a query.
-extern "C" __global__ void attention_dots(W* dots, const T* out, const T* gout, i64 all, Heads h) {
+// attention_dots: dots[head, i] = sum of gout*out of a query, less the gradient of lse, if there is one.
+extern "C" __global__ void attention_dots(W* dots, const T* out, const T* gout, const W* glse, i64 all, Heads h) {
   for (i64 r = first_item(); r < all; r += all_threads()) {
     i64 n = r / h.steps, i = r % h.steps, at = ((n / h.heads * h.steps + i) * h.heads + n % h.heads) * h.hd;
     W sum = 0;
     for (i64 d = 0; d < h.hd; d++) sum += widen(gout[at + d]) * widen(out[at + d]);
-    dots[r] = sum;
+    dots[r] = glse ? sum - glse[r] : sum;
   }
 }
 
