@@ -92,6 +92,10 @@ func (e *engineBF16) block(g *GemmBF16, ws []float32, i0, i1, j0, j1 int) {
 		f := Gemm[float32]{Beta: g.Beta, C: g.C, LDC: g.LDC}
 		f.scaleC(i0, i1, j0, j1)
 	}
+	if e.fewRows(g) {
+		e.fewRowsOf(g, ws, i0, i1, j0, j1)
+		return
+	}
 	p := passBF16{engineBF16: e, g: *g}
 	p.cut(ws)
 	rows := (i1 - i0 + e.mc - 1) / e.mc
