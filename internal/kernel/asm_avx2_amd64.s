@@ -4565,151 +4565,133 @@ loop:
 	VZEROUPPER
 	RET
 
-// func rowDotsF32AVX2(turns int, a *float32, b *float32, bs int, sums *float32)
+// func rowDotsF32AVX2(rows int, turns int, a *float32, b *float32, bs int, sums *float32)
 // Requires: AVX, FMA3
-TEXT ·rowDotsF32AVX2(SB), NOSPLIT, $0-40
-	MOVQ   turns+0(FP), CX
-	MOVQ   a+8(FP), SI
-	MOVQ   b+16(FP), BX
-	MOVQ   bs+24(FP), R8
-	MOVQ   sums+32(FP), DI
-	LEAQ   (R8)(R8*2), R9
+TEXT ·rowDotsF32AVX2(SB), NOSPLIT, $0-48
+	MOVQ rows+0(FP), R9
+	MOVQ a+16(FP), SI
+	MOVQ b+24(FP), BX
+	MOVQ bs+32(FP), R8
+	MOVQ sums+40(FP), DI
+
+row:
+	MOVQ   turns+8(FP), CX
+	MOVQ   SI, AX
+	MOVQ   BX, DX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
 
 loop:
-	VMOVUPS     (SI), Y8
-	VMOVUPS     32(SI), Y9
-	VFMADD231PS (BX), Y8, Y0
-	VFMADD231PS 32(BX), Y9, Y1
-	VFMADD231PS (BX)(R8*1), Y8, Y2
-	VFMADD231PS 32(BX)(R8*1), Y9, Y3
-	VFMADD231PS (BX)(R8*2), Y8, Y4
-	VFMADD231PS 32(BX)(R8*2), Y9, Y5
-	VFMADD231PS (BX)(R9*1), Y8, Y6
-	VFMADD231PS 32(BX)(R9*1), Y9, Y7
-	ADDQ        $0x40, SI
-	ADDQ        $0x40, BX
+	VMOVUPS     (DX), Y4
+	VFMADD231PS (AX), Y4, Y0
+	VMOVUPS     32(DX), Y5
+	VFMADD231PS 32(AX), Y5, Y1
+	VMOVUPS     64(DX), Y6
+	VFMADD231PS 64(AX), Y6, Y2
+	VMOVUPS     96(DX), Y7
+	VFMADD231PS 96(AX), Y7, Y3
+	ADDQ        $0x80, AX
+	ADDQ        $0x80, DX
 	DECQ        CX
 	JNZ         loop
 	VADDPS      Y0, Y1, Y0
-	VMOVUPS     Y0, (DI)
 	VADDPS      Y2, Y3, Y2
-	VMOVUPS     Y2, 32(DI)
-	VADDPS      Y4, Y5, Y4
-	VMOVUPS     Y4, 64(DI)
-	VADDPS      Y6, Y7, Y6
-	VMOVUPS     Y6, 96(DI)
+	VADDPS      Y0, Y2, Y0
+	VMOVUPS     Y0, (DI)
+	ADDQ        $0x20, DI
+	ADDQ        R8, BX
+	DECQ        R9
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func rowDotsF64AVX2(turns int, a *float64, b *float64, bs int, sums *float64)
+// func rowDotsF64AVX2(rows int, turns int, a *float64, b *float64, bs int, sums *float64)
 // Requires: AVX, FMA3
-TEXT ·rowDotsF64AVX2(SB), NOSPLIT, $0-40
-	MOVQ   turns+0(FP), CX
-	MOVQ   a+8(FP), SI
-	MOVQ   b+16(FP), BX
-	MOVQ   bs+24(FP), R8
-	MOVQ   sums+32(FP), DI
-	LEAQ   (R8)(R8*2), R9
+TEXT ·rowDotsF64AVX2(SB), NOSPLIT, $0-48
+	MOVQ rows+0(FP), R9
+	MOVQ a+16(FP), SI
+	MOVQ b+24(FP), BX
+	MOVQ bs+32(FP), R8
+	MOVQ sums+40(FP), DI
+
+row:
+	MOVQ   turns+8(FP), CX
+	MOVQ   SI, AX
+	MOVQ   BX, DX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
 
 loop:
-	VMOVUPD     (SI), Y8
-	VMOVUPD     32(SI), Y9
-	VFMADD231PD (BX), Y8, Y0
-	VFMADD231PD 32(BX), Y9, Y1
-	VFMADD231PD (BX)(R8*1), Y8, Y2
-	VFMADD231PD 32(BX)(R8*1), Y9, Y3
-	VFMADD231PD (BX)(R8*2), Y8, Y4
-	VFMADD231PD 32(BX)(R8*2), Y9, Y5
-	VFMADD231PD (BX)(R9*1), Y8, Y6
-	VFMADD231PD 32(BX)(R9*1), Y9, Y7
-	ADDQ        $0x40, SI
-	ADDQ        $0x40, BX
+	VMOVUPD     (DX), Y4
+	VFMADD231PD (AX), Y4, Y0
+	VMOVUPD     32(DX), Y5
+	VFMADD231PD 32(AX), Y5, Y1
+	VMOVUPD     64(DX), Y6
+	VFMADD231PD 64(AX), Y6, Y2
+	VMOVUPD     96(DX), Y7
+	VFMADD231PD 96(AX), Y7, Y3
+	ADDQ        $0x80, AX
+	ADDQ        $0x80, DX
 	DECQ        CX
 	JNZ         loop
 	VADDPD      Y0, Y1, Y0
-	VMOVUPD     Y0, (DI)
 	VADDPD      Y2, Y3, Y2
-	VMOVUPD     Y2, 32(DI)
-	VADDPD      Y4, Y5, Y4
-	VMOVUPD     Y4, 64(DI)
-	VADDPD      Y6, Y7, Y6
-	VMOVUPD     Y6, 96(DI)
+	VADDPD      Y0, Y2, Y0
+	VMOVUPD     Y0, (DI)
+	ADDQ        $0x20, DI
+	ADDQ        R8, BX
+	DECQ        R9
+	JNZ         row
 	VZEROUPPER
 	RET
 
-// func rowDotsBF16AVX2(turns int, a *float32, b *uint16, bs int, sums *float32)
+// func rowDotsBF16AVX2(rows int, turns int, a *float32, b *uint16, bs int, sums *float32)
 // Requires: AVX, AVX2, FMA3
-TEXT ·rowDotsBF16AVX2(SB), NOSPLIT, $0-40
-	MOVQ   turns+0(FP), CX
-	MOVQ   a+8(FP), SI
-	MOVQ   b+16(FP), BX
-	MOVQ   bs+24(FP), R8
-	MOVQ   sums+32(FP), DI
-	LEAQ   (R8)(R8*2), R9
+TEXT ·rowDotsBF16AVX2(SB), NOSPLIT, $0-48
+	MOVQ     rows+0(FP), R9
+	MOVQ     a+16(FP), SI
+	MOVQ     b+24(FP), BX
+	MOVQ     bs+32(FP), R8
+	MOVQ     sums+40(FP), DI
+	VPCMPEQD Y8, Y8, Y8
+	VPSLLD   $0x10, Y8, Y8
+
+row:
+	MOVQ   turns+8(FP), CX
+	MOVQ   SI, AX
+	MOVQ   BX, DX
 	VXORPS Y0, Y0, Y0
 	VXORPS Y1, Y1, Y1
 	VXORPS Y2, Y2, Y2
 	VXORPS Y3, Y3, Y3
-	VXORPS Y4, Y4, Y4
-	VXORPS Y5, Y5, Y5
-	VXORPS Y6, Y6, Y6
-	VXORPS Y7, Y7, Y7
 
 loop:
-	VMOVUPS     (SI), Y8
-	VMOVUPS     32(SI), Y9
-	VPMOVZXWD   (BX), Y10
-	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y8, Y0
-	VPMOVZXWD   16(BX), Y10
-	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y9, Y1
-	VPMOVZXWD   (BX)(R8*1), Y10
-	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y8, Y2
-	VPMOVZXWD   16(BX)(R8*1), Y10
-	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y9, Y3
-	VPMOVZXWD   (BX)(R8*2), Y10
-	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y8, Y4
-	VPMOVZXWD   16(BX)(R8*2), Y10
-	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y9, Y5
-	VPMOVZXWD   (BX)(R9*1), Y10
-	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y8, Y6
-	VPMOVZXWD   16(BX)(R9*1), Y10
-	VPSLLD      $0x10, Y10, Y10
-	VFMADD231PS Y10, Y9, Y7
-	ADDQ        $0x40, SI
-	ADDQ        $0x20, BX
+	VMOVUPS     (DX), Y5
+	VPSLLD      $0x10, Y5, Y4
+	VFMADD231PS (AX), Y4, Y0
+	VANDPS      Y5, Y8, Y5
+	VFMADD231PS 32(AX), Y5, Y1
+	VMOVUPS     32(DX), Y7
+	VPSLLD      $0x10, Y7, Y6
+	VFMADD231PS 64(AX), Y6, Y2
+	VANDPS      Y7, Y8, Y7
+	VFMADD231PS 96(AX), Y7, Y3
+	ADDQ        $0x80, AX
+	ADDQ        $0x40, DX
 	DECQ        CX
 	JNZ         loop
 	VADDPS      Y0, Y1, Y0
-	VMOVUPS     Y0, (DI)
 	VADDPS      Y2, Y3, Y2
-	VMOVUPS     Y2, 32(DI)
-	VADDPS      Y4, Y5, Y4
-	VMOVUPS     Y4, 64(DI)
-	VADDPS      Y6, Y7, Y6
-	VMOVUPS     Y6, 96(DI)
+	VADDPS      Y0, Y2, Y0
+	VMOVUPS     Y0, (DI)
+	ADDQ        $0x20, DI
+	ADDQ        R8, BX
+	DECQ        R9
+	JNZ         row
 	VZEROUPPER
 	RET
 

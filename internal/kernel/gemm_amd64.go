@@ -148,8 +148,8 @@ func gemmAVX2() (f32 *engine[float32], f64 *engine[float64]) {
 // withRowDots gives engines the kernels for few rows of A: those of AVX2 read memory as fast as it comes.
 func withRowDots(f32 *engine[float32], f64 *engine[float64]) {
 	f32.dotsOfRows, f64.dotsOfRows = rowDotsF32AVX2, rowDotsF64AVX2
-	f32.dotsOfRowsBF16 = func(turns int, a *float32, b *BF16, bs int, sums *float32) {
-		rowDotsBF16AVX2(turns, a, (*uint16)(b), bs, sums)
+	f32.dotsOfRowsBF16 = func(rows, turns int, a *float32, b *BF16, bs int, sums *float32) {
+		rowDotsBF16AVX2(rows, turns, a, (*uint16)(b), bs, sums)
 	}
 }
 
