@@ -100,3 +100,21 @@ func TestWrongKeyLengths(t *testing.T) {
 	}
 	require.NoError(t, dev.Queue(0).Sync())
 }
+
+// A score that is hidden, however large, does not make those that count vanish.
+func TestHiddenScoresDoNotCount(t *testing.T) {
+	cpu := tensor.NewCPU(1)
+	defer cpu.Close()
+	k := tensor.FromSlice([]float32{1, 1e4, 1, 1e4, 1e4}, 1, 5, 1)
+	v := tensor.FromSlice([]float32{2, 50, 4, 60, 70}, 1, 5, 1)
+	q := tensor.FromSlice([]float32{1, 1}, 1, 2, 1)
+	o := tensor.AttentionOptions{QueryDocs: tensor.FromSlice([]int64{0, 2}, 1, 2), KeyDocs: tensor.FromSlice([]int64{0, 1, 0, 1, 1}, 1, 5)}
+	for _, dev := range []tensor.Device{cpu, device(t)} {
+		tape := tensor.NewTape(dev, tensor.NoGrad())
+		out, lse := tensor.CrossAttentionLSE(tape.Input(q), k, v, 1, o)
+		assert.InDeltaSlice(t, []float64{3, 0}, tensor.Floats(out), 1e-6)
+		assert.InDelta(t, 1+math.Log(2), tensor.Floats(lse)[0], 1e-6)
+		assert.Equal(t, math.Inf(-1), tensor.Floats(lse)[1])
+		tape.Close()
+	}
+}

@@ -65,15 +65,15 @@ func (c crossing) dims() [][][]int {
 }
 
 var crossings = []crossing{
-	{5, 3, 2, 2, masks{}, tensor.AttentionOptions{}},
-	{3, 5, 4, 2, masks{}, tensor.AttentionOptions{Causal: true, Offset: 2}},
-	{6, 4, 3, 1, masks{}, tensor.AttentionOptions{Causal: true, Offset: -2}},
 	{1, 40, 2, 1, masks{}, tensor.AttentionOptions{Causal: true, Offset: 39}},
-	{5, 7, 2, 2, masks{lengths: true}, tensor.AttentionOptions{}},
-	{4, 40, 4, 2, masks{lengths: true, small: true}, tensor.AttentionOptions{Causal: true, Offset: 30}},
-	{8, 7, 2, 1, masks{docs: true}, tensor.AttentionOptions{}},
-	{40, 40, 2, 1, masks{docs: true, small: true}, tensor.AttentionOptions{Causal: true}},
-	{6, 9, 3, 3, masks{lengths: true, docs: true}, tensor.AttentionOptions{Causal: true, Offset: 1}},
+	{3, 5, 4, 2, masks{}, tensor.AttentionOptions{Causal: true, Offset: 2}},
+	{5, 3, 2, 2, masks{}, tensor.AttentionOptions{}},
+	{6, 4, 3, 1, masks{}, tensor.AttentionOptions{Causal: true, Offset: -2}},
+	{3, 5, 2, 2, masks{lengths: true}, tensor.AttentionOptions{}},
+	{2, 7, 4, 2, masks{lengths: true, small: true}, tensor.AttentionOptions{Causal: true, Offset: 4}},
+	{5, 4, 2, 1, masks{docs: true}, tensor.AttentionOptions{}},
+	{6, 6, 2, 1, masks{docs: true, small: true}, tensor.AttentionOptions{Causal: true}},
+	{4, 5, 2, 2, masks{lengths: true, docs: true}, tensor.AttentionOptions{Causal: true, Offset: 1}},
 }
 
 func crossDims(batch, tq, tk, heads, kv int) [][]int {
