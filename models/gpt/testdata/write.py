@@ -12,6 +12,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
+# Angles, norms and softmax are computed in float32 by transformers, whatever the model's type: here in float64.
+torch.float = torch.float32 = torch.float64
+torch.Tensor.float = torch.Tensor.double
+
 torch.set_num_threads(1)
 torch.use_deterministic_algorithms(True)
 
