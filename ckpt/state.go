@@ -18,7 +18,7 @@ type State struct {
 	// Step is the number of steps done. Load sets it.
 	Step int
 	// Params are the parameters and buffers, as nn.ParamsOf or an Attach returned them. What is saved and loaded is
-	// Param.Local.
+	// Param.Local. Parameters with segments (tensor.Param.SetStored) are refused.
 	Params nn.Params
 	// Optimizer is saved and loaded with its step counts, learning rate and loss scale, unless nil.
 	Optimizer *optim.Optimizer
@@ -78,6 +78,9 @@ func newItem(name string, p *tensor.Param, data tensor.Tensor) (item, error) {
 	x := item{name: name, data: data, shape: append([]int{}, p.Global()...)}
 	if data.IsZero() {
 		return x, fmt.Errorf("%s was never made: call nn.Init or Attach first", name)
+	}
+	if as := p.Stored(); as != nil {
+		return x, fmt.Errorf("%s: files keep it as %v, and checkpoints do not divide parameters", name, as)
 	}
 	if !data.Contiguous() {
 		return x, fmt.Errorf("%s is not contiguous", name)

@@ -21,13 +21,15 @@ var (
 type place struct {
 	name       string
 	transposed bool
+	storers    []placedStorer // of the structs on the way, the outermost first
 }
 
 func (at place) child(name string) place {
 	if at.name != "" {
 		name = at.name + "." + name
 	}
-	return place{name, at.transposed}
+	at.name = name
+	return at
 }
 
 type found struct {
@@ -132,6 +134,7 @@ func (w *walker) structure(v reflect.Value, at place) {
 	case paramType, bufferType, dropoutType:
 		fail("ParamsOf", "%q is a %v by value; hold a pointer", at.name, v.Type())
 	}
+	at = at.consult(v)
 	pkg, outer := v.Type().PkgPath(), w.pkg
 	if !w.search {
 		w.pkg = pkg
