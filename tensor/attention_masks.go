@@ -2,6 +2,12 @@ package tensor
 
 import "github.com/ringo-ml/ringo/internal/kernel"
 
+func (o *AttentionOptions) check(op string) {
+	if !(o.Drop >= 0 && o.Drop < 1) {
+		fail(op, nil, "probability %v is not in [0,1)", o.Drop)
+	}
+}
+
 func (o *AttentionOptions) masked() bool {
 	return !(o.KeyLengths.IsZero() && o.QueryDocs.IsZero() && o.KeyDocs.IsZero())
 }
@@ -39,4 +45,25 @@ func (t *Tape) mask(name string, x Tensor, dims ...int) *header {
 		h = t.alias(h).tensor().Cast(Int64).h
 	}
 	return t.contiguous(h)
+}
+
+// keysBefore returns how many positions of whole sequences of keys come before a rank's first query, where it has a part of them. It
+// refuses keys that are a part themselves, unless they may be.
+func (t *Tape) keysBefore(q, k *header, parts bool) int {
+	r := t.rows
+	if r.seq == 0 || r.seq == r.Seq.Total || q.n == 0 || k.n == 0 {
+		return 0
+	}
+	if k.dims[1] == r.seq && !parts {
+		fail("cross_attention", []Shape{q.shape(), k.shape()}, "the step has %v: a position would see this rank's part of its sequence only", r)
+	}
+	if k.dims[1] == r.Seq.Total && q.dims[1] == r.seq {
+		return r.Seq.First
+	}
+	return 0
+}
+
+// attentionMasks returns the masks, which are operands from i on.
+func attentionMasks(a *Args, i int) kernel.AttentionMasks {
+	return kernel.AttentionMasks{KeyLengths: slice[int64](a, i), QueryDocs: slice[int64](a, i+1), KeyDocs: slice[int64](a, i+2)}
 }

@@ -51,11 +51,6 @@ func crossAttentionGradKernel[T kernel.Float](lanes func(q *cpuQueue) *[]attnLan
 	}, kernel.AttentionGrad[T])
 }
 
-// attentionMasks returns the masks, which are operands from i on.
-func attentionMasks(a *Args, i int) kernel.AttentionMasks {
-	return kernel.AttentionMasks{KeyLengths: slice[int64](a, i), QueryDocs: slice[int64](a, i+1), KeyDocs: slice[int64](a, i+2)}
-}
-
 // attentionLaunch makes a kernel that cuts as many parts as operands says over the pool.
 func attentionLaunch[T kernel.Float](lanes func(q *cpuQueue) *[]attnLane[T], operands func(l *attnLane[T], a *Args) int,
 	run func(a *kernel.Attention[T], w *kernel.AttentionWork[T], lo, hi int)) Kernel {

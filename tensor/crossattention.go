@@ -23,14 +23,7 @@ func CrossAttention(q, k, v Tensor, headDim int, o AttentionOptions) Tensor {
 // crossAttention is CrossAttention, or with both CrossAttentionLSE.
 func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) (y, sums Tensor) {
 	t := tapeOf("cross_attention", q, k, v)
-	a, b, c := t.contiguous(t.arg(q)), t.contiguous(t.arg(k)), t.contiguous(t.arg(v))
-	t.sameDType("cross_attention", a, b, c)
-	width := 0
-	if b.rank == 3 {
-		width = b.dims[2]
-	}
-	t.mustShape("cross_attention", headDim > 0 && a.rank == 3 && width > 0 && b.alike(c) && a.dims[0] == b.dims[0] && width%headDim == 0 &&
-		a.dims[2]%width == 0, a, b, c)
+	a, b, c := t.crossOperands(q, k, v, headDim)
 	o.check("cross_attention")
 	m := t.masks(&o, a, b)
 	offset := o.Offset + t.keysBefore(a, b, both)
@@ -63,26 +56,17 @@ func crossAttention(q, k, v Tensor, headDim int, o AttentionOptions, both bool) 
 	return out.tensor(), sums
 }
 
-func (o *AttentionOptions) check(op string) {
-	if !(o.Drop >= 0 && o.Drop < 1) {
-		fail(op, nil, "probability %v is not in [0,1)", o.Drop)
+// crossOperands returns queries, keys and values that fit together, contiguous.
+func (t *Tape) crossOperands(q, k, v Tensor, headDim int) (a, b, c *header) {
+	a, b, c = t.contiguous(t.arg(q)), t.contiguous(t.arg(k)), t.contiguous(t.arg(v))
+	t.sameDType("cross_attention", a, b, c)
+	width := 0
+	if b.rank == 3 {
+		width = b.dims[2]
 	}
-}
-
-// keysBefore returns how many positions of whole sequences of keys come before a rank's first query, where it has a part of them. It
-// refuses keys that are a part themselves, unless they may be.
-func (t *Tape) keysBefore(q, k *header, parts bool) int {
-	r := t.rows
-	if r.seq == 0 || r.seq == r.Seq.Total || q.n == 0 || k.n == 0 {
-		return 0
-	}
-	if k.dims[1] == r.seq && !parts {
-		fail("cross_attention", []Shape{q.shape(), k.shape()}, "the step has %v: a position would see this rank's part of its sequence only", r)
-	}
-	if k.dims[1] == r.Seq.Total && q.dims[1] == r.seq {
-		return r.Seq.First
-	}
-	return 0
+	t.mustShape("cross_attention", headDim > 0 && a.rank == 3 && width > 0 && b.alike(c) && a.dims[0] == b.dims[0] && width%headDim == 0 &&
+		a.dims[2]%width == 0, a, b, c)
+	return a, b, c
 }
 
 // crossAttention launches op for queries of q's shape and keys of k's.

@@ -73,7 +73,7 @@ func TestCrossAttentionMasks(t *testing.T) {
 		return values(tensor.Int64, n, func(i int) float64 { return float64(f(i)) })
 	}
 	lengths := ints(4, func(b int) int { return []int{33, 0, 70, 64}[b] })
-	qdocs, kdocs := ints(4*40, func(i int) int { return i % 40 / 11 }), ints(4*70, func(j int) int { return j % 70 / 30 })
+	qdocs, kdocs := ints(4*40, func(i int) int { return i%40/11 + i/40 }), ints(4*70, func(j int) int { return j%70/30 + j/70 })
 	bothOrders(t, func(t *testing.T, dev *cuda.Device) {
 		each(t, floatTypes, func(t *testing.T, d tensor.DType) {
 			for i, c := range []crossed{{lengths: lengths}, {qdocs: qdocs, kdocs: kdocs}, {lengths: lengths, qdocs: qdocs, kdocs: kdocs}} {
