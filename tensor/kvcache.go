@@ -51,7 +51,17 @@ func (c *KVCache) Attention(q, k, v Tensor, headDim int) Tensor {
 	t.mustShape("KVCache.Attention", a.dims[0] == c.k.Dim(0) && a.dims[2] == c.k.Dim(2), a, c.k.h)
 	t.region(OpCopy, a, c.k.h, 1, first, false)
 	t.region(OpCopy, b, c.v.h, 1, first, false)
-	out := CrossAttention(q, c.k, c.v, headDim, AttentionOptions{Causal: true, Offset: first})
+	out := CrossAttention(q, c.held(t, c.k, end), c.held(t, c.v, end), headDim, AttentionOptions{Causal: true, Offset: first})
 	c.n = end
 	return out
+}
+
+// held returns keys or values up to position end. Those behind it in a batch, where they lie between those of the sequences, are not seen.
+func (c *KVCache) held(t *Tape, x Tensor, end int) Tensor {
+	h := t.alias(x.h)
+	if h.dims[0] == 1 {
+		h.dims[1] = end
+		h.setDims(h.dims[:h.rank])
+	}
+	return h.tensor()
 }

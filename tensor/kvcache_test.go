@@ -12,7 +12,13 @@ import (
 // In pieces of any length, over heads that share keys, a cache's attention is that of the whole sequence. What lies behind the tokens
 // that it holds is never read.
 func TestKVCache(t *testing.T) {
-	const batch, time, hd = 2, 70, 4
+	for _, batch := range []int{1, 2} {
+		testKVCache(t, batch)
+	}
+}
+
+func testKVCache(t *testing.T, batch int) {
+	const time, hd = 70, 4
 	dev := NewCPU(2)
 	defer dev.Close()
 	for _, d := range []DType{Float64, Float32, BFloat16} {
