@@ -102,7 +102,8 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 	if c.Strategy == Broadcast {
 		err = l.broadcast(ctx)
 	} else {
-		err = parallel(len(l.items), func(i int) error { return l.fill(ctx, &l.items[i]) })
+		all := l.byTensor()
+		err = parallel(len(all), func(i int) error { return l.fillAll(ctx, all[i]) })
 	}
 	if err := together(g, err); err != nil {
 		return &l.report, err
@@ -113,11 +114,35 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 		}
 	}
 	l.report.BytesRead, l.report.BytesChecked, l.report.Unverified = l.read.Load(), l.checked.Load(), l.unknown.Load()
-	l.report.Tensors = len(l.items)
+	l.report.Tensors = len(l.byTensor())
 	return &l.report, together(g, l.restore())
 }
 
-// fill reads this rank's part of a tensor.
+// byTensor returns the items that are parts of the same stored tensor together.
+func (l *loader) byTensor() (list [][]*item) {
+	at := map[string]int{}
+	for i := range l.items {
+		key := l.items[i].key()
+		if _, there := at[key]; !there {
+			at[key] = len(list)
+			list = append(list, nil)
+		}
+		list[at[key]] = append(list[at[key]], &l.items[i])
+	}
+	return list
+}
+
+// fillAll fills the items of a stored tensor, one after another: they note what they know of the same pieces.
+func (l *loader) fillAll(ctx context.Context, items []*item) error {
+	for _, x := range items {
+		if err := l.fill(ctx, x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fill reads an item.
 func (l *loader) fill(ctx context.Context, x *item) error {
 	b, err := hostBytes(x.data)
 	if err != nil {
@@ -189,7 +214,7 @@ func (l *loader) check(s *stored, p part, b []byte, size int) error {
 				h.Write(b[at*size : (at+n)*size])
 			}
 		default:
-			l.pieces[s.first+i] = blind
+			l.pieces[s.first+i] = max(blind, l.pieces[s.first+i])
 			continue
 		}
 		if err := s.compare(piece, hex.EncodeToString(h.Sum(nil))); err != nil {
@@ -203,9 +228,10 @@ func (l *loader) check(s *stored, p part, b []byte, size int) error {
 // broadcast has rank 0 read tensor by tensor; every rank takes its part. All ranks have the same names, or the
 // broadcasts would not agree.
 func (l *loader) broadcast(ctx context.Context) error {
-	names := make([]string, len(l.items))
-	for i := range l.items {
-		names[i] = l.items[i].key()
+	all := l.byTensor()
+	names := make([]string, len(all))
+	for i, items := range all {
+		names[i] = items[0].key()
 	}
 	first, err := dist.BroadcastObject(l.g, names, 0)
 	if err != nil {
@@ -219,8 +245,8 @@ func (l *loader) broadcast(ctx context.Context) error {
 		return err
 	}
 	var failed error
-	for i := range l.items {
-		x := &l.items[i]
+	for _, items := range all {
+		x := items[0]
 		if product(x.shape) == 0 {
 			continue
 		}
@@ -234,8 +260,10 @@ func (l *loader) broadcast(ctx context.Context) error {
 		if err := l.g.Broadcast(buf, 0).Wait(); err != nil {
 			return err
 		}
-		if err := x.takePart(buf); err != nil && failed == nil {
-			failed = err
+		for _, x := range items {
+			if err := x.takePart(buf); err != nil && failed == nil {
+				failed = err
+			}
 		}
 	}
 	return failed
@@ -305,10 +333,16 @@ func (l *loader) restoreOptimizer() error {
 		next.Scaler = l.cat.Opt.Scaler
 	}
 	for name := range next.Counts {
-		if n, ok := l.cat.Opt.Counts[name]; ok {
-			next.Counts[name] = n
-		} else if !l.c.Partial {
-			return fmt.Errorf("no step count for %s", name)
+		for i, as := range l.st.namesOf(name) {
+			n, ok := l.cat.Opt.Counts[as]
+			switch {
+			case !ok && !l.c.Partial:
+				return fmt.Errorf("no step count for %s", as)
+			case ok && i > 0 && n != next.Counts[name]:
+				return fmt.Errorf("%d steps of %s, but %d of another tensor of %s", n, as, next.Counts[name], name)
+			case ok:
+				next.Counts[name] = n
+			}
 		}
 	}
 	return l.st.Optimizer.SetState(next)

@@ -64,8 +64,10 @@ func (l *loader) match() error {
 			l.report.Missing = append(l.report.Missing, "extra:"+key)
 		}
 	}
-	slices.Sort(l.report.Missing)
-	slices.Sort(l.report.Misfits)
+	for _, list := range []*[]string{&l.report.Missing, &l.report.Misfits} { // several items may be of one tensor
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
+	}
 	if l.c.Partial {
 		return nil
 	}

@@ -13,7 +13,6 @@ import (
 // ParamsOf asks it for each parameter, by its name below the struct and the shape of the whole. It returns the segments of
 // dimension 0, one after another, with names below the struct too, and whether files hold a matrix as [in, out]; where as is
 // nil, names and tags count. Of several Storers above a parameter, the outermost that says something counts.
-// Package ckpt refuses such parameters so far.
 type Storer interface {
 	Stored(name string, dims []int) (as []tensor.Stored, transposed bool)
 }
