@@ -28,16 +28,21 @@ type segmented struct {
 	as         []tensor.Stored
 }
 
+// of is a segment.
+func of(name string, rows, first, total int) tensor.Stored {
+	return tensor.Stored{Name: name, Rows: rows, First: first, Total: total}
+}
+
 // segmentedModel has a parameter of two tensors, tensors of several parameters, also transposed ones, rows in another order, one that
 // is only called otherwise, and one without segments.
 var segmentedModel = []segmented{
-	{"attn.kv.weight", []int{10, 6}, &Rule{Dim: 0, Parts: []int{4, 6}}, false, []tensor.Stored{{"k.weight", 4, 0, 4}, {"v.weight", 6, 0, 6}}},
-	{"q.weight", []int{4, 6}, &Rule{Dim: 0}, true, []tensor.Stored{{"c_attn.weight", 4, 0, 12}}},
-	{"kv.weight", []int{8, 6}, &Rule{Dim: 0, Parts: []int{3, 5}}, true, []tensor.Stored{{"c_attn.weight", 8, 4, 12}}},
-	{"q.bias", []int{4}, &Rule{Dim: 0}, false, []tensor.Stored{{"c_attn.bias", 4, 0, 12}}},
-	{"kv.bias", []int{8}, &Rule{Dim: 0}, false, []tensor.Stored{{"c_attn.bias", 8, 4, 12}}},
-	{"up.weight", []int{5, 3, 2}, &Rule{Dim: 1}, false, []tensor.Stored{{"c_fc.weight", 5, 0, 5}}},
-	{"odd.weight", []int{6, 2}, &Rule{Dim: 1}, false, []tensor.Stored{{"a.weight", 2, 2, 4}, {"b.weight", 2, 0, 2}, {"a.weight", 2, 0, 4}}},
+	{"attn.kv.weight", []int{10, 6}, &Rule{Dim: 0, Parts: []int{4, 6}}, false, []tensor.Stored{of("k.weight", 4, 0, 4), of("v.weight", 6, 0, 6)}},
+	{"q.weight", []int{4, 6}, &Rule{Dim: 0}, true, []tensor.Stored{of("c_attn.weight", 4, 0, 12)}},
+	{"kv.weight", []int{8, 6}, &Rule{Dim: 0, Parts: []int{3, 5}}, true, []tensor.Stored{of("c_attn.weight", 8, 4, 12)}},
+	{"q.bias", []int{4}, &Rule{Dim: 0}, false, []tensor.Stored{of("c_attn.bias", 4, 0, 12)}},
+	{"kv.bias", []int{8}, &Rule{Dim: 0}, false, []tensor.Stored{of("c_attn.bias", 8, 4, 12)}},
+	{"up.weight", []int{5, 3, 2}, &Rule{Dim: 1}, false, []tensor.Stored{of("c_fc.weight", 5, 0, 5)}},
+	{"odd.weight", []int{6, 2}, &Rule{Dim: 1}, false, []tensor.Stored{of("a.weight", 2, 2, 4), of("b.weight", 2, 0, 2), of("a.weight", 2, 0, 4)}},
 	{"norm.weight", []int{7}, nil, false, nil},
 }
 
