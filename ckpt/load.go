@@ -32,6 +32,13 @@ type LoadConfig struct {
 	Strategy Strategy
 	// Partial loads what fits and reports the rest, instead of failing.
 	Partial bool
+	// Cast loads floating-point tensors of another type than the State's: bfloat16 files into float32 parameters.
+	Cast bool
+	// Prefix is what names in the files may begin with and the State's names do not, such as "transformer.".
+	Prefix string
+	// AllowMissing and AllowUnexpected are patterns of path.Match for names of tensors, such as "h.*.attn.bias", that the
+	// checkpoint need not have, and that nobody need ask for. What else is missing or unexpected is an error.
+	AllowMissing, AllowUnexpected []string
 }
 
 // Report is what Load did on this rank.
@@ -84,6 +91,9 @@ func load(ctx context.Context, g *dist.Group, fsys fileSystem, path string, st *
 		src, err := open(fsys, path)
 		if err == nil {
 			defer src.Close() // only read
+			err = src.strip(c.Prefix)
+		}
+		if err == nil {
 			l.src = src
 			l.pieces = make([]pieceState, src.pieces)
 		}
@@ -155,16 +165,24 @@ func (l *loader) fill(ctx context.Context, x *item) error {
 	return x.set(b, file)
 }
 
-// fileBytes returns memory for what the file has of an item: b, the item's own, unless that has another order.
+// fileBytes returns memory for what the file has of an item: b, the item's own, unless that has another order or type.
 func (x *item) fileBytes(b []byte) []byte {
-	if x.memory == nil {
+	if x.memory == nil && x.from == x.data.DType() {
 		return b
 	}
-	return make([]byte, len(b))
+	return make([]byte, x.data.Len()*x.from.Size())
 }
 
 // set gives an item what the file has of it; b is from hostBytes, and file from fileBytes.
 func (x *item) set(b, file []byte) error {
+	if x.from != x.data.DType() {
+		to := b
+		if x.memory != nil {
+			to = make([]byte, len(b))
+		}
+		cast(to, x.data.DType(), file, x.from)
+		file = to
+	}
 	if x.memory != nil {
 		x.memory.fromFile(b, file, x.data.DType().Size())
 	}
@@ -174,7 +192,7 @@ func (x *item) set(b, file []byte) error {
 // readPart reads a part of the stored tensor of an item into b and verifies what can be.
 func (l *loader) readPart(ctx context.Context, x *item, p part, b []byte) error {
 	s := l.src.tensors[x.key()]
-	size := x.data.DType().Size()
+	size := x.from.Size()
 	out := b
 	for at, n := range p.runs() {
 		off := s.offset + int64(at)*int64(size)
@@ -251,8 +269,8 @@ func (l *loader) broadcast(ctx context.Context) error {
 			continue
 		}
 		buf := x.data
-		if !x.part.whole() || x.memory != nil {
-			buf = tensor.New(l.g.Device(), x.data.DType(), x.shape...)
+		if !x.part.whole() || x.memory != nil || x.from != x.data.DType() {
+			buf = tensor.New(l.g.Device(), x.from, x.shape...)
 		}
 		if l.src != nil && failed == nil {
 			failed = l.fillWhole(ctx, x, buf)
@@ -293,7 +311,7 @@ func (x *item) takePart(whole tensor.Tensor) error {
 	if err != nil {
 		return err
 	}
-	file, size := x.fileBytes(b), x.data.DType().Size()
+	file, size := x.fileBytes(b), x.from.Size()
 	out := file
 	for at, n := range x.part.runs() {
 		out = out[copy(out, from[at*size:(at+n)*size]):]

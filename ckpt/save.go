@@ -283,17 +283,14 @@ func (w *writer) finish(ctx context.Context) error {
 // report collects hashes, in the order of eachPiece, and checksums.
 func (v *verdict) report(jobs []*job) {
 	v.Sums = map[int]uint32{}
-	var all []held
-	for _, j := range jobs {
-		all = append(all, j.pieces...)
-	}
-	slices.SortFunc(all, func(a, b held) int { return a.id - b.id })
-	for _, x := range all {
-		if x.mine {
-			v.Hashes = append(v.Hashes, x.hash)
-		}
-		if x.shared {
-			v.Sums[x.id] = x.sum
+	for _, j := range jobs { // the pieces of an item follow one another
+		for _, x := range j.pieces {
+			if x.mine {
+				v.Hashes = append(v.Hashes, x.hash)
+			}
+			if x.shared {
+				v.Sums[x.id] = x.sum
+			}
 		}
 	}
 }

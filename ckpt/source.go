@@ -172,6 +172,21 @@ func (s *source) readIndex() {
 	s.checkRest(indexName)
 }
 
+// strip drops a prefix of the names of tensors, where they have it.
+func (s *source) strip(prefix string) error {
+	all := s.each()
+	clear(s.tensors)
+	for _, x := range all {
+		x.Name = strings.TrimPrefix(x.Name, prefix)
+		key := itemKey(x.model, x.Name)
+		if s.tensors[key] != nil {
+			return fmt.Errorf("tensor %q is there twice, with and without the prefix %q", x.Name, prefix)
+		}
+		s.tensors[key] = x
+	}
+	return nil
+}
+
 // take claims a tensor that list says is in a file.
 func (s *source) take(model bool, name, fileName, list string) *stored {
 	f := s.openFile(fileName)

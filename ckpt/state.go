@@ -38,9 +38,10 @@ type item struct {
 	model  bool // else the optimizer's
 	name   string
 	data   tensor.Tensor
-	shape  []int // of the whole, in the file
-	part   part  // in the file
-	memory *part // of a transposed parameter, as data has it; nil: as the file has it
+	from   tensor.DType // of the file; the data's but for a Load that casts
+	shape  []int        // of the whole, in the file
+	part   part         // in the file
+	memory *part        // of a transposed parameter, as data has it; nil: as the file has it
 }
 
 // held returns the part that data has, in its order.
@@ -73,10 +74,10 @@ func (st *State) items() (list []item, err error) {
 
 // itemsOf returns the items of a parameter, or of state that the optimizer has of one: one, or several where files divide it.
 func itemsOf(model bool, name string, p *tensor.Param, data tensor.Tensor) ([]item, error) {
-	x := item{model: model, name: name, data: data, shape: append([]int{}, p.Global()...)}
 	if data.IsZero() {
 		return nil, fmt.Errorf("%s was never made: call nn.Init or Attach first", name)
 	}
+	x := item{model: model, name: name, data: data, from: data.DType(), shape: append([]int{}, p.Global()...)}
 	if !data.Contiguous() {
 		return nil, fmt.Errorf("%s is not contiguous", name)
 	}
