@@ -6,11 +6,19 @@
 //
 //	for id := range m.Generate(dev, prompt, gpt.Sampling{Tokens: 100, Temperature: 0.8, Seed: 1}) { ... }
 //
+// A folder of Hugging Face's opens on every layout, each rank reads its part:
+//
+//	m, err := gpt.Open(dir)
+//	params, err := ddp.Attach(r.World, m, ddp.Config{})
+//	_, err = ckpt.Load(ctx, r.World, dir, &ckpt.State{Params: params}, m.LoadConfig())
+//
+// and what a ckpt.Saver writes, with WriteConfig, transformers opens.
+//
 // The model names no parallelism: ddp, fsdp and others cut its layers from outside.
 //
-//	config.go      Config: the sizes, and what config.json of Hugging Face says of them
+//	config.go      Config: the sizes
 //	gpt.go         Model, Block, Attention
-//	names.go       under which names Hugging Face's files keep the parameters
+//	huggingface.go config.json, Open and LoadConfig; names.go: under which names the files keep the parameters
 //	generate.go    Cache, Generate and Sampling
 //	sample.go      how the next token is drawn
 package gpt

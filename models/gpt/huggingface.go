@@ -7,6 +7,8 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+
+	"github.com/ringo-ml/ringo/ckpt"
 )
 
 // configFile is config.json of Hugging Face's transformers, as far as it says what a model computes. Pointers are what need not be there.
@@ -64,6 +66,33 @@ func ReadConfig(dir string) (Config, error) {
 		return Config{}, fmt.Errorf("gpt: %s: %w", filepath.Join(dir, configName), err)
 	}
 	return c, nil
+}
+
+// Open returns the model, without values, that config.json in a folder of Hugging Face's layout describes. Attach of a parallel
+// package or nn.Init makes the values, and ckpt.Load, with LoadConfig, reads them from the folder's files: on every layout, each rank
+// its part.
+func Open(dir string) (*Model, error) {
+	c, err := ReadConfig(dir)
+	if err != nil {
+		return nil, err
+	}
+	return New(c)
+}
+
+// LoadConfig is what ckpt.Load needs to know of files of Hugging Face's form, old and new: types are converted, names of GPT-2's
+// tensors may begin with "transformer.", and masks and tables that some files have are left alone.
+func (m *Model) LoadConfig() ckpt.LoadConfig {
+	c := ckpt.LoadConfig{Cast: true}
+	if m.Config.Kind == GPT2 {
+		c.Prefix = "transformer."
+		c.AllowUnexpected = []string{"h.*.attn.bias", "h.*.attn.masked_bias"}
+	} else {
+		c.AllowUnexpected = []string{"model.layers.*.self_attn.rotary_emb.inv_freq"}
+	}
+	if m.Config.Tied {
+		c.AllowUnexpected = append(c.AllowUnexpected, "lm_head.weight")
+	}
+	return c
 }
 
 const maxConfig = 1 << 20
