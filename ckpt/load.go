@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ringo-ml/ringo/dist"
+	"github.com/ringo-ml/ringo/nn"
 	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
@@ -326,6 +327,9 @@ func (l *loader) restore() error {
 			return err
 		}
 	}
+	if l.st.Optimizer != nil {
+		l.st.Optimizer.Reload(l.unmastered())
+	}
 	for key, ptr := range l.st.Extra {
 		text, ok := l.cat.Extra[key]
 		if !ok {
@@ -353,9 +357,7 @@ func (l *loader) restoreOptimizer() error {
 	for name := range next.Counts {
 		for i, as := range l.st.namesOf(name) {
 			n, ok := l.cat.Opt.Counts[as]
-			switch {
-			case !ok && !l.c.Partial:
-				return fmt.Errorf("no step count for %s", as)
+			switch { // of what is missing, match has spoken
 			case ok && i > 0 && n != next.Counts[name]:
 				return fmt.Errorf("%d steps of %s, but %d of another tensor of %s", n, as, next.Counts[name], name)
 			case ok:
@@ -364,4 +366,21 @@ func (l *loader) restoreOptimizer() error {
 		}
 	}
 	return l.st.Optimizer.SetState(next)
+}
+
+// unmastered returns the parameters that were loaded while their masters were not.
+func (l *loader) unmastered() (params nn.Params) {
+	loaded := map[string]bool{}
+	for i := range l.items {
+		loaded[l.items[i].key()] = true
+	}
+	for _, p := range l.st.Params {
+		for _, as := range storedNames(p) {
+			if loaded[itemKey(true, as)] && !loaded[itemKey(false, as+".master")] {
+				params = append(params, p)
+				break
+			}
+		}
+	}
+	return params
 }

@@ -54,6 +54,13 @@ func (l *loader) match() error {
 		l.report.Missing = append(l.report.Missing, "the optimizer's state")
 	}
 	if o := l.st.Optimizer; o != nil && l.cat.Opt != nil {
+		for name := range o.State().Counts {
+			for _, as := range l.st.namesOf(name) {
+				if _, ok := l.cat.Opt.Counts[as]; !ok {
+					l.report.Missing = append(l.report.Missing, "the step count of "+as)
+				}
+			}
+		}
 		switch want, have := o.State().Scaler != nil, l.cat.Opt.Scaler != nil; {
 		case want && !have:
 			l.report.Missing = append(l.report.Missing, "the scaler's state")

@@ -12,6 +12,7 @@ import (
 	"github.com/ringo-ml/ringo/ckpt/safetensors"
 	"github.com/ringo-ml/ringo/dist"
 	"github.com/ringo-ml/ringo/nn"
+	"github.com/ringo-ml/ringo/optim"
 	"github.com/ringo-ml/ringo/tensor"
 )
 
@@ -102,6 +103,27 @@ func TestCast(t *testing.T) {
 	onRanks(t, 1, func(g *dist.Group) error {
 		_, err := Load(context.Background(), g, path, &State{Params: othersParams(g, tensor.Float32)}, LoadConfig{Cast: true})
 		require.ErrorContains(t, err, "model:w is int32[5,3], not float32[5,3]")
+		return nil
+	})
+}
+
+// Masters of 16-bit parameters that were loaded without them begin with what was loaded, also where the optimizer has made them before.
+func TestMastersFollowWhatIsLoaded(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "model.safetensors")
+	othersFile(t, path, tensor.Float32, othersShapes)
+	onRanks(t, 2, func(g *dist.Group) error {
+		params := othersParams(g, tensor.BFloat16)
+		opt := optim.NewAdamW(params, optim.AdamWConfig{LR: 0.1})
+		require.Len(t, opt.State().Tensors, 9)
+		r, err := Load(context.Background(), g, path, &State{Params: params, Optimizer: opt}, LoadConfig{Cast: true, Partial: true})
+		require.NoError(t, err)
+		require.Contains(t, r.Missing, "optimizer:k.master")
+		for _, p := range params {
+			p.Value, p.Grad = p.Local, tensor.New(g.Device(), tensor.BFloat16, p.Local.Len())
+			p.FillGrad()
+		}
+		require.NoError(t, opt.Step())
+		requireOthers(t, params)
 		return nil
 	})
 }

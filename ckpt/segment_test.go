@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -206,6 +207,43 @@ func requireStored(t *testing.T, path string) {
 	}
 }
 
+// With a prefix, names of parameters, their moments and their step counts are stripped alike; a count that is missing is found before
+// anything is changed.
+func TestPrefixOfOptimizer(t *testing.T) {
+	dir := t.TempDir()
+	onRanks(t, 2, func(g *dist.Group) error {
+		state := func(names ...string) *State {
+			st := &State{}
+			for _, name := range names {
+				p := tensor.NewParam(tensor.Constant(0), 3)
+				p.SetName(name)
+				p.Make(g.Device(), tensor.Float32, 1)
+				st.Params = append(st.Params, p)
+			}
+			st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{LR: 0.1})
+			return st
+		}
+		st := state("net.w", "b")
+		st.Step = 1
+		o := st.Optimizer.State()
+		o.Counts["net.w"], o.Counts["b"] = 7, 7
+		require.NoError(t, st.Optimizer.SetState(o))
+		s := NewSaver(g, dir, Config{})
+		if err := errors.Join(s.Save(context.Background(), *st), s.Close()); err != nil {
+			return err
+		}
+		path := filepath.Join(dir, stepName(1))
+		got := state("w", "b")
+		_, err := Load(context.Background(), g, path, got, LoadConfig{Prefix: "net."})
+		require.NoError(t, err)
+		require.Equal(t, map[string]int{"w": 7, "b": 7}, got.Optimizer.State().Counts)
+		r, err := Load(context.Background(), g, path, state("w", "b", "x"), LoadConfig{Prefix: "net."})
+		require.ErrorContains(t, err, "missing: model:x, optimizer:x.exp_avg, optimizer:x.exp_avg_sq, the step count of x")
+		require.Zero(t, r.Tensors)
+		return nil
+	})
+}
+
 func TestSegmentsMisuse(t *testing.T) {
 	save := func(change func(st *State)) error {
 		dir := t.TempDir()
@@ -219,6 +257,10 @@ func TestSegmentsMisuse(t *testing.T) {
 	for want, change := range map[string]func(st *State){
 		"c_attn.weight: the boxes have 48 of 72 elements": func(st *State) { st.Params = append(st.Params[:1:1], st.Params[2:]...); st.Optimizer = nil },
 		"k.weight: rank 0 lists elements of it twice":     func(st *State) { st.Params = append(st.Params, st.Params[0]); st.Optimizer = nil },
+		"files keep q.weight and kv.weight in c_attn.weight, and the optimizer has one of them: freeze both or none": func(st *State) {
+			st.Params[1].Freeze()
+			st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{LR: 0.1})
+		},
 		"files keep kv.weight in c_attn.weight, with another parameter": func(st *State) {
 			o := st.Optimizer.State()
 			o.Counts["kv.weight"], o.Counts["q.weight"] = 2, 1

@@ -172,8 +172,15 @@ func (s *source) readIndex() {
 	s.checkRest(indexName)
 }
 
-// strip drops a prefix of the names of tensors, where they have it.
+// strip drops a prefix of the names of tensors and of the optimizer's parameters, where they have it.
 func (s *source) strip(prefix string) error {
+	if s.man != nil && s.man.Optimizer != nil {
+		counts := map[string]int{}
+		for name, n := range s.man.Optimizer.Counts {
+			counts[strings.TrimPrefix(name, prefix)] = n
+		}
+		s.man.Optimizer.Counts = counts
+	}
 	all := s.each()
 	clear(s.tensors)
 	for _, x := range all {

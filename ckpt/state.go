@@ -21,7 +21,8 @@ type State struct {
 	// Params are the parameters and buffers, as nn.ParamsOf or an Attach returned them. What is saved and loaded is
 	// Param.Local. Files keep it under its name, or as its segments (tensor.Param.SetStored).
 	Params nn.Params
-	// Optimizer is saved and loaded with its step counts, learning rate and loss scale, unless nil.
+	// Optimizer is saved and loaded with its step counts, learning rate and loss scale, unless nil. Of 16-bit parameters it has
+	// masters: give it also where a checkpoint has values alone, or it may go on from its own.
 	Optimizer *optim.Optimizer
 	// Tape has its randomness saved and loaded, unless nil: or dropout would repeat its first masks.
 	Tape *tensor.Tape
@@ -65,11 +66,32 @@ func (st *State) items() (list []item, err error) {
 		add(true, p.Name(), p, p.Local)
 	}
 	if st.Optimizer != nil {
-		for _, t := range st.Optimizer.State().Tensors {
+		state := st.Optimizer.State()
+		for _, t := range state.Tensors {
 			add(false, t.Name, t.Param, t.Tensor)
+		}
+		if err == nil {
+			err = sameFate(st.Params, state.Counts)
 		}
 	}
 	return list, err
+}
+
+// sameFate refuses a stored tensor of which the optimizer has one parameter and not another: its state would have holes.
+func sameFate(params nn.Params, counts map[string]int) error {
+	first := map[string]*tensor.Param{}
+	for _, p := range params {
+		_, trained := counts[p.Name()]
+		for _, name := range storedNames(p) {
+			q := first[name]
+			if q == nil {
+				first[name] = p
+			} else if _, other := counts[q.Name()]; other != trained {
+				return fmt.Errorf("files keep %s and %s in %s, and the optimizer has one of them: freeze both or none", q.Name(), p.Name(), name)
+			}
+		}
+	}
+	return nil
 }
 
 // itemsOf returns the items of a parameter, or of state that the optimizer has of one: one, or several where files divide it.

@@ -10,7 +10,7 @@ type KVCache struct {
 }
 
 // NewKVCache returns an empty cache for sequences of up to so many positions. How many sequences there are, the type and the device
-// are those of the first keys.
+// are those of the first keys, also after Truncate(0).
 func NewKVCache(positions int) *KVCache { return &KVCache{positions: positions} }
 
 // Len returns how many tokens of each sequence the cache holds: the position of the next one.
@@ -42,7 +42,7 @@ func (c *KVCache) Attention(q, k, v Tensor, headDim int) Tensor {
 		fail("KVCache.Attention", []Shape{a.shape()}, "the step has %v: a cache is of whole sequences", r)
 	case end > c.positions:
 		fail("KVCache.Attention", []Shape{a.shape()}, "the cache is full: %d tokens and %d more, room for %d", first, a.dims[1], c.positions)
-	case c.k.IsZero():
+	case c.k.IsZero() || c.n == 0 && !(c.k.DType() == a.dtype && c.k.Dim(0) == a.dims[0] && c.k.Dim(2) == a.dims[2] && t.reaches(c.k.h)):
 		c.k, c.v = New(t.dev, a.dtype, a.dims[0], c.positions, a.dims[2]), New(t.dev, a.dtype, a.dims[0], c.positions, a.dims[2])
 	case !t.reaches(c.k.h):
 		fail("KVCache.Attention", []Shape{a.shape()}, "the cache is on %v, the tape on %v", c.k.Device(), t.dev)

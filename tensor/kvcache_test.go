@@ -69,6 +69,15 @@ func TestKVCacheAllocatesNothing(t *testing.T) {
 	assert.Zero(t, testing.AllocsPerRun(100, token))
 }
 
+// Once it is empty again, a cache takes other batches, types and widths.
+func TestKVCacheOfOthers(t *testing.T) {
+	c, tape := NewKVCache(3), NewTape(hostDevice, NoGrad())
+	for _, x := range []Tensor{New(hostDevice, Float32, 2, 2, 4), New(hostDevice, Float32, 1, 3, 4), New(hostDevice, Float64, 1, 3, 4), New(hostDevice, Float64, 1, 3, 8)} {
+		require.NoError(t, Try(func() { c.Attention(tape.Input(x), x, x, 4) }))
+		c.Truncate(0)
+	}
+}
+
 func TestKVCacheMisuse(t *testing.T) {
 	x := func(dims ...int) Tensor { return New(hostDevice, Float32, dims...) }
 	c := NewKVCache(3)

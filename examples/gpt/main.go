@@ -7,6 +7,7 @@ import (
 	"context"
 	"flag"
 	"io"
+	"math"
 	"os"
 
 	"github.com/ringo-ml/ringo/dist"
@@ -89,8 +90,8 @@ func (o *options) check() (tensor.DType, error) {
 		return 0, train.Usagef("-optim %s: adamw or sgd", o.optim)
 	case o.batch < 1 || o.steps < 1 || o.sample < 0:
 		return 0, train.Usagef("-batch and -steps must be at least 1, -sample not negative")
-	case !(o.lr >= 0):
-		return 0, train.Usagef("-lr must not be negative")
+	case !(o.lr >= 0) || math.IsInf(o.lr, 1):
+		return 0, train.Usagef("-lr %v: want a number that is not negative", o.lr)
 	case flag.NArg() > 0:
 		return 0, train.Usagef("unexpected argument %q", flag.Arg(0))
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/ringo-ml/ringo/dist/disttest"
 	"github.com/ringo-ml/ringo/internal/cuda/emu"
 	"github.com/ringo-ml/ringo/train"
+	"github.com/ringo-ml/ringo/train/metrics"
 )
 
 // short is a training of a second.
@@ -34,6 +35,14 @@ func trained(t *testing.T, o options) summary {
 	require.NoError(t, json.Unmarshal(lines[len(lines)-1], &s), out.String())
 	require.Len(t, s.Losses, s.Steps)
 	return s
+}
+
+func requireLosses(t *testing.T, want, got []metrics.Number, tol float64, what ...any) {
+	t.Helper()
+	require.Len(t, got, len(want))
+	for i := range want {
+		require.InDelta(t, float64(want[i]), float64(got[i]), tol, what...)
+	}
 }
 
 // layouts of up to six ranks; five sequences do not divide by most of them.
@@ -62,8 +71,8 @@ func TestLayouts(t *testing.T) {
 			}
 			o.layout = l
 			got := trained(t, o)
-			require.InDeltaSlice(t, want.Losses, got.Losses, 1e-9, "%s %+v", optim, l)
-			require.InDelta(t, want.ValLoss, got.ValLoss, 1e-9, "%s %+v", optim, l)
+			requireLosses(t, want.Losses, got.Losses, 1e-9, "%s %+v", optim, l)
+			require.InDelta(t, float64(want.ValLoss), float64(got.ValLoss), 1e-9, "%s %+v", optim, l)
 			require.Equal(t, want.Sample, got.Sample, "%s %+v", optim, l)
 			require.Equal(t, l.dp*l.fsdp, got.Ranks)
 			require.Positive(t, got.CommBytes["allreduce"]+got.CommBytes["reducescatterv"], "%+v", got.CommBytes)
@@ -81,12 +90,24 @@ func TestResumeElsewhere(t *testing.T) {
 		o.steps += 4
 		got := trained(t, o)
 		require.Equal(t, o.steps-4, got.ResumedAt)
-		require.InDeltaSlice(t, want.Losses[:o.steps], got.Losses, 1e-9, "%+v", l)
+		requireLosses(t, want.Losses[:o.steps], got.Losses, 1e-9, "%+v", l)
 	}
+	o.heads, o.kvHeads = 3, 1 // parameters of the same sizes, but another model
+	require.ErrorContains(t, o.run(new(bytes.Buffer)), "-resume: the checkpoint is of a model with -layers 2 -dim 12 -heads 6 -kv-heads 2 -seq 9, not -layers 2 -dim 12 -heads 3 -kv-heads 1")
+	o.heads, o.kvHeads = 6, 2
 	last := trained(t, o) // has nothing left to do
 	require.Equal(t, 20, last.ResumedAt)
 	require.Equal(t, want.Sample, last.Sample)
-	require.InDelta(t, want.ValLoss, last.ValLoss, 1e-9)
+	require.InDelta(t, float64(want.ValLoss), float64(last.ValLoss), 1e-9)
+}
+
+// A training that has diverged says so, and has no text.
+func TestDiverged(t *testing.T) {
+	o := short(t)
+	o.dtype, o.lr = "float32", 1e30
+	s := trained(t, o)
+	require.True(t, math.IsNaN(float64(s.FinalLoss)))
+	require.Empty(t, s.Sample)
 }
 
 // The types of the parameters learn, on goroutine ranks and on emulated GPUs.
@@ -96,10 +117,10 @@ func TestTypesAndDevices(t *testing.T) {
 	for dtype, tol := range map[string]float64{"float32": 1e-4, "bfloat16": 0.05} {
 		for _, l := range []layout{{2, 1, 3}, {1, 2, 3}} {
 			o.dtype, o.layout, o.Device = dtype, l, nil
-			require.InDeltaSlice(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
+			requireLosses(t, want.Losses, trained(t, o).Losses, tol, "%s %+v", dtype, l)
 			if dtype == "float32" {
 				o.Device = disttest.CUDA(t, emu.Config{Devices: 1, Lazy: true})
-				require.InDeltaSlice(t, want.Losses, trained(t, o).Losses, tol, "CUDA, %+v", l)
+				requireLosses(t, want.Losses, trained(t, o).Losses, tol, "CUDA, %+v", l)
 			}
 		}
 	}
@@ -112,7 +133,7 @@ func TestMisuse(t *testing.T) {
 		"-optim adam: adamw or sgd":                                     func(o *options) { o.optim = "adam" },
 		"-batch and -steps must be at least 1":                          func(o *options) { o.steps = 0 },
 		"-sample not negative":                                          func(o *options) { o.sample = -1 },
-		"-lr must not be negative":                                      func(o *options) { o.lr = math.NaN() },
+		"-lr NaN: want a number that is not negative":                   func(o *options) { o.lr = math.NaN() },
 		"-dp -1 -fsdp 1: ranks of an axis are at least 1":               func(o *options) { o.dp = -1 },
 		"-dp 0 -fsdp 0: ranks of an axis are at least 1":                func(o *options) { o.fsdp = 0 },
 		"-stage 4: 1, 2 or 3":                                           func(o *options) { o.stage = 4 },
@@ -151,7 +172,7 @@ func TestLearns(t *testing.T) {
 	cut := len(text) * 9 / 10
 	bar := trigram(text[:cut], text[cut:])
 	require.InDelta(t, 1.975, bar, 0.01)
-	got := trained(t, o).ValLoss
+	got := float64(trained(t, o).ValLoss)
 	fmt.Printf("validation loss %.4f after %d steps, of a trigram %.4f\n", got, o.steps, bar)
 	require.Less(t, got, bar)
 }

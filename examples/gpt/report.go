@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ringo-ml/ringo/tensor"
+	"github.com/ringo-ml/ringo/train/metrics"
 )
 
 // summary is what -json prints. Losses are those of the global batch, bytes those of rank 0.
@@ -19,10 +20,10 @@ type summary struct {
 	Threads     int               `json:"threads"`
 	Params      int               `json:"params"`
 	Steps       int               `json:"steps"`
-	FirstLoss   float64           `json:"first_loss"`
-	FinalLoss   float64           `json:"final_loss"`
-	ValLoss     float64           `json:"val_loss"`
-	Losses      []float64         `json:"losses"`     // of all steps
+	FirstLoss   metrics.Number    `json:"first_loss"`
+	FinalLoss   metrics.Number    `json:"final_loss"`
+	ValLoss     metrics.Number    `json:"val_loss"`
+	Losses      []metrics.Number  `json:"losses"`     // of all steps
 	ResumedAt   int               `json:"resumed_at"` // steps done before this process began
 	StepsPerS   float64           `json:"steps_per_s"`
 	TokensPerS  float64           `json:"tokens_per_s"`
@@ -51,9 +52,12 @@ func (t *trainer) summary() *summary {
 		s.Threads = cpu.Threads()
 	}
 	s.Steps, s.ResumedAt = t.loop.Done()
-	_, s.Losses = t.loop.Values("loss")
+	_, losses := t.loop.Values("loss")
+	for _, v := range losses {
+		s.Losses = append(s.Losses, metrics.Number(v))
+	}
 	_, vals := t.loop.Values(valLoss)
-	s.FirstLoss, s.FinalLoss, s.ValLoss = s.Losses[0], s.Losses[s.Steps-1], vals[len(vals)-1]
+	s.FirstLoss, s.FinalLoss, s.ValLoss = s.Losses[0], s.Losses[s.Steps-1], metrics.Number(vals[len(vals)-1])
 	if t.time > 0 {
 		s.StepsPerS, s.ExposedComm = float64(s.Steps-s.ResumedAt)/t.time.Seconds(), t.waited.Seconds()/t.time.Seconds()
 	}
@@ -94,7 +98,7 @@ func (t *trainer) report() error {
 	}
 	t.r.Logf("exposed communication %.1f%%, sent %.1f MiB a step, memory of rank 0 %s at most", 100*s.ExposedComm,
 		float64(sent)/float64(max(1, s.Steps-s.ResumedAt))/(1<<20), tensor.FormatBytes(s.PeakBytes))
-	t.r.Logf("loss %.4f → %.4f, validation loss %.4f (%.2f bits a byte)", s.FirstLoss, s.FinalLoss, s.ValLoss, s.ValLoss/math.Ln2)
+	t.r.Logf("loss %.4f → %.4f, validation loss %.4f (%.2f bits a byte)", s.FirstLoss, s.FinalLoss, s.ValLoss, float64(s.ValLoss)/math.Ln2)
 	if s.Sample != "" {
 		t.r.Logf("%s", s.Sample)
 	}

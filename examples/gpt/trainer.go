@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -52,11 +54,20 @@ func newTrainer(ctx context.Context, o options, dtype tensor.DType, r *dist.Rank
 	t.eval = tensor.NewTape(r.Device, tensor.NoGrad())
 	t.learn = data.NewLoader(learn, data.Config{Batch: o.batch, Shuffle: true, Seed: o.seed, Sharder: r.World, Device: r.Device})
 	t.test = data.NewLoader(test, data.Config{Batch: 16, Sharder: r.World, Device: r.Device})
-	t.loop, err = train.Start(ctx, r, &o.Options, ckpt.State{Params: t.params, Optimizer: t.opt, Tape: t.tape})
+	shape, saved := o.shape(), o.shape()
+	t.loop, err = train.Start(ctx, r, &o.Options, ckpt.State{Params: t.params, Optimizer: t.opt, Tape: t.tape, Extra: map[string]any{"model": &saved}})
+	if err == nil && saved != shape {
+		err = train.Usagef("-resume: the checkpoint is of a model with %s, not %s", saved, shape)
+	}
 	if err == nil && t.shards != nil {
 		t.shards.Changed() // by what was loaded
 	}
 	return t, err
+}
+
+// shape is what must be the same when a training goes on, though parameters of the same sizes would load.
+func (o *options) shape() string {
+	return fmt.Sprintf("-layers %d -dim %d -heads %d -kv-heads %d -seq %d", o.layers, o.dim, o.heads, o.kvHeads, o.seq)
 }
 
 // fit trains, and measures the loss on the rest of the text now and then and at the end.
@@ -131,8 +142,8 @@ func (t *trainer) validate(ctx context.Context, step int) error {
 func (t *trainer) write() string {
 	var text strings.Builder
 	s := gpt.Sampling{Tokens: t.o.sample, Temperature: 0.8, Seed: t.o.seed}
-	if t.o.sample == 0 {
-		return ""
+	if _, losses := t.loop.Values("loss"); t.o.sample == 0 || math.IsNaN(losses[len(losses)-1]) {
+		return "" // a model that has diverged has no text
 	}
 	for id := range t.model.Generate(t.r.Device, []int{'\n'}, s) {
 		text.WriteByte(byte(id))

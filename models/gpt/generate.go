@@ -34,8 +34,10 @@ func (c *Cache) Len() int {
 
 // Truncate keeps the first n tokens.
 func (c *Cache) Truncate(n int) {
-	for _, l := range c.layers {
-		l.Truncate(n)
+	if n != c.Len() {
+		for _, l := range c.layers {
+			l.Truncate(n)
+		}
 	}
 }
 
@@ -73,6 +75,8 @@ func (s *Sampling) check() error {
 // Generate yields the tokens that the model writes behind a prompt of at least one. It is a function of the parameters, the prompt
 // and s alone. A text that becomes longer than Config.Positions goes on from its last half. Wrong tokens are a Failure.
 //
+// A device serves one goroutine: texts that are written side by side need one each.
+//
 // Under package fsdp all ranks call it with the same arguments, and take the same number of tokens; they get the same ones.
 func (m *Model) Generate(dev tensor.Device, prompt []int, s Sampling) iter.Seq[int] {
 	return func(yield func(int) bool) {
@@ -83,7 +87,7 @@ func (m *Model) Generate(dev tensor.Device, prompt []int, s Sampling) iter.Seq[i
 		defer tape.Close()
 		room := m.Config.Positions
 		if s.Tokens > 0 {
-			room = min(room, len(prompt)+s.Tokens)
+			room = len(prompt) + min(s.Tokens, room-len(prompt))
 		}
 		w := writer{m: m, tape: tape, cache: m.NewCache(room), one: tensor.FromSlice(make([]int64, 1), 1, 1), sampler: sampler{Sampling: s}}
 		text := slices.Clone(prompt)

@@ -98,6 +98,11 @@ func (m *Model) LoadConfig() ckpt.LoadConfig {
 const maxConfig = 1 << 20
 
 func readConfig(path string) (c Config, err error) {
+	if info, err := os.Stat(path); err != nil {
+		return c, errors.Unwrap(err)
+	} else if !info.Mode().IsRegular() {
+		return c, errors.New("no regular file")
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return c, errors.Unwrap(err)
@@ -133,7 +138,7 @@ func needs(setting string, got, want any) error {
 	if got == want {
 		return nil
 	}
-	return fmt.Errorf("%s is %v, and only %v is computed here", setting, got, want)
+	return fmt.Errorf("%s is %#v, and only %#v is computed here", setting, got, want)
 }
 
 func (h *configFile) gpt2() (Config, error) {
@@ -192,6 +197,7 @@ func (m *Model) WriteConfig(dir string) error {
 		h.Rope = &ropeFile{Type: "default", Base: c.Base, Factor: s.Factor, Low: s.Low, High: s.High, Original: s.Original}
 		if !s.none() {
 			h.Rope.Type = s.Type
+			h.Scaling = h.Rope // where versions before 5 look
 		}
 	}
 	text, err := json.MarshalIndent(h, "", "  ")

@@ -63,7 +63,7 @@ func configIn(t *testing.T, text string) (dir string) {
 func TestWrongConfigFiles(t *testing.T) {
 	for _, c := range []struct{ file, old, new, want string }{
 		{"gpt2", `"model_type": "gpt2"`, `"model_type": "bert"`, `model_type is "bert": there are gpt2 and llama`},
-		{"gpt2", `"gelu_new"`, `"relu"`, "activation_function is relu, and only gelu_new is computed here"},
+		{"gpt2", `"gelu_new"`, `"relu"`, `activation_function is "relu", and only "gelu_new" is computed here`},
 		{"gpt2", `"scale_attn_weights": true`, `"scale_attn_weights": false`, "scale_attn_weights is false"},
 		{"gpt2", `"add_cross_attention": false`, `"add_cross_attention": true`, "add_cross_attention is true"},
 		{"gpt2", `"scale_attn_by_inverse_layer_idx": false`, `"scale_attn_by_inverse_layer_idx": true`, "scale_attn_by_inverse_layer_idx is true"},
@@ -72,7 +72,7 @@ func TestWrongConfigFiles(t *testing.T) {
 		{"gpt2", `"n_layer": 2`, `"n_layer": -2`, "Layers is -2, and must be positive"},
 		{"gpt2", `{`, ``, "invalid character"},
 		{"gpt2", `{`, strings.Repeat(" ", 1<<20) + `{`, "longer than 1048576 bytes"},
-		{"llama", `"hidden_act": "silu"`, `"hidden_act": "gelu"`, "hidden_act is gelu"},
+		{"llama", `"hidden_act": "silu"`, `"hidden_act": "gelu"`, `hidden_act is "gelu"`},
 		{"llama", `"attention_bias": false`, `"attention_bias": true`, "attention_bias is true"},
 		{"llama", `"mlp_bias": false`, `"mlp_bias": true`, "mlp_bias is true"},
 		{"llama", `"intermediate_size": 20,`, ``, "intermediate_size is not given"},

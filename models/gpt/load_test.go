@@ -106,7 +106,25 @@ func tuned(t *testing.T, dir string) (path string) {
 	m, err := gpt.Open(dir)
 	require.NoError(t, err)
 	require.NoError(t, m.WriteConfig(path))
+	v, err := ckpt.Verify(t.Context(), path, ckpt.VerifyConfig{Layout: "fsdp=3"})
+	require.NoError(t, err)
+	require.True(t, v.OK, v.Errors)
 	return path
+}
+
+// What is added around a model keeps its own names.
+func TestAddedParameters(t *testing.T) {
+	m, err := gpt.New(small["gpt2"])
+	require.NoError(t, err)
+	m.Tok.W.SetStored(nil)
+	params := nn.ParamsOf(&struct {
+		*gpt.Model
+		Value *nn.Linear
+		Scale *tensor.Param
+	}{m, nn.NewLinear(12, 1), tensor.NewParam(tensor.Constant(1))})
+	require.Nil(t, params.ByName("value.weight").Stored())
+	require.Nil(t, params.ByName("scale").Stored())
+	require.Equal(t, "wte.weight", params.ByName("tok.weight").Stored()[0].Name)
 }
 
 // What was trained on two ranks opens on one, and on three copies, with the same logits, which are not those of before.

@@ -21,6 +21,9 @@ func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 	table := names[m.Config.Kind]
 	part, kind := cut(name)
 	at := table[part]
+	if len(dims) == 0 || at == "" && !strings.HasPrefix(part, "blocks.") {
+		return nil, false // a parameter that somebody has added
+	}
 	if rest, ok := strings.CutPrefix(part, "blocks."); ok { // 3.attn.q
 		layer, part, _ := strings.Cut(rest, ".")
 		prefix := table["blocks"] + "." + layer + "."
@@ -39,8 +42,8 @@ func (m *Model) Stored(name string, dims []int) (as []tensor.Stored, transposed 
 
 // cut splits "tok.weight" at the last point.
 func cut(name string) (part, kind string) {
-	i := strings.LastIndexByte(name, '.')
-	return name[:i], name[i+1:]
+	i := max(strings.LastIndexByte(name, '.'), 0)
+	return name[:i], strings.TrimPrefix(name[i:], ".")
 }
 
 // fused says where queries, keys or values are in GPT-2's matrix.

@@ -57,13 +57,15 @@ func (s *sampler) draw(logits []float64, n int) int {
 
 // kept returns the tokens that TopK and TopP leave.
 func (s *sampler) kept(all []choice) []choice {
-	if s.TopK > 0 || s.TopP > 0 {
+	few := s.TopK > 0 && s.TopK < len(all)
+	likely := s.TopP > 0 && s.TopP < 1
+	if few || likely {
 		slices.SortFunc(all, likelier)
 	}
-	if s.TopK > 0 {
-		all = all[:min(s.TopK, len(all))]
+	if few {
+		all = all[:s.TopK]
 	}
-	if s.TopP == 0 {
+	if !likely {
 		return all
 	}
 	so, enough := 0.0, s.TopP*sum(all)
