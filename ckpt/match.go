@@ -50,23 +50,8 @@ func (l *loader) match() error {
 		}
 	}
 	l.report.Unexpected = l.unexpected(have)
-	if l.st.Optimizer != nil && l.cat.Opt == nil {
-		l.report.Missing = append(l.report.Missing, "the optimizer's state")
-	}
-	if o := l.st.Optimizer; o != nil && l.cat.Opt != nil {
-		for name := range o.State().Counts {
-			for _, as := range l.st.namesOf(name) {
-				if _, ok := l.cat.Opt.Counts[as]; !ok {
-					l.report.Missing = append(l.report.Missing, "the step count of "+as)
-				}
-			}
-		}
-		switch want, have := o.State().Scaler != nil, l.cat.Opt.Scaler != nil; {
-		case want && !have:
-			l.report.Missing = append(l.report.Missing, "the scaler's state")
-		case have && !want:
-			l.report.Unexpected = append(l.report.Unexpected, "the scaler's state")
-		}
+	if l.st.Optimizer != nil {
+		l.matchOptimizer()
 	}
 	if l.st.Tape != nil && l.cat.Random == nil {
 		l.report.Missing = append(l.report.Missing, "the tape's state")
@@ -84,6 +69,28 @@ func (l *loader) match() error {
 		return nil
 	}
 	return together(l.g, l.strict(len(items)))
+}
+
+// matchOptimizer compares what is not tensors of the optimizer's state.
+func (l *loader) matchOptimizer() {
+	if l.cat.Opt == nil {
+		l.report.Missing = append(l.report.Missing, "the optimizer's state")
+		return
+	}
+	state := l.st.Optimizer.State()
+	for name := range state.Counts {
+		for _, as := range l.st.namesOf(name) {
+			if _, ok := l.cat.Opt.Counts[as]; !ok {
+				l.report.Missing = append(l.report.Missing, "the step count of "+as)
+			}
+		}
+	}
+	switch want, have := state.Scaler != nil, l.cat.Opt.Scaler != nil; {
+	case want && !have:
+		l.report.Missing = append(l.report.Missing, "the scaler's state")
+	case have && !want:
+		l.report.Unexpected = append(l.report.Unexpected, "the scaler's state")
+	}
 }
 
 // check refuses malformed patterns.
