@@ -261,7 +261,7 @@ func TestSegmentsMisuse(t *testing.T) {
 			st.Params[1].Freeze()
 			st.Optimizer = optim.NewAdamW(st.Params, optim.AdamWConfig{LR: 0.1})
 		},
-		"files keep kv.weight in c_attn.weight, with another parameter": func(st *State) {
+		"files keep q.weight in c_attn.weight, with another parameter: the optimizer has done 1 steps of one and 2 of the other": func(st *State) {
 			o := st.Optimizer.State()
 			o.Counts["kv.weight"], o.Counts["q.weight"] = 2, 1
 			require.NoError(t, st.Optimizer.SetState(o))

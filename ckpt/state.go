@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
+	"maps"
 	"slices"
 	"strings"
 
@@ -217,7 +218,8 @@ func (st *State) claim(items []item) (claim, error) {
 // storedCounts returns the optimizer's steps of each parameter, by the names that files have for it.
 func (st *State) storedCounts(counts map[string]int) (map[string]int, error) {
 	stored := map[string]int{}
-	for name, n := range counts {
+	for _, name := range slices.Sorted(maps.Keys(counts)) { // the error is the same on all ranks
+		n := counts[name]
 		for _, as := range st.namesOf(name) {
 			if m, there := stored[as]; there && m != n {
 				return nil, fmt.Errorf("files keep %s in %s, with another parameter: the optimizer has done %d steps of one and %d of the other", name, as, n, m)
