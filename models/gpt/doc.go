@@ -8,9 +8,9 @@
 //
 // The model names no parallelism: ddp, fsdp and others cut its layers from outside.
 //
-//	config.go      Config: the sizes, and what config.json of Hugging Face says of them
+//	config.go      Config: the sizes
 //	gpt.go         Model, Block, Attention
-//	names.go       under which names Hugging Face's files keep the parameters
+//	huggingface.go what config.json of Hugging Face says of the sizes
 //	generate.go    Cache, Generate and Sampling
 //	sample.go      how the next token is drawn
 package gpt
