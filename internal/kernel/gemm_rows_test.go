@@ -14,7 +14,7 @@ func testFewRows[T Float](t *testing.T, e *testEngine[T]) {
 	for k := fewRowsLeast - 1; k <= fewRowsLeast+33; k++ {
 		m, n := 1+k%(fewRows+1), 1+k%19
 		c := newCase[T](uint64(k), false, true, m, n, k, k%3)
-		c.g.Alpha, c.g.Beta = T(1+k%2), T(k%3)
+		c.g.Alpha, c.g.Beta = T(1+k/4%2), T(k%3)
 		requireSameBits(t, c.reference(), c.run(t, e), caseName(c))
 		c.real()
 		requireSameBits(t, c.run(t, e), runCut(t, c, e, randomCuts(c.rng, m), randomCuts(c.rng, n)), caseName(c))

@@ -58,7 +58,7 @@ func (s Scaling) check() error {
 		return nil
 	case s.Type != "linear" && s.Type != "llama3":
 		return fmt.Errorf("gpt: rotary positions of type %q: there are linear and llama3", s.Type)
-	case !(s.Factor > 0) || s.Type == "llama3" && !(s.Original > 0 && s.Low > 0 && s.High > s.Low):
+	case !(s.Factor >= 1 && s.Factor < 1e6) || s.Type == "llama3" && !(s.Original > 0 && s.Low > 0 && s.High > s.Low):
 		return fmt.Errorf("gpt: rotary positions cannot be scaled by %+v", s)
 	}
 	return nil
@@ -102,6 +102,15 @@ func (c *Config) check() error {
 		set(&c.Hidden, (8*c.Width/3+31)/32*32)
 	}
 	set(&c.Hidden, 4*c.Width)
+	for _, v := range []struct {
+		name    string
+		n, most int
+	}{{"Vocab", c.Vocab, 1 << 26}, {"Positions", c.Positions, 1 << 24}, {"Width", c.Width, 1 << 20}, {"Layers", c.Layers, 1 << 14}, {"Heads", c.Heads, 1 << 12},
+		{"KVHeads", c.KVHeads, 1 << 12}, {"HeadDim", c.HeadDim, 1 << 12}, {"Hidden", c.Hidden, 1 << 22}} {
+		if v.n > v.most {
+			return fmt.Errorf("gpt: %s is %d; at most %d is allowed", v.name, v.n, v.most)
+		}
+	}
 	if c.Eps == 0 {
 		c.Eps = 1e-5
 	}

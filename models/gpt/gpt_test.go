@@ -2,6 +2,7 @@ package gpt_test
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -107,6 +108,10 @@ func TestGenerate(t *testing.T) {
 			}
 			require.Equal(t, want[:5], some)
 			require.Equal(t, want, collect(m, dev, prompt, gpt.Sampling{Tokens: 30, Temperature: 1, TopK: 1}), "the likeliest one of one")
+			for id := range m.Generate(dev, prompt, gpt.Sampling{Tokens: math.MaxInt}) {
+				require.Equal(t, want[0], id)
+				break
+			}
 			require.Equal(t, want, collect(m, dev, prompt, gpt.Sampling{Tokens: 30, Temperature: 1, TopP: 1e-9}))
 		}
 	}
@@ -162,6 +167,8 @@ func TestConfigMisuse(t *testing.T) {
 		"gpt: 12 features do not divide into 5 heads":                func(c *gpt.Config) { c.Heads = 5 },
 		"gpt: 3 heads of queries cannot share 2 of keys and values":  func(c *gpt.Config) { c.KVHeads = 2 },
 		"gpt: rotary positions need an even number of features":      func(c *gpt.Config) { c.HeadDim = 3 },
+		"gpt: Layers is 1000000000; at most 16384 is allowed":        func(c *gpt.Config) { c.Layers = 1e9 },
+		"gpt: HeadDim is 4611686018427387904; at most 4096":          func(c *gpt.Config) { c.HeadDim = 1 << 62 },
 		"gpt: Kind is 7, not GPT2 or Llama":                          func(c *gpt.Config) { c.Kind = 7 },
 		"HeadDim 4, Hidden -2, Eps 1e-05 and Base 10000 must be pos": func(c *gpt.Config) { c.Hidden = -2 },
 		"gpt: GPT-2 has no rotary positions to scale": func(c *gpt.Config) {

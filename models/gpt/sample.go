@@ -12,7 +12,6 @@ import (
 // sampler draws tokens, in memory that it keeps.
 type sampler struct {
 	Sampling
-	wide []float64
 	list []choice
 }
 
@@ -39,82 +38,42 @@ func (s *sampler) draw(logits []float64, n int) int {
 	if s.Temperature == 0 {
 		return slices.Index(logits, top)
 	}
-	all := s.weigh(logits, top)
-	if s.TopK > 0 && s.TopK < len(all) {
-		all = s.keepTopK(all)
-	}
-	if s.TopP > 0 && s.TopP < 1 {
-		all = s.keepTopP(all)
-	}
-	at := float64(tensor.RandomBits(s.Seed, uint64(n))>>11) * 0x1p-53 * sum(all)
-	for _, c := range all {
-		if at -= c.p; at < 0 {
-			return c.id
-		}
-	}
-	return all[len(all)-1].id // rounding
-}
-
-// weigh returns all tokens with exp((logit − top)/Temperature).
-func (s *sampler) weigh(logits []float64, top float64) []choice {
 	s.list = s.list[:0]
 	for id, v := range logits {
 		if p := math.Exp((v - top) / s.Temperature); p > 0 {
 			s.list = append(s.list, choice{id, p})
 		}
 	}
-	return s.list
+	kept := s.kept(s.list)
+	at := float64(tensor.RandomBits(s.Seed, uint64(n))>>11) * 0x1p-53 * sum(kept)
+	for _, c := range kept {
+		if at -= c.p; at < 0 {
+			return c.id
+		}
+	}
+	return kept[len(kept)-1].id // rounding
 }
 
-// keepTopK returns the TopK likeliest ones, in a heap whose root is the least likely.
-func (s *sampler) keepTopK(all []choice) []choice {
-	heap, rest := all[:s.TopK], all[s.TopK:]
-	sink := func(i int) {
-		for {
-			worst := i
-			for c := 2*i + 1; c <= 2*i+2 && c < len(heap); c++ {
-				if likelier(heap[c], heap[worst]) > 0 {
-					worst = c
-				}
-			}
-			if worst == i {
-				return
-			}
-			heap[i], heap[worst] = heap[worst], heap[i]
-			i = worst
+// kept returns the tokens that TopK and TopP leave.
+func (s *sampler) kept(all []choice) []choice {
+	few := s.TopK > 0 && s.TopK < len(all)
+	likely := s.TopP > 0 && s.TopP < 1
+	if few || likely {
+		slices.SortFunc(all, likelier)
+	}
+	if few {
+		all = all[:s.TopK]
+	}
+	if !likely {
+		return all
+	}
+	so, enough := 0.0, s.TopP*sum(all)
+	for i, c := range all {
+		if so += c.p; so >= enough {
+			return all[:i+1]
 		}
 	}
-	for i := len(heap)/2 - 1; i >= 0; i-- {
-		sink(i)
-	}
-	for _, c := range rest {
-		if likelier(c, heap[0]) < 0 {
-			heap[0] = c
-			sink(0)
-		}
-	}
-	return heap
-}
-
-// keepTopP returns the likeliest tokens whose probabilities sum up to TopP. Those below (1−TopP)/tokens are not among them, all
-// together, and need not be sorted.
-func (s *sampler) keepTopP(all []choice) []choice {
-	total := sum(all)
-	least := (1 - s.TopP) * total / float64(len(all))
-	kept := all[:0]
-	for _, c := range all {
-		if c.p >= least {
-			kept = append(kept, c)
-		}
-	}
-	slices.SortFunc(kept, likelier)
-	so := 0.0
-	for i, c := range kept {
-		if so += c.p; so >= s.TopP*total {
-			return kept[:i+1]
-		}
-	}
-	return kept
+	return all
 }
 
 func sum(all []choice) (p float64) {
