@@ -16,9 +16,6 @@ func NewKVCache(positions int) *KVCache { return &KVCache{positions: positions} 
 // Len returns how many tokens of each sequence the cache holds: the position of the next one.
 func (c *KVCache) Len() int { return c.n }
 
-// Positions returns how many tokens of each sequence the cache has room for.
-func (c *KVCache) Positions() int { return c.positions }
-
 // Truncate keeps the first n tokens. Truncate(0) makes the cache ready for other sequences.
 func (c *KVCache) Truncate(n int) {
 	if n < 0 || n > c.n {

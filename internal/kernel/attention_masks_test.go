@@ -3,7 +3,6 @@ package kernel
 import (
 	"fmt"
 	"math"
-	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -91,12 +90,7 @@ func testMasked[T Float](t *testing.T, what string, newCase func() *attentionCas
 				}
 				require.Equal(t, !seen, math.IsInf(float64(lse), -1), what)
 			}
-			inParts := newCase()
-			inParts.run(1)
-			for i, buf := range c.bufs {
-				requireSameBits(t, buf, inParts.bufs[i], what, "in parts")
-				require.Equal(t, filled[T](2*guard, 7), append(slices.Clone(buf[:guard]), buf[len(buf)-guard:]...), what)
-			}
+			requireInParts(t, c, newCase(), what)
 		})
 	}
 }

@@ -134,16 +134,21 @@ func testAttention[T Float](t *testing.T) {
 						c.run(math.MaxInt32)
 						requireNear(t, out, c.Out, 2e-5, 1e-12, what)
 						requireNear(t, grad, c.grad, 5e-5, 1e-12, what+" gradient")
-						inParts := newCase()
-						inParts.run(1)
-						for i, buf := range c.bufs {
-							requireSameBits(t, buf, inParts.bufs[i], what, "in parts")
-							require.Equal(t, filled[T](2*guard, 7), append(slices.Clone(buf[:guard]), buf[len(buf)-guard:]...), what)
-						}
+						requireInParts(t, c, newCase(), what)
 					})
 				}
 			}
 		}
+	}
+}
+
+// requireInParts runs a case part by part: it has the bits of c, which has been run whole, and the guards of c are as they were.
+func requireInParts[T Float](t *testing.T, c, inParts *attentionCase[T], what string) {
+	t.Helper()
+	inParts.run(1)
+	for i, buf := range c.bufs {
+		requireSameBits(t, buf, inParts.bufs[i], what, "in parts")
+		require.Equal(t, filled[T](2*guard, 7), append(slices.Clone(buf[:guard]), buf[len(buf)-guard:]...), what)
 	}
 }
 
@@ -177,12 +182,7 @@ func testCrossAttention[T Float](t *testing.T) {
 						for i, lse := range c.LSE {
 							require.Equal(t, c.seen(i%s.queries, 0, s.keys) == 0, math.IsInf(float64(lse), -1), what)
 						}
-						inParts := newCase()
-						inParts.run(1)
-						for i, buf := range c.bufs {
-							requireSameBits(t, buf, inParts.bufs[i], what, "in parts")
-							require.Equal(t, filled[T](2*guard, 7), append(slices.Clone(buf[:guard]), buf[len(buf)-guard:]...), what)
-						}
+						requireInParts(t, c, newCase(), what)
 					})
 				}
 			}

@@ -35,18 +35,17 @@ func (e *engineBF16) fewRows(g *GemmBF16) bool {
 // then of what fills no turn.
 func dotRow[A Float, B any](run dotsOfRows[A, B], dots, a []A, b []B, ld int, wide func(B) A, sums []A) {
 	lanes := 32 / int(unsafe.Sizeof(a[0]))
-	turn, clean := dotVectors*lanes, true
+	turn := dotVectors * lanes
 	whole := len(a) / turn * turn
 	for k := 0; k < whole; k += dotTurns * turn {
 		run(len(dots), min((whole-k)/turn, dotTurns), &a[k], &b[k], ld*int(unsafe.Sizeof(b[0])), &sums[0])
 		for r := range dots {
 			s := addLanes(sums[r*lanes:][:lanes])
-			if !clean {
+			if k > 0 {
 				s += dots[r]
 			}
 			dots[r] = s
 		}
-		clean = false
 	}
 	for r := range dots {
 		for k := whole; k < len(a); k++ {

@@ -134,18 +134,7 @@ func (w *writer) next(ids []int, n int) int {
 	for i, id := range ids {
 		tensor.Data[int64](in)[i] = int64(id)
 	}
-	logits := w.m.Next(w.tape.Input(in), w.cache)
-	if logits.DType() != tensor.Float64 {
-		logits = logits.Cast(tensor.Float32)
-	}
-	logits = tensor.ToHost(logits)
+	logits := tensor.ToHost(w.m.Next(w.tape.Input(in), w.cache).Cast(tensor.Float64))
 	defer w.tape.Reset()
-	if logits.DType() == tensor.Float64 {
-		return w.draw(tensor.Data[float64](logits), n)
-	}
-	w.wide = w.wide[:0]
-	for _, v := range tensor.Data[float32](logits) {
-		w.wide = append(w.wide, float64(v))
-	}
-	return w.draw(w.wide, n)
+	return w.draw(tensor.Data[float64](logits), n)
 }

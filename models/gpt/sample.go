@@ -12,7 +12,6 @@ import (
 // sampler draws tokens, in memory that it keeps.
 type sampler struct {
 	Sampling
-	wide []float64
 	list []choice
 }
 
